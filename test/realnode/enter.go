@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -44,10 +44,10 @@ func Enter(t *testing.T) bool {
 	if os.Getenv(inside) != "" {
 		return true
 	}
+	tier.Later(t, tier.All)
 	if why := Missing(); why != nil {
-		skip(t, why)
+		t.Skipf("no real nodes: %v", why)
 	}
-	_ = os.Remove(Skipped())
 	if err := build(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,21 +79,6 @@ func Enter(t *testing.T) bool {
 	}
 	return false
 }
-
-// skip skips a test so that it is heard where only failures are shown, too: `make test`
-// prints that file.
-func skip(t *testing.T, why error) {
-	t.Helper()
-	text := fmt.Sprintf("%s: SKIPPED, nothing was shown on real nodes: %v\n", t.Name(), why)
-	fmt.Fprint(os.Stderr, text)
-	if err := os.MkdirAll(filepath.Dir(Skipped()), 0o755); err == nil {
-		_ = os.WriteFile(Skipped(), []byte(text), 0o600)
-	}
-	t.Skip(text)
-}
-
-// Skipped is the file that says why the tier was skipped.
-func Skipped() string { return filepath.Join(toolchain.Root(), "bin", "test", "skipped") }
 
 // left is the time that the world has, somewhat before the test itself runs out of it.
 func left(t *testing.T) time.Duration {

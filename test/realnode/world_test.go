@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // doomed is set, to a file, for the run that TestNothingOutlivesARun ends.
@@ -23,7 +25,7 @@ const doomed = "VDO_REALNODE_DOOMED"
 func TestDoomedWorld(t *testing.T) {
 	file := os.Getenv(doomed)
 	if file == "" {
-		t.Skip("the next test runs it")
+		return // the next test sets it
 	}
 	if !Enter(t) {
 		return
@@ -48,8 +50,9 @@ func TestDoomedWorld(t *testing.T) {
 // However a run ends, its processes end with it; what it has left is removed by itself if it
 // was interrupted, else by the next run.
 func TestNothingOutlivesARun(t *testing.T) {
+	tier.Later(t, tier.All)
 	if why := Missing(); why != nil {
-		skip(t, why)
+		t.Skipf("no real nodes: %v", why)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {

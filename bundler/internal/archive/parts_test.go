@@ -54,10 +54,10 @@ func TestPartsJoinedAreTheArchive(t *testing.T) {
 	want := streamed(t, b)
 	for _, size := range []int64{512, 10_000, int64(len(want)) - 1, int64(len(want)), int64(len(want)) + 1} {
 		for _, recovery := range []int{0, 2} {
+			if size == 512 && recovery > 0 {
+				continue // too many parts to recover
+			}
 			t.Run(fmt.Sprintf("%d+%d", size, recovery), func(t *testing.T) {
-				if size == 512 && recovery > 0 {
-					t.Skip("too many parts to recover")
-				}
 				path := inParts(t, b, Options{VolumeSize: size, Recovery: recovery})
 				require.True(t, bytes.Equal(want, cat(t, path)))
 				require.NoError(t, verifyPath(t.Context(), path))

@@ -22,7 +22,7 @@ func FuzzContentRange(f *testing.F) {
 	f.Add("bytes 5-9/10", int64(5), int64(10))
 	f.Fuzz(func(t *testing.T, header string, offset, size int64) {
 		if startsAt(header, offset, size) && (offset >= size && size > 0) {
-			t.Skip() // such offsets are not asked for
+			return // such offsets are not asked for
 		}
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 var signature = []byte("a signature")
@@ -90,13 +91,7 @@ func TestOverTLSWithTheSitesAuthority(t *testing.T) {
 
 // A real authority of other make: openssl's.
 func TestOpenSSLsStamps(t *testing.T) {
-	openssl, err := exec.LookPath("openssl")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("openssl is not there")
-		}
-		t.Skip("openssl is not there")
-	}
+	openssl := toolchain.Installed(t, "openssl")
 	dir := t.TempDir()
 	run := func(args ...string) {
 		t.Helper()

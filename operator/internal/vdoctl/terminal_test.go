@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -42,13 +43,7 @@ type terminal struct {
 // open runs vdoctl in a terminal, as a person who has no manual.
 func (s *shop) open(args ...string) *terminal {
 	s.t.Helper()
-	tmux, err := exec.LookPath("tmux")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			s.t.Fatal("there is no tmux: .ci/run installs it")
-		}
-		s.t.Skip("SKIPPED: there is no tmux, so no interactive flow is tested: apt-get install tmux")
-	}
+	tmux := toolchain.Installed(s.t, "tmux")
 	dir := s.t.TempDir()
 	term := &terminal{t: s.t, socket: filepath.Join(dir, "tmux"), status: filepath.Join(dir, "status")}
 	program, err := exec.LookPath("vdoctl")
