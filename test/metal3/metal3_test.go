@@ -16,10 +16,10 @@ import (
 // The stand-in has the names, scope, version and status subresource of the real kind, and each of its
 // fields has the type of the real one.
 func TestStandInMatchesTheRealKind(t *testing.T) {
-	real, err := os.ReadFile(filepath.Join(upstream.Dir(t), "metal3", "v0.13.2", "metal3.io_baremetalhosts.yaml"))
+	data, err := os.ReadFile(filepath.Join(upstream.Dir(t), "metal3", "v0.13.2", "metal3.io_baremetalhosts.yaml"))
 	require.NoError(t, err)
 	var want, got apiextensionsv1.CustomResourceDefinition
-	require.NoError(t, yaml.Unmarshal(real, &want))
+	require.NoError(t, yaml.Unmarshal(data, &want))
 	require.NoError(t, yaml.Unmarshal([]byte(metal3.CRD), &got))
 	require.Equal(t, want.Name, got.Name)
 	require.Equal(t, want.Spec.Group, got.Spec.Group)

@@ -44,11 +44,11 @@ func TestStandInsMatchTheRealFiles(t *testing.T) {
 		require.ElementsMatch(t, names, upstream.Files(id), text)
 		for _, name := range names {
 			t.Run(text+"/"+name, func(t *testing.T) {
-				real, own := objects(t, dir, id, name), objects(t, "", id, name)
-				for key := range real {
-					require.Equal(t, real[key], own[key], key)
+				want, own := objects(t, dir, id, name), objects(t, "", id, name)
+				for key := range want {
+					require.Equal(t, want[key], own[key], key)
 				}
-				require.Len(t, own, len(real))
+				require.Len(t, own, len(want))
 			})
 		}
 	}
@@ -117,10 +117,10 @@ func shared(o *unstructured.Unstructured) map[string]any {
 		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
 		for _, item := range rules {
 			r := item.(map[string]any)
-			for _, group := range strings(r["apiGroups"]) {
-				for _, resource := range strings(r["resources"]) {
-					for _, name := range strings(r["resourceNames"]) {
-						for _, verb := range strings(r["verbs"]) {
+			for _, group := range texts(r["apiGroups"]) {
+				for _, resource := range texts(r["resources"]) {
+					for _, name := range texts(r["resourceNames"]) {
+						for _, verb := range texts(r["verbs"]) {
 							rights[fmt.Sprint(verb, " ", resource, ".", group, " ", name)] = true
 						}
 					}
@@ -158,8 +158,8 @@ func normalize(value any, antrea bool) {
 	}
 }
 
-// strings returns a field's strings, or one empty string if it has none.
-func strings(field any) (out []string) {
+// texts returns a field's strings, or one empty string if it has none.
+func texts(field any) (out []string) {
 	list, _ := field.([]any)
 	for _, item := range list {
 		out = append(out, item.(string))
