@@ -46,7 +46,7 @@ const ProgramsVariable = "VDO_TEST_BINARIES"
 func copyPrograms(from, to string, packages []string) error {
 	for _, p := range packages {
 		if err := copyProgram(filepath.Join(from, path.Base(p)), filepath.Join(to, path.Base(p))); err != nil {
-			return fmt.Errorf("toolchain: %w", err)
+			return fmt.Errorf("toolchain: %s: %w", p, err)
 		}
 	}
 	return nil
@@ -58,7 +58,10 @@ const BuildTags = "grpcnotrace"
 
 // projectArgs are those of `go` that build programs of the project into a folder.
 func (o Builder) projectArgs(out string) []string {
-	args := []string{"build", "-trimpath", "-tags", BuildTags, "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
+	args := []string{
+		"build", "-trimpath", "-buildvcs=false", "-tags", BuildTags, "-ldflags", "-s -w",
+		"-o", out + string(filepath.Separator),
+	}
 	if o.Race {
 		args = append(args, "-race")
 	}
