@@ -281,7 +281,7 @@ func TestDemoOnAMachineThatHasNothing(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, path), 0o755))
 		env = append(env, name+"="+filepath.Join(dir, path))
 	}
-	env = append(env, "GOCACHE="+strings.TrimSpace(string(gocache)), "GOFLAGS=-modcacherw", "VDO_UPSTREAM=", "SIP=1")
+	env = append(env, "GOCACHE="+strings.TrimSpace(string(gocache)), "GOFLAGS=-modcacherw", "VDO_UPSTREAM=")
 	r := runDemo(t, filepath.Join(dir, "checkout"), env...)
 	began := time.Now()
 	r.await(`(?m)^== In the site: verify`)
