@@ -42,15 +42,24 @@ type access struct {
 	kinds      *kinds
 	reads      *reads
 	edge       *edge.Cluster
+	stale      bool
 }
 
-// reached is the access to the shared API server, or nil before the first test and after a
-// test that removed kinds.
+// reached is the access to the shared API server. A test that removes kinds makes it stale, because
+// clients remember them.
 var reached *access
 
 func newAccess(t *testing.T, cfg *rest.Config) *access {
 	t.Helper()
-	a := &access{edge: &edge.Cluster{}}
+	a := &access{edge: &edge.Cluster{}, reads: newReads()}
+	a.connect(t, cfg)
+	return a
+}
+
+// connect makes new clients; what was read and tried before stays.
+func (a *access) connect(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	a.stale = false
 	account, refused := cluster.Operator.Within(cfg)
 	a.refused = refused
 	web, err := rest.HTTPClientFor(account)
@@ -61,10 +70,9 @@ func newAccess(t *testing.T, cfg *rest.Config) *access {
 	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
 	a.own, a.admin = a.noting(own), a.noting(admin)
-	a.reads = &reads{Reader: own, kinds: a.kinds, kept: map[readKey]kept{}}
+	a.reads.Reader = own
 	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
 	require.NoError(t, err)
-	return a
 }
 
 // kinds remembers for a while which kinds the API server does not serve. Without it, each

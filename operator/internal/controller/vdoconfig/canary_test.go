@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // nodePods are the pods of the node plugin that are there to stay, by node.
@@ -58,7 +59,7 @@ func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 			return nil
 		}
 		kills++
-		stop = n + 3 + kills%7 // not at the same write of each pass; package model kills after each of an upgrade
+		stop = n + tier.Pick(12, 3) + kills%7 // not at the same write of each pass; package model kills after each of an upgrade
 		return errors.New("connection reset by peer")
 	}
 	others := func() {

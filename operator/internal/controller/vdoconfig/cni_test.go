@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // The network is installed where it is asked for, in one stage with the cloud
@@ -51,6 +52,7 @@ func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 // both, and all of storage comes after. Whichever of the two the operator waits for before it
 // installs the other, it waits for ever.
 func TestANetworkIsInstalledWhereNoNodeIsReadyOrInitialized(t *testing.T) {
+	tier.Later(t, tier.All) // it needs a control plane of its own
 	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes()[:2], NoNetwork: true})
 	w := worldOn(t, newAccess(t, c.Config()), pair+" cni@2.7.0")
 	w.ns = cluster.Namespace(t, c.Config())

@@ -206,8 +206,11 @@ func start(t *testing.T, releases string) *world {
 
 func newWorld(t *testing.T, releases string) *world {
 	t.Helper()
-	if reached == nil {
+	switch {
+	case reached == nil:
 		reached = newAccess(t, config(t))
+	case reached.stale:
+		reached.connect(t, config(t))
 	}
 	return worldOn(t, reached, releases)
 }
@@ -374,7 +377,6 @@ func (w *world) sweep() {
 	})
 	require.NoError(w.t, w.DeleteAllOf(ctx, &storagev1.CSIDriver{}))
 	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: cluster.TopologyCRD().Name}})))
-	reached = nil // clients know the kind
 	var nodes storagev1.CSINodeList
 	require.NoError(w.t, w.List(ctx, &nodes))
 	for i := range nodes.Items {

@@ -55,7 +55,7 @@ func (w *world) dropRecords(v *v1alpha1.VDOConfig) {
 func (w *world) refused(v *v1alpha1.VDOConfig, why string) {
 	w.t.Helper()
 	w.writes = 0
-	for range 3 {
+	for range again() {
 		w.look(v)
 	}
 	require.Zero(w.t, w.writes)

@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -155,7 +156,7 @@ func TestWhatIsHeldIsRepairedFromWhatItRunsFrom(t *testing.T) {
 	w.deleted(&corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
 	node := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node")
 	w.change(node, func() { node.Spec.Template.Spec.Containers[0].Image = "registry.evil/image:1" })
-	for range 3 {
+	for range again() {
 		w.look(v)
 		nowCPI, nowCSI := w.images()
 		require.Equal(t, cpi, nowCPI, describe(v))
@@ -183,7 +184,7 @@ func TestWhatIsHeldIsNotMadeOfAnotherBundle(t *testing.T) {
 	w.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
 	w.deleted(&rbacv1.RoleBinding{}, "kube-system", authReader)
 	w.deleted(&corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // both have it alike
-	for range 3 {
+	for range again() {
 		w.look(v)
 		require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", ccm), describe(v))
 		require.True(t, gone(w, &rbacv1.RoleBinding{}, "kube-system", authReader), describe(v))
@@ -292,6 +293,7 @@ func TestWhatWasHeldGoesOverAsAnUpgrade(t *testing.T) {
 // So it does without the records: the status knows that it is of another bundle. Where that cannot
 // be read it is left as it is, held or not.
 func TestWhatWasHeldGoesOverAsAnUpgradeWithoutTheRecords(t *testing.T) {
+	tier.Later(t, tier.All) // TestADriverThatIsApartStaysSoWithoutTheRecords shows what is decided
 	w, v := installed(t)
 	w.spoilt = true // likewise
 	was := v.Status.Revision
@@ -307,7 +309,7 @@ func TestWhatWasHeldGoesOverAsAnUpgradeWithoutTheRecords(t *testing.T) {
 		t.Helper()
 		w.dropRecords(v)
 		w.restart()
-		for range 3 {
+		for range again() {
 			w.look(v)
 			nowCPI, nowCSI := w.images()
 			require.Equal(t, cpi, nowCPI, "%s: %s", when, describe(v))

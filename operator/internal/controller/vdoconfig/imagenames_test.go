@@ -23,7 +23,7 @@ func TestImagesKeepTheirNamesUntilTheOtherMirrorIsAccepted(t *testing.T) {
 
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Spec.Reference, b.Spec.ImageNames = "other.site/vdo:1", v1alpha1.ImageNamesPaths })
-	for range 3 {
+	for range again() {
 		w.look(c.v)
 		require.Equal(t, was, c.runs(), describe(c.v))
 	}

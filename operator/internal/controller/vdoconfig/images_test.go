@@ -63,7 +63,7 @@ func TestABundleThatIsNotForThePlatformOfANodeWaits(t *testing.T) {
 		require.Contains(t, cond(t, c.v, "Ready").Message, "image-platform")
 	}
 	w.look(c.v) // which puts the finalizer on
-	for range 3 {
+	for range again() {
 		held()
 		require.Empty(t, c.runs(), "it is not installed")
 	}
@@ -112,7 +112,7 @@ func TestANetworkThatIsNotForThePlatformOfTheNodesWaits(t *testing.T) {
 		v.Spec.StorageProvider, v.Spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}, {Driver: "cpi", Policy: "disabled"}}
 	})
 	w.look(v) // which puts the finalizer on
-	for range 3 {
+	for range again() {
 		w.look(v)
 		failed := cond(t, v, v1alpha1.ConditionPreflight)
 		require.Equal(t, "BlockInstall", failed.Reason, describe(v))
@@ -154,7 +154,7 @@ func TestASnapshotControllerThatNoNodeRunsWaitsWhileVCentersAreChecked(t *testin
 	}
 	anew := rebuilt(t, strings.Fields(pair)...)
 	accept("sha256:"+sixtyFour, allFor(anew, image.Platform{OS: "linux", Architecture: "arm64"}))
-	for range 3 {
+	for range again() {
 		w.look(v)
 		require.Equal(t, was, runs())
 		failed := cond(t, v, v1alpha1.ConditionPreflight)

@@ -104,6 +104,7 @@ func TestReadyWaitsForWhatIsNotWantedAnyMore(t *testing.T) {
 	passes := 0
 	w.until("the cloud provider is gone", func() bool {
 		before := left()
+		w.passes++
 		result, err := w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
 		require.NoError(t, err)
 		require.NoError(t, w.Get(context.Background(), key, v))

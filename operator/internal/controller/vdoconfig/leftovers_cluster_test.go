@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // diskUUIDOff keeps what is new of csi back, and is of no concern to what runs.
@@ -50,6 +51,9 @@ func TestNothingWaitsForALeftoverOfADriverThatIsKeptBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "taken over" {
+				tier.Later(t, tier.All)
+			}
 			w, v := begin(t)
 			w.advance(v, "what is in force is healthy, or failed", func() bool {
 				o := revisionNamed(v, v.Status.Revision).Outcome

@@ -22,7 +22,7 @@ func (w *world) withoutRecords(v *v1alpha1.VDOConfig, when string) {
 	w.dropRecords(v)
 	w.restart()
 	w.events.told = nil
-	for range 3 {
+	for range again() {
 		w.look(v)
 		require.Equal(w.t, was, v.Status.Revision, "%s\n%s\n%s", when, w.events.all(), describe(v))
 	}
@@ -62,7 +62,7 @@ func TestAnUpgradeThatWaitsGoesOnWaitingWithoutTheRecords(t *testing.T) {
 	w.dropRecords(v)
 	w.restart()
 	w.events.told = nil
-	for range 3 {
+	for range again() {
 		w.look(v)
 		require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
 		require.NotEqual(t, "Absent", cond(t, v, "Upgraded").Reason, describe(v))

@@ -164,7 +164,7 @@ func TestTheSetOnlyGrowsWithoutTheRecords(t *testing.T) {
 	w.ready(c.v)
 	before := c.set()
 	w.dropRecords(c.v)
-	for range 3 {
+	for range again() {
 		w.look(c.v)
 		require.Equal(t, before.Object["spec"], c.set().Object["spec"], w.events.all())
 	}

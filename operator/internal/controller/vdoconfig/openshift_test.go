@@ -38,6 +38,7 @@ func (w *world) openShift() {
 		w.create(crd)
 		w.t.Cleanup(func() {
 			require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), crd)))
+			w.access.stale = true
 			w.until("the kind is gone", func() bool { return gone(w, &apiextensionsv1.CustomResourceDefinition{}, "", crd.Name) })
 		})
 		list := &unstructured.UnstructuredList{}

@@ -3,30 +3,36 @@ package vdoconfig_test
 import (
 	"context"
 	"reflect"
+	"slices"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // reads are the operator's reads of single objects, of which a reconcile makes a hundred. An object
 // that only the operator and the test write is read again only after one of them wrote it. The
-// same holds for an object that does not exist, whoever writes it once it does.
+// same holds for an object that does not exist, whoever writes it once it does. All other
+// objects are read once in each reconcile.
 type reads struct {
 	client.Reader // the operator's
-	kinds         *kinds
 
-	mu    sync.Mutex
-	on    bool
-	epoch int // of writes
-	kept  map[readKey]kept
+	mu     sync.Mutex
+	on     bool
+	epoch  int // of writes
+	kept   map[readKey]kept
+	passed map[readKey]bool // of kept, those that are read again in the next reconcile
 }
+
+func newReads() *reads { return &reads{kept: map[readKey]kept{}, passed: map[readKey]bool{}} }
 
 type readKey struct {
 	schema.GroupKind
@@ -44,22 +50,27 @@ type kept struct {
 var stillKinds = map[string]bool{
 	"ServiceAccount": true, "ConfigMap": true, "Secret": true, "Service": true, "Role": true, "RoleBinding": true, "ClusterRole": true,
 	"ClusterRoleBinding": true, "CustomResourceDefinition": true, "CSIDriver": true, "ValidatingWebhookConfiguration": true, "EndpointSlice": true,
+	"Namespace": true,
 }
 
 // during reads for one reconcile; the function returned ends it. An operator without all its
 // rights reads everything.
 func (r *reads) during(lacks bool) (end func()) {
-	if lacks {
-		r.wrote(nil, true)
-	}
-	r.set(!lacks)
-	return func() { r.set(false) }
-}
-
-func (r *reads) set(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.on = on
+	r.on = !lacks
+	if lacks {
+		clear(r.kept)
+	}
+	for k := range r.passed {
+		delete(r.kept, k)
+	}
+	clear(r.passed)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.on = false
+	}
 }
 
 // Get returns what is kept, or reads.
@@ -92,12 +103,13 @@ func (r *reads) recall(read readKey) (is kept, ok bool, epoch int) {
 
 // keep keeps what was read, unless something was written meanwhile.
 func (r *reads) keep(read readKey, is kept, epoch int) {
+	still := stillKinds[read.Kind]
 	switch {
 	case apierrors.IsNotFound(is.err):
-		is.object = nil
-	case is.err != nil, !stillKinds[read.Kind], !is.object.GetDeletionTimestamp().IsZero():
+		is.object, still = nil, true
+	case is.err != nil, !is.object.GetDeletionTimestamp().IsZero(), read.Group == v1alpha1.GroupVersion.Group:
 		return
-	case read.Kind == "CustomResourceDefinition" && !r.kinds.settled():
+	case read.Kind == "CustomResourceDefinition" && !established(is.object):
 		return // the API server writes its status
 	default:
 		is.object, _ = is.object.DeepCopyObject().(client.Object)
@@ -106,7 +118,22 @@ func (r *reads) keep(read readKey, is kept, epoch int) {
 	defer r.mu.Unlock()
 	if r.on && r.epoch == epoch {
 		r.kept[read] = is
+		if !still {
+			r.passed[read] = true
+		}
 	}
+}
+
+func established(crd client.Object) bool {
+	o, ok := crd.(*unstructured.Unstructured)
+	if !ok {
+		return false
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	return slices.ContainsFunc(all, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "Established" && m["status"] == "True"
+	})
 }
 
 // wrote drops an object, or all that have its kind where it has no name yet.
@@ -116,12 +143,12 @@ func (r *reads) wrote(o any, all bool) {
 	r.epoch++
 	object, ok := o.(client.Object)
 	if !ok {
-		r.kept = map[readKey]kept{}
+		clear(r.kept)
 		return
 	}
 	gvk, err := apiutil.GVKForObject(object, scheme())
 	if err != nil || gvk.Kind == "Namespace" {
-		r.kept = map[readKey]kept{}
+		clear(r.kept)
 		return
 	}
 	for k := range r.kept {
@@ -171,11 +198,4 @@ func (a *access) wrote(o any, dry []string, all bool) {
 		a.kinds.wrote(o)
 		a.reads.wrote(o, all)
 	}
-}
-
-// settled reports whether the API server has had time to serve new kinds.
-func (k *kinds) settled() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return time.Since(k.changed) > kindsSettle
 }

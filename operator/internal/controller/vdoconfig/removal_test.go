@@ -60,6 +60,7 @@ func TestARemovalThatCannotEndIsNotHurried(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), v))
 	again := func() time.Duration {
 		w.now = time.Now().Add(10*time.Minute + w.ahead)
+		w.passes++
 		result, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(v)})
 		require.NoError(t, err)
 		return result.RequeueAfter

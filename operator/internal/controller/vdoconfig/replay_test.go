@@ -81,7 +81,7 @@ func TestAnInventoryThatIsOlderThanTheStatusIsNotBelieved(t *testing.T) {
 	w.putBackData(v, data)
 	refused := func() {
 		t.Helper()
-		for range 3 {
+		for range again() {
 			w.look(v)
 		}
 		require.Zero(t, w.writes)
@@ -125,7 +125,7 @@ func TestARevisionThatIsSaidToBeInForceHasToBeTrusted(t *testing.T) {
 	memory.Revisions.Current = memory.Revisions.Records[0].Number
 	memory.Bundle = memory.Revisions.Records[0].Bundle
 	w.seal(v, w.inventory(v).WithMemory(memory))
-	for range 3 {
+	for range again() {
 		w.look(v)
 		require.Equal(t, runs, w.image(&appsv1.DaemonSet{}), describe(v))
 		require.Equal(t, newer, v.Status.Revision)

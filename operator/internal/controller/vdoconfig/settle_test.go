@@ -12,10 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // A reconcile costs a hundred requests and more. Tests wait until the cluster has done what the
 // reconcile before asked of it, which costs three, and reconcile again only then.
+
+// again returns how many reconciles show that nothing happens any more.
+func again() int { return tier.Pick(2, 3) }
 
 const (
 	poll = 20 * time.Millisecond
@@ -28,18 +32,19 @@ const (
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; {
-		before := w.passes
+		passes, writes := w.passes, w.writes
 		if done() {
 			return
 		}
 		if time.Now().After(end) {
 			w.t.Fatalf("waited %s for: %s", patience, what)
 		}
-		if w.passes == before {
-			time.Sleep(poll)
-			continue
+		if w.passes > passes {
+			w.settle()
 		}
-		w.settle()
+		if w.writes == writes {
+			time.Sleep(poll)
+		}
 	}
 }
 
@@ -50,11 +55,15 @@ func (w *world) ready(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
 	for {
 		w.settle()
 		w.play()
+		writes := w.writes
 		if w.look(v); isTrue(v, "Ready") && v.Status.ObservedGeneration == v.Generation {
 			return v
 		}
 		if time.Now().After(end) {
 			w.t.Fatalf("not Ready after %s:\n%s", patience, describe(v))
+		}
+		if w.writes == writes {
+			time.Sleep(2 * poll)
 		}
 	}
 }
@@ -71,7 +80,6 @@ func (w *world) settle() {
 			w.stuck = ""
 			return
 		case state == w.stuck:
-			time.Sleep(poll)
 			return
 		case state != last:
 			last, since = state, time.Now()

@@ -138,7 +138,7 @@ func (c *cloud) removeWorkload() { c.remove(get(c.world, &appsv1.DaemonSet{}, "k
 // stays requires what runs to be of the first bundle, pass after pass.
 func (c *cloud) stays(image string) {
 	c.t.Helper()
-	for range 3 {
+	for range again() {
 		c.look(c.v)
 		require.Equal(c.t, image, c.runs(), describe(c.v))
 		require.Equal(c.t, c.first, c.v.Status.Bundle)
