@@ -2,6 +2,8 @@ package driverbundle
 
 import (
 	"context"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,11 +34,25 @@ type older struct {
 	scheme *runtime.Scheme
 	ns     string
 	role   *rbacv1.Role
+	looked atomic.Int32 // how often the operator looked for the kind
+}
+
+// looking counts the requests for the kinds of our group.
+type looking struct {
+	http.RoundTripper
+	times *atomic.Int32
+}
+
+func (l looking) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Path == "/apis/"+v1alpha1.GroupVersion.String() {
+		l.times.Add(1)
+	}
+	return l.RoundTripper.RoundTrip(req)
 }
 
 func newOlder(t *testing.T) *older {
 	t.Helper()
-	o := &older{t: t, cfg: cluster.New(t, cluster.Options{}).Config(), scheme: runtime.NewScheme()}
+	o := &older{t: t, cfg: cluster.Config(t), scheme: runtime.NewScheme()}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		require.NoError(t, add(o.scheme))
 	}
@@ -46,6 +62,7 @@ func newOlder(t *testing.T) *older {
 	o.ns = cluster.Namespace(t, o.cfg)
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "compatibilityconfigs.vdo.vmware.com"}}
 	require.NoError(t, o.Delete(t.Context(), crd))
+	t.Cleanup(func() { require.NoError(t, cluster.InstallCRDs(o.cfg)) })
 	o.eventually("the kind is gone", func() bool {
 		return apierrors.IsNotFound(o.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
 	})
@@ -74,6 +91,7 @@ func (o *older) start() (stop func()) {
 	o.t.Helper()
 	cfg := rest.CopyConfig(o.cfg)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "operator", Groups: []string{"system:authenticated"}}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return looking{next, &o.looked} })
 	several := true
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme: o.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
@@ -147,7 +165,7 @@ func TestACompatibilityConfigIsFollowedWhenItsKindComesLater(t *testing.T) {
 	require.NoError(t, o.Update(t.Context(), o.role))
 	stop := o.start()
 	defer stop()
-	time.Sleep(time.Second) // the kind was looked for
+	o.eventually("the kind was looked for", func() bool { return o.looked.Load() > 1 })
 	require.NoError(t, cluster.InstallCRDs(o.cfg))
 	require.NoError(t, o.Create(t.Context(), &v1alpha1.CompatibilityConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.ns, Name: "compat"},

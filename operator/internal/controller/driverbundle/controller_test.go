@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -106,15 +107,22 @@ func newWorld(t *testing.T) *world {
 	return newWorldOf(t, cluster.Operator, true)
 }
 
+// admin is the administrator's client of all tests; each new one reads all kinds again.
+var admin client.Client
+
 // newWorldOf has the controllers run as the account of either operator, beside VDOConfigs or not.
 func newWorldOf(t *testing.T, account cluster.Account, vdoConfigs bool) *world {
 	t.Helper()
 	cfg := cluster.Config(t)
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	if admin == nil {
+		scheme := runtime.NewScheme()
+		require.NoError(t, clientgoscheme.AddToScheme(scheme))
+		require.NoError(t, v1alpha1.AddToScheme(scheme))
+		c, err := client.New(cfg, client.Options{Scheme: scheme})
+		require.NoError(t, err)
+		admin = c
+	}
+	c, scheme := admin, admin.Scheme()
 	own, refused := account.Within(cfg)
 	t.Cleanup(func() { refused.None(t) })
 	w := &world{
@@ -141,7 +149,8 @@ func (w *world) start() {
 	w.t.Helper()
 	several := true
 	mgr, err := manager.New(w.own, manager.Options{
-		Scheme: w.scheme, Logger: w.log.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.RESTMapper(), nil },
+		Scheme:         w.scheme, Logger: w.log.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &several},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
