@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -61,28 +61,39 @@ type world struct {
 	writes atomic.Int64
 }
 
-var (
-	installed sync.Once
-	worlds    atomic.Int32
-)
+// access is how all worlds reach the API server: each new client reads all kinds again.
+var access struct {
+	admin, own client.WithWatch
+	refused    *cluster.Refused
+}
+
+var worlds atomic.Int32
+
+func connect(t testing.TB, cfg *rest.Config) {
+	t.Helper()
+	metal3.Install(t, cfg)
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme)))
+	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
+	account, refused := cluster.SIPOperator.Within(cfg)
+	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme, Mapper: admin.RESTMapper()})
+	require.NoError(t, err)
+	access.admin, access.own, access.refused = admin, own, refused
+}
 
 func start(t testing.TB) *world {
 	t.Helper()
 	cfg := cluster.Config(t)
-	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme)))
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
-	installed.Do(func() {
-		metal3.Install(t, cfg)
-		require.NoError(t, cluster.SIPOperator.Grant(t.Context(), c))
-	})
-	account, refused := cluster.SIPOperator.Within(cfg)
-	t.Cleanup(func() { refused.None(t) })
-	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	if access.admin == nil {
+		connect(t, cfg)
+	}
+	c := access.admin
+	access.refused.Forget()
+	t.Cleanup(func() { access.refused.None(t) })
 	w := &world{
-		TB: t, WithWatch: c, own: own, ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
+		TB: t, WithWatch: c, own: access.own, ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
 		wrong: map[services.Kind]error{}, now: time.Now(), port: 30000 + 20*worlds.Add(1),
 	}
 	w.flavor = w.ns

@@ -17,6 +17,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // step is one change of a SIPCluster, and what holds when it is carried out.
@@ -30,7 +31,7 @@ type step struct {
 // shrinks or deletes, leaves what the next one makes whole: no host is held that is not
 // wanted, none is labelled twice, and after a deletion nothing is left. In the nth round each
 // change is made by an operator that is killed after its nth write, until one was made whole:
-// each change begins where the one before ended.
+// each change begins where the one before ended. The first tier leaves out most writes.
 func TestKilledAfterEveryWrite(t *testing.T) {
 	const spec = `
 nodes:
@@ -49,7 +50,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 	w := start(t)
 	w.hosts("a", "b", "c", "d", "e", "f")
 	lived := map[string]int{} // the write after which a step was no more cut short
-	for n := 1; len(lived) < len(steps); n++ {
+	for n := 1; len(lived) < len(steps); n += tier.Pick(7, 1) {
 		for _, s := range steps {
 			w.begin(s)
 			switch {
@@ -298,7 +299,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 		r := w.operator(w.own)
 		for i := range clusters {
 			group.Go(func() {
-				for range 15 {
+				for range tier.Pick(4, 15) {
 					if err := w.pass(r, fmt.Sprintf("t%d", i)); err != nil && fault.ReasonOf(err) != fault.Conflict {
 						t.Errorf("pass: %v", err)
 					}
