@@ -174,7 +174,7 @@ func tests(ctx context.Context, root string, args []string) error {
 func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) error {
 	scale := b.scale()
 	over := b.over(tier, *got, scale)
-	if len(over) == 0 || len(over) > 8 {
+	if len(over) == 0 || len(over) > 12 {
 		return errors.Join(slices.Collect(maps.Values(over))...)
 	}
 	r.pkgs = nil

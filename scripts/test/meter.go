@@ -32,8 +32,11 @@ const meterVariable = "VDO_TEST_METER"
 // meter runs a test binary for `go test -exec` and records its [Usage]. As a child subreaper
 // it also receives the programs that outlive their parents: it ends them and counts them.
 func meter(args []string) (int, error) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return 0, fmt.Errorf("meter: become a subreaper: %w", err)
+	if err := errors.Join(
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
+		unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0), // `go test` passes no signal on
+	); err != nil {
+		return 0, fmt.Errorf("meter: %w", err)
 	}
 	planes, err := os.CreateTemp("", "vdo-control-planes-")
 	if err != nil {
