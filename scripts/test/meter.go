@@ -46,7 +46,7 @@ func meter(args []string) (int, error) {
 	defer planes.Close()           //nolint:errcheck // written by others only
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
-	child := exec.Command(args[0], args[1:]...)
+	child := exec.Command(args[0], args[1:]...) //nolint:gosec // the test binary that go test names
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	child.Env = append(os.Environ(), tier.ControlPlanes+"="+planes.Name())
 	if err := child.Start(); err != nil {
