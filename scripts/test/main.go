@@ -119,6 +119,7 @@ var concurrent = []string{
 	"bundler/remote", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/mover",
 	"bundler/internal/serve", "bundler/internal/signatures", "operator/internal/cluster", "operator/internal/logins",
 	"operator/internal/store", "operator/internal/metrics", "operator/internal/controller/inspection",
+	"operator/internal/controller/driverbundle", "operator/internal/controller/vspherecloudconfig",
 	"operator/internal/jumphost/sshd",
 }
 
