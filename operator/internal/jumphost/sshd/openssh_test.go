@@ -74,6 +74,7 @@ func (w *world) localForward(to string, use func(net.Conn)) {
 }
 
 func TestOpenSSHIsRefusedEverythingElse(t *testing.T) {
+	toolchain.Installed(t, "ssh")
 	t.Parallel()
 	w := newWorld(t)
 	w.keyPair("mallory")
