@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
@@ -20,7 +21,11 @@ import (
 // their hash in [ProgramsVariable], so that Go runs a test again when a program has changed.
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
-	if prepared, _, _ := strings.Cut(os.Getenv(ProgramsVariable), " "); prepared != "" {
+	prepared, _, _ := strings.Cut(os.Getenv(ProgramsVariable), " ")
+	if prepared != "" && !slices.ContainsFunc(packages, func(p string) bool {
+		_, err := os.Stat(filepath.Join(prepared, path.Base(p)))
+		return err != nil // the runner does not build it
+	}) {
 		return copyPrograms(prepared, dir, packages)
 	}
 	if err := os.MkdirAll(built, 0o755); err != nil {
