@@ -262,7 +262,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction,OwnerReferencesPermissionEnforcement",
 		"--disable-admission-plugins", disabled,
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
-		"--shutdown-delay-duration", "0s", "--feature-gates", "",
+		"--shutdown-delay-duration", "0s", "--feature-gates", "", "--enable-priority-and-fairness=false",
 	}, c.opts.APIServer...), httpProbe(c.pki.client(adminToken), "https://"+c.at(port)+"/readyz")
 }
 

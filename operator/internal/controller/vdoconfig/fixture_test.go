@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +41,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
@@ -188,8 +191,17 @@ const (
 // all.
 func start(t *testing.T, releases string) *world {
 	t.Helper()
+	return startOn(t, releases, false)
+}
+
+// startOn is start; on OpenShift, what that serves may be there.
+func startOn(t *testing.T, releases string, openShift bool) *world {
+	t.Helper()
 	if !strings.Contains(t.Name(), "/") { // a parallel subtest would begin after the end of its test
 		t.Parallel() // one at a time
+	}
+	if onOpenShift && !openShift {
+		reached.endOpenShift(t)
 	}
 	w := newWorld(t, releases)
 	if left != nil { // installed's
@@ -305,7 +317,8 @@ func (w *world) counting(c client.WithWatch) client.Client {
 	})
 }
 
-// clean removes everything that the test had installed, whatever became of it.
+// clean removes everything that the test had installed, whatever became of it. The operator would
+// remove the same in several reconciles, which other tests show.
 func (w *world) clean() {
 	if w.t.Failed() {
 		w.t.Log("events:\n" + w.events.all())
@@ -315,12 +328,8 @@ func (w *world) clean() {
 	require.NoError(w.t, w.List(context.Background(), &all))
 	for i := range all.Items {
 		o := &all.Items[i]
-		w.change(o, func() { o.Spec.OnDelete, o.Spec.Suspend = v1alpha1.DeleteRemove, false })
+		w.change(o, func() { o.Finalizers = nil })
 		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
-		w.until("removed", func() bool {
-			w.pass(client.ObjectKeyFromObject(o))
-			return apierrors.IsNotFound(w.Get(context.Background(), client.ObjectKeyFromObject(o), o))
-		})
 	}
 	w.sweep()
 }
@@ -347,18 +356,34 @@ func (w *world) endNamespace(name string) {
 	}
 }
 
-// sweep clears what no inventory names: what tests of adoption, of Orphan and of tenants left,
-// in whatever namespace, and what the played drivers made. The next test counts what has our
-// label.
+// sweep clears what has our label, in whatever namespace, all workloads, and what the played
+// drivers made. The next test counts what has our label.
 func (w *world) sweep() {
 	ctx := context.Background()
-	for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}} {
+	workloads := []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}}
+	for _, list := range workloads {
 		require.NoError(w.t, w.List(ctx, list))
 		items, err := meta.ExtractList(list)
 		require.NoError(w.t, err)
 		for _, item := range items {
 			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, item.(client.Object), client.PropagationPolicy(metav1.DeletePropagationForeground))))
 		}
+	}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
+	} {
+		for _, ns := range []string{metav1.NamespaceSystem, "vmware-system-csi"} {
+			require.NoError(w.t, w.DeleteAllOf(ctx, o, client.InNamespace(ns), client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}))
+		}
+	}
+	extension := &unstructured.Unstructured{} // of Antrea: nothing serves it, and all discovery waits for that
+	extension.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
+	for _, o := range []client.Object{
+		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}, &admissionv1.ValidatingWebhookConfiguration{}, &admissionv1.MutatingWebhookConfiguration{}, extension,
+	} {
+		require.NoError(w.t, w.DeleteAllOf(ctx, o, client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}))
+	}
+	for _, list := range workloads {
 		w.until("workloads gone", func() bool {
 			require.NoError(w.t, w.List(ctx, list))
 			return meta.LenList(list) == 0

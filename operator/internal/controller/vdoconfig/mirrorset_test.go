@@ -82,6 +82,8 @@ func TestTheOperatorLeadsTheNodesToTheMirror(t *testing.T) {
 	require.Contains(t, found, "the operator cannot lead them there: read ImageDigestMirrorSet vdo-operator: ")
 	require.Contains(t, found, "forbidden")
 	require.Contains(t, remedy, "vdo-bundle install-manifests BUNDLE --mirror-set")
+	w.access.refused.Forget()
+	w.lacks = false
 
 	require.NoError(t, cluster.Operator.Grant(t.Context(), w.Client, deploy.MirrorSetRights))
 	var written []string

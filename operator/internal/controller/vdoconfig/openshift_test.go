@@ -15,37 +15,61 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// openShift has the cluster serve what OpenShift is known by, its kinds of mirror sets, and
-// what says which nodes have taken them up.
+// openShiftKinds are what OpenShift is known by, its kinds of mirror sets, and what says which
+// nodes have taken them up.
+var openShiftKinds = []struct{ kind, plural, group, version string }{
+	{"ClusterVersion", "clusterversions", "config.openshift.io", "v1"},
+	{"ImageDigestMirrorSet", "imagedigestmirrorsets", "config.openshift.io", "v1"},
+	{"ImageContentSourcePolicy", "imagecontentsourcepolicies", "operator.openshift.io", "v1alpha1"},
+	{"MachineConfigPool", "machineconfigpools", "machineconfiguration.openshift.io", "v1"},
+}
+
+// onOpenShift is whether the cluster serves those kinds. Tests that need them follow each other,
+// and making kinds takes seconds: they stay until a test begins that is not of these.
+var onOpenShift bool
+
+// openShift has the cluster serve what OpenShift does, and removes all objects of it after the test.
 func (w *world) openShift() {
 	w.t.Helper()
-	for _, k := range []struct{ kind, plural, group, version string }{
-		{"ClusterVersion", "clusterversions", "config.openshift.io", "v1"},
-		{"ImageDigestMirrorSet", "imagedigestmirrorsets", "config.openshift.io", "v1"},
-		{"ImageContentSourcePolicy", "imagecontentsourcepolicies", "operator.openshift.io", "v1alpha1"},
-		{"MachineConfigPool", "machineconfigpools", "machineconfiguration.openshift.io", "v1"},
-	} {
-		crd := &apiextensionsv1.CustomResourceDefinition{
-			// The API server lets nobody else name its groups without an approval.
-			ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: k.group, Scope: apiextensionsv1.ClusterScoped,
-				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
-			},
-		}
-		w.create(crd)
-		w.t.Cleanup(func() {
-			require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), crd)))
-			w.access.stale = true
-			w.until("the kind is gone", func() bool { return gone(w, &apiextensionsv1.CustomResourceDefinition{}, "", crd.Name) })
-		})
+	for _, k := range openShiftKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion(k.group + "/" + k.version)
 		list.SetKind(k.kind + "List")
-		w.until("the kind is served", func() bool { return w.List(context.Background(), list) == nil })
+		if !onOpenShift {
+			crd := &apiextensionsv1.CustomResourceDefinition{
+				// The API server lets nobody else name its groups without an approval.
+				ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group},
+				Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+					Group: k.group, Scope: apiextensionsv1.ClusterScoped,
+					Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
+					Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
+						Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
+				},
+			}
+			w.create(crd)
+			w.until("the kind is served", func() bool { return w.List(context.Background(), list) == nil })
+		}
+		w.t.Cleanup(func() {
+			o := &unstructured.Unstructured{}
+			o.SetAPIVersion(k.group + "/" + k.version)
+			o.SetKind(k.kind)
+			require.NoError(w.t, w.DeleteAllOf(context.Background(), o))
+		})
 	}
+	onOpenShift = true
+}
+
+// endOpenShift has the cluster serve the kinds of Kubernetes alone again.
+func (a *access) endOpenShift(t *testing.T) {
+	t.Helper()
+	for _, k := range openShiftKinds {
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group}}
+		require.NoError(t, a.admin.Delete(t.Context(), crd))
+		require.Eventually(t, func() bool {
+			return apierrors.IsNotFound(a.admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
+		}, patience, poll, "the kind is gone")
+	}
+	onOpenShift, a.stale = false, true
 }
 
 // openShiftSchema is strict of what the operator writes, as OpenShift is, and lax of all else.
@@ -88,7 +112,7 @@ func mirrorSet(apiVersion, kind, field, name string, entries ...string) *unstruc
 // rights, with pods that name images as upstream does.
 func upstreamNames(t *testing.T) (*world, *cloud) {
 	t.Helper()
-	w := start(t, "cpi@1.33.1")
+	w := startOn(t, "cpi@1.33.1", true)
 	w.openShift()
 	w.r.Checks = passing{}
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
