@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -29,6 +30,7 @@ import (
 // The whole line in one world, step after step: each step starts from what the one
 // before has left, as at a real site.
 func TestMainJob(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	l := newLine(t, false, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
 	l.followTheGuide("cpi@1.33.1", "csi@3.5.1")
 

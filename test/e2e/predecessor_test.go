@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -15,6 +16,7 @@ import (
 // a ConfigMap that says where the matrix is, a Secret in kube-system, a
 // VsphereCloudConfig with a thumbprint, a VDOConfig. Only the URL is another one.
 func TestThePredecessorsFourSteps(t *testing.T) {
+	tier.Later(t, tier.All)
 	for _, c := range []struct{ name, configMap string }{
 		{"as the former README names it", "comp-matrix-config"},
 		{"as the former code names it", "compat-matrix-config"},

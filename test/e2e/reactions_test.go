@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -36,6 +37,7 @@ import (
 // upgrade, goes back from it, and takes everything away, beside the operator that runs. The
 // drivers are installed by the operator of an earlier version, which is upgraded first.
 func TestReactions(t *testing.T) {
+	tier.Later(t, tier.All)
 	l := newLine(t, true, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
 	l.deployed("cpi@1.33.1", "csi@3.5.1")
 	upgraded := l.fromEarlier()

@@ -4,7 +4,7 @@
 // list separated by commas:
 //
 //	all       long tests: kill loops, large data, real nodes, random programs
-//	peers     tests against cosign, crane, regctl, Dex and kubelet, which take minutes to build
+//	peers     tests of our programs together and with others: cosign, crane, regctl, Dex
 //	upstream  tests about upstream's own manifests, from the directory VDO_UPSTREAM
 //	cgo       tests of code that needs a C compiler, such as PKCS#11
 //
