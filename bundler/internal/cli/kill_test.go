@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // newKillWorld is a world with one image of large layers, so that a run can end in
@@ -121,8 +122,8 @@ func TestKilledPullGoesOn(t *testing.T) {
 	w := newKillWorld(t)
 	random := chance(t)
 	pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "a.tar", "--retries", "0"}
-	for trial := range 2 {
-		for round := range 6 {
+	for trial := range tier.Pick(1, 2) {
+		for round := range tier.Pick(2, 6) {
 			blobs := registry.Match{Method: "GET", Path: "/blobs/"}
 			fault := registry.Fault{Match: blobs, After: random.IntN(20)}
 			if random.IntN(2) == 0 {
@@ -168,7 +169,7 @@ func TestKilledSignedPullGoesOn(t *testing.T) {
 		{"provenance", []string{"--sign-key", "k.key", "--provenance"}, []string{"--key", "k.pub", "--provenance"}},
 		{"stamped", []string{"--sign-key", "signer.key", "--certificate", "signer.crt", "--timestamp-server", stamp, "--provenance"}, []string{"--key", "signer.pub", "--provenance"}},
 	} {
-		for _, parts := range [][]string{nil, {inParts, "--parity", "1"}} {
+		for _, parts := range [][]string{nil, {inParts, "--parity", "1"}}[:tier.Pick(1, 2)] {
 			t.Run(fmt.Sprintf("%s%v", c.name, parts), func(t *testing.T) {
 				w.mkdir(t, "got")
 				defer os.RemoveAll(filepath.Join(w.dir, "got"))
@@ -199,7 +200,7 @@ func TestKilledPullIntoAFolderOrRegistryGoesOn(t *testing.T) {
 	w.key(t, "k")
 	for _, dest := range []string{"oci:a", w.mirror.Host + "/vdo/killed:1"} {
 		pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", dest, "--retries", "0", "--sign-key", "k.key", "--ca-file", "ca.crt"}
-		for round := range 3 {
+		for round := range tier.Pick(1, 3) {
 			fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(15)}
 			if round%2 == 0 {
 				fault.After, fault.HoldAt = random.IntN(4), 1+random.Int64N(1<<20)
@@ -222,7 +223,7 @@ func TestPullGoesOnAfterTheNetworkWasCut(t *testing.T) {
 	w := newKillWorld(t)
 	random := chance(t)
 	pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "a.tar", "--retries", "0"}
-	for range 5 {
+	for range tier.Pick(1, 5) {
 		fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(25), Cut: 1 + random.Int64N(4<<20)}
 		w.upstream.Fail(fault)
 		cmd, _, stderr := w.command(t.Context(), pull...)
@@ -252,7 +253,7 @@ func TestKilledPushGoesOn(t *testing.T) {
 		repo := fmt.Sprintf("vdo/drivers%d", trial)
 		push := append([]string{"push", "whole.tar", w.mirror.Host + "/" + repo + ":1", "--ca-file", "ca.crt", "-q", "--retries", "0"}, chunks...)
 		taken := map[string]bool{}
-		for round := range 5 {
+		for round := range tier.Pick(2, 5) {
 			w.mirror.ForgetRequests()
 			fault := registry.Fault{Match: registry.Match{Method: []string{"PUT", "POST", "PATCH", "HEAD"}[random.IntN(4)], Path: "/v2/"}, After: random.IntN(40)}
 			running := w.kill(t, w.mirror, fault, push...)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // killOnce runs vdo-bundle and kills it as soon as the files that it works on are as
@@ -115,8 +116,8 @@ func TestKilledPullIntoPartsGoesOn(t *testing.T) {
 	require.Len(t, want, 11, "eight parts, two for recovery, and the list")
 	largest := slices.MaxFunc(w.upstream.Requests(), func(a, b registry.Request) int { return cmp.Compare(a.Sent, b.Sent) })
 	pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "got/a.tar", inParts, "--parity", "2", "--retries", "0"}
-	for range 2 {
-		for round := range 5 {
+	for range tier.Pick(1, 2) {
+		for round := range tier.Pick(2, 5) {
 			var running bool
 			if round < 2 {
 				fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(6)}
@@ -175,14 +176,14 @@ func TestKilledRepairGoesOn(t *testing.T) {
 	w.must(t, "split", "whole.tar", inParts, "--parity", "3", "-o", "got/a.tar")
 	want := w.contents(t, "got")
 	parts := []string{"a.tar.001", "a.tar.002", "a.tar.003", "a.tar.004", "a.tar.005", "a.tar.006", "a.tar.007", "a.tar.008", "a.tar.p001", "a.tar.p002", "a.tar.p003"}
-	for range 4 {
+	for range tier.Pick(1, 4) {
 		random.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 		for _, name := range parts[:3] { // one is missing, one is short, one has other bytes
 			require.NoError(t, os.Remove(filepath.Join(w.dir, "got", name)))
 		}
 		w.write(t, "got/"+parts[1], []byte(want[parts[1]][:1000]))
 		w.write(t, "got/"+parts[2], []byte("X"+want[parts[2]][1:]))
-		for range 3 {
+		for range tier.Pick(2, 3) {
 			wanted, point := w.reaches("got/*.rebuilt", 1+random.Int64N(5<<20)), "it has rebuilt some bytes"
 			if random.IntN(2) == 0 { // in the middle of the renames
 				wanted, point = w.reaches("got/"+parts[0], 1), parts[0]+" has its name"
@@ -206,7 +207,7 @@ func TestKilledSplitCanBeRunAgain(t *testing.T) {
 		return []string{"split", "whole.tar", inParts, "--parity", "2", "-o", to + "/a.tar", "--replace"}
 	}
 	w.must(t, split("want")...)
-	for range 4 {
+	for range tier.Pick(1, 4) {
 		for range 2 {
 			pattern, size := fmt.Sprintf("got/a.tar.00%d.split", 1+random.IntN(8)), random.Int64N(5<<20)
 			if random.IntN(2) == 0 {
