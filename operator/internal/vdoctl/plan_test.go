@@ -32,6 +32,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	behind "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -181,6 +182,7 @@ func (o *operated) everything() map[string]string {
 
 // One site serves all of it, one after the other: an installation takes a while.
 func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	o := operate(t)
 	before := o.everything()
 	o.plansForLaterVersions()
