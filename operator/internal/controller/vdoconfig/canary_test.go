@@ -59,7 +59,8 @@ func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 			return nil
 		}
 		kills++
-		stop = n + tier.Pick(12, 3) + kills%7 // not at the same write of each pass; package model kills after each of an upgrade
+		// not at the same write of each pass; package model kills after each of an upgrade
+		stop = n + tier.Pick(12, 3) + kills%7
 		return errors.New("connection reset by peer")
 	}
 	others := func() {

@@ -373,7 +373,8 @@ func (w *world) sweep() {
 		&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
 	} {
 		for _, ns := range []string{metav1.NamespaceSystem, "vmware-system-csi"} {
-			require.NoError(w.t, w.DeleteAllOf(ctx, o, client.InNamespace(ns), client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}))
+			ours := client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}
+			require.NoError(w.t, w.DeleteAllOf(ctx, o, client.InNamespace(ns), ours))
 		}
 	}
 	extension := &unstructured.Unstructured{} // of Antrea: nothing serves it, and all discovery waits for that

@@ -169,11 +169,15 @@ func (a *access) noting(c client.WithWatch) client.WithWatch {
 			defer a.wrote(o, new(client.UpdateOptions).ApplyOptions(opts).DryRun, false)
 			return c.Update(ctx, o, opts...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption,
+		) error {
 			defer a.wrote(o, new(client.PatchOptions).ApplyOptions(opts).DryRun, false)
 			return c.Patch(ctx, o, patch, opts...)
 		},
-		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+		Apply: func(
+			ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption,
+		) error {
 			defer a.wrote(o, new(client.ApplyOptions).ApplyOptions(opts).DryRun, false)
 			return c.Apply(ctx, o, opts...)
 		},
@@ -181,11 +185,15 @@ func (a *access) noting(c client.WithWatch) client.WithWatch {
 			defer a.wrote(o, nil, false)
 			return c.Delete(ctx, o, opts...)
 		},
-		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+		DeleteAllOf: func(
+			ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption,
+		) error {
 			defer a.wrote(o, nil, true)
 			return c.DeleteAllOf(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(
+			ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption,
+		) error {
 			defer a.wrote(o, nil, false)
 			return c.SubResource(name).Update(ctx, o, opts...)
 		},

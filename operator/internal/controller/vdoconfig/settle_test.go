@@ -126,13 +126,15 @@ func (w *world) state() (state string, settled bool) {
 
 func daemonsRun(o *appsv1.DaemonSet) bool {
 	s := o.Status
-	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.NumberAvailable == s.DesiredNumberScheduled && s.CurrentNumberScheduled == s.DesiredNumberScheduled &&
-		(s.UpdatedNumberScheduled == s.DesiredNumberScheduled || o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType)
+	want, onDelete := s.DesiredNumberScheduled, o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.NumberAvailable == want &&
+		s.CurrentNumberScheduled == want && (s.UpdatedNumberScheduled == want || onDelete)
 }
 
 func replicasRun(o *appsv1.Deployment) bool {
 	s := o.Status
-	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.Replicas == *o.Spec.Replicas && s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas
+	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.Replicas == *o.Spec.Replicas &&
+		s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas
 }
 
 func settledMeta(o *metav1.ObjectMeta, observed int64) bool {

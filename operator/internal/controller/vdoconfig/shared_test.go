@@ -135,7 +135,8 @@ func (w *world) reverts(v *v1alpha1.VDOConfig) bool {
 		switch {
 		case ready && v.Spec.UpgradePolicy != nil:
 			w.change(v, func() { v.Spec = pairSpec() })
-		case ready && v.Status.Candidate == nil && driver(v, "cpi").Version == "1.33.1" && driver(v, "csi").Version == "3.5.1":
+		case ready && v.Status.Candidate == nil &&
+			driver(v, "cpi").Version == "1.33.1" && driver(v, "csi").Version == "3.5.1":
 			return true
 		case tries >= 2 && !consented:
 			consented = true
