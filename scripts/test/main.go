@@ -180,6 +180,9 @@ func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) erro
 	}
 	r.pkgs = nil
 	for pkg := range over {
+		if _, ok := b.row(pkg, tier); !ok {
+			return errors.Join(slices.Collect(maps.Values(over))...)
+		}
 		r.pkgs = append(r.pkgs, "./"+pkg)
 	}
 	r.args = append(r.args, "-p=1")
