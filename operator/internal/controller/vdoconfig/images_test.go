@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // passing finds nothing amiss in cluster and vCenters.
@@ -102,6 +103,7 @@ func (unanswered) Look(preflight.Question) *preflight.Answer { return nil }
 // A network alone asks nothing of any vCenter: its images are held against the nodes all the
 // same.
 func TestANetworkThatIsNotForThePlatformOfTheNodesWaits(t *testing.T) {
+	tier.Later(t, tier.All) // TestTheConditionOfChecks shows what is decided, and the test above that it waits
 	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}
 	w := start(t, "cni@2.7.0")
 	w.allow(deploy.AntreaRights)

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // volume makes a volume of the storage driver.
@@ -278,7 +279,7 @@ func TestTheClusterIDOutlivesTheSecret(t *testing.T) {
 // are gone the removal waits until it is made again.
 func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 	w := start(t, pair)
-	for _, both := range []bool{false, true} {
+	for _, both := range tier.Pick([]bool{true}, []bool{false, true}) {
 		v := w.ready(w.config("site"))
 		names := []string{inventory.VDOConfigs.ConfigMap(v.Name)}
 		if both {

@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // withoutRecords deletes both records, has another operator look a few times, and requires that
@@ -43,6 +44,7 @@ func (w *world) withoutRecords(v *v1alpha1.VDOConfig, when string) {
 // release or to the same one built anew, for what changes just now, or for the nodes that have
 // it first.
 func TestAnUpgradeThatWaitsGoesOnWaitingWithoutTheRecords(t *testing.T) {
+	tier.Later(t, tier.All) // TestWhatTheStatusKnowsOfALostHistory shows what is decided
 	w, v := installed(t)
 	was := v.Status.Revision
 	closed := time.Now().UTC().Add(12*time.Hour).Format("4 15") + " * * *"
@@ -116,6 +118,7 @@ func TestAnUpgradeThatWaitsGoesOnWaitingWithoutTheRecords(t *testing.T) {
 // Who deletes both records has nothing tried again that failed, though somebody had asked for it
 // once and that was done. It is tried where somebody asks anew.
 func TestAFailedUpgradeIsNotTriedAgainWithoutTheRecords(t *testing.T) {
+	tier.Later(t, tier.All) // likewise
 	w, v := installed(t)
 	was := v.Status.Revision
 	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
