@@ -121,7 +121,7 @@ func TestARevisionThatIsSaidToBeInForceHasToBeTrusted(t *testing.T) {
 	w.ready(v)
 
 	memory := w.inventory(v).Memory()
-	require.Len(t, memory.Revisions.Records, 2)
+	require.GreaterOrEqual(t, len(memory.Revisions.Records), 2)
 	memory.Revisions.Current = memory.Revisions.Records[0].Number
 	memory.Bundle = memory.Revisions.Records[0].Bundle
 	w.seal(v, w.inventory(v).WithMemory(memory))
