@@ -171,10 +171,13 @@ func tests(ctx context.Context, root string, args []string) error {
 	return errors.Join(errs...)
 }
 
+// crowd is how many packages run at once on each processor.
+const crowd = 2
+
 // hold compares a run with the budget. A package over its row runs again alone first.
 func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) error {
 	scale := b.scale()
-	over := b.over(tier, *got, scale)
+	over := b.over(tier, *got, scale, crowd)
 	if len(over) == 0 || len(over) > 12 {
 		return errors.Join(slices.Collect(maps.Values(over))...)
 	}
@@ -192,7 +195,7 @@ func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) erro
 		return err
 	}
 	got.replace(again)
-	return errors.Join(slices.Collect(maps.Values(b.over(tier, again, scale)))...)
+	return errors.Join(slices.Collect(maps.Values(b.over(tier, again, scale, 1)))...)
 }
 
 // replace takes the packages of o in place of those that r has.

@@ -125,7 +125,7 @@ func TestWhatExceedsTheBudgetIsNamed(t *testing.T) {
 	} {
 		r := result{Usage: map[string]Usage{c.use.Package: c.use}}
 		r.Tests = []Test{{Package: "p", Name: "TestSlow", Seconds: c.wall}}
-		if over := b.over(firstTier, r, c.scale); c.want == "" {
+		if over := b.over(firstTier, r, c.scale, 1); c.want == "" {
 			require.Empty(t, over)
 		} else {
 			require.ErrorContains(t, over[c.use.Package], c.want)

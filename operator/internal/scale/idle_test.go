@@ -5,12 +5,15 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // Where nothing happens but kubelets' heartbeats, passes are made once an interval, write
 // nothing and list nothing that grows with the cluster; the mirror is asked with one HEAD and the
 // vCenter once an interval. The benchmark holds larger clusters to the same counts.
 func TestNothingIsWrittenOrListedWhereNothingHappens(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	mirror, key := deliver(t, "")
 	s := newSite(t, 10, mirror, key)
 	s.settle(t)
