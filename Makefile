@@ -85,7 +85,7 @@ tools: ## Build the control plane that the first tier of tests uses (once a mach
 .PHONY: soak
 soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8h, SEED=N draws the same ones)
 	$(STATIC) run $(BUILD) ./scripts/toolchain
-	VDO_TEST_TIER=all VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
+	VDO_TEST_TIER=all,peers VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
@@ -122,7 +122,7 @@ needs: ## List what the matrix's releases need, from upstream's manifests (VDO_U
 verify: ## Check format, lint, generated files, architecture, words and the budget
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi
 	@$(MAKE) --no-print-directory lint
-	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
+	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate || exit 1; \
 		after="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; \
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
 	$(CHECKED) $(GO) test -count=1 ./test/architecture ./test/words

@@ -143,6 +143,9 @@ func (b *Budget) checkRows(root string) error {
 		if _, ok := tree[row.Package]; !ok {
 			errs = append(errs, fmt.Errorf("test/budget.tsv has a row for %s, which does not exist", row.Package))
 		}
+		if !slices.ContainsFunc(b.limits, func(l Row) bool { return l.Tier == row.Tier }) {
+			errs = append(errs, fmt.Errorf("test/budget.tsv has no row %q for tier %s", total, row.Tier))
+		}
 	}
 	for _, limit := range b.limits {
 		sum := b.sum(limit.Tier)
@@ -167,8 +170,8 @@ func (b *Budget) checkRows(root string) error {
 	return errors.Join(errs...)
 }
 
-// over lists what took more than its row allows, by package. Crowd is how many packages share a
-// processor: CPU seconds do not depend on it, seconds on the clock do.
+// over lists what took more than its row allows, by package. Crowd is how much longer a test may
+// take on the clock because others run beside it.
 func (b *Budget) over(tier string, r result, scale, crowd float64) map[string]error {
 	out := map[string]error{}
 	for pkg, use := range r.Usage {
@@ -208,8 +211,14 @@ func (b *Budget) update(root string, measured map[string]result) error {
 	for pkg, has := range tree {
 		set(pkg, firstTier, func(r *Row) { r.Lines, r.Tests = has.Lines, has.Tests })
 	}
+	if b.calibration == 0 {
+		b.calibration = calibrate()
+	}
 	for tier, result := range measured {
 		for pkg, use := range result.Usage {
+			if _, ok := tree[pkg]; !ok {
+				continue
+			}
 			set(pkg, tier, func(r *Row) { r.Seconds, r.Planes = math.Ceil(use.Seconds), use.ControlPlanes })
 		}
 	}

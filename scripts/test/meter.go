@@ -82,7 +82,7 @@ func reap(child int, use *Usage) (status syscall.WaitStatus, err error) {
 		var r syscall.Rusage
 		switch pid, err := syscall.Wait4(-1, &s, 0, &r); {
 		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.ECHILD):
+		case errors.Is(err, syscall.ECHILD) && ended:
 			return status, nil
 		case err != nil:
 			return status, fmt.Errorf("meter: wait: %w", err)

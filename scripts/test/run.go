@@ -67,7 +67,7 @@ func (r run) do(ctx context.Context) (_ result, err error) {
 			return result{}, err
 		}
 		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-		args = append(args, "-count=1", "-exec", self+" exec")
+		args = append(args, "-exec", self+" exec")
 		env = append(env, meterVariable+"="+dir)
 		began := time.Now()
 		out, err := r.stream(ctx, append(args, r.pkgs...), env)
@@ -255,6 +255,25 @@ func (r result) checkSkips(root, name string) error {
 		case ok && (later == string(tier.All) || later == string(tier.CGO)), list[t.String()] != "":
 		default:
 			errs = append(errs, fmt.Errorf("%s was skipped (%s) and is not in test/skips.tsv", t, t.Skip))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkRan requires each test of the list that belongs to a tier to have passed.
+func (r result) checkRan(root string, belongs func(reason string) bool) error {
+	list, err := allowed(root)
+	if err != nil {
+		return err
+	}
+	passed := map[string]bool{}
+	for _, t := range r.Tests {
+		passed[t.String()] = t.Action == "pass"
+	}
+	var errs []error
+	for _, test := range slices.Sorted(maps.Keys(list)) {
+		if belongs(list[test]) && !passed[test] {
+			errs = append(errs, fmt.Errorf("%s is in test/skips.tsv and did not pass", test))
 		}
 	}
 	return errors.Join(errs...)

@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
@@ -17,11 +16,11 @@ import (
 // Programs puts programs of the project itself, given as packages ./PATH, into a folder.
 // All tests of a checkout share one build of them, in bin/test, compiled as the demo
 // compiles them: several packages of tests run the real program, and building it takes
-// longer than many of them. Where the test runner has built them it names their directory and
-// their hash in [ProgramsVariable], so that Go runs a test again when a program has changed.
+// longer than many of them. The test runner has built them before and names their directory in
+// [ProgramsVariable].
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
-	prepared, _, _ := strings.Cut(os.Getenv(ProgramsVariable), " ")
+	prepared := os.Getenv(ProgramsVariable)
 	if prepared != "" && !slices.ContainsFunc(packages, func(p string) bool {
 		_, err := os.Stat(filepath.Join(prepared, path.Base(p)))
 		return err != nil // the runner does not build it
@@ -45,7 +44,7 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 }
 
 // ProgramsVariable is the environment variable with which the test runner tells tests where the
-// project's programs are: a directory, and after a space their hash.
+// project's programs are.
 const ProgramsVariable = "VDO_TEST_BINARIES"
 
 func copyPrograms(from, to string, packages []string) error {

@@ -417,6 +417,7 @@ func TestWhatComesSlowlyIsWaitedFor(t *testing.T) {
 // A watch that comes back brings what came in between later than it is open: until then no
 // look shows what there was before, be it that it goes on or that it begins anew.
 func TestAWatchThatComesBackShowsNothingOld(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	expired := apierrors.NewResourceExpired("too old").ErrStatus
 	for name, with := range map[string]struct {
 		end  watch.Event // what the watch ends with; without one it can go on where it ended

@@ -20,6 +20,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // release is a signed bundle with an operator, in a mirror with a login and as a folder.
@@ -220,6 +221,7 @@ func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {
 }
 
 func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
+	tier.Later(t, tier.Peers)
 	s := wholeCluster(t)
 	r := newRelease(t)
 	rendered := filepath.Join(t.TempDir(), "vdo.yaml")
