@@ -101,7 +101,7 @@ func plans() map[string]plan {
 	isUpstream := func(reason string) bool { return reason == string(tier.Upstream) }
 	isProgram := func(reason string) bool { return !isUpstream(reason) && reason != firstTier }
 	return map[string]plan{
-		firstTier:  {tools: base, timeout: "8m"},
+		firstTier:  {tools: base, timeout: "12m"},
 		"race":     {tools: base, timeout: "20m", race: true, packages: concurrent},
 		"upstream": {tools: base, timeout: "20m", open: []tier.Tier{tier.Upstream}, listed: isUpstream},
 		"peers":    {tools: all, timeout: "20m", open: []tier.Tier{tier.Peers}, listed: isProgram},
@@ -252,7 +252,7 @@ func (p plan) args() []string {
 		// Go's cache does not know what a TestMain reads, such as the programs that the tests run.
 		"-count=1",
 		"-trimpath", "-tags=" + tags, "-ldflags=-w", "-vet=off", "-timeout=" + p.timeout,
-		"-p=" + cmp.Or(os.Getenv("TEST_PROCS"), strconv.Itoa(runtime.NumCPU()+1)),
+		"-p=" + cmp.Or(os.Getenv("TEST_PROCS"), strconv.Itoa(runtime.NumCPU())),
 	}
 	if p.race {
 		args = append(args, "-race")
