@@ -236,9 +236,6 @@ func (p plan) prepare(ctx context.Context, root string) ([]string, error) {
 		"CGO_ENABLED=" + cgo, tier.Variable + "=" + strings.Join(open, ","),
 		toolchain.ProgramsVariable + "=" + dir,
 	}
-	if os.Getenv("GOGC") == "" {
-		env = append(env, "GOGC=300") // collecting garbage is a fifth of what compiler and tests do
-	}
 	return env, nil
 }
 
