@@ -190,13 +190,13 @@ func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) erro
 		r.pkgs = append(r.pkgs, "./"+pkg)
 	}
 	r.args = append(r.args, "-p=1")
-	fmt.Fprintf(r.out, "over budget, running again alone: %s\n", strings.Join(r.pkgs, " "))
+	fmt.Fprintf(r.out, "%v\nrunning again alone: %s\n", errors.Join(slices.Collect(maps.Values(over))...), strings.Join(r.pkgs, " "))
 	again, err := r.do(ctx)
 	if err != nil {
 		return err
 	}
 	got.replace(again)
-	return errors.Join(slices.Collect(maps.Values(b.over(tier, again, scale, 1)))...)
+	return errors.Join(slices.Collect(maps.Values(b.over(tier, again, scale, slack)))...)
 }
 
 // replace takes the packages of o in place of those that r has.

@@ -547,15 +547,6 @@ func TestAMovedTagIsFollowedAndOldCopiesGo(t *testing.T) {
 	require.Equal(t, w.get().UID, copies.Items[0].OwnerReferences[0].UID)
 }
 
-func TestAMovedTagIsSeenAtTheInterval(t *testing.T) {
-	w := newWorld(t)
-	w.publish(mirror.Bundle{Seed: 1}, w.key)
-	w.bundle(func(s *v1alpha1.DriverBundleSpec) { s.Interval.Duration = 10 * time.Second })
-	w.ready("True Succeeded")
-	second := w.publish(mirror.Bundle{Seed: 2}, w.key)
-	w.until("followed", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == second.String() })
-}
-
 func TestTheAcceptedBundleOutlivesTheMirrorAndARestart(t *testing.T) {
 	w := newWorld(t)
 	root := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})

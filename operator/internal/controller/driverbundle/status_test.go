@@ -63,3 +63,14 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		})
 	}
 }
+
+// Other tests have a moved tag followed; that the interval is kept is the reconciler's promise.
+func TestTheMirrorIsAskedAtTheInterval(t *testing.T) {
+	for want, spec := range map[time.Duration]v1alpha1.DriverBundleSpec{
+		time.Hour:       {Interval: metav1.Duration{Duration: time.Hour}},
+		defaultInterval: {},
+		0:               {Interval: metav1.Duration{Duration: time.Hour}, Suspend: true},
+	} {
+		require.Equal(t, want, outcome{}.Next(&v1alpha1.DriverBundle{Spec: spec}).Interval)
+	}
+}
