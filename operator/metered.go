@@ -65,8 +65,8 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 }
 
 // LoadInventory notes which versions were rolled out until now, and what became of revisions.
-func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error) {
-	loaded, err := c.Cluster.LoadInventory(ctx, of, by)
+func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName) (cluster.Loaded, error) {
+	loaded, err := c.Cluster.LoadInventory(ctx, of)
 	if err == nil {
 		c.last.swap(of, &loaded.Inventory)
 	}
@@ -74,9 +74,10 @@ func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedN
 }
 
 // SaveInventory counts the versions that are rolled out since, and the upgrades.
-func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
-	if err := c.Cluster.SaveInventory(ctx, of, inv, by); err != nil {
-		return err
+func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error) {
+	saved, err := c.Cluster.SaveInventory(ctx, of, inv, was)
+	if err != nil {
+		return saved, err
 	}
 	before := c.last.swap(of, &inv)
 	for _, d := range inv.Drivers() {
@@ -85,7 +86,7 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 		}
 	}
 	c.countUpgrades(before.revisions, inv.Memory().Revisions)
-	return nil
+	return saved, nil
 }
 
 // countUpgrades counts what has become of revisions. The first one of all is no upgrade.

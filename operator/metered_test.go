@@ -99,11 +99,13 @@ func TestRollOutsAreCounted(t *testing.T) {
 	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
 	pass := func(version string) {
 		t.Helper()
-		inv, err := c.LoadInventory(t.Context(), of, inventory.Proof{Earlier: true})
+		inv, err := c.LoadInventory(t.Context(), of)
 		require.NoError(t, err)
-		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object), inventory.Sealer{}))
-		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object).WithComplete(matrix.CSI, version), inventory.Sealer{}))
-		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}, inventory.Proof{Earlier: true}) // between
+		inv, err = c.SaveInventory(t.Context(), of, inv.With(object), inv)
+		require.NoError(t, err)
+		_, err = c.SaveInventory(t.Context(), of, inv.WithComplete(matrix.CSI, version), inv)
+		require.NoError(t, err)
+		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}) // between
 		require.NoError(t, err)
 	}
 	pass("3.5.0")
@@ -127,25 +129,26 @@ func TestUpgradesAreCounted(t *testing.T) {
 	c, ns := testCluster(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
 	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
-	at, key := time.Now().UTC().Truncate(time.Second), []byte("key")
+	at := time.Now().UTC().Truncate(time.Second)
 	save := func(change func(h revision.History, now time.Time) revision.History) {
 		t.Helper()
 		at = at.Add(time.Minute)
-		loaded, err := c.LoadInventory(t.Context(), of, inventory.Proof{Earlier: true})
+		loaded, err := c.LoadInventory(t.Context(), of)
 		require.NoError(t, err)
 		inv := loaded.With(object)
 		memory := inv.Memory()
 		memory.Revisions = change(memory.Revisions, at)
 		inv = inv.WithMemory(memory)
 		for range 2 { // whatever else is saved
-			require.NoError(t, c.SaveInventory(t.Context(), of, inv, inventory.Sealer{}))
+			loaded, err = c.SaveInventory(t.Context(), of, inv, loaded)
+			require.NoError(t, err)
 		}
 	}
 	begin := func(version string) {
 		t.Helper()
 		rev := revision.Revision{Bundle: "registry/vdo@sha256:" + version, Releases: []string{"csi@" + version}}
 		save(func(h revision.History, now time.Time) revision.History {
-			return h.Begin(rev, revision.Beginning{Now: now, Key: key})
+			return h.Begin(rev, revision.Beginning{Now: now})
 		})
 	}
 	succeed := func() { save(func(h revision.History, now time.Time) revision.History { return h.Succeed(now) }) }

@@ -9,6 +9,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -64,11 +65,11 @@ func (c tracedCluster) Delete(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-func (c tracedCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
+func (c tracedCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error) {
 	ctx, end := tracing.Span(ctx, "write inventory")
-	err := c.Cluster.SaveInventory(ctx, of, inv, by)
+	saved, err := c.Cluster.SaveInventory(ctx, of, inv, was)
 	end(err)
-	return err
+	return saved, err
 }
 
 // tracedStore has a span of each bundle that is read.

@@ -291,9 +291,6 @@ type VDOConfigStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Revisions []RevisionStatus `json:"revisions,omitempty"`
-	// Inventory is what is known of the record of what is installed, beside the record.
-	// +optional
-	Inventory *InventoryStatus `json:"inventory,omitempty"`
 	// Candidate is the upgrade that waits or is held back; none where there is none.
 	// +optional
 	Candidate *CandidateStatus `json:"candidate,omitempty"`

@@ -190,7 +190,8 @@ func (b *Budget) hold(ctx context.Context, tier string, r run, got *result) erro
 		r.pkgs = append(r.pkgs, "./"+pkg)
 	}
 	r.args = append(r.args, "-p=1")
-	fmt.Fprintf(r.out, "%v\nrunning again alone: %s\n", errors.Join(slices.Collect(maps.Values(over))...), strings.Join(r.pkgs, " "))
+	why := errors.Join(slices.Collect(maps.Values(over))...)
+	fmt.Fprintf(r.out, "%v\nrunning again alone: %s\n", why, strings.Join(r.pkgs, " "))
 	again, err := r.do(ctx)
 	if err != nil {
 		return err

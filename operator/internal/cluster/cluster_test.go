@@ -3,9 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 
@@ -159,228 +157,6 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "dry"}, &corev1.ConfigMap{})))
 }
 
-func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
-	c, k, ns := start(t)
-	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	proof := inventory.Proof{Key: []byte("key")}
-	none, err := c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.Zero(t, none.Len())
-	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
-	for n := range int64(2) { // made, then changed
-		require.NoError(t, c.SaveInventory(ctx, of, inv, inventory.Sealer{Key: proof.Key, Serial: n + 1}))
-	}
-	again, err := c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.True(t, again.Equal(inv))
-	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}}
-	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))
-	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
-	cm.Data = map[string]string{"other": "x"}
-	require.NoError(t, k.Update(ctx, &cm))
-	again, err = c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.True(t, again.Equal(inv), "the second copy has it")
-	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.Copy("site")}}
-	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&second), &second))
-	second.Data = map[string]string{"other": "x"}
-	require.NoError(t, k.Update(ctx, &second))
-	_, err = c.LoadInventory(ctx, of, proof)
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-	require.NoError(t, k.Delete(ctx, &second))
-	_, err = c.LoadInventory(ctx, of, proof)
-	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-	require.NoError(t, c.DeleteInventory(ctx, of))
-	require.NoError(t, c.DeleteInventory(ctx, of))
-}
-
-// An operator that was paused while another one led does not put back what it knew: the record
-// stays as the other one has sealed it.
-func TestARecordThatIsAsNewIsNotWrittenOver(t *testing.T) {
-	c, _, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
-	object := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI}
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Of(object), inventory.Sealer{Key: key, Serial: 7}))
-	for _, serial := range []int64{6, 7} {
-		require.Equal(t, fault.Conflict, fault.ReasonOf(c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: serial})))
-	}
-	loaded, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.True(t, loaded.Sealed && loaded.Whole)
-	require.Equal(t, int64(7), loaded.Serial)
-	require.Equal(t, 1, loaded.Len())
-}
-
-// Nor does it make again what the other one has removed with the VDOConfig; one copy that was not
-// there before is made.
-func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
-	c, k, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
-	names := inventory.VDOConfigs
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
-	require.NoError(t, k.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.Copy("site")}}))
-	one, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.Equal(t, []string{ns + "/" + names.ConfigMap("site")}, slices.Collect(maps.Keys(one.There)))
-	require.NoError(t, c.SaveInventory(ctx, of, one.Inventory, inventory.Sealer{Key: key, Serial: 2, Known: one.There}))
-	both, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.ElementsMatch(t, names.Both(ns, "site"), slices.Collect(maps.Keys(both.There)))
-
-	require.NoError(t, c.DeleteInventory(ctx, of))
-	err = c.SaveInventory(ctx, of, both.Inventory, inventory.Sealer{Key: key, Serial: 3, Known: both.There})
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "it changed meanwhile: it was removed")
-	none, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.Empty(t, none.There)
-}
-
-// Whose record it is that came since it was read, the seal says; what was read is written over.
-func TestARecordOfTheNextOfTheNameIsNotWrittenOver(t *testing.T) {
-	c, _, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
-	object := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI}
-	first, second := inventory.Proof{Key: key, UID: "first"}, inventory.Proof{Key: key, UID: "second"}
-	load := func(by inventory.Proof) inventory.Loaded {
-		loaded, err := c.LoadInventory(ctx, of, by)
-		require.NoError(t, err)
-		return loaded
-	}
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Of(object), load(first).Next(key, "first", inventory.Anchor{})))
-	paused := load(first)
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, load(second).Next(key, "second", inventory.Anchor{})), "what was read")
-	require.Equal(t, fault.Conflict, fault.ReasonOf(c.SaveInventory(ctx, of, paused.Inventory, paused.Next(key, "first", inventory.Anchor{}))))
-	require.True(t, load(second).Sealed)
-	require.Zero(t, load(second).Len())
-}
-
-// One of the Secrets that hold a key may be put back from a backup: what the status knows says
-// which of two it is.
-func TestOfTwoKeysTheOneThatIsKnownCounts(t *testing.T) {
-	c, k, ns := start(t)
-	names := []string{"seal", "seal-copy"}
-	there := func(known string) ([]byte, []string, error) {
-		return c.KeyThere(ctx, ns, names, inventory.KnownKeys{Own: known})
-	}
-	key, missing, err := there("")
-	require.NoError(t, err)
-	require.Nil(t, key)
-	require.Equal(t, names, missing)
-	require.NoError(t, c.KeepKey(ctx, ns, missing[:1], []byte("before")))
-	key, missing, err = there("")
-	require.NoError(t, err)
-	require.Equal(t, "before", string(key))
-	require.Equal(t, names[1:], missing)
-	require.NoError(t, c.KeepKey(ctx, ns, missing, []byte("now")))
-	for _, known := range []string{"before", "now"} {
-		key, missing, err = there(inventory.KeyID([]byte(known)))
-		require.NoError(t, err)
-		require.Equal(t, known, string(key))
-		require.Empty(t, missing)
-	}
-	_, _, err = there("")
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "seal and seal-copy in "+ns)
-	require.NotContains(t, err.Error(), "before")
-	require.ErrorContains(t, err, "no status knows either")
-
-	before, now := inventory.KeyID([]byte("before")), inventory.KeyID([]byte("now"))
-	others := func(own string, ids []string, failed error) ([]byte, []string, error) {
-		return c.KeyThere(ctx, ns, names, inventory.KnownKeys{Own: own, Kind: "Thing", Others: func(context.Context) ([]string, error) { return ids, failed }})
-	}
-	key, _, err = others("", []string{"", "another", before, before}, nil)
-	require.NoError(t, err)
-	require.Equal(t, "before", string(key), "that of others")
-	key, _, err = others(now, []string{before}, errors.New("not asked"))
-	require.NoError(t, err)
-	require.Equal(t, "now", string(key), "its own comes first")
-	_, _, err = others("", []string{before, now}, nil)
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "each is known to the status of another Thing")
-	_, _, err = others("", nil, errors.New("list: no"))
-	require.EqualError(t, err, "list: no")
-
-	require.NoError(t, k.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "seal"}}))
-	key, _, err = there("")
-	require.NoError(t, err)
-	require.Equal(t, "now", string(key))
-}
-
-// The record of a VDOConfig copy-x had the name of the second copy of x. It is found there, where
-// the status shows that there was one, and written under a name of its own.
-func TestARecordUnderItsEarlierNameIsFound(t *testing.T) {
-	c, k, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "copy-x"}, []byte("key")
-	by := inventory.Sealer{Key: key, Serial: 1, Owner: ns + "/vdo-inventory-copy-x"}
-	inv := inventory.Of(inventory.Entry{ID: plan.IDOf(configMap(ns, "x", nil)), Driver: matrix.CSI})
-	for _, name := range []string{"vdo-inventory-copy-x", "vdo-inventory-copy-copy-x"} {
-		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: by.Data(inv)}))
-	}
-	proof := inventory.Proof{Key: key, Anchor: inventory.Anchor{Serial: 1, KeyID: inventory.KeyID(key)}}
-	none, err := c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.False(t, none.Found, "it has installed nothing: they are another one's")
-	proof.Earlier = true
-	was, err := c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.True(t, was.Sealed && was.Inventory.Equal(inv) && !was.Whole)
-	require.NoError(t, c.SaveInventory(ctx, of, was.Inventory, was.Next(key, "", proof.Anchor)))
-	is, err := c.LoadInventory(ctx, of, proof)
-	require.NoError(t, err)
-	require.True(t, is.Whole && is.Sealed && is.Inventory.Equal(inv))
-	require.EqualValues(t, 2, is.Serial)
-	require.ElementsMatch(t, inventory.VDOConfigs.Both(ns, of.Name), slices.Collect(maps.Keys(is.There)))
-}
-
-// A record that somebody made immutable, with other data or with its own, is written all the same.
-func TestAnImmutableRecordIsMadeAnew(t *testing.T) {
-	c, k, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
-	names := inventory.VDOConfigs
-	for name, data := range map[string]string{names.ConfigMap("site"): "{", names.Copy("site"): ""} {
-		var cm corev1.ConfigMap
-		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, &cm))
-		if cm.Immutable = new(true); data != "" {
-			cm.Data = map[string]string{"inventory.json": data}
-		}
-		require.NoError(t, k.Update(ctx, &cm))
-	}
-	was, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.NoError(t, c.SaveInventory(ctx, of, was.Inventory, inventory.Sealer{Key: key, Serial: 2, Known: was.There}))
-	both, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
-	require.NoError(t, err)
-	require.EqualValues(t, 2, both.Serial)
-	require.True(t, both.Whole)
-	require.ElementsMatch(t, names.Both(ns, "site"), slices.Collect(maps.Keys(both.There)))
-}
-
-// What another operator writes between the look at a record and its deletion stays.
-func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
-	c, k, ns := start(t)
-	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{}))
-	key := types.NamespacedName{Namespace: ns, Name: "key"}
-	require.NoError(t, c.CreateSecret(ctx, key, map[string][]byte{"k": []byte("one")}))
-	cut := edge.Cluster{Reader: c.Reader, Versions: c.Versions}
-	cut.Client = interceptor.NewClient(k, interceptor.Funcs{Delete: func(ctx context.Context, to client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-		other := o.DeepCopyObject().(client.Object) //nolint:forcetypeassert // as it was
-		other.SetAnnotations(map[string]string{"written": "meanwhile"})
-		if err := to.Update(ctx, other); err != nil {
-			return err
-		}
-		return to.Delete(ctx, o, opts...)
-	}})
-	require.Equal(t, fault.Conflict, fault.ReasonOf(cut.DeleteInventory(ctx, of)))
-	require.Equal(t, fault.Conflict, fault.ReasonOf(cut.DeleteSecret(ctx, key)))
-	require.NoError(t, k.Get(ctx, key, &corev1.Secret{}))
-	require.NoError(t, c.DeleteInventory(ctx, of))
-	require.NoError(t, c.DeleteSecret(ctx, key))
-	require.True(t, apierrors.IsNotFound(k.Get(ctx, key, &corev1.Secret{})))
-}
-
 // The copy of a revision's bundle belongs to the revision too, so that it does not go with
 // its DriverBundle; another bundle's does not.
 func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
@@ -402,7 +178,7 @@ func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
 		return all
 	}
 	for range 2 { // also of a pass that was interrupted
-		require.NoError(t, c.KeepRevision(ctx, of, revision.Manifest{APIVersion: revision.APIVersion, Name: "r1", Revision: revision.Revision{Bundle: "mirror.site/b@" + digest}, Seal: "s"}))
+		require.NoError(t, c.KeepRevision(ctx, of, revision.Manifest{APIVersion: revision.APIVersion, Name: "r1", Revision: revision.Revision{Bundle: "mirror.site/b@" + digest}}))
 		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", "r1")}, owners("mine"))
 	}
 	require.Equal(t, []string{"DriverBundle site"}, owners("other"))
@@ -456,25 +232,79 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 	}
 }
 
-// A record that is to be made anew, and that somebody's finalizer keeps, is named with it: it is
-// not known whose they are, and nothing is written until they are off.
-func TestARecordThatIsKeptByAFinalizerIsTold(t *testing.T) {
+// What another operator has written or removed since the record was read stays so.
+func TestTheInventoryIsKept(t *testing.T) {
 	c, k, ns := start(t)
-	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
-	name := types.NamespacedName{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}
-	var cm corev1.ConfigMap
-	require.NoError(t, k.Get(ctx, name, &cm))
-	cm.Immutable, cm.Finalizers = new(true), []string{"site.example/keep"}
-	require.NoError(t, k.Update(ctx, &cm))
-	for serial := int64(2); serial < 4; serial++ {
-		err := c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: serial})
-		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-		require.ErrorContains(t, err, "the one that was deleted is kept by its finalizers site.example/keep")
-		require.Contains(t, fault.HintOf(err), "kubectl patch configmap -n "+ns+" "+name.Name+" --type=json")
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
+	load := func() edge.Loaded {
+		t.Helper()
+		was, err := c.LoadInventory(ctx, of)
+		require.NoError(t, err)
+		return was
 	}
-	require.NoError(t, k.Get(ctx, name, &cm))
-	cm.Finalizers = nil
-	require.NoError(t, k.Update(ctx, &cm))
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 5}))
+	save := func(inv inventory.Inventory, was edge.Loaded) (edge.Loaded, fault.Reason) {
+		now, err := c.SaveInventory(ctx, of, inv, was)
+		return now, fault.ReasonOf(err)
+	}
+	none := load()
+	require.False(t, none.Found)
+	made, why := save(inv, none)
+	require.Empty(t, why)
+	_, why = save(inv, none)
+	require.Equal(t, fault.Conflict, why, "another one has made it")
+	paused := load()
+	require.True(t, paused.Found && paused.Equal(inv))
+	made, why = save(inventory.Inventory{}, made)
+	require.Empty(t, why)
+	_, why = save(inv, paused)
+	require.Equal(t, fault.Conflict, why, "another one has written it")
+	require.Zero(t, load().Len())
+
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}}
+	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(cm), cm))
+	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	_, why = save(inv, made)
+	require.Equal(t, fault.Conflict, why, "another one has removed it")
+	require.False(t, load().Found)
+}
+
+// An earlier program kept the record twice, and beside each a seal.
+func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
+	c, k, ns := start(t)
+	of, names := types.NamespacedName{Namespace: ns, Name: "site"}, inventory.VDOConfigs
+	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
+	data := map[string]string{"seal": "{}", "unsealed": "[]", inventory.DataKey: strings.Replace(string(inv.Marshal()), `"driver"`, `"unsealed":true,"driver"`, 1)}
+	for _, there := range [][]string{{names.Copy("site"), names.ConfigMap("site")}, {names.Copy("site")}} {
+		for _, name := range there {
+			require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}))
+		}
+		was, err := c.LoadInventory(ctx, of)
+		require.NoError(t, err)
+		require.True(t, was.Found && was.Equal(inv))
+		_, err = c.SaveInventory(ctx, of, inv, was)
+		require.NoError(t, err)
+		is, err := c.LoadInventory(ctx, of)
+		require.NoError(t, err)
+		require.True(t, is.Found && is.Equal(inv))
+		require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))
+		require.NoError(t, c.DeleteInventory(ctx, of))
+	}
+}
+
+func TestTheFirstSecretWithAKeyCounts(t *testing.T) {
+	c, _, ns := start(t)
+	key := func() string {
+		t.Helper()
+		k, err := c.Key(ctx, ns, "key", "key-copy")
+		require.NoError(t, err)
+		return string(k)
+	}
+	require.Empty(t, key())
+	for _, name := range []string{"key-copy", "key"} {
+		require.NoError(t, c.CreateSecret(ctx, types.NamespacedName{Namespace: ns, Name: name}, map[string][]byte{edge.KeptKey: []byte(name)}))
+		require.Equal(t, name, key())
+	}
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // KeepRevision writes what a revision of a VDOConfig consists of into an immutable
-// ConfigMap. One that is there already stays where it has the same seal: it is of a pass
-// that was interrupted; any other is somebody else's, and makes way. The copy of its bundle
+// ConfigMap. One that is there already stays where it is of the same: it is of a pass
+// that was interrupted; any other makes way. The copy of its bundle
 // stays as long as it does, whatever becomes of the DriverBundle.
 func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error {
 	cm, err := c.writeRevision(ctx, of, m)
@@ -69,7 +69,8 @@ func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m 
 		return cm, err
 	}
 	known, err := revision.ParseManifest(there.Data[revision.DataKey])
-	if err == nil && known.Seal == m.Seal && there.Labels[revision.LabelDigest] == cm.Labels[revision.LabelDigest] {
+	same := err == nil && known.Hash() == m.Hash() && maps.Equal(known.Contents, m.Contents)
+	if same && there.Labels[revision.LabelDigest] == cm.Labels[revision.LabelDigest] {
 		return &there, nil
 	}
 	return cm, anew.Make(ctx, c.Client, c.Reader, &there, func() error { return c.Client.Create(ctx, cm, client.FieldOwner(FieldManager)) })

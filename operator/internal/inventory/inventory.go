@@ -27,75 +27,9 @@
 // Each object is of a [Part]: "driver" is the driver, or the name of the SIPCluster's
 // service.
 //
-// The record is kept twice (see [Naming.Copy]): a cluster whose record is lost has
-// objects that nobody removes.
-//
-// # What keeps it from being forged
-//
-// Who may write ConfigMaps could have objects deleted, or taken for the operator's, and
-// drivers installed as nobody asked for. So the record is sealed, under the key
-// [SealKey] beside it, which programs from before there were seals do not read:
-//
-//	{"serial":12,"mac":"3fa9…","epoch":"K4…","after":"Q7…","bound":"77c0…"}
-//
-// "serial" grows with each write. "mac" is HMAC-SHA256, by the operator's own key, which is
-// kept in Secrets, of four parts with a newline between two:
-//
-//	vdo.vmware.com/inventory-seal/v1
-//	NAMESPACE/NAME        of the first of the two ConfigMaps
-//	SERIAL                in decimal digits
-//	RECORD                byte for byte, as it is under [DataKey]
-//
-// What came later is under a seal of its own, so that earlier programs read the record: "bound"
-// is likewise of six parts:
-//
-//	vdo.vmware.com/inventory-bound/v1
-//	MAC                   as above
-//	UID                   of the resource: one that was deleted had others' objects
-//	EPOCH                 random, made anew where there was no record
-//	AFTER                 the epoch that the anchor had then
-//	MARKS                 byte for byte, as they are under [MarksKey]
-//
-// And "taken" is one of three parts, of what is under [TakenKey]; without it that counts as absent:
-//
-//	vdo.vmware.com/inventory-taken/v1
-//	MAC                   as above
-//	TAKEN                 byte for byte
-//
-// A seal without "bound" is of an earlier program. It is good where the anchor, too, is one of such a
-// program: it has no epoch.
-//
-// A seal stays good, so that an older record could be put back. The status of the resource,
-// which is written under another right, has an [Anchor]: the serial and epoch of the last record, and
-// an identifier of the key. It is written after the record: where the operator is killed in
-// between, the record is newer. [Believe] holds both copies against it:
-//
-//   - The newest copy whose seal is good, and that is not older than the anchor, is believed.
-//     The other copy is written again from it. It has to be of the anchor's epoch, or of one that
-//     was begun after that: numbers that an operator gave that was killed before it wrote the
-//     status are given again once its records were deleted.
-//   - Where there is none, and the anchor is of the key of now, no record is believed: nothing
-//     is changed by it until a person puts the last one back, or deletes both.
-//   - Where there is no anchor, as after an update from a program without seals,
-//     or where it is of another key, since all Secrets with that one
-//     are lost, which who writes ConfigMaps cannot bring about: a record without a seal is
-//     believed, and its entries are marked as unsealed, under [MarksKey]: a list of their keys,
-//     as JSON. An object of such an entry is the
-//     operator's only where it carries the labels that the operator puts on what it applies.
-//     The mark goes with the next apply of the object; sealing the record does not take it
-//     away. Where nothing shows that anything was installed before, as after a restore without
-//     statuses, such a record is none at all: somebody may have put it there for what is to be
-//     installed. One whose seal is good by the key of now is believed then too. One that cannot be
-//     read is neither: nothing is done until a person has removed it.
-//
-// A record is not written where one has come since it was read that is as new, that is of an
-// epoch which is not known or of another resource of the name, nor where one is gone that was there
-// then: an operator that was paused while another one led puts nothing back.
-//
-// The operator for SIPClusters has a key of its own. Of a record of theirs only what is in the
-// SIPCluster's namespace is read, and one that is not believed, or cannot be read, counts as
-// lost: it is made anew by what the status says, under names that the operator gives, and the
-// labels on what is there. Where no seal vouches for it, what has the labels is added. Only what a later program has sealed is left alone.
+// Who can write in the operator's namespace administers the operator: the record is believed as it
+// is. One that is lost is made anew: what runs is taken over as any other installation is, and
+// what nobody knows any more is not removed.
 //
 // # What keeps it from losing an object
 //
@@ -124,10 +58,6 @@ const (
 	APIVersion = "vdo.vmware.com/inventory/v1"
 	// DataKey is the key of the ConfigMap that holds the record.
 	DataKey = "inventory.json"
-	// MarksKey is the key of the ConfigMap that lists the entries that are marked as unsealed.
-	MarksKey = "unsealed"
-	// TakenKey is the key of the ConfigMap that holds [Memory.Taken].
-	TakenKey = "taken"
 
 	maxSize    = 1 << 20 // an object of the API server is not larger
 	maxObjects = 4096
@@ -136,8 +66,7 @@ const (
 // Part is what an object is of: a driver, or a service of a SIPCluster.
 type Part = matrix.Driver
 
-// Memory is what an inventory records beside objects. The operator before reads no record with a
-// field more than it knows: what is added goes under a key of its own, as [TakenKey].
+// Memory is what an inventory records beside objects.
 type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
@@ -164,8 +93,10 @@ type Memory struct {
 	// inventory has: nothing of it is taken away while the set is there.
 	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
 	// Taken is UID/GENERATION of that set as all nodes have taken it up, "" where they have not yet.
-	// It is kept under [TakenKey]; an earlier program wrote it here.
 	Taken string `json:"taken,omitempty"`
+	// Hashes are those of configurations as pods have them, by the ones that they have under the key
+	// of now: it was lost, and what pods have stays while it is of the same configuration.
+	Hashes map[string]string `json:"hashes,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Seen are the vCenters with their versions, as they were last seen.
@@ -227,10 +158,6 @@ type Entry struct {
 	Content  string `json:"content,omitempty"`
 	// Created is set where the object was not there before.
 	Created bool `json:"created,omitempty"`
-	// Unsealed is set where nothing but a record without a seal ever said that the object is
-	// the operator's, and it was not applied since: it is, where it carries the labels too. It is
-	// kept under [MarksKey]; an earlier program wrote it here.
-	Unsealed bool `json:"unsealed,omitempty"`
 }
 
 // Inventory is a set of entries with distinct keys. The zero value is empty.
@@ -372,7 +299,7 @@ func (i Inventory) Minus(keys map[Key]bool) []Entry {
 
 // Equal tells whether both record the same.
 func (i Inventory) Equal(other Inventory) bool {
-	return bytes.Equal(i.Marshal(), other.Marshal()) && i.marks() == other.marks() && i.memory.Taken == other.memory.Taken
+	return bytes.Equal(i.Marshal(), other.Marshal())
 }
 
 func (i Inventory) clone() Inventory {

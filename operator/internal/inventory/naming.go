@@ -28,19 +28,11 @@ func (n Naming) ConfigMap(owner string) string {
 	return bounded(n.record, owner, n.shares(owner))
 }
 
-// Copy returns the name of the ConfigMap with the second copy of an inventory.
+// Copy returns the name of the ConfigMap with the second copy of an inventory, which programs before
+// v0.1 kept: it is read where there is no first one, and removed. To be dropped in v0.2.
 func (n Naming) Copy(owner string) string {
 	n = n.orDefault()
 	return bounded(n.second, owner, n.shares(owner))
-}
-
-// Earlier returns the names that programs before gave both, the record's first, where they are
-// others: those of a VDOConfig copy-x, whose record had the name of the second copy of x.
-func (n Naming) Earlier(owner string) []string {
-	if n = n.orDefault(); !n.shares(owner) {
-		return nil
-	}
-	return []string{bounded(n.record, owner, false), bounded(n.second, owner, false)}
 }
 
 // shares tells whether an owner's record would have the name of another one's: of its second copy,
@@ -48,11 +40,6 @@ func (n Naming) Earlier(owner string) []string {
 func (n Naming) shares(owner string) bool {
 	_, err := hex.DecodeString(owner)
 	return strings.HasPrefix(n.record+owner, n.second) || (err == nil && len(owner) == 2*sha256.Size)
-}
-
-// Both returns the names of both, NAMESPACE/NAME, the record's first.
-func (n Naming) Both(namespace, owner string) []string {
-	return []string{namespace + "/" + n.ConfigMap(owner), namespace + "/" + n.Copy(owner)}
 }
 
 func (n Naming) orDefault() Naming {

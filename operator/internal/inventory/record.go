@@ -3,7 +3,6 @@ package inventory
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -23,9 +22,7 @@ func (i Inventory) Marshal() []byte {
 	var out bytes.Buffer
 	head := record{APIVersion: APIVersion, Complete: i.complete}
 	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
-	remembered := i.memory
-	remembered.Taken = "" // see TakenKey
-	if memory := mustJSON(remembered); string(memory) != "{}" {
+	if memory := mustJSON(i.memory); string(memory) != "{}" {
 		fmt.Fprintf(&out, "\"memory\":%s,\n", memory)
 	}
 	out.WriteString("\"objects\":[")
@@ -34,45 +31,10 @@ func (i Inventory) Marshal() []byte {
 			out.WriteByte(',')
 		}
 		out.WriteByte('\n')
-		e.Unsealed = false // see MarksKey
 		out.Write(mustJSON(e))
 	}
 	out.WriteString("]}\n")
 	return out.Bytes()
-}
-
-// marks are the keys of the entries that are marked, as they are kept under [MarksKey]; "" where
-// none is.
-func (i Inventory) marks() string {
-	var all []Key
-	for _, e := range i.Entries() {
-		if e.Unsealed {
-			all = append(all, e.Key)
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return string(mustJSON(all))
-}
-
-// marked marks what a text under [MarksKey] names.
-func (i Inventory) marked(name, text string) (Inventory, error) {
-	var all []Key
-	if text == "" {
-		return i, nil
-	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return corrupt(name, fmt.Errorf("key %s: %w", MarksKey, err))
-	}
-	out := i.clone()
-	for _, k := range all {
-		if e, ok := out.entries[k]; ok {
-			e.Unsealed = true
-			out.entries[k] = e
-		}
-	}
-	return out, nil
 }
 
 func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {
@@ -92,26 +54,21 @@ func mustJSON(v any) []byte {
 	return data
 }
 
-// errNoData is of a ConfigMap that is no record's.
-var errNoData = errors.New("no key " + DataKey)
-
 func corrupt(name string, why error) (Inventory, error) {
 	return Inventory{}, &fault.Error{
 		Reason: fault.Corrupt, Op: "read inventory", Subject: name, Err: why,
-		Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
+		Hint: "restore the ConfigMap from a backup; or delete it: what is installed is taken over again",
 	}
 }
 
-// Parse reads a record; name says where it is from, for errors. It is strict: a
-// record that is not understood in full must not be written over, or objects would
-// be forgotten.
+// Parse reads a record; name says where it is from, for errors. One of another version is not
+// written over, or objects would be forgotten.
 func Parse(name string, data []byte) (Inventory, error) {
 	bad := func(format string, args ...any) (Inventory, error) { return corrupt(name, fmt.Errorf(format, args...)) }
 	if len(data) > maxSize {
 		return bad("larger than %d bytes", maxSize)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
 	var r record
 	if err := dec.Decode(&r); err != nil {
 		return bad("no inventory: %w", err)

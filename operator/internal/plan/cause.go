@@ -53,8 +53,6 @@ func (in *Input) waits(s Step, known inventory.Entry) bool {
 	switch {
 	case in.Untrusted == "" || (known.Release == s.Release && known.Rendered == s.Rendered):
 		return false
-	case in.Unproven:
-		return true // of all that is known of it only that hash is nobody else's
 	case s.Cause == Release:
 		return !in.Begun
 	}

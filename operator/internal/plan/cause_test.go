@@ -73,37 +73,6 @@ func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
 	}
 }
 
-// Of a bundle that nothing shows to have been accepted only what was applied last is applied
-// again: a release, a content and that it was begun may be anybody's words.
-func TestOfABundleThatIsNotProvenOnlyWhatWasAppliedIsRepaired(t *testing.T) {
-	base := ours(object(t, daemonSet), "cpi@1.33.1")
-	other := base.DeepCopy()
-	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
-	key := func(in *plan.Input) { in.Key = []byte("key") }
-	entry := inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, Release: "cpi@1.33.1", Rendered: one(t, base, nil, nil, key).Rendered, Content: "p/a"}
-	never := entry
-	never.Release, never.Rendered, never.Content = "", "", ""
-	for name, c := range map[string]struct {
-		wanted, live *unstructured.Unstructured
-		known        inventory.Entry
-		action       plan.Action
-	}{
-		"somebody changed it":    {base, alive(other), entry, plan.Change},
-		"somebody deleted it":    {base, nil, entry, plan.Create},
-		"it gives another":       {other, alive(base), entry, plan.Wait},
-		"it gives another anew":  {other, nil, entry, plan.Wait},
-		"it was begun, says who": {other, nil, never, plan.Wait},
-	} {
-		s := one(t, c.wanted, c.live, alive(c.wanted), func(in *plan.Input) {
-			key(in)
-			in.Content, in.Begun = map[matrix.Driver]string{matrix.CPI: "p/a"}, true
-			in.Untrusted, in.Unproven = "nobody accepted it", true
-			in.Inventory = inventory.Of(c.known)
-		})
-		require.Equal(t, c.action, s.Action, name)
-	}
-}
-
 // What a bundle that is not trusted lacks is not pruned for its sake.
 func TestNothingIsPrunedForABundleThatIsNotTrusted(t *testing.T) {
 	base := ours(object(t, daemonSet), "cpi@1.33.1")

@@ -19,8 +19,7 @@
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
 //     where an immutable field (selector, roleRef) has to change and they are ours. So are
 //     ConfigMaps and Secrets that somebody has made immutable, where their data has to change.
-//   - What is ours is known by the inventory, by UID; what a record without a seal alone says
-//     is ours has to carry the operator's labels too.
+//   - What is ours is known by the inventory, by UID.
 //   - An object of the same name that is not in the inventory is taken over where that
 //     is safe: it has no other manager (Helm,
 //     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
@@ -97,9 +96,6 @@ type Input struct {
 	// from now, "" where it may: what differs from what was applied last waits, unless it
 	// is by the site's configuration or the program alone.
 	Untrusted string
-	// Unproven is set where nothing shows that the bundle was ever accepted: then only what
-	// was applied last, by its keyed hash, is applied again.
-	Unproven bool
 	// Begun is set where that bundle was installed from before: an upgrade that was begun
 	// is ended.
 	Begun bool
@@ -380,15 +376,10 @@ func (s Step) failed(err error) Step {
 // says: under its UID.
 // An entry without UID is of an object that was about to be made when the pass was
 // interrupted: then the label that it would have been made with tells. The label
-// alone proves nothing, since others can set it. Nor does an entry that no seal vouches for,
-// so that both have to say it.
+// alone proves nothing, since others can set it.
 func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
-	labels := live.GetLabels()
-	switch {
-	case known.UID != "" && known.UID != string(live.GetUID()):
-		return false
-	case known.Unsealed && labels[render.LabelDriver] != string(known.Driver):
-		return false
+	if known.UID != "" {
+		return known.UID == string(live.GetUID())
 	}
-	return (known.UID != "" && !known.Unsealed) || labels[render.LabelManagedBy] == render.ManagedBy
+	return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
 }

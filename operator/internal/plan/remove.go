@@ -110,9 +110,6 @@ func (in *Input) removal(e inventory.Entry) Step {
 	}
 	if !Ours(live, e) {
 		s.Action, s.Reason = Forget, "somebody else has created it again"
-		if e.Unsealed {
-			s.Reason = "only a record without a seal says that it is the operator's, and its labels do not"
-		}
 		return s
 	}
 	s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")

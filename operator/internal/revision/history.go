@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // History is all revisions of a VDOConfig that are remembered, by number. The zero value
@@ -83,7 +82,6 @@ func (h History) NameOf(r Revision) string {
 // Beginning is how a revision is begun.
 type Beginning struct {
 	Now      time.Time
-	Key      []byte // of seals
 	Attempt  Attempt
 	Approval *Approval
 	Before   []string
@@ -96,10 +94,7 @@ type Beginning struct {
 func (h History) Begin(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
-		rec = Record{Number: h.Last + 1}
-	}
-	if !rec.Sealed(b.Key) {
-		rec.Made = b.Now
+		rec = Record{Number: h.Last + 1, Made: b.Now}
 	}
 	if !maps.Equal(rec.Contents, r.Contents) {
 		rec.Healthy = time.Time{}
@@ -108,7 +103,6 @@ func (h History) Begin(r Revision, b Beginning) History {
 		b.Before = rec.Gate.Before // what came since may be its own doing
 	}
 	rec.Revision = r
-	rec.Seal = rec.sealOf(b.Key)
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
 	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
 	rec.Approval, rec.Canary = b.Approval, nil
@@ -123,8 +117,8 @@ func (h History) Begin(r Revision, b Beginning) History {
 	return out.With(rec)
 }
 
-// Adopt notes what an earlier program installed; where all of it was seen rolled out it
-// can be gone back to, once it is sealed: nobody has verified it yet.
+// Adopt notes what runs and has no history; where all of it was seen rolled out it can be gone back
+// to.
 func (h History) Adopt(r Revision, complete bool, b Beginning) History {
 	rec := Record{Number: h.Last + 1, Revision: r, Made: b.Now, Outcome: Superseded, Since: b.Now, Attempt: b.Attempt}
 	if complete {
@@ -133,56 +127,6 @@ func (h History) Adopt(r Revision, complete bool, b Beginning) History {
 	out := h.clone()
 	out.Current, out.Last = rec.Number, rec.Number
 	return out.With(rec)
-}
-
-// Resume puts in force what was begun though nobody remembers it: it runs. It has no seal.
-func (h History) Resume(r Revision, b Beginning) History {
-	rec, known := h.Find(r)
-	if !known {
-		rec = Record{Number: h.Last + 1, Made: b.Now}
-	}
-	rec.Revision, rec.Seal, rec.Healthy, rec.Canary = r, "", time.Time{}, nil
-	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
-	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
-	out := h.leave(b.Now)
-	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
-	return out.With(rec)
-}
-
-// Recall puts in what is remembered elsewhere of a history that was lost: records, and the name
-// of the one in force, "" for none. A wish that there is for one that failed counts as acted on:
-// it may have been.
-func (h History) Recall(all []Record, inForce, wish string) History {
-	out := h.clone()
-	for _, r := range all {
-		out = out.With(r)
-		out.Last = max(out.Last, r.Number)
-		if r.Name() == inForce {
-			out.Current = r.Number
-		}
-		if r.Failed() && wishedFor(wish) == r.Name() {
-			out.Wish = wish
-		}
-	}
-	slices.SortFunc(out.Records, func(a, b Record) int { return cmp.Compare(a.Number, b.Number) })
-	cur, ok := out.InForce()
-	cur.Returned = slices.ContainsFunc(all, func(r Record) bool { return r.Outcome == RolledBack && r.Number > cur.Number })
-	if ok {
-		return out.With(cur)
-	}
-	return out
-}
-
-// TakenBack is the highest version of a driver that was gone back from after the revision in
-// force was first begun, the zero value where none was.
-func (h History) TakenBack(driver string) matrix.Version {
-	var highest matrix.Version
-	for _, r := range h.Records {
-		if v, err := matrix.ParseVersion(r.Version(driver)); err == nil && r.Outcome == RolledBack && r.Number > h.Current && highest.LessThan(v) {
-			highest = v
-		}
-	}
-	return highest
 }
 
 // leave notes that another one takes the place of the one in force.
@@ -234,18 +178,6 @@ func (h History) Succeed(now time.Time) History {
 		rec.Reason = ""
 	}
 	return h.With(rec)
-}
-
-// Seal seals the revision in force anew, which was found to be r and trusted: after its key
-// was lost, or where it was adopted. What was written down of it without a seal is not
-// believed, but that a driver is apart, which holds back.
-func (h History) Seal(r Revision, now time.Time, key []byte) History {
-	rec, ok := h.InForce()
-	if !ok || rec.Sealed(key) || !rec.Same(r) {
-		return h
-	}
-	rec.Revision = r.Parted(rec.Parts())
-	return h.With(rec.SealedAt(now, key))
 }
 
 // WithGate notes how far the revision in force has come.
@@ -319,14 +251,14 @@ func (h History) Retained(limit int) []Record {
 	return h.withOrigins(append(all, healthy[:min(len(healthy), max(limit, 0))]...))
 }
 
-// withOrigins adds to records, for each driver of theirs that is apart, the newest one that was
-// sealed with what it is made of as what its bundle has; none where one of them is such.
+// withOrigins adds to records, for each driver of theirs that is apart, the newest one whose bundle
+// has what it is made of; none where one of them is such.
 func (h History) withOrigins(all []Record) []Record {
 	out := all
 	for _, r := range all {
 		for _, d := range r.Drivers() {
 			has := func(o Record) bool {
-				return o.Seal != "" && !o.Apart(d) && o.Version(d) == r.Version(d) && o.Contents[d] == r.Contents[d]
+				return !o.Apart(d) && o.Version(d) == r.Version(d) && o.Contents[d] == r.Contents[d]
 			}
 			if !r.Apart(d) || slices.ContainsFunc(out, has) {
 				continue

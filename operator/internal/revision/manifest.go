@@ -39,7 +39,6 @@ type Manifest struct {
 	Name       string `json:"name"`
 	Number     int    `json:"number"`
 	Revision
-	Seal string    `json:"seal"`
 	Made time.Time `json:"made"`
 	// CloudProvider and StorageProvider are what the site asked for.
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
@@ -57,7 +56,7 @@ type Object struct {
 
 // ManifestOf returns the manifest of a record.
 func ManifestOf(r Record, objects []Object) Manifest {
-	return Manifest{APIVersion: APIVersion, Name: r.Name(), Number: r.Number, Revision: r.Revision, Seal: r.Seal, Made: r.Made, Objects: objects}
+	return Manifest{APIVersion: APIVersion, Name: r.Name(), Number: r.Number, Revision: r.Revision, Made: r.Made, Objects: objects}
 }
 
 // Marshal returns the manifest as it is kept.

@@ -8,20 +8,10 @@
 //
 // # Where it is kept
 //
-// The [History] is a part of the inventory, which is written before anything else is and
-// kept twice: a status that is lost loses no failure. Where the inventory is lost, what the
-// status has of it is recalled, see [History.Recall]. Beside it each revision that is
-// retained has an immutable ConfigMap (see [ConfigMapName]) of what it consists of, a
+// The [History] is a part of the inventory, which is written before anything else is. Beside it each
+// revision that is retained has an immutable ConfigMap (see [ConfigMapName]) of what it consists of, a
 // [Manifest] under the key [DataKey]; and the copy of its bundle stays in the cluster as
 // long as the ConfigMap is there. So neither repair nor rollback needs the mirror.
-//
-// # What keeps it from being forged
-//
-// A revision brings objects and images into the cluster, and whoever may write ConfigMaps
-// could write one. So each is sealed with the operator's own key when it is first begun,
-// which only a bundle is that was accepted under the trust policy of then. One without a
-// good seal is never installed from. Its bundle is read as its digest says. What an earlier
-// program installed is adopted without a seal, and sealed once its bundle was found trusted.
 //
 // # What becomes of a revision
 //
@@ -34,12 +24,10 @@
 package revision
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,13 +55,9 @@ type Revision struct {
 	// Releases in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
 	// Contents are hashes of what the bundle has of each driver's release, by driver:
-	// bundles that have the same of it roll nothing out. See [Unknown] and [Revision.Holding].
+	// bundles that have the same of it roll nothing out. See [Revision.Holding].
 	Contents map[string]string `json:"contents,omitempty"`
 }
-
-// Unknown is the content of a driver's release that nobody knows any more: it is another one
-// than all that are known.
-const Unknown = "unknown"
 
 // ofBundle follows a driver in the keys of Contents: what the bundle has of one that is apart. It
 // is there, and not in a field, since an earlier program reads no record with a field more.
@@ -109,25 +93,6 @@ func (r Revision) Parts() map[string]string {
 		all[d] = r.Contents[d]
 	}
 	return all
-}
-
-// Parted returns the revision with the parts of another record of it, in which they are known to
-// be apart.
-func (r Revision) Parted(parts map[string]string) Revision {
-	for d, made := range parts {
-		if r.Version(d) == "" || made == "" {
-			continue
-		}
-		has := r.Contents[d]
-		if has == "" || has == made {
-			has = Unknown
-		}
-		contents := map[string]string{}
-		maps.Copy(contents, r.Contents)
-		contents[d], contents[d+ofBundle] = made, has
-		r.Contents = contents
-	}
-	return r
 }
 
 // Hash identifies the bundle's digest and the releases.
@@ -166,7 +131,6 @@ func (r Revision) Drivers() []string {
 type Record struct {
 	Number int `json:"number"`
 	Revision
-	Seal string `json:"seal"`
 	// Made is when it was first begun.
 	Made    time.Time `json:"made"`
 	Outcome Outcome   `json:"outcome"`
@@ -184,8 +148,7 @@ type Record struct {
 	Attempt Attempt `json:"attempt,omitzero"`
 	// Canary is set of an upgrade that chosen nodes have first.
 	Canary *Canary `json:"canary,omitempty"`
-	// ImageNames is how pods were last told to name its images. It is no part of the seal:
-	// what runs is said by the images' digests.
+	// ImageNames is how pods were last told to name its images.
 	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
 	// Gate is how far it has come, while it is Progressing.
 	Gate *Gate `json:"gate,omitempty"`
@@ -193,29 +156,6 @@ type Record struct {
 
 // Name returns the record's name.
 func (r Record) Name() string { return r.Revision.Name(r.Number) }
-
-// Sealed tells whether the seal is good.
-func (r Record) Sealed(key []byte) bool {
-	return len(key) > 0 && hmac.Equal([]byte(r.Seal), []byte(r.sealOf(key)))
-}
-
-// SealedAt returns the record sealed under a key, as one that was found trusted at a time.
-func (r Record) SealedAt(now time.Time, key []byte) Record {
-	r.Made, r.Seal = now, r.sealOf(key)
-	return r
-}
-
-// sealOf returns the seal of a record under a key: of all that decides what is installed
-// from it. When it was made is no part of it: a pass that was interrupted is made again, and
-// finds the manifest that it has written by the same seal.
-func (r Record) sealOf(key []byte) string {
-	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "vdo.vmware.com/revision/v1\n%s\n%s\n%s\n", r.Bundle, r.Source, strings.Join(r.Releases, "\n"))
-	for _, driver := range slices.Sorted(maps.Keys(r.Contents)) {
-		fmt.Fprintf(mac, "%s=%s\n", driver, r.Contents[driver])
-	}
-	return hex.EncodeToString(mac.Sum(nil))
-}
 
 // Failed tells whether it is known to fail.
 func (r Record) Failed() bool { return r.Outcome == Failed || r.Outcome == RolledBack }

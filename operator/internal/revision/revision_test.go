@@ -13,8 +13,7 @@ import (
 )
 
 var (
-	key = []byte("key")
-	t0  = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
+	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
 )
 
 func rev(n int, releases ...string) revision.Revision {
@@ -22,7 +21,7 @@ func rev(n int, releases ...string) revision.Revision {
 }
 
 func begin(h revision.History, r revision.Revision, n int) revision.History {
-	return h.Begin(r, revision.Beginning{Now: t0.Add(time.Duration(n) * time.Hour), Key: key})
+	return h.Begin(r, revision.Beginning{Now: t0.Add(time.Duration(n) * time.Hour)})
 }
 
 func TestTheNameIsOfTheBundleAndTheReleases(t *testing.T) {
@@ -48,26 +47,6 @@ func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsName(t *testing.T) {
 	second, _ := h.Find(rev(2, "csi@3.6.0"))
 	require.Equal(t, revision.Superseded, second.Outcome)
 	require.Equal(t, 3, begin(h, rev(3, "csi@3.7.0"), 4).Current, "numbers are not given twice")
-}
-
-func TestOnlyTheOperatorsSealIsGood(t *testing.T) {
-	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1)
-	cur, _ := h.InForce()
-	require.True(t, cur.Sealed(key))
-	require.False(t, cur.Sealed([]byte("another")))
-	require.False(t, cur.Sealed(nil), "without a key nothing is good")
-	for _, forge := range []func(*revision.Record){
-		func(r *revision.Record) { r.Bundle = "evil/vdo@sha256:" + strings.Repeat("6", 64) },
-		func(r *revision.Record) { r.Source = "evil" },
-		func(r *revision.Record) { r.Releases = []string{"csi@3.0.0"} },
-		func(r *revision.Record) { r.Releases = append(r.Releases, "cni@2.0.0") },
-		func(r *revision.Record) { r.Seal = "" },
-		func(r *revision.Record) { r.Contents = map[string]string{"csi": "00"} },
-	} {
-		forged := cur
-		forge(&forged)
-		require.False(t, forged.Sealed(key), "%+v", forged)
-	}
 }
 
 func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
@@ -155,35 +134,11 @@ func TestARevisionHoldsADriver(t *testing.T) {
 	h = begin(h, second, 3)
 	cur, _ := h.InForce()
 	require.Equal(t, was.Name(), cur.Name())
-	require.NotEqual(t, was.Seal, cur.Seal)
-	require.True(t, cur.Sealed(key) && cur.Healthy.IsZero() && !cur.Apart("csi"))
+	require.True(t, cur.Healthy.IsZero() && !cur.Apart("csi"))
 	require.Equal(t, revision.Progressing, cur.Outcome)
 	h = begin(h.WithGate(revision.Gate{Before: []string{"csi/Crashing"}}), held, 4)
 	cur, _ = h.InForce()
 	require.Equal(t, []string{"csi/Crashing"}, cur.Gate.Before, "what came since is not said to have been there")
-}
-
-// What is known of drivers that are apart is put back into a record of the same revision, be it
-// known what the bundle has of them or not, and sealing it anew leaves it there.
-func TestWhatIsKnownOfDriversThatAreApartIsPutBack(t *testing.T) {
-	r := rev(1, "cpi@1.33.1", "csi@3.5.1")
-	require.Nil(t, r.Parts())
-	require.Equal(t, r, r.Parted(nil))
-	r.Contents = map[string]string{"cpi": "same", "csi": "new"}
-	for _, made := range []string{"old", "new", revision.Unknown} {
-		for _, bundle := range []map[string]string{r.Contents, nil, {"csi": revision.Unknown}} {
-			of := r
-			of.Contents = bundle
-			again := of.Parted(map[string]string{"csi": made, "cni": "old", "cpi": ""})
-			require.Equal(t, map[string]string{"csi": made}, again.Parts())
-			require.False(t, of.Apart("csi"), "it is as it was")
-			require.Equal(t, again.Parts(), of.Parted(again.Parts()).Parts())
-		}
-	}
-	h := revision.History{}.Adopt(r.Parted(map[string]string{"csi": "old"}), true, revision.Beginning{Now: t0}).Seal(r, t0, key)
-	cur, _ := h.InForce()
-	require.True(t, cur.Sealed(key))
-	require.Equal(t, map[string]string{"csi": "old"}, cur.Parts())
 }
 
 // What a driver comes from that is apart is retained, whatever the limit, as long as it does.

@@ -16,8 +16,7 @@ import (
 )
 
 var (
-	key = []byte("key")
-	t0  = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
+	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
 )
 
 func rev(bundle string, releases ...string) *revision.Revision {
@@ -33,7 +32,7 @@ func version(t *testing.T, s string) matrix.Version {
 
 // healthy is a history with one revision that is healthy.
 func healthy(r *revision.Revision) revision.History {
-	return revision.History{}.Begin(*r, revision.Beginning{Now: t0, Key: key}).Succeed(t0)
+	return revision.History{}.Begin(*r, revision.Beginning{Now: t0}).Succeed(t0)
 }
 
 func window(t *testing.T, schedule string, lasts time.Duration, zone string) upgrade.Window {
@@ -45,13 +44,13 @@ func window(t *testing.T, schedule string, lasts time.Duration, zone string) upg
 
 func TestDecide(t *testing.T) {
 	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
-	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0)
+	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
 	back := failed.RollBack(old.Name(1), t0)
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
 	anew := rev("b", "csi@3.5.1")
 	held := anew.Holding("csi", *old)
-	holding := healthy(old).Begin(held, revision.Beginning{Now: t0, Key: key}).Succeed(t0)
-	over := holding.Begin(*anew, revision.Beginning{Now: t0, Key: key})
+	holding := healthy(old).Begin(held, revision.Beginning{Now: t0}).Succeed(t0)
+	over := holding.Begin(*anew, revision.Beginning{Now: t0})
 	csi := func(v string) map[matrix.Driver]matrix.Version {
 		return map[matrix.Driver]matrix.Version{matrix.CSI: version(t, v)}
 	}
@@ -90,8 +89,8 @@ func TestDecide(t *testing.T) {
 		"what was held went over":                   {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
 		"it went over, and is held again":           {facts: upgrade.Facts{History: over, Candidate: new(anew.Holding("csi", *anew))}, action: upgrade.Proceed},
 		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name(1)},
-		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
-		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name(2)},
+		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
+		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name(2)},
 		"a driver is added":                         {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"one is added that runs in another version": {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"likewise, with consent to the downgrade":   {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
@@ -205,7 +204,7 @@ func TestTheNextWindowIsToldAndIsWhenToLookAgain(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Key: key, Before: []string{"csi/Forbidden"}})
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Before: []string{"csi/Forbidden"}})
 	outcome := func(h revision.History) revision.Outcome {
 		cur, _ := h.InForce()
 		return cur.Outcome
@@ -237,7 +236,7 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Superseded, outcome(look(taken, time.Minute, 3, upgrade.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
 	taken = look(taken, time.Minute, 1, upgrade.Look{Complete: true})
 	require.Equal(t, revision.Healthy, outcome(taken))
-	next := taken.Begin(*rev("c", "csi@3.7.4"), revision.Beginning{Now: t0, Key: key})
+	next := taken.Begin(*rev("c", "csi@3.7.4"), revision.Beginning{Now: t0})
 	require.Equal(t, "csi@3.7.3", next.Targets()[0].Releases[0], "it can be gone back to")
 
 	h := begin
@@ -274,7 +273,7 @@ func TestJudge(t *testing.T) {
 // while, in looks, and fails where they are not.
 // A revision that is not healthy yet is told with why, and until when that is waited for.
 func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
-	next := revision.Beginning{Now: t0, Key: key}
+	next := revision.Beginning{Now: t0}
 	begun := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
 	next.Canary = true
 	chosen := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
@@ -294,7 +293,7 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 }
 
 func TestJudgeOfChosenNodes(t *testing.T) {
-	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Key: key, Canary: true})
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Canary: true})
 	well := upgrade.Look{Canary: &upgrade.Canary{Healthy: true, Soak: 10 * time.Minute}}
 	ill := upgrade.Look{Canary: &upgrade.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
 	now := t0
@@ -383,7 +382,7 @@ func TestCanaries(t *testing.T) {
 // time.
 func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 	next := rev("b", "csi@3.7.3")
-	h := healthy(rev("a", "csi@3.5.1")).Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+	h := healthy(rev("a", "csi@3.5.1")).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
 	name := next.Name(2)
 	for i, c := range []struct {
 		wish   string
@@ -403,7 +402,7 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 		v := upgrade.Decide(f)
 		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
 		if v.Begins {
-			h = h.Begin(*next, revision.Beginning{Now: t0, Key: key, Attempt: attempt}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+			h = h.Begin(*next, revision.Beginning{Now: t0, Attempt: attempt}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
 		}
 	}
 }
@@ -442,10 +441,9 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 			case v.Action == upgrade.RollBack:
 				target, ok := h.Named(v.To)
 				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
-				require.True(t, target.Sealed(key))
 				h = h.RollBack(v.To, now)
 			case v.Begins:
-				h = h.Begin(*candidate, revision.Beginning{Now: now, Key: key, Attempt: attempt})
+				h = h.Begin(*candidate, revision.Beginning{Now: now, Attempt: attempt})
 				begun++
 			}
 			h = h.Bounded(3)

@@ -40,11 +40,9 @@
 //     BMC login, to who had it before. What remains is the time between that answer and the
 //     write, as everywhere where a lease decides.
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
-//   - An object is recorded before it is made, also anew, and leaves the record when it is gone. The record
-//     is sealed: who may write ConfigMaps in the operator's namespace changes by it no address
-//     that services lead to, no image, and nothing of what is removed.
-//   - What carries the SIPCluster's labels counts as made for it where no seal vouches for the
-//     record, and where it is deleted: hosts are given back when none of that is left, nor a pod of it.
+//   - An object is recorded before it is made, also anew, and leaves the record when it is gone.
+//   - What carries the SIPCluster's labels counts as made for it where the record is lost, and where it
+//     is deleted: hosts are given back when none of that is left, nor a pod of it.
 //   - What a pass could not find out its status says as before: a request that fails takes no host,
 //     address, service or image from it.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.

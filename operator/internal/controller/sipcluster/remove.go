@@ -21,10 +21,10 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		if mustRepeat(err) {
 			return nil, err
 		}
-		return removing{err: because(airship.ReasonUnableToDecommission, err), inventory: p.records.anchored(sip.Status.Inventory)}, nil
+		return removing{err: because(airship.ReasonUnableToDecommission, err)}, nil
 	}
 	if waits != "" {
-		return removing{waits: waits, now: r.Now(), inventory: p.records.anchored(sip.Status.Inventory)}, nil
+		return removing{waits: waits, now: r.Now()}, nil
 	}
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }

@@ -182,7 +182,7 @@ func (r running) Image(name string, kind services.Kind, asked string) (string, e
 func (r *records) secrets() map[string]services.Secret {
 	all := map[string]services.Secret{}
 	for key, o := range r.live {
-		if e, recorded := r.inventory.Get(key); key.Kind != "Secret" || o == nil || !recorded || e.Unsealed {
+		if _, recorded := r.inventory.Get(key); key.Kind != "Secret" || o == nil || !recorded {
 			continue
 		}
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")

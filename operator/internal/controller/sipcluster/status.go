@@ -137,7 +137,6 @@ func soon(sip object, now time.Time) time.Duration {
 // taken from there, and who lacks hosts hears by it of new ones.
 func (p *pass) status() airship.SIPClusterStatus {
 	st := p.sip.Status
-	st.Inventory = p.records.anchored(st.Inventory)
 	st.Wanted = 0
 	for _, set := range p.sip.Spec.Nodes {
 		total, _ := set.Wanted()
@@ -346,15 +345,14 @@ func (o outcome) Next(object) reconciler.Next { return o.next }
 
 // removing is the outcome of a removal that is not done.
 type removing struct {
-	waits     string // for what
-	err       error
-	now       time.Time
-	inventory *airship.InventoryStatus
+	waits string // for what
+	err   error
+	now   time.Time
 }
 
 // Record says what is waited for.
 func (r removing) Record(sip object) {
-	sip.Status.ObservedGeneration, sip.Status.Inventory = sip.Generation, r.inventory
+	sip.Status.ObservedGeneration = sip.Generation
 	j := judgement{reason: airship.ReasonProgressing, message: r.waits, status: metav1.ConditionUnknown}
 	if r.err != nil {
 		j = failed(r.err)

@@ -19,14 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// dropRecord deletes both copies of a record.
-func (w *world) dropRecord(sip string) {
-	w.Helper()
-	for _, cm := range w.records(sip) {
-		require.NoError(w, w.Delete(w.Context(), cm))
-	}
-}
-
 // deployments are those in the namespace of SIPClusters.
 func (w *world) deployments() []appsv1.Deployment {
 	w.Helper()

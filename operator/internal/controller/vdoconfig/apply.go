@@ -145,13 +145,14 @@ func (in *planned) untried() bool {
 
 // recordAhead widens the inventory to old ∪ new before anything is written.
 func (a *applier) recordAhead(ctx context.Context) error {
-	if !a.outcome.plan.Writes() && a.site.newHash {
+	wanted := func(s plan.Step) bool { return s.Object != nil }
+	if a.site.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, wanted) {
 		return nil // nothing is installed, and nothing shall be
 	}
-	if err := a.Cluster.KeepKey(ctx, a.name.Namespace, a.site.hashMissing, a.site.hash); err != nil {
+	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
-	a.kept.key, a.kept.missing = a.site.hash, nil
+	a.kept.key = a.site.hash
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
 		if s.Object == nil || a.blocked[s.Driver] != nil {
@@ -170,7 +171,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.record(ctx, wide); err != nil {
 		return err
 	}
-	a.tellRevision(a.site.knownBefore(), wide.Memory().Revisions)
+	a.tellRevision(was.Memory().Revisions, wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
 }
 

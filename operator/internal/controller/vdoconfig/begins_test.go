@@ -19,7 +19,8 @@ import (
 )
 
 func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.History)) {
-	g := lostBoth(t, nobody{})
+	g := gathering(t)
+	g.inventory = inventory.Inventory{}
 	from, ours := withBoth(t, bundle, runs), withBoth(t, bundle, "")
 	g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
 	g.inventory = ours.inventory
@@ -39,7 +40,7 @@ func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T
 		g, remember := beginning(t, pair133, "")
 		if inForce != "" {
 			rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: split(inForce)}
-			remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+			remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
 		}
 		g.spec = g.config.Spec
 		forbidden := because(fault.Forbidden)
@@ -67,7 +68,7 @@ func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.H
 	g.inventory = withBoth(t, bundle, inForce).inventory
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
 	g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
-	remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+	remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
 	return g, remember
 }
 

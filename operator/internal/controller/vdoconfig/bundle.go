@@ -95,10 +95,9 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
 	}
-	accepted := false
 	for i := range all.Items {
 		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
-			accepted, last = true, all.Items[i].DeepCopy()
+			last = all.Items[i].DeepCopy()
 			last.Spec.ImageNames = g.imageNames(&all.Items[i], reference)
 		}
 	}
@@ -107,7 +106,6 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.ReasonOf(err), Op: "repair from", Subject: reference, Err: err, Hint: "what runs stays, and is not repaired until the bundle that it came from, or another one that is accepted, can be read"}
 	}
-	o.recalled = !accepted
 	return o, nil
 }
 
@@ -126,11 +124,6 @@ func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.
 		return memory.ImageNames
 	}
 	for _, r := range slices.Backward(memory.Revisions.Records) {
-		if r.Bundle == bundle {
-			return r.ImageNames
-		}
-	}
-	for _, r := range slices.Backward(g.config.Status.Revisions) { // of an inventory that was lost
 		if r.Bundle == bundle {
 			return r.ImageNames
 		}

@@ -131,11 +131,6 @@ func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.holds[d].Co
 // them: a password that is rotated is no other configuration.
 func (g *gatherer) keepConfiguration() {
 	was := g.inventory.Memory()
-	for _, d := range checked {
-		if g.checks.keeps(d) && g.forgotten(d) {
-			g.fault(d, forgottenFault(d, g.checks.holds[d].Err))
-		}
-	}
 	keep := func(d matrix.Driver, differs bool) bool {
 		if !g.checks.keeps(d) || !g.runs(d) || !differs {
 			return false

@@ -32,7 +32,7 @@
 //   - What the checks of package preflight find a driver would not start with keeps its
 //     configuration back as well as its release (checks.go): what runs goes on as it is. What
 //     is asked for anew waits until it was checked. Checks run beside the passes.
-//   - The inventory is written before anything else is, and kept twice.
+//   - The inventory is written before anything else is.
 //   - Nothing stops repairs as long as anything is installed (repair.go).
 //   - The certificate of the storage driver's webhook is renewed before anything else
 //     is looked at, whatever else is at fault, and while suspended (certificate.go).
@@ -57,6 +57,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -122,20 +123,17 @@ type Changer interface {
 
 // Records keeps what the operator has to remember.
 type Records interface {
-	// LoadInventory believes what the proof says, and fails with Untrusted where that is nothing.
-	LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error)
-	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error
+	LoadInventory(ctx context.Context, of types.NamespacedName) (cluster.Loaded, error)
+	// SaveInventory writes one in the place of the one that was read, and returns it as it is then.
+	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error)
 	DeleteInventory(ctx context.Context, of types.NamespacedName) error
 	// KeepRevision writes what a revision consists of, once.
 	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
 	// DropRevisions removes all of them but those named.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
-	// KeyThere returns the key that Secrets hold, or nil, and the Secrets that it is not in. Of
-	// several it is the one that statuses know.
-	KeyThere(ctx context.Context, namespace string, secrets []string, known inventory.KnownKeys) (key []byte, missing []string, err error)
-	// KeepKey makes the Secrets that it is not in.
-	KeepKey(ctx context.Context, namespace string, missing []string, key []byte) error
-	DeleteSecret(ctx context.Context, key types.NamespacedName) error
+	// Key returns the key that the first of these Secrets has, nil where none has one.
+	Key(ctx context.Context, namespace string, secrets ...string) ([]byte, error)
+	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }
 
 // Trust tells whether a bundle that was accepted before is trusted still.
@@ -184,10 +182,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // finalizer is on.
 func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, _, err := r.inForce(ctx, config)
+	other, err := r.inForce(ctx, config)
 	switch {
-	case fault.ReasonOf(err) == fault.Conflict: // of keys: a person has to mend it
-		p.outcome.applied = err
 	case err != nil:
 		return nil, err
 	case other != nil:

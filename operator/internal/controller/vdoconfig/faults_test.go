@@ -391,9 +391,7 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	get(w, hook, "", hook.Name)
 
 	w.change(again, func() { again.Spec.OnDelete = v1alpha1.DeleteOrphan })
-	for _, name := range []string{inventory.VDOConfigs.ConfigMap(again.Name), inventory.VDOConfigs.Copy(again.Name)} {
-		require.NoError(t, w.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
-	}
+	w.dropRecord(again)
 	require.NoError(t, w.Delete(context.Background(), again))
 	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(again)); return gone(w, again, w.ns, again.Name) })
 	require.True(t, gone(w, hook, "", hook.Name), "its labels say whose it is where no record does")

@@ -650,3 +650,19 @@ func gone(w *world, o client.Object, namespace, name string) bool {
 type trust map[string]error // by digest
 
 func (t trust) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error { return t[b.Status.Digest] }
+
+// dropRecord deletes the inventory.
+func (w *world) dropRecord(v *v1alpha1.VDOConfig) {
+	w.t.Helper()
+	name := inventory.VDOConfigs.ConfigMap(v.Name)
+	require.NoError(w.t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, w.ns, name)))
+}
+
+// uids are those of all objects that the inventory names.
+func (w *world) uids(v *v1alpha1.VDOConfig) map[inventory.Key]string {
+	all := map[inventory.Key]string{}
+	for _, e := range w.inventory(v).Entries() {
+		all[e.Key] = e.UID
+	}
+	return all
+}

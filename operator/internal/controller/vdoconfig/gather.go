@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
@@ -26,9 +27,6 @@ const (
 	clusterIDKey = "clusterID"
 	openshift    = "openshift"
 )
-
-// hashSecrets hold the key of configuration hashes, both the same.
-var hashSecrets = []string{"vdo-config-hash", "vdo-config-hash-copy"}
 
 // gatherer fills a site. It is at hand while a site is filled, and not after.
 type gatherer struct {
@@ -82,9 +80,10 @@ func (g *gatherer) settle(ctx context.Context) error {
 	if g.kept, err = g.load(ctx, g.config); err != nil {
 		return err
 	}
-	g.inventory, g.hash, g.hashMissing = g.kept.Inventory, g.kept.key, g.kept.missing
-	gone, lost := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) }), g.lost()
-	if onDelete := g.config.Spec.OnDelete; (!lost && !slices.Contains(gone, matrix.CSI)) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
+	g.inventory, g.hash = g.kept.Inventory, g.kept.key
+	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
+	free := []v1alpha1.DeleteMode{v1alpha1.DeleteOrphan, v1alpha1.DeleteRemove}
+	if !slices.Contains(gone, matrix.CSI) || slices.Contains(free, g.config.Spec.OnDelete) {
 		return nil
 	}
 	volumes, attachments, err := g.Cluster.Volumes(ctx)
@@ -92,9 +91,6 @@ func (g *gatherer) settle(ctx context.Context) error {
 		return err
 	}
 	g.volumes = volumesFault(volumes, attachments)
-	if lost {
-		return lostFault(g.volumes)
-	}
 	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
 		if slices.Contains(gone, d) {
 			g.retained = append(g.retained, d)
@@ -210,7 +206,7 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if known := g.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
-	if err := g.unproven(ctx); err != nil {
+	if err := g.identify(ctx); err != nil {
 		return err
 	}
 	if err := g.gatherFound(ctx, conf); err != nil {
@@ -239,8 +235,30 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 	return spec.StorageProvider != nil && spec.StorageProvider.Webhook
 }
 
-// makeHash makes a key of configuration hashes where there is none. It is kept twice, since with
-// another one all pods would roll, and what is missing is written before anything else is.
+// identify refuses to install or take over the storage driver while there are volumes of it and
+// nobody knows under which cluster id: under another one none of them would be found.
+func (g *gatherer) identify(ctx context.Context) error {
+	c, sp := &g.cluster, g.spec.StorageProvider
+	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || g.inventory.Has(matrix.CSI)
+	if _, unread := g.faults[matrix.CSI]; known || sp == nil || sp.ClusterID != "" || unread {
+		return nil
+	}
+	volumes, attachments, err := g.Cluster.Volumes(ctx)
+	if err != nil || volumes+attachments == 0 {
+		return err
+	}
+	g.fault(matrix.CSI, &fault.Error{
+		Reason: fault.NotFound, Op: "find", Subject: "the cluster id of " + drivers.CSIDriver,
+		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments, and nothing says under which cluster id they were made",
+			volumes, attachments),
+		Hint: fmt.Sprintf("restore Secret %[1]s/%[2]s or ConfigMap %[1]s/%[3]s, or write the id in spec.storageProvider.clusterID; "+
+			"vCenter shows it as the cluster name of a container volume", render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
+	})
+	return nil
+}
+
+// makeHash makes a key of configuration hashes where there is none. It is written before anything
+// else is.
 func (g *gatherer) makeHash() error {
 	if g.hash != nil {
 		return nil

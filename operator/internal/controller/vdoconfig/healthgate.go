@@ -169,22 +169,8 @@ func healthDeadline(config *v1alpha1.VDOConfig) time.Duration {
 	return 0
 }
 
-// knownBefore is the history before anything was done in this pass.
-func (s *site) knownBefore() revision.History {
-	if s.historyLost() {
-		return s.revisions.history // nothing became of any that is recalled
-	}
-	return s.inventory.Memory().Revisions
-}
-
-// history is the one in the inventory, or what was recalled of it where that is lost and nothing
-// is written.
-func (p *result) history() revision.History {
-	if h := p.inventory.Memory().Revisions; len(h.Records) > 0 || !p.site.historyLost() {
-		return h
-	}
-	return p.site.revisions.history
-}
+// history is the one in the inventory.
+func (p *result) history() revision.History { return p.inventory.Memory().Revisions }
 
 // tellRevision tells what became of revisions.
 func (p *pass) tellRevision(was, now revision.History) {
@@ -215,18 +201,14 @@ func (p *pass) tellRevision(was, now revision.History) {
 	}
 }
 
-// maxRevisions is how many revisions the status lists: all that are remembered, since they are
-// recalled from there where the inventory is lost.
+// maxRevisions is how many revisions the status lists: all that are remembered.
 const maxRevisions = 24
 
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	h := p.inventory.Memory().Revisions
 	decided := p.outcome.report != nil || p.site.bundle != nil
-	if len(h.Records) == 0 || p.site.revisions.doubted {
-		if decided && !p.site.revisions.doubted && !p.site.historyLost() {
-			st.Candidate = p.candidateStatus(h) // nothing was installed yet, and something waits
-		}
-		return // the inventory is lost, or not believed: what was known of it stays
+	if len(h.Records) == 0 && !decided {
+		return
 	}
 	st.Revision, st.Revisions = "", nil
 	if cur, ok := h.InForce(); ok {

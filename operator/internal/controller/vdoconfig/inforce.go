@@ -12,24 +12,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// inForce returns the VDOConfig that is in force instead of this one, or nil, and whether
-// this one is the only one.
+// inForce returns the VDOConfig that is in force instead of this one, or nil.
 //
-// Who has installed something stays in force: the inventories say so, which are
-// written before anything else is and read past every cache, and passes are made one
-// at a time. One that is sealed counts before one that anybody could have written. Of several, or of none, it is who has the finalizer, then the oldest,
-// then the first by name: creation times have seconds.
-func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (other *v1alpha1.VDOConfig, alone bool, err error) {
+// Who has installed something stays in force: the inventories say so, which are written before
+// anything else is and read past every cache, and passes are made one at a time. Of several, or of
+// none, it is who has the finalizer, then the oldest, then the first by name: creation times have
+// seconds.
+func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
 	if err := r.Client.List(ctx, &all); err != nil {
-		return nil, false, fmt.Errorf("list VDOConfigs: %w", err)
+		return nil, fmt.Errorf("list VDOConfigs: %w", err)
 	}
 	if len(all.Items) < 2 {
-		return nil, true, nil
+		return nil, nil
 	}
 	first, err := r.claim(ctx, config)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for i := range all.Items {
 		o := &all.Items[i]
@@ -38,42 +37,36 @@ func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (o
 		}
 		other, err := r.claim(ctx, o)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if other.before(first) {
 			first = other
 		}
 	}
 	if first.config == config {
-		return nil, false, nil
+		return nil, nil
 	}
-	return first.config, false, nil
+	return first.config, nil
 }
 
 // claim is what a VDOConfig's right to be in force rests on.
 type claim struct {
 	config    *v1alpha1.VDOConfig
-	proven    bool // the operator itself has written that it has installed
-	installed bool // an inventory that makes no sense, or is not believed, counts as one
+	installed bool // an inventory that makes no sense counts as one
 	holds     bool
 }
 
 // claim fails where the inventory cannot be read now: who has installed is not guessed.
 func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
 	kept, err := r.load(ctx, o)
-	if reason := fault.ReasonOf(err); err != nil && reason != fault.Corrupt && reason != fault.Untrusted {
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
 		return claim{}, err
 	}
-	lost := err == nil && !kept.Found && o.Status.Inventory != nil // what the status knows of was installed
-	installed := err != nil || kept.Len() > 0 || lost || len(kept.Memory().Revisions.Records) > 0
-	return claim{config: o, proven: installed && (kept.Sealed || lost || (err != nil && o.Status.Inventory != nil)),
-		installed: installed, holds: controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers)}, nil //nolint:nilerr // one that is not believed is an answer
+	holds := controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers)
+	return claim{config: o, installed: err != nil || kept.Len() > 0, holds: holds}, nil //nolint:nilerr // it is an answer
 }
 
 func (c claim) before(o claim) bool {
-	if c.proven != o.proven {
-		return c.proven
-	}
 	if c.installed != o.installed {
 		return c.installed
 	}

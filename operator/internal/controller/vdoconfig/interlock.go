@@ -89,12 +89,6 @@ func (s *site) seenVCenters() []revision.VCenter {
 		}
 	}
 	seen := upgrade.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
-	if c := s.config.Status.Candidate; s.historyLost() && c != nil && c.Reason == string(upgrade.Interlocked) {
-		// since when they are of these versions is lost too, and may be what it waits for
-		for i := range seen {
-			seen[i].Changed = s.at0()
-		}
-	}
 	return seen
 }
 

@@ -3,6 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -15,8 +16,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // volume makes a volume of the storage driver.
@@ -208,37 +207,6 @@ func TestADriverThatServesVolumesIsShownAndRepaired(t *testing.T) {
 	require.True(t, isTrue(v, "Reconciling"))
 }
 
-// Where the inventory is lost nobody knows how it was asked for: nothing is touched, and it is
-// said what to do, which is enough.
-func TestADriverThatServesVolumesIsNotForgottenWithTheInventory(t *testing.T) {
-	w, v := installed(t)
-	w.volume()
-	provider := v.Spec.StorageProvider.DeepCopy()
-	w.change(v, func() { v.Spec.StorageProvider = nil })
-	w.look(v)
-	require.Equal(t, "Refused", cond(t, v, "Ready").Reason)
-	for _, name := range []string{inventory.VDOConfigs.ConfigMap(v.Name), inventory.VDOConfigs.Copy(v.Name)} {
-		require.NoError(t, w.Delete(t.Context(), get(w, &corev1.ConfigMap{}, w.ns, name)))
-	}
-	w.writes = 0
-	for range 3 {
-		w.look(v)
-	}
-	require.Zero(t, w.writes)
-	require.Contains(t, cond(t, v, "Ready").Message, "put spec.storageProvider back as it was")
-	require.Contains(t, cond(t, v, "Ready").Message, "1 PersistentVolumes")
-	require.False(t, isTrue(v, "Ready"))
-	require.Equal(t, "3.5.1", driver(v, "csi").Version)
-
-	w.change(v, func() { v.Spec.StorageProvider = provider })
-	w.ready(v)
-	require.True(t, w.inventory(v).Has("csi"))
-	w.change(v, func() { v.Spec.StorageProvider = nil })
-	w.look(v)
-	require.Equal(t, "Refused", cond(t, v, "Ready").Reason, describe(v))
-	require.True(t, isTrue(v, "CSIReady"), describe(v))
-}
-
 func TestAnInvalidFieldKeepsWhatRunsAndRepairsIt(t *testing.T) {
 	w, v := installed(t)
 	conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data
@@ -275,49 +243,47 @@ func TestTheClusterIDOutlivesTheSecret(t *testing.T) {
 	require.Equal(t, was, conf())
 }
 
-// An inventory that is lost leaves nothing behind: it is kept twice, and where both
-// are gone the removal waits until it is made again.
+// While an inventory is lost a removal waits until it is made again.
 func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 	w := start(t, pair)
-	for _, both := range tier.Pick([]bool{true}, []bool{false, true}) {
-		v := w.ready(w.config("site"))
-		names := []string{inventory.VDOConfigs.ConfigMap(v.Name)}
-		if both {
-			names = append(names, inventory.VDOConfigs.Copy(v.Name))
-		}
-		for _, name := range names {
-			require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, w.ns, name)))
-		}
-		require.NoError(t, w.Delete(context.Background(), v))
-		w.until("removed", func() bool {
-			w.pass(client.ObjectKeyFromObject(v))
-			return gone(w, v, w.ns, v.Name)
-		})
-		require.Empty(t, w.ours())
-	}
+	v := w.ready(w.config("site"))
+	w.dropRecord(v)
+	require.NoError(t, w.Delete(context.Background(), v))
+	w.until("removed", func() bool {
+		w.pass(client.ObjectKeyFromObject(v))
+		return gone(w, v, w.ns, v.Name)
+	})
+	require.Empty(t, w.ours())
 }
 
-// The key of configuration hashes is kept twice: with another one every pod would roll.
-func TestTheHashKeyOutlivesItsSecret(t *testing.T) {
+// What runs is taken over as it is where the inventory is lost, and nothing of it is removed.
+func TestALostInventoryIsMadeAgain(t *testing.T) {
+	w, v := installed(t)
+	was, known := w.generations(), w.inventory(v)
+	w.dropRecord(v)
+	w.ready(v)
+	require.Equal(t, was, w.generations())
+	require.Equal(t, known.Len(), w.inventory(v).Len())
+}
+
+// With another key of configuration hashes nothing rolls, until the configuration is another one.
+func TestWithAnotherHashKeyNothingRolls(t *testing.T) {
 	w, v := installed(t)
 	was := w.generations()
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")))
+	for _, lose := range []func(s *corev1.Secret){
+		func(s *corev1.Secret) { require.NoError(t, w.Delete(t.Context(), s)) },
+		func(s *corev1.Secret) { w.change(s, func() { s.Data = nil }) },
+	} {
+		lose(get(w, &corev1.Secret{}, w.ns, "vdo-config-hash"))
+		for range 2 {
+			w.ready(v)
+			require.Equal(t, was, w.generations(), "nothing rolls")
+		}
+		require.NotEmpty(t, get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data)
+	}
+	w.change(v, func() { v.Spec.StorageProvider.ClusterDistribution = "Other" })
+	w.until("it rolls", func() bool { w.play(); w.look(v); return !reflect.DeepEqual(was, w.generations()) })
 	w.ready(v)
-	require.Equal(t, was, w.generations(), "nothing rolls")
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy")))
-	w.ready(v)
-	w.ready(v)
-	require.Equal(t, was, w.generations(), "nothing rolls")
-	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
-	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy")
-
-	// One that was emptied is made anew from the other, and stops no repair.
-	emptied := get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
-	w.change(emptied, func() { emptied.Data = nil })
-	w.destroy()
-	w.ready(v)
-	w.whole("a copy of the key was emptied")
-	require.Equal(t, get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy").Data, get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data)
 }
 
 var errBroken = errors.New("no such manifest")

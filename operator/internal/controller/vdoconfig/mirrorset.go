@@ -113,7 +113,7 @@ func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[str
 	var all []mirrorset.Entries
 	for _, b := range []*opened{s.bundle, from} {
 		trusted := b == from || !s.bundleHeld
-		if b != nil && trusted && b.unproven == "" && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
+		if b != nil && trusted && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
 			all = append(all, b.mirrored())
 		}
 	}

@@ -38,8 +38,6 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
-	forged := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
-	forged.unproven = "only the status names it"
 	odd := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "[::1]:5000/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	for name, c := range map[string]struct {
 		site site
@@ -52,7 +50,6 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 		"the set was deleted":                              {site{leads: true, bundle: accepted, inventory: deleted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
 		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, inventory: remembered}, runs, []string{cpi, older, old}},
 		"it is held, and runs":                             {site{leads: true, bundle: accepted, bundleHeld: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"nothing shows that it was ever accepted":          {site{leads: true, bundle: forged}, forged, nil},
 		"pods have other names":                            {site{leads: true, bundle: other, inventory: remembered}, other, nil},
 		"pods of what runs have upstream's":                {site{leads: true, bundle: other}, runs, []string{cpi, old}},
 		"an image with no place in the mirror is left out": {site{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},

@@ -152,8 +152,8 @@ func (c *cloud) moves(to string) {
 	c.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 }
 
-// Who deletes both records has no mirror taken away from the set: nodes would be drained.
-func TestTheSetOnlyGrowsWithoutTheRecords(t *testing.T) {
+// Where the inventory is lost no mirror taken away from the set: nodes would be drained.
+func TestTheSetOnlyGrowsWithoutTheRecord(t *testing.T) {
 	w, c := leading(t)
 	c.granted()
 	c.moves("other.site/vdo")
@@ -165,7 +165,7 @@ func TestTheSetOnlyGrowsWithoutTheRecords(t *testing.T) {
 	})
 	w.ready(c.v)
 	before := c.set()
-	w.dropRecords(c.v)
+	w.dropRecord(c.v)
 	for range again() {
 		w.look(c.v)
 		require.Equal(t, before.Object["spec"], c.set().Object["spec"], w.events.all())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -50,21 +49,9 @@ func (g *gatherer) gatherOrigins(ctx context.Context) error {
 			g.origins = map[matrix.Driver]origin{}
 		}
 		o.from, o.err = g.originOf(ctx, o.id, o.was)
-		if o.err != nil && !g.runs(driver) {
-			g.fault(driver, unknownFault(driver, o.err)) // no entry tells that it is of another bundle
-		}
 		g.origins[driver] = o
 	}
 	return nil
-}
-
-// unknownFault is why a driver is left as it is that is of another bundle than all else, which
-// cannot be read, where what was applied of it is not recorded any more.
-func unknownFault(d matrix.Driver, why error) error {
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: "take over", Subject: string(d), Err: fmt.Errorf("it runs from another bundle than all else, and the records of what was applied of it were deleted: %w", why),
-		Hint: "until that bundle can be read, or it goes over to the one of all else, it is left as it is, and not repaired",
-	}
 }
 
 // staying are the drivers that stay what they are: those that are held what runs, and those that
@@ -99,8 +86,7 @@ func apart(rev revision.Revision) map[matrix.Driver]origin {
 	return all
 }
 
-// originOf opens the bundle of a revision that has a release as it was applied: the newest one,
-// of those that the operator has sealed.
+// originOf opens the bundle of a revision that has a release as it was applied: the newest one.
 func (g *gatherer) originOf(ctx context.Context, id matrix.ReleaseID, was string) (*opened, error) {
 	why := errors.New("no revision that is remembered has it")
 	for _, rec := range slices.Backward(g.revisions.history.Records) {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -45,6 +46,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 		p.site.login.keep(r.Rendered, in.live)
 	}
 	keepConfiguration(r.Rendered, in.live)
+	p.site.keepHashes(r.Rendered, in.live)
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
 	leaveFields(r.Rendered, in.live, rules)
 	if in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live); err != nil {
@@ -63,9 +65,9 @@ func (s *site) plan(in planned) plan.Plan {
 	from := in.decision.from
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content,
-		Untrusted: cmp.Or(in.untrusted, s.untrusted(from)), Unproven: from != nil && from.unproven != "",
-		Begun:  from != nil && !s.another(from),
-		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
+		Untrusted: cmp.Or(in.untrusted, s.untrusted(from)),
+		Begun:     from != nil && !s.another(from),
+		Stages:    in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Fixed:     s.fixedTexts(), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
@@ -116,11 +118,42 @@ func keepPart(o render.Object, was *unstructured.Unstructured) {
 			}
 		}
 	case render.ConfigHash:
-		path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
-		if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
-			_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // rendering has set it before
+		if hash, ok, _ := unstructured.NestedString(was.Object, configHash...); ok {
+			_ = unstructured.SetNestedField(o.Object, hash, configHash...) //nolint:errcheck // rendering has set it before
 		} else {
-			unstructured.RemoveNestedField(o.Object, path...)
+			unstructured.RemoveNestedField(o.Object, configHash...)
+		}
+	}
+}
+
+// configHash is where a workload has the hash of what its pods are configured with.
+var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
+
+// keepHashes leaves the hashes in workloads as they are while they are of the same configuration,
+// though the key is another one: else all pods would roll.
+func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
+	s.hashes = s.inventory.Memory().Hashes
+	if s.newHash {
+		s.hashes = map[string]string{}
+	}
+	differ := map[matrix.Driver]bool{}
+	for _, o := range rendered.Objects() {
+		was := live[plan.IDOf(o.Unstructured).Key]
+		data := o.GetKind() == kindConfigMap || o.GetKind() == kindSecret
+		if was == nil || (data && !reflect.DeepEqual(o.Object["data"], was.Object["data"])) {
+			differ[o.Driver] = true
+		}
+	}
+	for _, o := range rendered.Objects() {
+		hash, found, _ := unstructured.NestedString(o.Object, configHash...)
+		if !found {
+			continue
+		}
+		if s.newHash && !differ[o.Driver] {
+			s.hashes[hash], _, _ = unstructured.NestedString(live[plan.IDOf(o.Unstructured).Key].Object, configHash...)
+		}
+		if kept := s.hashes[hash]; kept != "" {
+			_ = unstructured.SetNestedField(o.Object, kept, configHash...) //nolint:errcheck // it was there
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -62,7 +61,7 @@ func (c *cloud) taken() bool {
 	c.t.Helper()
 	c.look(c.v)
 	set := c.set()
-	return c.recorded(c.v)[inventory.TakenKey] == fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration())
+	return c.inventory(c.v).Memory().Taken == fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration())
 }
 
 // waits requires an upgrade to wait, with what is in force as it is.

@@ -83,7 +83,7 @@ type Held struct {
 // API server is asked for.
 func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a Assume) (*Preview, error) {
 	p := r.newPass(config)
-	other, _, err := r.inForce(ctx, config)
+	other, err := r.inForce(ctx, config)
 	switch {
 	case err != nil:
 		return nil, err

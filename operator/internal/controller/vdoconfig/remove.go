@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -25,15 +23,11 @@ import (
 // and the cluster id.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, alone, err := r.inForce(ctx, config)
-	if fault.ReasonOf(err) == fault.Conflict { // of keys: a person has to mend it
-		p.outcome.leaving = err
-		return p.result, nil
-	}
+	other, err := r.inForce(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	done, err := p.clear(ctx, other, alone)
+	done, err := p.clear(ctx, other)
 	if err == nil && done {
 		note := "the drivers were removed"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
@@ -61,7 +55,7 @@ func (p *pass) leftInstalled() string {
 
 // clear does what can be done now, and tells whether that was all. The other one is
 // the VDOConfig in force, if it is not this one.
-func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool) (done bool, err error) {
+func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool, err error) {
 	if why := stoppedBy(&p.config.Spec); stopped(&p.config.Spec) {
 		return false, &fault.Error{
 			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New(why), Hint: "set " + strings.TrimSuffix(why, " is set") + " to false"}
@@ -84,23 +78,12 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool)
 	}
 	if inv.Len() == 0 && other == nil && p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		// Where the record is lost, the labels alone say whose it is.
-		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI, Unsealed: true})
+		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI})
 	}
 	if done, err := p.clearObjects(ctx); err != nil || !done {
 		return false, err
 	}
-	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
-		return false, err
-	}
-	if !alone {
-		return true, nil // the other one goes on using the key
-	}
-	for _, name := range hashSecrets {
-		if err := p.Cluster.DeleteSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return true, p.Cluster.DeleteInventory(ctx, p.name)
 }
 
 var errInventoryLost = errors.New("the inventory of what was installed is lost")

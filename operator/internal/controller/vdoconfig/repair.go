@@ -171,7 +171,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
 	now.Kubernetes, now.Seen = s.kubernetes.reported, s.seenVCenters()
-	now.Revisions = s.begun(r)
+	now.Hashes, now.Revisions = s.hashes, s.begun(r)
 	if r.untrusted == "" {
 		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
 	}
@@ -184,7 +184,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	case now.ClusterID == "":
 		now.ClusterID = c.ConfiguredClusterID
 	}
-	if (inv.Len() == 0 && !s.recalling()) || reflect.DeepEqual(was, now) {
+	if inv.Len() == 0 || reflect.DeepEqual(was, now) {
 		return inv
 	}
 	return inv.WithMemory(now)

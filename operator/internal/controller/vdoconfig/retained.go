@@ -30,15 +30,8 @@ func (g *gatherer) suits(ctx context.Context, rec revision.Record) (bool, error)
 	return g.unfit(o.matrix, rec) == "", nil
 }
 
-// keep has a revision be in force: it is opened as its digest says, if it was accepted.
-// One that the status does not know as the one in force has to be trusted still.
+// keep has a revision be in force: its bundle is opened as its digest says.
 func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
-	if was := g.config.Status.Revision; was != "" && was != rec.Name() {
-		if err := g.trusts(ctx, rec); err != nil {
-			g.revisions.doubted = true
-			return fault.Join(unopened(rec, fault.Untrusted, errOtherInForce), err)
-		}
-	}
 	o, err := g.openRevision(ctx, rec)
 	if err != nil {
 		return err
@@ -109,21 +102,17 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 	return ""
 }
 
-// openRevision opens the bundle of a revision whose seal is good: the copy in the cluster,
-// or the mirror.
+// openRevision opens the bundle of a revision, whether or not that may be installed from: the copy
+// in the cluster, or the mirror.
 func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*opened, error) {
-	if !rec.Sealed(g.hash) {
-		return nil, unopened(rec, fault.Untrusted, errors.New("its seal is not the operator's"))
-	}
-	return g.openBundleOf(ctx, rec)
-}
-
-// openBundleOf opens the bundle of a revision, whether or not that may be installed from.
-func (g *gatherer) openBundleOf(ctx context.Context, rec revision.Record) (*opened, error) {
 	if g.bundle.reference() == rec.Bundle {
 		return g.bundle, nil
 	}
-	o, err := g.openAgain(ctx, rec)
+	b, err := g.sourceOf(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	o, err := g.open(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -133,57 +122,14 @@ func (g *gatherer) openBundleOf(ctx context.Context, rec revision.Record) (*open
 	return o, nil
 }
 
-// openAgain opens the bundle of a revision, whatever it has.
-func (g *gatherer) openAgain(ctx context.Context, rec revision.Record) (*opened, error) {
-	if g.bundle.reference() == rec.Bundle {
-		return g.bundle, nil
-	}
-	b, err := g.sourceOf(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
-	return g.open(ctx, b)
-}
-
 func unopened(rec revision.Record, reason fault.Reason, why error) error {
 	return &fault.Error{Reason: reason, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
 }
 
-// prove holds the bundles that were opened by what the inventory says against the seals of
-// revisions, or else against the trust policies of now: who writes ConfigMaps could name any.
-func (g *gatherer) prove(ctx context.Context) {
-	for _, o := range []*opened{g.bundle, g.last} {
-		if o == nil || !o.recalled {
-			continue
-		}
-		rec := revision.Record{Revision: revision.Revision{Bundle: o.reference(), Source: o.source.Name}, Made: g.at0()}
-		known := slices.ContainsFunc(g.revisions.history.Records, func(r revision.Record) bool { return r.Bundle == rec.Bundle && r.Sealed(g.hash) })
-		if known {
-			continue
-		}
-		if err := g.trusts(ctx, rec); err != nil {
-			o.unproven = fault.Text(err)
-		}
-	}
-}
-
-// trusts fails where a revision's bundle is not trusted now, or it cannot be known. One without
-// a good seal is held against the policy of the site's own DriverBundle, whatever it says that it
-// comes from: who writes ConfigMaps must not choose by whose policy it is judged, nor by the
-// default one where no DriverBundle says that it counts.
+// trusts fails where a revision's bundle is not trusted now, or it cannot be known.
 func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
 	if g.bundle.verified && g.bundle.reference() == rec.Bundle {
 		return nil
-	}
-	if !rec.Sealed(g.hash) {
-		site, err := g.findBundle(ctx)
-		if err != nil {
-			return &fault.Error{
-				Reason: fault.Untrusted, Op: "trust", Subject: rec.Bundle, Err: fmt.Errorf("no seal proves that it was accepted, and no DriverBundle says whom the site trusts: %w", err),
-				Hint: "what was applied of it is repaired, and nothing else is applied until there is a DriverBundle",
-			}
-		}
-		rec.Source = site.Name
 	}
 	b, err := g.sourceOf(ctx, rec)
 	if err != nil {
@@ -206,7 +152,6 @@ func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1
 	case !apierrors.IsNotFound(err):
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + rec.Source, Err: err}
 	default:
-		// The inventory names it: who writes that must not choose by whose policy it is judged.
 		site, err := g.findBundle(ctx)
 		if err != nil && fault.ReasonOf(err) != fault.NotFound {
 			return nil, err
@@ -241,11 +186,8 @@ func missingIn(o *opened, rec revision.Record) string {
 func (a *applier) keepRevisions(ctx context.Context, h revision.History) error {
 	cur, ok := h.InForce()
 	was := a.inventory.Memory().Revisions
-	switch known, _ := was.InForce(); {
-	case !ok, known.Number == cur.Number && known.Seal == cur.Seal:
+	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && maps.Equal(known.Contents, cur.Contents)) {
 		return nil
-	case cur.Seal == "" && a.site.historyLost():
-		return nil // what is kept of it bears a seal, and keeps the copy of its bundle
 	}
 	m := revision.ManifestOf(cur, a.objects())
 	m.CloudProvider, m.StorageProvider = a.rendering.spec.CloudProvider, a.rendering.spec.StorageProvider

@@ -34,9 +34,6 @@ type revisions struct {
 	kept *revision.Record
 	from *opened // that kept is read from
 	why  string
-	// doubted is set where the inventory has another revision in force than the status, and
-	// that is not trusted now.
-	doubted bool
 }
 
 // gatherRevisions decides whether what was chosen may take the place of what is in force,
@@ -46,8 +43,7 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 		return nil
 	}
 	r := &g.revisions
-	r.history = g.historyOf(ctx)
-	g.prove(ctx)
+	r.history = g.historyOf()
 	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
@@ -263,9 +259,7 @@ func (s *site) begun(r rendering) revision.History {
 		h = h.RollBack(u.verdict.To, s.at0())
 	case u.kept == nil && u.verdict.Begins && u.candidate != nil && r.decision.from != nil && r.decision.from.reference() == u.candidate.Bundle:
 		h = h.Begin(*u.candidate, revision.Beginning{
-			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before(), Canary: s.canaryBegins()})
-	case u.kept == nil && u.verdict.Action == upgrade.Proceed && u.candidate != nil:
-		h = h.Seal(*u.candidate, s.at0(), s.hash) // it is what was accepted
+			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(), Before: s.before(), Canary: s.canaryBegins()})
 	}
 	if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
 		h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)

@@ -11,49 +11,77 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
-// withRevision is a site where a revision of csi@3.5.1 is in force, sealed under a key,
-// and its bundle is the one that is to be installed from, or not.
-func withRevision(t *testing.T, key string) (*gatherer, revision.Record) {
+// shelf has bundles by digest.
+type shelf map[string]*opened
+
+func (s shelf) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	o, ok := s[b.Status.Digest]
+	if !ok {
+		return nil, because(fault.Unreachable)
+	}
+	c := *o.contents
+	c.Matrix = matrix.Default()
+	return &c, nil
+}
+
+// gathering is a gatherer that has read nothing of what is installed.
+func gathering(t *testing.T) *gatherer {
 	t.Helper()
-	s := withCSI(t)
-	s.hash = []byte("key")
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	site := &v1alpha1.DriverBundle{}
+	site.Namespace, site.Name = "ns", "site"
+	g := &gatherer{site: *withCSI(t)}
+	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
+		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
+	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
+	return g
+}
+
+// withRevision is a site where a revision of csi@3.5.1 is in force, whose bundle is the last one.
+func withRevision(t *testing.T) (*gatherer, revision.Record) {
+	t.Helper()
+	g := gathering(t)
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
-	s.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: s.at0(), Key: []byte(key)}).Succeed(s.at0())
-	cur, _ := s.revisions.history.InForce()
-	return &gatherer{site: *s}, cur
+	g.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0())
+	cur, _ := g.revisions.history.InForce()
+	return g, cur
 }
 
 // Under Manual an upgrade needs no consent where what is installed does not suit any more.
 // That is not so where nobody can tell: the revision in force cannot be opened.
 func TestWhatCannotBeOpenedNeedsConsent(t *testing.T) {
-	for _, key := range []string{"key", "another"} { // of another one the seal is not good
-		g, cur := withRevision(t, key)
+	for name, edit := range map[string]func(g *gatherer){
+		"it suits":            func(g *gatherer) { g.bundle = g.last },
+		"it cannot be opened": func(g *gatherer) { g.Store = shelf{} },
+	} {
+		g, cur := withRevision(t)
 		g.config.Spec.Upgrade = v1alpha1.UpgradeManual
-		if key == "key" {
-			g.bundle = g.last // it can be opened, and suits
-		}
+		edit(g)
 		g.bundle.contents = holding(t, "", "snapshot-controller@8.2.0 csi@3.7.3").contents
 		require.NoError(t, g.choose(g.bundle, nil, nil).refused)
 		g.observed = &assess.Observed{}
 		facts := upgrade.Facts{History: g.revisions.history, Policy: upgrade.Policy{Manual: true}, Candidate: &revision.Revision{Releases: []string{"csi@3.7.3"}}}
-		require.False(t, g.goesOn(t.Context(), facts, cur), key)
-		require.Nil(t, g.revisions.candidate, key)
+		require.False(t, g.goesOn(t.Context(), facts, cur), name)
+		require.Nil(t, g.revisions.candidate, name)
 	}
 }
 
 // A release that suits by the matrix of its own bundle may have been withdrawn since, by the
 // one of the bundle that was accepted after it.
 func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
-	g, cur := withRevision(t, "key")
+	g, cur := withRevision(t)
 	own := holding(t, "sha256:last", "csi@3.5.1")
 	require.Empty(t, g.unsuited(own, cur))
 	for i, r := range g.bundle.matrix.Releases {
@@ -71,7 +99,7 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 // What is gone back to is trusted, whatever the bundle is that it was gone back from: its
 // objects are put back, and do not wait for that one.
 func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
-	g, cur := withRevision(t, "key")
+	g, cur := withRevision(t)
 	g.holdBundle(because(fault.Untrusted))
 	target := holding(t, "sha256:last", "csi@3.5.1")
 	require.NotEmpty(t, g.untrusted(target))
@@ -84,67 +112,19 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	require.Same(t, target, g.resolve().from)
 }
 
-// nobody trusts no bundle, but for some.
-type nobody map[string]bool // by digest
-
-func (n nobody) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
-	if n[b.Status.Digest] {
-		return nil
-	}
-	return because(fault.Untrusted)
-}
-
-// Who writes the inventory may name any bundle in it, and drop the history. What is adopted
-// of that is sealed, and installed from, only where its bundle is trusted.
-func TestWhatNobodyVerifiedIsNotSealed(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	for name, c := range map[string]struct {
-		trusted nobody
-		edit    func(g *gatherer)
-		sealed  bool
-		proven  bool
-	}{
-		"forged":           {nobody{}, func(*gatherer) {}, false, false},
-		"trusted":          {nobody{"sha256:last": true}, func(*gatherer) {}, true, true},
-		"the accepted one": {nobody{}, func(g *gatherer) { g.bundle = g.last; g.bundle.verified = true }, true, true},
-		"adopted before":   {nobody{"sha256:last": true}, func(g *gatherer) { g.adopted() }, true, true},
-		"another runs": {nobody{"sha256:last": true}, func(g *gatherer) {
-			g.adopted()
-			g.installed[matrix.CSI] = mustVersion("3.7.3")
-		}, false, true},
-		"by the default policy, without a DriverBundle": {nobody{"sha256:last": true}, func(g *gatherer) {
-			g.Client = fake.NewClientBuilder().WithScheme(scheme).Build()
-		}, false, false},
-	} {
-		site := &v1alpha1.DriverBundle{}
-		site.Namespace, site.Name = "ns", "site"
-		g := &gatherer{site: *withCSI(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: c.trusted}}
-		g.name.Namespace, g.config.Namespace = "ns", "ns"
-		entry := g.inventory.Entries()[0]
-		entry.Content = "program/made"
-		g.inventory, g.hash = g.inventory.With(entry), []byte("key")
-		c.edit(g)
-		h := g.historyOf(t.Context())
-		cur, ok := h.InForce()
-		require.True(t, ok, name)
-		require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle, name)
-		require.Equal(t, c.sealed, cur.Sealed(g.hash), name)
-		require.Equal(t, map[string]string{"csi": "made"}, cur.Contents, "%s: a bundle that is rebuilt is another", name)
-
-		g.revisions.history, g.last.recalled = h, g.bundle != g.last
-		g.prove(t.Context())
-		require.Equal(t, !c.proven, g.last.unproven != "", name)
-		require.Equal(t, g.last.unproven, g.untrusted(g.last), name)
-	}
-}
-
-// adopted puts into the inventory what was adopted before its bundle was trusted.
-func (g *gatherer) adopted() {
-	rev, complete := g.running()
-	memory := g.inventory.Memory()
-	memory.Revisions = revision.History{}.Adopt(rev, complete, revision.Beginning{Now: g.at0()})
-	g.inventory = g.inventory.WithMemory(memory)
+// What runs and has no history is adopted as it is, from the bundle that it was installed from.
+func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
+	g := gathering(t)
+	entry := g.inventory.Entries()[0]
+	entry.Content = "program/made"
+	g.inventory = g.inventory.With(entry)
+	cur, ok := g.historyOf().InForce()
+	require.True(t, ok)
+	require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle)
+	require.Equal(t, map[string]string{"csi": "made"}, cur.Contents, "a bundle that is rebuilt is another")
+	g.inventory = inventory.Inventory{}
+	_, ok = g.historyOf().InForce()
+	require.False(t, ok, "nobody knows what it came from")
 }
 
 // What is gone back to is named as it was when it was in force, whatever the layout of the
@@ -162,7 +142,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		"nobody knows it":    {"new.site/vdo:2", "mirror.site/vdo@sha256:none", v1alpha1.ImageNamesRepository},
 		"not to be made out": {"://", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesPaths},
 	} {
-		g, _ := withRevision(t, "key")
+		g, _ := withRevision(t)
 		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Reference: c.reference, ImageNames: v1alpha1.ImageNamesUpstream}}
 		b.Namespace, b.Name = "ns", "site"
 		g.name.Namespace = "ns"
@@ -178,46 +158,6 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
 		}
-	}
-}
-
-// defaults trusts what names no policy of its own: as the ConfigMap vdo-trust does that
-// somebody who writes ConfigMaps has made.
-type defaults struct{}
-
-func (defaults) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
-	if b.Spec.Trust == nil {
-		return nil
-	}
-	return because(fault.Untrusted)
-}
-
-// Who writes the inventory does not choose the policy that its bundle is held against by
-// naming a DriverBundle that is not there, or another one than the site's.
-func TestAForgedSourceChoosesNoPolicy(t *testing.T) {
-	for _, source := range []string{"ghost", "weak"} {
-		t.Run(source, func(t *testing.T) { forgedSource(t, source) })
-	}
-}
-
-func forgedSource(t *testing.T, source string) {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	for name, policy := range map[string]*v1alpha1.TrustPolicy{"of the DriverBundle": {Threshold: 2}, "by default": nil} {
-		g, _ := withRevision(t, "key")
-		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Trust: policy}}
-		b.Namespace, b.Name = "ns", "site"
-		weak := &v1alpha1.DriverBundle{}
-		weak.Namespace, weak.Name = "ns", "weak"
-		g.name.Namespace, g.config.Namespace, g.config.Spec.Bundle = "ns", "ns", &v1alpha1.LocalReference{Name: "site"}
-		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b, weak).Build(), Trust: defaults{}}
-		g.revisions.history = revision.History{}.Begin(revision.Revision{Bundle: g.last.reference(), Source: source, Releases: []string{"csi@3.5.1"}},
-			revision.Beginning{Now: g.at0(), Key: []byte("forged")})
-		g.last.recalled, g.last.source.Name = true, source
-		g.prove(t.Context())
-		require.Equal(t, policy != nil, g.last.unproven != "", name)
-		require.Equal(t, policy != nil, g.untrusted(g.last) != "", name)
 	}
 }
 
@@ -294,7 +234,8 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.34.0", "csi snapshot-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := lostBoth(t, nobody{})
+			g := gathering(t)
+			g.inventory = inventory.Inventory{}
 			from, ours := withBoth(t, c.bundle, c.runs), withBoth(t, c.bundle, c.inForce)
 			g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
 			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -308,7 +249,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 				g.inventory = ours.inventory
 				rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(c.inForce)}
 				g.Store = shelf{"sha256:last": holding(t, "sha256:last", c.inForce)}
-				remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+				remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
 			}
 			if c.edit != nil {
 				c.edit(g)
@@ -340,5 +281,38 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			require.Equal(t, split(c.begins), chosen(d))
 			require.Equal(t, h.Last, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}).Last)
 		})
+	}
+}
+
+// volumes is a cluster with volumes of the storage driver.
+type volumes struct {
+	Cluster
+	n int
+}
+
+func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil }
+
+// While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
+func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit  func(g *gatherer)
+		holds bool
+	}{
+		"nothing says it":                {func(*gatherer) {}, true},
+		"there are no volumes":           {func(g *gatherer) { g.Cluster = volumes{} }, false},
+		"the driver is not asked for":    {func(g *gatherer) { g.spec.StorageProvider = nil }, false},
+		"the spec says it":               {func(g *gatherer) { g.spec.StorageProvider.ClusterID = "one" }, false},
+		"the driver's configuration":     {func(g *gatherer) { g.cluster.ConfiguredClusterID = "one" }, false},
+		"it is installed":                {func(g *gatherer) { g.inventory = withCSI(t).inventory }, false},
+		"it was generated":               {func(g *gatherer) { g.cluster.GeneratedClusterID = "one" }, false},
+		"its configuration is forbidden": {func(g *gatherer) { g.fault(matrix.CSI, because(fault.Forbidden)) }, false},
+	} {
+		g := gathering(t)
+		g.inventory = inventory.Inventory{}
+		g.Cluster, g.spec.StorageProvider = volumes{n: 2}, &v1alpha1.StorageProvider{}
+		c.edit(g)
+		before := g.faults[matrix.CSI]
+		require.NoError(t, g.identify(t.Context()), name)
+		require.Equal(t, c.holds, g.faults[matrix.CSI] != nil && before == nil, name)
 	}
 }

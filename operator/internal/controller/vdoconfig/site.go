@@ -69,8 +69,7 @@ type site struct {
 	certificateErr error
 	hash           []byte
 	newHash        bool
-	// hashMissing are the Secrets that the key of hashes is not in.
-	hashMissing []string
+	hashes         map[string]string // as [inventory.Memory] has them
 
 	// faults are why what is known of a driver's place is not all there is: that driver
 	// is left as it is, and no other.
@@ -103,10 +102,6 @@ type opened struct {
 	policy string
 	// verified is set where its signature was held against that and is good.
 	verified bool
-	// recalled is set where only the inventory or the status names it, which others may
-	// write, and unproven is why it is not believed to have been accepted, "" where it is.
-	recalled bool
-	unproven string
 	// trusted is set of a revision's bundle that was held against the trust policies of now
 	// and is good, while the accepted one is held.
 	trusted bool
@@ -121,9 +116,6 @@ func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.conf
 // untrusted is why nothing that was not applied before may be applied from a bundle while
 // the accepted one is held, "" where it may.
 func (s *site) untrusted(from *opened) string {
-	if from != nil && from.unproven != "" {
-		return from.unproven
-	}
 	if !s.bundleHeld || (from != nil && from.trusted) {
 		return ""
 	}

@@ -96,7 +96,12 @@ func testBound(t *testing.T, long string) {
 	for i := range 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
 		hash := fmt.Sprintf("%032d", i)
-		rev = rev.Parted(map[string]string{"cni": hash, "cpi": hash, "snapshot-controller": hash, "csi": hash})
+		other := rev
+		rev.Contents = map[string]string{"cni": "x", "cpi": "x", "snapshot-controller": "x", "csi": "x"}
+		for _, d := range rev.Drivers() {
+			other.Contents = map[string]string{d: hash}
+			rev = rev.Holding(d, other)
+		}
 		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})

@@ -105,7 +105,6 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	}
 	// What was only decided on is not installed from.
 	st.Bundle, st.DriverBundle = lastFrom(p.config, p.inventory), cmp.Or(p.site.follows, st.DriverBundle)
-	st.Inventory = p.kept.anchored(st.Inventory)
 	st.Pending = p.pending()
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift

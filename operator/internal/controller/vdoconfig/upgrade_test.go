@@ -199,18 +199,6 @@ func TestWhatIsRevokedOrForgedIsNotGoneBackTo(t *testing.T) {
 	require.NotEqual(t, was, v.Status.Revision)
 	require.Contains(t, cond(t, v, "Upgraded").Message, "key a is revoked")
 	require.False(t, isTrue(v, "Ready"))
-
-	delete(w.trust, first)
-	memory := w.inventory(v).Memory()
-	for i := range memory.Revisions.Records {
-		memory.Revisions.Records[i].Seal = strings.Repeat("0", 64)
-	}
-	w.seal(v, w.inventory(v).WithMemory(memory))
-	for range 3 {
-		w.look(v)
-	}
-	require.NotEqual(t, was, v.Status.Revision)
-	require.Contains(t, cond(t, v, "Upgraded").Message, "its seal is not the operator's")
 }
 
 // A revision that failed is gone back from though its bundle has been revoked since: that is
