@@ -158,7 +158,7 @@ func Passing(err error) bool {
 		}
 		return true
 	}
-	return passes(fault.ReasonOf(err))
+	return passes(fault.ReasonOf(err)) || Outdated(err)
 }
 
 // Outdated says whether a fault is only that something changed since it was read, as a write that the
@@ -172,7 +172,7 @@ func Outdated(err error) bool {
 // classified, such as those of the API server, mostly do.
 func passes(r fault.Reason) bool {
 	switch r {
-	case fault.Unreachable, fault.Throttled, fault.Conflict, fault.Internal, fault.Interrupted, fault.Storage:
+	case fault.Unreachable, fault.Throttled, fault.Internal, fault.Interrupted, fault.Storage:
 		return true
 	default:
 		return false

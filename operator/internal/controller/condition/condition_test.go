@@ -117,10 +117,11 @@ func TestOfSeveralFaultsEveryOneHasToPass(t *testing.T) {
 	require.True(t, condition.Passing(errors.New("of the API server")))
 	require.True(t, condition.Passing(fmt.Errorf("wrapped: %w", passing)))
 	require.False(t, condition.Passing(fmt.Errorf("wrapped: %w", stalling)))
-	require.True(t, condition.Passing(errors.Join(passing, faultOf(fault.Conflict))))
+	outdated := &fault.Error{Reason: fault.Conflict, Err: fault.ErrOutdated}
+	require.True(t, condition.Passing(errors.Join(passing, outdated)), "another pass decides on what there is")
 	require.False(t, condition.Passing(errors.Join(passing, stalling)))
 	for _, r := range []fault.Reason{fault.NotFound, fault.CertificateInvalid, fault.AccountLocked, fault.Corrupt,
-		fault.Incomplete, fault.Untrusted, fault.Expired, fault.Superseded, fault.Incompatible, fault.Refused} {
+		fault.Incomplete, fault.Untrusted, fault.Expired, fault.Superseded, fault.Incompatible, fault.Refused, fault.Conflict} {
 		require.False(t, condition.Passing(faultOf(r)), r)
 	}
 }

@@ -34,6 +34,7 @@ func TestAPassingFaultHasTwoMinutesBeforeReadyIsFalse(t *testing.T) {
 		"changes its reason, not its time": {{0, 1, nil, "True/-/-"}, {10, 1, away, "True/True/-"}, {100, 1, slow, "True/True/-"}, {130, 1, away, "False/True/-"}},
 		"comes again and has its own time": {{0, 1, nil, "True/-/-"}, {10, 1, away, "True/True/-"}, {100, 1, nil, "True/-/-"}, {110, 1, away, "True/True/-"}, {229, 1, away, "True/True/-"}, {230, 1, away, "False/True/-"}},
 		"does not pass":                    {{0, 1, nil, "True/-/-"}, {10, 1, refused, "False/-/True"}},
+		"an object is another's":           {{0, 1, nil, "True/-/-"}, {10, 1, faultOf(fault.Conflict), "False/-/True"}},
 		"stops passing":                    {{0, 1, nil, "True/-/-"}, {10, 1, away, "True/True/-"}, {20, 1, refused, "False/-/True"}},
 		"one of several does not pass":     {{0, 1, nil, "True/-/-"}, {10, 1, errors.Join(away, refused), "False/-/True"}},
 		"of another generation":            {{0, 1, nil, "True/-/-"}, {10, 2, away, "False/True/-"}},

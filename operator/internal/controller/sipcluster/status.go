@@ -82,13 +82,7 @@ func mayPass(err error) bool {
 	case interface{ Unwrap() []error }:
 		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !mayPass(one) })
 	}
-	switch fault.ReasonOf(err) { //nolint:exhaustive // of the others condition knows
-	case fault.Incomplete:
-		return true
-	case fault.Conflict:
-		return condition.Outdated(err)
-	}
-	return condition.Passing(err)
+	return fault.ReasonOf(err) == fault.Incomplete || condition.Passing(err)
 }
 
 // outcome sums a pass up.

@@ -222,9 +222,6 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	return all
 }
 
-// unseen tells whether it is not known what became of what this pass changed, or nothing is
-// looked at until a person has mended something. An API that did not answer before anything
-// was changed has its grace.
-func (p *result) unseen() bool {
-	return p.outcome.report == nil && (p.outcome.changed > 0 || fault.ReasonOf(p.outcome.applied) == fault.Conflict)
-}
+// unseen tells whether it is not known what became of what this pass changed. An API that did
+// not answer before anything was changed has its grace.
+func (p *result) unseen() bool { return p.outcome.report == nil && p.outcome.changed > 0 }
