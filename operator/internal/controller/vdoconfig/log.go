@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
@@ -42,9 +43,9 @@ func (p *pass) logStep(ctx context.Context, s plan.Step) {
 	p.outcome.changes[c]++
 }
 
-// logChanges tells what a pass did, a line for each driver, and what the next step waits for.
+// logChanges tells what a pass did, a line for each driver and the mirror set, and what the next step waits for.
 func (p *pass) logChanges(ctx context.Context) {
-	for _, d := range inOrder {
+	for _, d := range append([]matrix.Driver{drivers.MirrorSet}, inOrder...) {
 		var parts, releases []string
 		for c, n := range p.outcome.changes {
 			if c.driver != d {
