@@ -34,6 +34,12 @@ func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
 		return refuse("take spec.storageProvider out of the VDOConfig, or have OpenShift remove its own driver first: set managementState: Removed on ClusterCSIDriver "+live.GetName(),
 			"OpenShift manages it (annotation %s)", annotationOpenShift)
 	}
+	for _, t := range tools {
+		// The storage driver's Namespace is in the operator's manifests too, which a tool may apply.
+		if marks := t.marksOn(live); len(marks) > 0 && live.GetKind() != "Namespace" {
+			return refuse(t.hint(marks), "%s manages it (%s)", t.name, strings.Join(marks, ", "))
+		}
+	}
 	if release := annotations[annotationHelm]; release != "" {
 		return refuse(helmHint(live.GetKind(), release, orDefault(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}

@@ -21,7 +21,7 @@
 //     ConfigMaps and Secrets that somebody has made immutable, where their data has to change.
 //   - What is ours is known by the inventory, by UID.
 //   - An object of the same name that is not in the inventory is taken over where that
-//     is safe: it has no other manager (Helm,
+//     is safe: it has no other manager (Helm, a GitOps tool,
 //     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
 //     they have to be, and a binding names no subject that we would drop. So drivers
 //     that the earlier operator or upstream's manifests installed are upgraded in

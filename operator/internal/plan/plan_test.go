@@ -237,6 +237,62 @@ func TestTheHintAboutHelmLosesNothing(t *testing.T) {
 	}
 }
 
+// A tool that applies objects again and again would undo what the operator does to them, and prunes
+// what is taken out of it unless it is told not to.
+func TestObjectsOfGitOpsToolsAreNotTakenOver(t *testing.T) {
+	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
+	for mark, c := range map[string]struct{ tool, keep string }{
+		"argocd.argoproj.io/tracking-id":   {"Argo CD", "argocd.argoproj.io/sync-options: Prune=false"},
+		"argocd.argoproj.io/instance":      {"Argo CD", "argocd.argoproj.io/sync-options: Prune=false"},
+		"kustomize.toolkit.fluxcd.io/name": {"Flux", "kustomize.toolkit.fluxcd.io/prune: disabled"},
+		"helm.toolkit.fluxcd.io/name":      {"Flux", "HelmRelease"},
+		"kapp.k14s.io/app":                 {"kapp", "kapp.k14s.io/delete-strategy: orphan"},
+		"kapp.k14s.io/identity":            {"kapp", "kapp.k14s.io/delete-strategy: orphan"},
+		"objectset.rio.cattle.io/hash":     {"Fleet", "keepResources"},
+		"objectset.rio.cattle.io/id":       {"Fleet", "keepResources"},
+		"fleet.cattle.io/bundle-id":        {"Fleet", "keepResources"},
+		"app.kubernetes.io/instance":       {},
+		"site.example/argocd":              {},
+	} {
+		for _, kind := range []string{"labels", "annotations"} {
+			live := alive(object(t, daemonSet))
+			marks := map[string]string{mark: "x"}
+			if c.tool != "" {
+				marks[render.LabelManagedBy] = "Helm" // as of a chart that the tool renders
+			}
+			require.NoError(t, unstructured.SetNestedStringMap(live.Object, marks, "metadata", kind))
+			require.Equal(t, c.tool, plan.AppliedBy(live), mark)
+			s := one(t, wanted, live, alive(wanted), nil)
+			if c.tool == "" {
+				require.Equal(t, plan.Change, s.Action, mark)
+				continue
+			}
+			require.Equal(t, plan.Conflict, s.Action, mark)
+			require.Contains(t, s.Reason, c.tool+" manages it ("+mark+")")
+			order := "disable pruning in " + c.tool + " first: .*" + c.keep + ".*; then take it out .* remove " + mark
+			require.Regexp(t, order, fault.HintOf(s.Err))
+			s = one(t, wanted, live, alive(wanted), func(in *plan.Input) {
+				e := inventory.Entry{ID: plan.IDOf(live), Driver: matrix.CPI, UID: string(live.GetUID())}
+				in.Inventory = inventory.Of(e)
+			})
+			require.Equal(t, plan.Change, s.Action, "%s: what is ours stays ours", mark)
+		}
+	}
+	namespace := object(t, `{apiVersion: v1, kind: Namespace, metadata: {name: vmware-system-csi}}`)
+	live := alive(namespace)
+	live.SetLabels(map[string]string{"kustomize.toolkit.fluxcd.io/name": "operator"})
+	require.Equal(t, plan.Change, one(t, namespace, live, nil, nil).Action, "it comes with the operator's own manifests")
+
+	for manager, tool := range map[string]string{
+		"argocd-controller": "Argo CD", "kustomize-controller": "Flux", "helm-controller": "Flux",
+		"kapp-server-side-apply": "kapp", "fleetagent": "Fleet", "vdoctl": "",
+	} {
+		live.SetLabels(nil)
+		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager}})
+		require.Equal(t, tool, plan.AppliedBy(live), manager)
+	}
+}
+
 func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
 	const binding = `
 apiVersion: rbac.authorization.k8s.io/v1
