@@ -206,8 +206,15 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "there is no terminal to ask for consent")
 
+	require.NotContains(t, s.ok("upgrade", "rollback", "--dry-run"), "warning")
+	tracked := s.config()
+	tracked.Annotations = map[string]string{"argocd.argoproj.io/tracking-id": "vdo"}
+	require.NoError(t, s.k.Update(t.Context(), tracked))
 	out = s.ok("upgrade", "rollback", "--dry-run")
 	require.Contains(t, out, "spec.drivers[csi].version: 3.3.1")
+	unfolded := strings.Join(strings.Fields(out), " ")
+	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; commit to its source: spec.drivers[cpi].version: 1.33.1; spec.drivers[csi].version: 3.3.1; ")
+	require.NotContains(t, unfolded, "applies DriverBundle")
 	require.Equal(t, 1, strings.Count(out, "Nothing was changed"), out)
 	require.Nil(t, s.config().Spec.UpgradePolicy)
 

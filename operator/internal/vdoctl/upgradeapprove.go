@@ -29,6 +29,8 @@ type changed struct {
 	DryRun  bool     `json:"dryRun,omitempty"`
 	Message string   `json:"message"`
 	Undo    []string `json:"undo,omitempty"` // commands that take the changes of all out again
+	// AppliedBy is the GitOps tool that applies the object, and may undo the changes.
+	AppliedBy string `json:"appliedBy,omitempty"`
 }
 
 type approveOptions struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
 type rollbackOptions struct {
@@ -83,6 +84,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 		out = append(out, changed{Object: "VDOConfig " + w.config.Name, Changes: []string{}, Message: "all is set to go back to " + w.to.Name + " already: see `vdoctl status`"})
 		return o.show(out)
 	}
+	o.warn(out)
 	if !o.dryRun {
 		if err := o.askFirst(ctx, w, out); err != nil {
 			return err
@@ -141,12 +143,27 @@ func (o *rollbackOptions) undo(w *wayBack) ([]string, error) {
 func (w *wayBack) changes(dryRun bool) []changed {
 	var out []changed
 	if len(w.configChanges) > 0 {
-		out = append(out, changed{Object: "VDOConfig " + w.config.Name, Changes: w.configChanges, DryRun: dryRun})
+		x := changed{Object: "VDOConfig " + w.config.Name, Changes: w.configChanges, DryRun: dryRun}
+		x.AppliedBy = plan.AppliedBy(w.config)
+		out = append(out, x)
 	}
 	if len(w.bundleChanges) > 0 {
-		out = append(out, changed{Object: "DriverBundle " + w.bundle.Name, Changes: w.bundleChanges, DryRun: dryRun})
+		x := changed{Object: "DriverBundle " + w.bundle.Name, Changes: w.bundleChanges, DryRun: dryRun}
+		x.AppliedBy = plan.AppliedBy(w.bundle)
+		out = append(out, x)
 	}
 	return out
+}
+
+// warn names the GitOps tools that may undo the changes, and what to commit for them instead.
+func (o *rollbackOptions) warn(out []changed) {
+	l := &lines{w: o.err}
+	for _, x := range out {
+		if x.AppliedBy != "" {
+			l.printf("%s: %s applies %s and may undo this; commit to its source: %s",
+				o.paint(yellow, "warning"), x.AppliedBy, x.Object, strings.Join(x.Changes, "; "))
+		}
+	}
 }
 
 // askFirst shows what is changed, on the terminal, and asks.
