@@ -31,6 +31,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -546,6 +547,24 @@ func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 	require.Equal(t, spec.Volumes[0].Name, spec.Containers[0].VolumeMounts[0].Name)
 	require.Contains(t, string(text), "create configmap "+spec.Volumes[0].ConfigMap.Name+" --from-file=policy.yaml")
 	require.Contains(t, spec.Containers[0].Args, "--leader-elect", "the rest is as it was")
+}
+
+// A GitOps tool that loses these files from its source deletes neither the kinds, with which all
+// resources go, nor the namespaces.
+func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
+	keep := map[string]string{
+		"argocd.argoproj.io/sync-options":   "Prune=false,Delete=false",
+		"kustomize.toolkit.fluxcd.io/prune": "disabled",
+		"kapp.k14s.io/delete-strategy":      "orphan",
+		"helm.sh/resource-policy":           "keep",
+	}
+	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
+		for _, o := range decode(t, m.Name, m.Data) {
+			if kind := o.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {
+				require.Subset(t, o.GetAnnotations(), keep, "%s %s", kind, o.GetName())
+			}
+		}
+	}
 }
 
 func TestTheKustomizationListsEveryFile(t *testing.T) {

@@ -7,6 +7,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // took the place of; new resources are better DriverBundles.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","kustomize.toolkit.fluxcd.io/prune=disabled"}
+// +kubebuilder:metadata:annotations={"kapp.k14s.io/delete-strategy=orphan","helm.sh/resource-policy=keep"}
 // +kubebuilder:resource:path=compatibilityconfigs,singular=compatibilityconfig
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.matrixURL`
 type CompatibilityConfig struct {

@@ -9,6 +9,8 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","kustomize.toolkit.fluxcd.io/prune=disabled"}
+// +kubebuilder:metadata:annotations={"kapp.k14s.io/delete-strategy=orphan","helm.sh/resource-policy=keep"}
 // +kubebuilder:resource:shortName=vcc
 // +kubebuilder:printcolumn:name="vCenter",type=string,JSONPath=`.spec.vcIp`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
