@@ -1,6 +1,6 @@
 // Package clusterstate reads from the API server what package preflight looks at of a
-// cluster: nodes, where the storage driver is registered, its StorageClasses, and the
-// cluster id that it made for itself.
+// cluster: nodes, where the storage driver is registered, its StorageClasses, the cluster id
+// that it made for itself, and the cloud provider of kube-controller-manager.
 //
 //	state := clusterstate.Read(ctx, reader, config.Spec.ExcludedNodes)
 //
@@ -22,6 +22,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -117,7 +118,42 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 	}, client.Limit(pages.PerNode)); err != nil {
 		return out, err
 	}
+	if out.CloudProviders, err = cloudProviders(ctx, c); err != nil {
+		return out, err
+	}
 	return out, readStorage(ctx, c, &out)
+}
+
+// cloudProviders returns --cloud-provider of the kube-controller-managers that are pods, none where
+// the account may not list pods.
+func cloudProviders(ctx context.Context, c client.Reader) (map[string]string, error) {
+	const name, flag = "kube-controller-manager", "--cloud-provider"
+	out := map[string]string{}
+	for _, label := range []string{"component", "k8s-app"} {
+		var pods corev1.PodList
+		err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{label: name})
+		if apierrors.IsForbidden(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			out[p.Name] = ""
+			for _, container := range p.Spec.Containers {
+				words := slices.Concat(container.Command, container.Args, []string{""})
+				for n, word := range words[:len(words)-1] {
+					if value, ok := strings.CutPrefix(word, flag+"="); ok {
+						out[p.Name] = value
+					} else if word == flag {
+						out[p.Name] = words[n+1]
+					}
+				}
+			}
+		}
+	}
+	return out, nil
 }
 
 // readStorage reads what there is of the storage driver: its classes, the cluster id that

@@ -13,7 +13,7 @@ import (
 // cloudOnly and storageOnly are the checks that concern one driver; all others concern
 // both, as far as they are asked for and use the vCenter.
 var (
-	cloudOnly   = []ID{"node-name", "node-address", "vm-tools"}
+	cloudOnly   = []ID{"node-name", "node-address", "node-cloud-provider", "vm-tools"}
 	storageOnly = []ID{
 		"cluster-id", "node-zone-labels", "node-registered", "vcenter-cns", "host-version", "vm-disk-uuid", "vm-scsi",
 		"vm-snapshots", "vm-change-tracking", "datastore-shared", "datastore-space", "storage-class", "topology-vcenters",

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,12 @@ func nodeChecks() []check {
 		{id: "node-name", why: "the cloud provider looks new nodes up by name, letter by letter", applies: func(s *Snapshot) bool { return s.Wants.CPI && machinesKnown(s) }, run: nodeNames},
 		{id: "node-address", why: "a node for which the cloud provider finds no address of a family stays uninitialized; one without an internal address cannot be reached by its cluster", applies: func(s *Snapshot) bool { return s.Wants.CPI && machinesKnown(s) }, run: nodeAddresses},
 		{id: "node-provider-id", why: "it is set once, by the cloud provider, and only on nodes that the kubelet has tainted", applies: nodesKnown, run: providerIDs},
+		{
+			id: "node-cloud-provider", run: inTree,
+			why:     "an in-tree provider sets up and deletes nodes as the cloud provider does",
+			applies: func(s *Snapshot) bool { return s.Wants.CPI && nodesKnown(s) },
+			seen:    func(s *Snapshot) bool { return len(s.Cluster.CloudProviders) > 0 },
+		},
 		{id: "node-uninitialized", why: "no ordinary pod is scheduled there", applies: nodesKnown, run: uninitialized},
 		{id: "node-control-plane", why: "the controllers of both drivers are scheduled on control-plane nodes alone", applies: nodesKnown, run: controlPlane, passed: nil},
 		{id: "node-zone-labels", why: "the storage driver 2.4 refuses a mix, and volumes are placed by one family only", applies: nodesKnown, run: zoneLabels},
@@ -92,6 +99,20 @@ func providerIDs(s *Snapshot) []found {
 			add(BlockInstall, "the provider id is of another VM than the one behind the node", "the VM was cloned or its UUID changed: delete the node and join it again")
 		case id != strings.ToLower(id):
 			add(Warn, "the provider id is not in lower case", "delete the node and join it again")
+		}
+	}
+	return out
+}
+
+// inTree finds controller managers with an in-tree provider. Without the flag they have none.
+func inTree(s *Snapshot) []found {
+	var out []found
+	for _, pod := range slices.Sorted(maps.Keys(s.Cluster.CloudProviders)) {
+		if p := s.Cluster.CloudProviders[pod]; p != "" && p != "external" {
+			out = append(out, found{
+				object: pod, action: BlockInstall, what: "kube-controller-manager runs with --cloud-provider=" + p,
+				remedy: "start it and each kubelet with --cloud-provider=external, see `vdoctl nodes check`",
+			})
 		}
 	}
 	return out

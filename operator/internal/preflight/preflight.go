@@ -17,6 +17,7 @@
 //	node-name              warn           is the guest's hostname the node's name, in the same case
 //	node-address           block install  does each node get addresses by nodeAddresses and ipFamilies, as the cloud provider chooses them
 //	node-provider-id       block install  is the provider id of the VM behind the node, or can the cloud provider set it
+//	node-cloud-provider    block install  runs kube-controller-manager, as a pod, no in-tree provider
 //	node-uninitialized     warn           has the cloud provider initialized each node
 //	node-control-plane     block install  is there a node that the controllers can be scheduled on
 //	node-zone-labels       warn           are there labels of one generation only

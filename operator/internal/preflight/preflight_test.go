@@ -42,9 +42,12 @@ func healthy() preflight.Snapshot {
 		Policies: []string{"gold"},
 	}
 	s := preflight.Snapshot{
-		Now:     now,
-		Wants:   preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}},
-		Cluster: preflight.Cluster{StorageInstalled: true, StorageClasses: []preflight.StorageClass{{Name: "fast", Policy: "gold", DatastoreURL: "ds:///vsan/"}}},
+		Now:   now,
+		Wants: preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}},
+		Cluster: preflight.Cluster{
+			StorageInstalled: true, CloudProviders: map[string]string{"kube-controller-manager-0": "external"},
+			StorageClasses: []preflight.StorageClass{{Name: "fast", Policy: "gold", DatastoreURL: "ds:///vsan/"}},
+		},
 	}
 	for i, host := range []preflight.Ref{one, one, two} {
 		uuid := fmt.Sprintf("4201%04d-aabb-ccdd-eeff-001122334455", i)
@@ -156,6 +159,12 @@ var failing = []struct {
 	{"provider id of a VM that was cloned", func(s *preflight.Snapshot) {
 		s.Cluster.Nodes[1].ProviderID = "vsphere://42010009-aabb-ccdd-eeff-001122334455"
 	}, "node-provider-id", preflight.BlockInstall, []string{"another VM"}},
+	{"in-tree cloud provider", func(s *preflight.Snapshot) {
+		s.Cluster.CloudProviders["kube-controller-manager-0"] = "vsphere"
+		s.Cluster.CloudProviders["kube-controller-manager-1"] = ""
+	}, "node-cloud-provider", preflight.BlockInstall, []string{
+		"kube-controller-manager-0\n", "--cloud-provider=vsphere", "each kubelet with --cloud-provider=external",
+	}},
 	{"taint that stays", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Uninitialized = true }, "node-uninitialized", preflight.Warn, []string{"node-2", "grep node-2"}},
 	{"taint and no cloud provider configured", func(s *preflight.Snapshot) {
 		s.Wants.CPI, s.VCenters[0].UsedByCPI = false, false

@@ -64,6 +64,9 @@ type Cluster struct {
 	KeptClusterID string
 	// StorageInstalled says that the storage driver is registered in the cluster.
 	StorageInstalled bool
+	// CloudProviders are what kube-controller-managers that are pods have for --cloud-provider, by
+	// the pod's name; "" where the flag is missing.
+	CloudProviders map[string]string
 }
 
 // Node is a node of the cluster.

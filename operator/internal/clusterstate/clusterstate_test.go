@@ -1,0 +1,30 @@
+package clusterstate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+)
+
+func TestTheCloudProviderOfTheControllerManagerIsRead(t *testing.T) {
+	c := fake.NewClientBuilder()
+	pod := func(namespace, name, label string, command, args []string) {
+		c.WithObjects(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "kube-controller-manager"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Command: command, Args: args}}},
+		})
+	}
+	pod("kube-system", "a", "component", []string{"kube-controller-manager", "--v=2", "--cloud-provider=vsphere"}, nil)
+	pod("kube-system", "b", "k8s-app", []string{"kube-controller-manager"}, []string{"--cloud-provider", "external"})
+	pod("kube-system", "c", "component", []string{"kube-controller-manager", "--cloud-provider"}, nil)
+	pod("kube-system", "d", "app", nil, []string{"--cloud-provider=vsphere"})
+	pod("tenant", "e", "component", nil, []string{"--cloud-provider=vsphere"})
+	state := clusterstate.Read(t.Context(), c.Build(), nil)
+	require.NoError(t, state.Err)
+	require.Equal(t, map[string]string{"a": "vsphere", "b": "external", "c": ""}, state.CloudProviders)
+}
