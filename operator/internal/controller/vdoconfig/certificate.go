@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -34,17 +35,17 @@ var (
 // what the pods serve. It writes nothing else, and so is done while suspended, held
 // or gated as well, and for as long as it is registered, whatever the VDOConfig says of
 // it: a webhook whose certificate has ended refuses all changes of StorageClasses and
-// claims. An interruption anywhere is made good by the next pass.
-func (p *pass) keepCertificate(ctx context.Context) error {
-	inv := p.inventory
-	if _, installed := inv.Get(webhookRegistration.Key); !installed {
+// claims. An interruption anywhere is made good by the next pass. It knows its objects by their names
+// and labels, so that it is done as well where the inventory is not known: then that is not written.
+func (p *pass) keepCertificate(ctx context.Context, known bool) error {
+	if _, installed := p.inventory.Get(webhookRegistration.Key); known && !installed {
 		return nil
 	}
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
 	if err := fault.Join(append(slices.Collect(maps.Values(refused)), err)...); err != nil {
 		return err
 	}
-	registration, secret := recorded(inv, live, webhookRegistration), recorded(inv, live, webhookSecret)
+	registration, secret := own(live[webhookRegistration.Key]), own(live[webhookSecret.Key])
 	if registration == nil || (secret == nil && live[webhookSecret.Key] != nil) {
 		return nil // the plan makes all of it, in its order, or says whose it is
 	}
@@ -55,7 +56,7 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 	if kept, err := webhookcert.Parse(secretData(secret)); err == nil {
 		p.certificate = kept // until the new one is in place
 	}
-	if err := p.applyCertificate(ctx, cert, registration, secret); err != nil {
+	if err := p.applyCertificate(ctx, cert, registration, secret, known); err != nil {
 		return err
 	}
 	p.certificate = cert
@@ -63,20 +64,21 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 		p.Recorder.Eventf(p.config, nil, corev1.EventTypeNormal, "CertificateRenewed", "Renew",
 			"the certificate of the storage driver's webhook was renewed and is valid until %s", cert.EndsAt().UTC().Format(time.RFC3339))
 	}
-	return p.rollWebhook(ctx, cert, recorded(inv, live, webhookDeployment))
+	return p.rollWebhook(ctx, cert, own(live[webhookDeployment.Key]))
 }
 
-// recorded returns an object where it is the one that the inventory names.
-func recorded(inv inventory.Inventory, live plan.Live, id inventory.ID) *unstructured.Unstructured {
-	e, ok := inv.Get(id.Key)
-	if o := live[id.Key]; ok && o != nil && e.UID != "" && plan.Ours(o, e) {
-		return o
+// own returns an object where it carries the operator's labels, nil where it does not.
+func own(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if o == nil || o.GetLabels()[render.LabelManagedBy] != render.ManagedBy || o.GetLabels()[render.LabelDriver] != string(matrix.CSI) {
+		return nil
 	}
-	return nil
+	return o
 }
 
 // applyCertificate writes what the API server trusts, then the Secret.
-func (p *pass) applyCertificate(ctx context.Context, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured) error {
+func (p *pass) applyCertificate(
+	ctx context.Context, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured, known bool,
+) error {
 	if render.SetCABundle(registration, cert.CA) {
 		if _, err := p.amend(ctx, registration); err != nil {
 			return err
@@ -95,7 +97,7 @@ func (p *pass) applyCertificate(ctx context.Context, cert *webhookcert.Certifica
 		return nil
 	}
 	written, err := p.amend(ctx, secret)
-	if err != nil || !made {
+	if err != nil || !made || !known {
 		return err
 	}
 	e, ok := p.inventory.Get(webhookSecret.Key)
@@ -116,6 +118,7 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	}
 	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 	hash := render.WebhookHash(p.kept.key, cert)
+	hash = cmp.Or(p.inventory.Memory().Hashes[hash], hash)
 	was, _, _ := unstructured.NestedString(deployment.Object, path...) //nolint:errcheck // what is no text is another hash
 	if was == hash {
 		return nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
@@ -143,6 +144,15 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	w.store.err = errors.New("the mirror is away")
 	w.ahead += due
 	renewed(true)
+
+	// Nobody knows what is installed.
+	record := get(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name))
+	data := record.Data
+	w.change(record, func() { record.Data = map[string]string{inventory.DataKey: "{"} })
+	w.ahead += due
+	renewed(true)
+	require.Equal(t, "Corrupt", cond(t, v, "Ready").Reason)
+	w.change(record, func() { record.Data = data })
 
 	// The webhook is not asked for any more, and its removal has to wait.
 	w.change(v, func() { v.Spec.StorageProvider.Webhook = false })

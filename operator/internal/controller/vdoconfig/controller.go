@@ -214,12 +214,13 @@ type pass struct {
 func (p *pass) run(ctx context.Context, frozen string) {
 	g := p.gatherer(p.config, p.now, frozen)
 	err := g.settle(ctx)
-	if p.site, p.inventory, p.kept = g.site, g.inventory, g.kept; err != nil {
+	p.site, p.inventory, p.kept = g.site, g.inventory, g.kept
+	if !p.config.Spec.DryRun {
+		p.outcome.renewed = p.keepCertificate(ctx, err == nil)
+	}
+	if err != nil {
 		p.outcome.applied = err
 		return
-	}
-	if !p.config.Spec.DryRun {
-		p.outcome.renewed = p.keepCertificate(ctx)
 	}
 	g.inventory, g.certificate = p.inventory, p.certificate
 	err = g.gather(ctx)
