@@ -76,18 +76,18 @@ func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m 
 	return cm, anew.Make(ctx, c.Client, c.Reader, &there, func() error { return c.Client.Create(ctx, cm, client.FieldOwner(FieldManager)) })
 }
 
-// DropRevisions removes what revisions of a VDOConfig consist of but for those named.
+// DropRevisions removes what revisions of a VDOConfig consist of but for those of bundles.
 func (c *Cluster) DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error {
 	keep := map[string]bool{}
-	for _, name := range but {
-		keep[revision.ConfigMapName(of.Name, name)] = true
+	for _, bundle := range but {
+		keep[revision.DigestLabel(bundle)] = true
 	}
 	all := metav1.PartialObjectMetadataList{} // what is in them is for nobody to read here
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 	if err := c.Reader.List(ctx, &all, client.InNamespace(of.Namespace), client.MatchingLabels(revision.LabelsOf(of.Name))); err != nil {
 		return classify("list", "revisions of "+of.String(), err)
 	}
-	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool { return keep[cm.Name] })
+	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool { return keep[cm.Labels[revision.LabelDigest]] })
 	for i := range gone {
 		if err := c.deleteAsRead(ctx, &gone[i]); err != nil {
 			return revisionFault("delete", &gone[i], err)

@@ -23,7 +23,9 @@ type History struct {
 
 // Asks tells whether a wish, which is a revision's name and what follows after a space, is
 // for a revision, and was not acted on yet.
-func (h History) Asks(wish, name string) bool { return wish != h.Wish && wishedFor(wish) == name }
+func (h History) Asks(wish string, r Revision) bool {
+	return wish != h.Wish && r.Called(wishedFor(wish))
+}
 
 func wishedFor(wish string) string {
 	name, _, _ := strings.Cut(wish, " ")
@@ -71,14 +73,6 @@ func (h History) Find(r Revision) (Record, bool) {
 	return Record{}, false
 }
 
-// NameOf returns the name that a revision has, or will have when it is begun next.
-func (h History) NameOf(r Revision) string {
-	if known, ok := h.Find(r); ok {
-		return known.Name()
-	}
-	return r.Name(h.Last + 1)
-}
-
 // Beginning is how a revision is begun.
 type Beginning struct {
 	Now      time.Time
@@ -111,7 +105,7 @@ func (h History) Begin(r Revision, b Beginning) History {
 	}
 	out := h.leave(b.Now)
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
-	if wishedFor(b.Attempt.Retry) == rec.Name() {
+	if rec.Called(wishedFor(b.Attempt.Retry)) {
 		out.Wish = b.Attempt.Retry
 	}
 	return out.With(rec)

@@ -2,9 +2,8 @@
 // that name a bundle and the releases chosen from it, and what became of each. It is pure.
 //
 // A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases that were chosen from it.
-// Its name, such as r12-3fa9c1d2, is a number that grows and the beginning of a hash of
-// both: the same bundle and releases make the same hash whenever they are chosen, and one
-// that was made before is the same revision again.
+// Its name is the beginning of a hash of both: the same bundle and releases have the same name
+// whenever they are chosen, whatever else was begun before.
 //
 // # Where it is kept
 //
@@ -26,8 +25,8 @@ package revision
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,8 +103,16 @@ func (r Revision) Hash() string {
 // Same tells whether both are of the same bundle and releases.
 func (r Revision) Same(other Revision) bool { return r.Hash() == other.Hash() }
 
-// Name returns the name that the revision has under a number.
-func (r Revision) Name(number int) string { return fmt.Sprintf("r%d-%s", number, r.Hash()[:8]) }
+// Name returns the revision's name: "r-" and 128 bits of its hash.
+func (r Revision) Name() string { return "r-" + r.Hash()[:32] }
+
+// Called tells whether a name is the revision's, or the one that programs before v0.1 gave it, such as
+// r12-3fa9c1d2, under which somebody may have consented to it. The latter is to be dropped in v0.2.
+func (r Revision) Called(name string) bool {
+	number, hash, ok := strings.Cut(strings.TrimPrefix(name, "r"), "-")
+	_, err := strconv.Atoi(number)
+	return name == r.Name() || (ok && err == nil && hash == r.Hash()[:8])
+}
 
 // Version returns the version of a driver's release, "" where there is none.
 func (r Revision) Version(driver string) string {
@@ -129,6 +136,7 @@ func (r Revision) Drivers() []string {
 
 // Record is a revision with what became of it.
 type Record struct {
+	// Number tells which of several was first begun before others.
 	Number int `json:"number"`
 	Revision
 	// Made is when it was first begun.
@@ -153,9 +161,6 @@ type Record struct {
 	// Gate is how far it has come, while it is Progressing.
 	Gate *Gate `json:"gate,omitempty"`
 }
-
-// Name returns the record's name.
-func (r Record) Name() string { return r.Revision.Name(r.Number) }
 
 // Failed tells whether it is known to fail.
 func (r Record) Failed() bool { return r.Outcome == Failed || r.Outcome == RolledBack }

@@ -244,7 +244,7 @@ func (f *Facts) failedBefore(revision.Record) (Verdict, bool) {
 // again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
 	was := known.Attempt
-	return f.History.Asks(f.Attempt.Retry, known.Name()) || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
+	return f.History.Asks(f.Attempt.Retry, known.Revision) || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
 }
 
 // downgrades refuses one without consent.
@@ -292,8 +292,8 @@ func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
 }
 
 func (f *Facts) unapproved(cur revision.Record) (Verdict, bool) {
-	name := f.History.NameOf(*f.Candidate)
-	if !f.Policy.Manual || f.Policy.Approved == name {
+	name := f.Candidate.Name()
+	if !f.Policy.Manual || f.Candidate.Called(f.Policy.Approved) {
 		return Verdict{}, false
 	}
 	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(f.changing(cur), ", "), name)

@@ -45,7 +45,7 @@ func window(t *testing.T, schedule string, lasts time.Duration, zone string) upg
 func TestDecide(t *testing.T) {
 	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
 	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
-	back := failed.RollBack(old.Name(1), t0)
+	back := failed.RollBack(old.Name(), t0)
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
 	anew := rev("b", "csi@3.5.1")
 	held := anew.Holding("csi", *old)
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 		"it runs, and is newer than what runs":      {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1")}, action: upgrade.Proceed, begins: true},
 		"likewise, outside of the window":           {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
 		"likewise, not approved":                    {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"likewise, approved":                        {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true, Approved: next.Name(1)}}, action: upgrade.Proceed, begins: true},
+		"likewise, approved":                        {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
 		"likewise, something else changes":          {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
 		"it runs in the same version, Manual":       {facts: upgrade.Facts{Candidate: old, Running: csi("3.5.1"), Interlock: "x", Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}}, action: upgrade.Proceed, begins: true},
 		"it runs, and is older than what runs":      {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
@@ -83,14 +83,14 @@ func TestDecide(t *testing.T) {
 		"rebuilt, and held":                         {facts: upgrade.Facts{History: healthy(old), Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"held still":                                {facts: upgrade.Facts{History: holding, Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed},
 		"held no more":                              {facts: upgrade.Facts{History: holding, Candidate: anew}, action: upgrade.Proceed, begins: true},
-		"held no more, Manual":                      {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: old.Name(1)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"held no more, approved":                    {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"held no more, Manual":                      {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"held no more, approved":                    {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name()}}, action: upgrade.Proceed, begins: true},
 		"held no more, something else changes":      {facts: upgrade.Facts{History: holding, Candidate: anew, Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
 		"what was held went over":                   {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
 		"it went over, and is held again":           {facts: upgrade.Facts{History: over, Candidate: new(anew.Holding("csi", *anew))}, action: upgrade.Proceed},
-		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name(1)},
-		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
-		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name(2)},
+		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name()},
+		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name()},
+		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name()},
 		"a driver is added":                         {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"one is added that runs in another version": {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"likewise, with consent to the downgrade":   {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
@@ -98,8 +98,8 @@ func TestDecide(t *testing.T) {
 		"one is added that runs in the same":        {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"what is in force runs in another version":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"not approved":                              {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"another was approved":                      {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(3)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"approved":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"another was approved":                      {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"approved":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
 		"outside of the window":                     {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
 		"within the window":                         {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
 		"interlocked":                               {facts: upgrade.Facts{History: healthy(old), Candidate: next, Interlock: "API servers"}, action: upgrade.Wait, reason: upgrade.Interlocked},
@@ -110,19 +110,19 @@ func TestDecide(t *testing.T) {
 		"a downgrade with consent":                     {facts: upgrade.Facts{History: healthy(next), Candidate: old, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
 		"a downgrade with consent to another":          {facts: upgrade.Facts{History: healthy(next), Candidate: old, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"a downgrade with consent, and a one-way mark": {facts: upgrade.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
-		"failed":                                {facts: upgrade.Facts{History: failed, Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
-		"failed, whatever the window":           {facts: upgrade.Facts{History: failed, Policy: upgrade.Policy{Windows: []upgrade.Window{{}}}}, action: upgrade.RollBack, to: old.Name(1)},
+		"failed":                                {facts: upgrade.Facts{History: failed, Candidate: next}, action: upgrade.RollBack, to: old.Name()},
+		"failed, whatever the window":           {facts: upgrade.Facts{History: failed, Policy: upgrade.Policy{Windows: []upgrade.Window{{}}}}, action: upgrade.RollBack, to: old.Name()},
 		"failed, and never rolled back":         {facts: upgrade.Facts{History: failed, Candidate: next, Policy: upgrade.Policy{NeverRollBack: true}}, action: upgrade.Stay},
 		"failed, and it is being deleted":       {facts: upgrade.Facts{History: failed, Candidate: next, Frozen: "the VDOConfig is being deleted"}, action: upgrade.Stay},
 		"failed, and a one-way mark":            {facts: upgrade.Facts{History: failed, Candidate: next, OneWay: oneWay}, action: upgrade.Stay},
-		"failed, and the one before is revoked": {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(1): "revoked"}}, action: upgrade.Stay},
+		"failed, and the one before is revoked": {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(): "revoked"}}, action: upgrade.Stay},
 		"failed, and what runs cannot be gone back from": {facts: upgrade.Facts{History: failed, Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.8.0")},
 			OneWay: []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.8.0")}, Why: "it migrates volumes"}}}, action: upgrade.Stay},
 		"failed, and a better one is there":             {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
-		"failed, and a better one waits":                {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name(1)},
+		"failed, and a better one waits":                {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name()},
 		"rolled back":                                   {facts: upgrade.Facts{History: back, Candidate: next}, action: upgrade.Hold, reason: upgrade.Failed},
-		"rolled back, asked again":                      {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name(2)}}, action: upgrade.Proceed, begins: true},
-		"rolled back, asked again for another":          {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name(3)}}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, asked again":                      {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: upgrade.Proceed, begins: true},
+		"rolled back, asked again for another":          {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
 		"rolled back, and the VDOConfig was changed":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: upgrade.Proceed, begins: true},
 		"rolled back, and the operator was upgraded":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: upgrade.Proceed, begins: true},
 		"rolled back, and the bundle is the old again":  {facts: upgrade.Facts{History: back, Candidate: old}, action: upgrade.Proceed},
@@ -151,7 +151,7 @@ func TestAnApprovalOfAnotherRevisionIsTold(t *testing.T) {
 	next := rev("b", "cpi@1.33.1", "csi@3.7.3", "snapshot-controller@8.2.0")
 	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "cpi@1.33.1", "csi@3.5.1")), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: "r9-00000000"}})
 	require.Contains(t, v.Message, "r9-00000000 is of another revision")
-	require.Contains(t, v.Message, next.Name(2))
+	require.Contains(t, v.Message, next.Name())
 	require.Regexp(t, "^csi@3.7.3, snapshot-controller@8.2.0 waits for consent", v.Message, "what stays as it is waits for nothing")
 }
 
@@ -278,7 +278,7 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	next.Canary = true
 	chosen := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
 	well := upgrade.Judge(begun, upgrade.Look{Now: t0.Add(time.Minute), Complete: true})
-	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
 	for want, h := range map[string]revision.History{
 		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
 		"it is on the chosen nodes first":                                           chosen,
@@ -347,7 +347,7 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	known := well
 	known.Amiss = []string{"csi/Incomplete"}
 	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, known).Outcome, "something new is amiss")
-	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0).Records[0].Canary)
+	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0).Records[0].Canary)
 }
 
 // Which upgrades come to chosen nodes first.
@@ -382,8 +382,8 @@ func TestCanaries(t *testing.T) {
 // time.
 func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 	next := rev("b", "csi@3.7.3")
-	h := healthy(rev("a", "csi@3.5.1")).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
-	name := next.Name(2)
+	h := healthy(rev("a", "csi@3.5.1")).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
+	name := next.Name()
 	for i, c := range []struct {
 		wish   string
 		closed bool // no window is open
@@ -402,7 +402,7 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 		v := upgrade.Decide(f)
 		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
 		if v.Begins {
-			h = h.Begin(*next, revision.Beginning{Now: t0, Attempt: attempt}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+			h = h.Begin(*next, revision.Beginning{Now: t0, Attempt: attempt}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
 		}
 	}
 }
@@ -431,7 +431,7 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 				attempt.Generation++
 				changed()
 			case 2:
-				attempt.Retry = fmt.Sprintf("%s %d", h.NameOf(*candidate), step)
+				attempt.Retry = fmt.Sprintf("%s %d", candidate.Name(), step)
 				changed()
 			}
 			h = h.Wished(attempt.Retry)

@@ -49,7 +49,7 @@ func newUpgradeApproveCommand(a *app) *cobra.Command {
 		Long: `Consents to one upgrade: the revision that ` + "`vdoctl upgrade list`" + ` shows as waiting. Another
 one that is chosen later waits again. Your name, as the API server knows you, is kept with
 the revision. A revision that failed is tried once more.`,
-		Example: "  vdoctl upgrade approve r7-3fa9c1d2\n  vdoctl upgrade approve r8-51b0d7ce --allow-downgrade",
+		Example: "  vdoctl upgrade approve r-3fa9c1d2e4f5061728394a5b6c7d8e9f\n  vdoctl upgrade approve r-51b0d7ce00112233445566778899aabb --allow-downgrade",
 		Args:    flags.Exactly("REVISION"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}

@@ -37,7 +37,7 @@ from. Where the mirror does not answer or has that bundle no more, it takes the 
 the cluster, if the trust policy of now accepts it; nodes that do not have its images need
 the mirror for these. An upgrade that fails needs none of this: the operator goes back by
 itself, unless spec.upgradePolicy.rollback is Never.`,
-		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r6-9c41aa07 --yes",
+		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return flags.Usage(cmd, fmt.Sprintf("unexpected argument %q", args[1]))

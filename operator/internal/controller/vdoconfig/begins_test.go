@@ -86,14 +86,13 @@ func (g *gatherer) pass(t *testing.T, remember func(revision.History)) (upgrade.
 	return g.revisions.verdict, d, cur
 }
 
-// consent consents to what the bundle offers, by the number that it will have, while no window is open
-// before the next 29 February.
-func (g *gatherer) consent(number int) revision.Revision {
+// consent consents to what the bundle offers, while no window is open before the next 29 February.
+func (g *gatherer) consent() revision.Revision {
 	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
 	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
 		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
-		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(number), By: "x"},
+		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"},
 	}
 	g.spec = g.config.Spec
 	return of
@@ -102,7 +101,7 @@ func (g *gatherer) consent(number int) revision.Revision {
 // An upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
 func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
 	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
-	g.consent(2)
+	g.consent()
 	v, _, _ := g.pass(t, remember)
 	require.Equal(t, upgrade.WindowClosed, v.Reason, "it has its consent")
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
@@ -141,27 +140,10 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	}
 }
 
-// A consent that was given in a dry run, before anything is in force, is to that revision: while it
-// waits for its window nothing else begins, which would have another name.
+// A consent that was given before anything is in force stays, whatever begins before its window opens.
 func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
-	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
-	of := g.consent(1)
-	for range 2 {
-		v, d, cur := g.pass(t, remember)
-		require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
-		require.Empty(t, cur.Releases)
-		require.Empty(t, chosen(d))
-	}
-	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC) // the window
-	_, d, cur := g.pass(t, remember)
-	require.Equal(t, of.Releases, cur.Releases)
-	require.Equal(t, of.Releases, chosen(d))
-}
-
-// So it is while a driver of it cannot be read, or its vCenter is away, which is left out of what is
-// begun then.
-func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T) {
 	for name, leaveOut := range map[string]func(g *gatherer) (back func()){
+		"nothing else": func(*gatherer) func() { return func() {} },
 		"unread": func(g *gatherer) func() {
 			runs, forbidden := g.installed, because(fault.Forbidden)
 			g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
@@ -180,66 +162,24 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
-			of := g.consent(1)
-			back := leaveOut(g)
-			windows := g.config.Spec.UpgradePolicy.Windows
-			for _, g.config.Spec.UpgradePolicy.Windows = range [][]v1alpha1.UpgradeWindow{windows, nil} {
-				v, d, cur := g.pass(t, remember)
-				require.Empty(t, cur.Releases)
-				require.Empty(t, chosen(d), "nothing is taken over either, which would have the number")
-				require.ErrorContains(t, g.revisions.awaited, "revision "+of.Name(1)+" has its consent, and waits: ")
-				require.Equal(t, of.Releases, g.revisions.offered.Releases, "what the status says to wait")
-				require.Equal(t, upgrade.Wait, v.Action)
-			}
-			g.config.Spec.UpgradePolicy.Windows = windows
-
-			taken, kept := g.config.Spec.UpgradePolicy.Approval, g.inventory
-			g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "0-another", By: "x"}
-			_, d, _ := g.pass(t, remember)
-			require.Contains(t, chosen(d), "cpi@1.33.1", "a consent to something else forestalls nothing")
-			g.inventory, g.config.Spec.UpgradePolicy.Approval = kept, taken
-
+			of, back := g.consent(), leaveOut(g)
+			_, _, cur := g.pass(t, remember)
+			require.Empty(t, cur.Version("csi"), "it is taken over in the window")
 			back()
 			v, _, _ := g.pass(t, remember)
 			require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
 			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-			_, _, cur := g.pass(t, remember)
+			_, _, cur = g.pass(t, remember)
 			require.Equal(t, of.Releases, cur.Releases)
 		})
 	}
-}
-
-// What is offered while a driver is left out may be consented to as well.
-func TestAConsentToWhatIsLeftStays(t *testing.T) {
-	consenting := func(to string) (*gatherer, func(revision.History)) {
-		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1 csi@3.7.3", "cpi@1.32.0 csi@3.5.1")
-		g.consent(1)
-		g.config.Spec.UpgradePolicy.Approval.Revision = to
-		g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-		return g, remember
-	}
-	g, remember := consenting("0-another")
-	g.pass(t, remember)
-	offered := g.revisions.offered
-	require.NotContains(t, offered.Releases, "csi@3.7.3")
-
-	g, remember = consenting(offered.Name(1))
-	for range 2 {
-		v, d, cur := g.pass(t, remember)
-		require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
-		require.Empty(t, cur.Releases)
-		require.Empty(t, chosen(d))
-	}
-	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-	_, _, cur := g.pass(t, remember)
-	require.Equal(t, offered.Releases, cur.Releases)
 }
 
 // A driver that cannot be read and that nobody asks for is no part of what has its consent.
 func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 	for _, runs := range []string{"", "cpi@1.33.1 csi@3.5.1"} {
 		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", runs)
-		of := g.consent(1)
+		of := g.consent()
 		g.config.Spec.UpgradePolicy.Windows = nil
 		forbidden := because(fault.Forbidden)
 		g.observed.AddUnread(matrix.CNI, forbidden)
@@ -252,7 +192,7 @@ func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 // On a cluster that is built anew nothing is taken over: what needs no consent waits for none.
 func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
 	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	g.consent(1)
+	g.consent()
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	_, d, _ := g.pass(t, remember)
 	require.Equal(t, split("cpi@1.33.1"), chosen(d))

@@ -129,7 +129,7 @@ type Records interface {
 	DeleteInventory(ctx context.Context, of types.NamespacedName) error
 	// KeepRevision writes what a revision consists of, once.
 	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
-	// DropRevisions removes all of them but those named.
+	// DropRevisions removes all of them but those of bundles.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
 	// Key returns the key that the first of these Secrets has, nil where none has one.
 	Key(ctx context.Context, namespace string, secrets ...string) ([]byte, error)

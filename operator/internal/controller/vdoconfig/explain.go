@@ -119,7 +119,7 @@ func (p *pass) explainUnknown(out *Preview, changes bool) {
 // named is how the upgrade that is offered is consented to: a number is given to it once it is
 // what waits.
 func (p *pass) named() string {
-	if c := p.config.Status.Candidate; c != nil && p.site.revisions.offered != nil && c.Name == p.site.revisions.history.NameOf(*p.site.revisions.offered) {
+	if c := p.config.Status.Candidate; c != nil && p.site.revisions.offered != nil && c.Name == p.site.revisions.offered.Name() {
 		return c.Name
 	}
 	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"

@@ -236,7 +236,7 @@ func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
 		return nil
 	}
 	c := &v1alpha1.CandidateStatus{
-		Name: h.NameOf(*r.offered), Releases: strings.Join(r.offered.Releases, ", "),
+		Name: r.offered.Name(), Releases: strings.Join(r.offered.Releases, ", "),
 		Reason: string(r.verdict.Reason), Message: condition.Cut(r.verdict.Message, maxText),
 	}
 	if !r.verdict.Until.IsZero() {
@@ -260,7 +260,7 @@ func (p *result) upgradeFault() error {
 		return nil
 	case r.verdict.Action == upgrade.Hold && r.offered != nil:
 		return &fault.Error{
-			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + p.history().NameOf(*r.offered), Err: fmt.Errorf("%s", r.verdict.Message),
+			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + r.offered.Name(), Err: fmt.Errorf("%s", r.verdict.Message),
 			Hint: fmt.Sprintf("%s; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", stays, v1alpha1.AnnotationRetry),
 		}
 	}

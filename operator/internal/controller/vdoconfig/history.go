@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -14,7 +13,6 @@ import (
 // historyOf is what is remembered, or, of an installation that has no history yet, what runs.
 func (g *gatherer) historyOf() revision.History {
 	h := g.inventory.Memory().Revisions
-	h.Last = max(h.Last, highestRevision(&g.config.Status)) // of an inventory that was lost
 	if _, known := h.InForce(); known || g.inventory.Len() == 0 {
 		return h
 	}
@@ -29,28 +27,6 @@ func (g *gatherer) historyOf() revision.History {
 func (s *site) historyLost() bool {
 	st := &s.config.Status
 	return s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records) == 0 && (st.Revision != "" || st.Bundle != "")
-}
-
-// highestRevision is the highest number of a revision that a status names, 0 for none.
-func highestRevision(st *v1alpha1.VDOConfigStatus) int {
-	highest := revisionNumber(st.Revision)
-	for _, r := range st.Revisions {
-		highest = max(highest, revisionNumber(r.Name))
-	}
-	return highest
-}
-
-// maxRevisionNumber is above all that are ever given: after it there is room for the next.
-const maxRevisionNumber = 1_000_000_000
-
-// revisionNumber is that of a name such as r12-3fa9c1d2, 0 of one that was never given.
-func revisionNumber(name string) int {
-	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "r"), "-")
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || n > maxRevisionNumber {
-		return 0
-	}
-	return n
 }
 
 // releasesOf is what a status says that a revision is of.

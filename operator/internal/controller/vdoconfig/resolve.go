@@ -58,19 +58,12 @@ func (d decision) version(driver matrix.Driver) string {
 }
 
 // resolve asks the matrix. Where what is installed has to stay and the bundle does not
-// hold it, or may not replace it, the one that it was installed from is used. Nothing is installed
-// where what has its consent is awaited.
+// hold it, or may not replace it, the one that it was installed from is used.
 func (s *site) resolve() decision {
 	if s.bundle == nil {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
-	if why := s.revisions.awaited; why != nil {
-		for _, id := range slices.Clone(d.releases) {
-			d = d.without(id.Driver, why.Error())
-		}
-		return d
-	}
 	if !s.staysWithLast(d) {
 		return s.fromOrigins(s.keeps(d))
 	}

@@ -208,18 +208,19 @@ func (a *applier) objects() []revision.Object {
 // those have changed.
 func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) error {
 	limit := historyLimit(&p.config.Spec)
-	before, after := names(was.Memory().Revisions.Retained(limit)), names(now.Memory().Revisions.Retained(limit))
+	before, after := bundles(was.Memory().Revisions.Retained(limit)), bundles(now.Memory().Revisions.Retained(limit))
 	if slices.Equal(before, after) {
 		return nil
 	}
 	return p.Cluster.DropRevisions(ctx, p.name, after)
 }
 
-func names(all []revision.Record) []string {
+// bundles are those that revisions are of.
+func bundles(all []revision.Record) []string {
 	var out []string
 	for _, r := range all {
-		out = append(out, r.Name())
+		out = append(out, r.Bundle)
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }

@@ -28,8 +28,6 @@ type revisions struct {
 	// left are drivers that somebody else installed in another version than was chosen, and why
 	// they are not taken over yet, where the others go on without them.
 	left map[matrix.Driver]error
-	// awaited is set where nothing is in force, and what has its consent waits.
-	awaited error
 	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
 	kept *revision.Record
 	from *opened // that kept is read from
@@ -72,11 +70,6 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
-	case !installed && r.consented(facts):
-		g.await(*facts.Candidate, r.verdict, errors.New(r.verdict.Message))
-		return nil
-	case !installed && g.awaitsWhole(ctx, facts):
-		return nil
 	case !installed && r.verdict.Holds():
 		g.leave(facts)
 		return nil
@@ -151,7 +144,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	f.Candidate = &rev
 	f.Interlock = g.interlocks(&f)
 	f.OneWay = g.oneWay(ctx)
-	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
+	g.revisions.approved = rev.Called(f.Policy.Approved)
 	return f, nil
 }
 
