@@ -47,14 +47,21 @@ func TestWhoConsentsToAnUpgradeDoesSoInTheirOwnName(t *testing.T) {
 			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"},
 			UpgradePolicy:   &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: "r2-00000000", By: by}}}}
 	}
-	require.Eventually(t, func() bool { // the policy, and the rights, come into force in a while
-		err := bob.Create(t.Context(), consenting("alice"), client.DryRunAll)
+	v := consenting("alice")
+	require.NoError(t, admin.Create(t.Context(), v))
+	t.Cleanup(func() { _ = admin.Delete(t.Context(), v) }) //nolint:errcheck // the cluster goes too
+	require.Eventually(t, func() bool {                    // the policy, and the rights, come into force in a while
+		renamed := v.DeepCopy()
+		renamed.Spec.UpgradePolicy.Approval.By = "carol"
+		err := bob.Update(t.Context(), renamed, client.DryRunAll)
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "has to be your own name, bob")
 	}, 2*time.Minute, 200*time.Millisecond)
-
-	v := consenting("alice")
-	require.Eventually(t, func() bool { return alice.Create(t.Context(), v) == nil }, time.Minute, 200*time.Millisecond)
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), v) }) //nolint:errcheck // the cluster goes too
+	require.Eventually(t, func() bool {
+		return alice.Update(t.Context(), v, client.DryRunAll) == nil
+	}, time.Minute, 200*time.Millisecond)
+	restored := consenting("alice")
+	restored.Name = "restored"
+	require.NoError(t, bob.Create(t.Context(), restored, client.DryRunAll), "Velero and GitOps restore what was approved")
 
 	update := func(c client.Client, edit func()) error {
 		t.Helper()
