@@ -96,7 +96,8 @@ func install(t *testing.T) (admin, operator client.Client) {
 	t.Helper()
 	cfg := cluster.Config(t)
 	admin = connect(t, cfg)
-	for _, f := range []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
+	files := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
+	for _, f := range files {
 		for _, u := range read(t, f) {
 			require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", f, u.GetKind(), u.GetName())
 		}
@@ -558,11 +559,20 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 		"kapp.k14s.io/delete-strategy":      "orphan",
 		"helm.sh/resource-policy":           "keep",
 	}
-	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
+	for _, m := range slices.Concat(deploy.Manifests(), deploy.SIPManifests(), []deploy.Manifest{deploy.DriverNamespaces()}) {
 		for _, o := range decode(t, m.Name, m.Data) {
 			if kind := o.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {
 				require.Subset(t, o.GetAnnotations(), keep, "%s %s", kind, o.GetName())
 			}
+		}
+	}
+}
+
+// Volumes need what is in the drivers' namespaces: no file that a removal names has one.
+func TestAnInstallationIsRemovedWithoutTheDriversNamespaces(t *testing.T) {
+	for _, m := range deploy.Manifests() {
+		for _, u := range decode(t, m.Name, m.Data) {
+			require.False(t, u.GetKind() == "Namespace" && u.GetName() != namespace, "%s: %s", m.Name, u.GetName())
 		}
 	}
 }

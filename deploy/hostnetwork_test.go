@@ -22,7 +22,7 @@ func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
 	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes(), NoNetwork: true})
 	admin := connect(t, c.Config())
 	put := func(change func([]byte) ([]byte, error)) {
-		for _, m := range deploy.Manifests() {
+		for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
 			if m.Name == "networkpolicy.yaml" || m.Name == deploy.AntreaRights {
 				continue
 			}

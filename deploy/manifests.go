@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
+//go:embed crds/*.yaml driver-namespaces.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
 //go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/networkpolicy.yaml sip/operator.yaml
 var files embed.FS
 
@@ -40,6 +40,10 @@ type Manifest struct {
 	Name string // base name
 	Data []byte // YAML documents
 }
+
+// DriverNamespaces is what is applied before [Manifests] and stays when they are deleted: volumes
+// need what the storage driver keeps in its namespace.
+func DriverNamespaces() Manifest { return read("driver-namespaces.yaml") }
 
 // Manifests returns the install manifests in the order in which they are applied; in the
 // opposite one they are deleted.

@@ -98,8 +98,8 @@ const namespace = operator.DefaultNamespace
 // install applies deploy/rbac.yaml and returns a token of the operator's account.
 func install(t *testing.T, c client.Client) string {
 	t.Helper()
-	for _, m := range deploy.Manifests() {
-		if m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
+	for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
+		if m.Name != deploy.DriverNamespaces().Name && m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
 			continue
 		}
 		for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096); ; {

@@ -112,7 +112,7 @@ func TestNoAccountReadsCredentialsOfVCentersAndOfHosts(t *testing.T) {
 	for _, ns := range []string{"metal3", "tenants"} {
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
 	}
-	for _, f := range []string{"namespaces.yaml", "rbac.yaml", "sip/namespace.yaml", "sip/rbac.yaml", "sip/bindings.yaml"} {
+	for _, f := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", "sip/namespace.yaml", "sip/rbac.yaml", "sip/bindings.yaml"} {
 		applyFile(t, admin, filepath.Join("deploy", f))
 	}
 	for _, c := range []struct {

@@ -126,6 +126,7 @@ func (d *demo) startOperator(ctx context.Context) error {
 	deploy := filepath.Join(toolchain.Root(), "deploy")
 	if err := d.sequence(ctx, d.isolated,
 		words("kubectl apply -f "+filepath.Join(deploy, "crds")),
+		words("kubectl apply -f "+filepath.Join(deploy, "driver-namespaces.yaml")),
 		words("kubectl apply -f "+filepath.Join(deploy, "namespaces.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml")),
 		words("kubectl -n "+namespace+" create configmap vdo-trust --from-file=vdo.pub"),
 		words("kubectl -n "+namespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),

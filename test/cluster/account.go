@@ -35,10 +35,15 @@ type Account struct {
 
 var (
 	// Operator is that of the drivers.
-	Operator = Account{"vmware-system-vdo", "vdo-operator", deploy.Manifests, []string{"namespaces.yaml", "rbac.yaml"}}
+	Operator = Account{"vmware-system-vdo", "vdo-operator", withDriverNamespaces,
+		[]string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"}}
 	// SIPOperator is that of SIPClusters.
 	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests, []string{"sip-namespace.yaml", "sip-rbac.yaml"}}
 )
+
+func withDriverNamespaces() []deploy.Manifest {
+	return append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...)
+}
 
 // Config is cfg, which is an administrator's, as the account: it may do what [Account.Grant] and
 // its like gave it, and no more.

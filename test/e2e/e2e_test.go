@@ -234,6 +234,7 @@ func (l *job) showPods() {
 // prepare installs the operator's rights and its settings.
 func (l *job) prepare() {
 	l.t.Helper()
+	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "driver-namespaces.yaml"))
 	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespaces.yaml"))
 	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
 	key, err := os.ReadFile(l.path("site/vdo.pub"))

@@ -139,7 +139,7 @@ func (l *job) nodesAreInitialised() {
 }
 
 // removed takes the operator away by the guide's commands: what they name is gone, and
-// with it the namespaces.
+// with it the operator's namespace; the storage driver's stays.
 func (l *job) removed(commands []readme.Command) {
 	l.t.Helper()
 	admin := l.kubectl()
@@ -167,6 +167,7 @@ func (l *job) nothingOfTheOperatorIsLeft() {
 			require.True(l.t, apierrors.IsNotFound(err), "%s %s: %v", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
 		}
 	}
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Name: "vmware-system-csi"}, &corev1.Namespace{}))
 }
 
 // deletionIsRefusedWhileVolumesAreThere deletes by the guide's command, which returns once

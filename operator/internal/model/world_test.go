@@ -502,7 +502,7 @@ func (w *world) empty(ns string) {
 func (w *world) rights() {
 	w.endNamespaces()
 	var data []byte
-	for _, name := range []string{"namespaces.yaml", "rbac.yaml"} {
+	for _, name := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"} {
 		file, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", name))
 		w.must(err)
 		data = append(append(data, file...), "---\n"...)

@@ -55,8 +55,8 @@ each part is gone:
   --drivers        the VDOConfig; the operator then removes the drivers
   --configuration  VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the
                    namespace that they name
-  --operator       the operator, its rights, and, where nothing else is kept in them, its
-                   namespaces
+  --operator       the operator, its rights, and, where nothing else is kept in it, its
+                   namespace; the drivers' namespaces stay
   --crds           the kinds of the operator
 
 Nothing is deleted while volumes use the storage driver and --drivers is asked for, or where
@@ -80,7 +80,7 @@ func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&o.drivers, "drivers", false, "the drivers, with the VDOConfig")
 	fl.BoolVar(&o.settings, "configuration", false, "vCenters, bundles, and the credentials and trust that they name")
-	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights and namespaces")
+	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights and namespace")
 	fl.BoolVar(&o.crds, "crds", false, "the operator's kinds")
 	fl.BoolVar(&o.all, "all", false, "all of these")
 	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")

@@ -28,7 +28,7 @@ import (
 func (s *shop) installs() (all []client.Object) {
 	s.t.Helper()
 	require.NoError(s.t, cluster.InstallCRDs(whole.cluster.Config()))
-	for _, m := range deploy.Manifests() {
+	for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
 		file := s.t.TempDir() + "/" + m.Name
 		require.NoError(s.t, os.WriteFile(file, m.Data, 0o600))
 		objects, err := worldsite.ReadObjects(file)
@@ -37,7 +37,9 @@ func (s *shop) installs() (all []client.Object) {
 			if err := s.k.Create(s.t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 				require.NoError(s.t, err, o.GetName())
 			}
-			all = append(all, o)
+			if m.Name != deploy.DriverNamespaces().Name {
+				all = append(all, o)
+			}
 		}
 	}
 	return all
@@ -170,6 +172,8 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
 	}
 	require.Contains(t, s.ok("delete", "--all", "--yes"), "Nothing of what was asked for is there")
+	csi := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}}
+	require.True(t, s.there(csi), "the cluster id is there")
 }
 
 func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {

@@ -134,7 +134,7 @@ func (o *deleteOptions) foreignOf(ctx context.Context, c client.Reader, kind sch
 		for i := range list.Items {
 			x := &list.Items[i]
 			x.SetGroupVersionKind(kind)
-			if d := describeObject(x); !planned[d] && !isDefault(x) && !o.isOfInstallation(x) {
+			if d := describeObject(x); !planned[d] && !isDefault(x) && !isOfInstallation(x) {
 				out = append(out, d)
 			}
 		}
@@ -165,12 +165,8 @@ func isDefault(x *metav1.PartialObjectMetadata) bool {
 	return false
 }
 
-// isOfInstallation is what the operator made: with its label, or in its records' names. The
-// drivers' objects go only where the drivers were asked for.
-func (o *deleteOptions) isOfInstallation(x *metav1.PartialObjectMetadata) bool {
-	if x.Namespace != o.cluster.namespace && !o.drivers {
-		return false
-	}
+// isOfInstallation is what the operator made: with its label, or in its records' names.
+func isOfInstallation(x *metav1.PartialObjectMetadata) bool {
 	records := (x.Kind == "ConfigMap" || x.Kind == "Secret") && strings.HasPrefix(x.Name, "vdo-") && !strings.HasPrefix(x.Name, accountRecord)
 	return records || x.Labels[render.LabelManagedBy] == "vdo-operator"
 }

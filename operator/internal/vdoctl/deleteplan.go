@@ -247,7 +247,7 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resource
 }
 
 // operatorObjects are what the operator was installed by, the last applied first, and its
-// namespaces where what was asked for does not keep anything in them.
+// namespace unless the configuration stays in it.
 func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
 	all := []client.Object{
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
@@ -275,10 +275,9 @@ func (o *deleteOptions) withoutKinds(all []client.Object) (objects, namespaces [
 		switch kindOf(x) {
 		case "CustomResourceDefinition":
 		case "Namespace":
-			if x.GetName() == o.cluster.namespace && !o.settings || x.GetName() != o.cluster.namespace && o.keepDrivers {
-				continue // the one keeps the configuration, the other the storage driver
+			if o.settings {
+				namespaces = append(namespaces, x)
 			}
-			namespaces = append(namespaces, x)
 		default:
 			objects = append(objects, x)
 		}
@@ -297,8 +296,8 @@ func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error)
 	return present(ctx, c, all)
 }
 
-// stays are what the drivers made themselves and nobody deletes: kinds whose objects map
-// volumes and snapshots. Told where the drivers go.
+// stays are what the drivers made themselves and nobody deletes: the namespace with the cluster
+// id, and kinds whose objects map volumes and snapshots. Told where the drivers go.
 func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, error) {
 	if !o.drivers {
 		return nil, nil
@@ -316,7 +315,12 @@ func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, e
 		}
 	}
 	slices.Sort(out)
-	return out, nil
+	left, err := present(ctx, c, []client.Object{unnamespaced("v1", "Namespace", drivers.CSINamespace)})
+	for _, ns := range left {
+		out = append(out, describeObject(ns)+
+			": keeps the cluster id of volumes; if no volume is left: kubectl delete namespace "+ns.GetName())
+	}
+	return out, err
 }
 
 // orphan has the operator leave the drivers where they are.

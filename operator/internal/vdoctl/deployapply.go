@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 )
 
 // fieldManager owns what is applied.
@@ -30,9 +31,11 @@ const (
 	stateCreated, stateChanged, stateAdopted, stateUnchanged, stateKept = "created", "changed", "adopted", "unchanged", "kept"
 )
 
-// parsed reads manifests, for the namespace that was asked for.
+// parsed reads manifests, for the namespace that was asked for. The drivers' namespaces come first:
+// they are in no manifests, which are deleted again.
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
-	objects, err := readManifest(bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace)))
+	data = bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace))
+	objects, err := readManifest(data)
 	installs := false
 	for i, x := range objects {
 		if x.GetObjectKind().GroupVersionKind().Version == "" || kindOf(x) == "" || x.GetName() == "" {
@@ -47,7 +50,8 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read install manifests", Subject: name, Err: err, Hint: "write them with `vdo-bundle install-manifests`"}
 	}
-	return objects, nil
+	namespaces, err := readManifest(deploy.DriverNamespaces().Data)
+	return append(namespaces, objects...), err
 }
 
 // apply applies an object by server-side apply. Access that is there already is the site's.

@@ -115,7 +115,7 @@ func operate(t *testing.T) *operated {
 // way to the cluster with these alone.
 func (o *operated) rights() *rest.Config {
 	o.t.Helper()
-	for _, name := range []string{"namespaces.yaml", "rbac.yaml"} {
+	for _, name := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"} {
 		objects, err := behind.ReadObjects(filepath.Join(toolchain.Root(), "deploy", name))
 		require.NoError(o.t, err)
 		for _, x := range objects {
