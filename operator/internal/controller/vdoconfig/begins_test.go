@@ -129,14 +129,16 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 // Drivers that are left installed amid a canary are left with node plugins that nobody rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
-	p := (&Reconciler{Now: time.Now}).newPass(v)
+	p := (&Reconciler{Now: time.Now, Cluster: configs{}}).newPass(v)
+	require.Equal(t, "the drivers were left installed", p.leftInstalled(t.Context()))
 	for _, open := range []bool{false, true} {
 		h := revision.History{}.Begin(revision.Revision{Releases: split(pair133)}, revision.Beginning{Now: time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC), Canary: open})
-		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h})
+		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h, ClusterID: "x"})
 		v.Spec.UpgradePolicy = nil
-		require.NotContains(t, p.leftInstalled(), "OnDelete")
+		require.Contains(t, p.leftInstalled(t.Context()), `cluster id is "x"`)
+		require.NotContains(t, p.leftInstalled(t.Context()), "OnDelete")
 		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
-		require.Equal(t, open, strings.Contains(p.leftInstalled(), "OnDelete"))
+		require.Equal(t, open, strings.Contains(p.leftInstalled(t.Context()), "OnDelete"))
 	}
 }
 

@@ -375,6 +375,10 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	uid := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
 	w.change(v, func() { v.Spec.OnDelete, v.Spec.StorageProvider.Webhook = v1alpha1.DeleteOrphan, true })
 	w.ready(v)
+	made := &corev1.ConfigMap{Data: map[string]string{"clusterID": "made-by-the-driver"}}
+	made.Namespace, made.Name = "vmware-system-csi", "vsphere-csi-cluster-id"
+	w.create(made)
+	t.Cleanup(func() { require.NoError(t, w.Delete(context.Background(), made)) })
 	require.NoError(t, w.Delete(context.Background(), v))
 	secret, hook := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID, &admissionv1.ValidatingWebhookConfiguration{}
 	get(w, hook, "", "validation.csi.vsphere.vmware.com")
@@ -383,9 +387,11 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	require.Equal(t, secret, get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID)
 	require.True(t, gone(w, hook, "", hook.Name), "nobody renews its certificate, and it fails closed")
 	require.Contains(t, w.events.all(), "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com was removed: nobody would renew the certificate")
+	require.Contains(t, w.events.all(), `the storage driver's cluster id is "made-by-the-driver": if namespace`)
 	again := w.config("again")
 	w.change(again, func() { again.Spec.StorageProvider.Webhook = true })
 	w.ready(again)
+	require.Equal(t, "made-by-the-driver", w.inventory(again).Memory().ClusterID, "the reinstallation finds it")
 	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 	require.NotZero(t, w.inventory(again).Len())
 	get(w, hook, "", hook.Name)

@@ -28,6 +28,9 @@ const (
 	openshift    = "openshift"
 )
 
+// clusterIDConfigMap is where the storage driver keeps the cluster id that it made.
+var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap}
+
 // gatherer fills a site. It is at hand while a site is filled, and not after.
 type gatherer struct {
 	*Reconciler
@@ -193,7 +196,7 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if ns := live[system.Key]; ns != nil {
 		c.UID = string(ns.GetUID())
 	}
-	ids, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap})
+	ids, err := g.Cluster.ConfigMap(ctx, clusterIDConfigMap)
 	if err := g.at(matrix.CSI, err); err != nil {
 		return err
 	}

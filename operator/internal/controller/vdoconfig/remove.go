@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	if err == nil && done {
 		note := "the drivers were removed"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			note = p.leftInstalled()
+			note = p.leftInstalled(ctx)
 		}
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
@@ -44,8 +45,13 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 }
 
 // leftInstalled is what a person has to know of drivers that are left.
-func (p *pass) leftInstalled() string {
+func (p *pass) leftInstalled(ctx context.Context) string {
 	note := "the drivers were left installed"
+	ids, _ := p.Cluster.ConfigMap(ctx, clusterIDConfigMap) //nolint:errcheck // the inventory may have it
+	if id := cmp.Or(ids[clusterIDKey], p.inventory.Memory().ClusterID); id != "" {
+		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
+			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
+	}
 	cur, _ := p.inventory.Memory().Revisions.InForce()
 	if policy := p.config.Spec.UpgradePolicy; policy != nil && policy.Canary != nil && cur.Canary.Open() {
 		note += "; an upgrade had come to chosen nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
