@@ -5,6 +5,7 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -96,7 +97,8 @@ func install(t *testing.T) (admin, operator client.Client) {
 	t.Helper()
 	cfg := cluster.Config(t)
 	admin = connect(t, cfg)
-	files := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
+	files := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy, "operator.yaml",
+		"networkpolicy.yaml"}
 	for _, f := range files {
 		for _, u := range read(t, f) {
 			require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", f, u.GetKind(), u.GetName())
@@ -415,6 +417,64 @@ func TestTheOperatorCannotGiveItselfMore(t *testing.T) {
 	role := named("Role", "rbac.authorization.k8s.io/v1", "kube-system", "vdo-cloud-controller-manager-scc")
 	role.Object["rules"] = []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"create"}}}
 	require.True(t, apierrors.IsForbidden(apply(t.Context(), op, role)))
+}
+
+// Whoever holds the operator's token can write what the drivers need, and no more, into the roles,
+// bindings and Secrets that the account may write.
+func TestTheOperatorsTokenGivesNoMoreThanTheDriversNeed(t *testing.T) {
+	_, op := install(t)
+	try := func(text string) error {
+		return apply(t.Context(), op, decode(t, text, []byte("{"+text+"}"))[0], client.DryRunAll)
+	}
+	const rbac = "apiVersion: rbac.authorization.k8s.io/v1, kind: "
+	role := rbac + "ClusterRole, metadata: {name: vsphere-csi-controller-role"
+	rule := func(groups, resources, verbs string) string {
+		return role + fmt.Sprintf("}, rules: [{apiGroups: [%s], resources: [%s], verbs: [%s]}]", groups, resources, verbs)
+	}
+	bind := func(name, subject string) string {
+		return rbac + "ClusterRoleBinding, metadata: {name: vsphere-csi-controller-binding}, subjects: [{kind: " + subject +
+			"}], roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + name + "}"
+	}
+	token := func(account string) string {
+		return "apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: " +
+			"antctl-service-account-token, namespace: vmware-system-csi, annotations: {kubernetes.io/service-account.name: " +
+			account + "}}"
+	}
+	own := "ServiceAccount, namespace: vmware-system-vdo, name: vdo-operator"
+	driver := "ServiceAccount, namespace: vmware-system-csi, name: vsphere-csi-controller"
+	all, wide := "give no right to all groups", rule("'*'", "'*'", "'*'")
+	power, enter, write := "give no right to take", "give no right to enter pods", "give no right to write roles"
+	others, roles, accounts := "add no rules to other roles", "bind the drivers' roles", "bind roles to the drivers'"
+	const group = "rbac.authorization.k8s.io"
+
+	require.Eventually(t, func() bool { // the policy comes into force in a while
+		err := try(wide)
+		return err != nil && strings.Contains(err.Error(), all)
+	}, time.Minute, 50*time.Millisecond)
+	for text, refused := range map[string]string{
+		rule("''", "nodes", "'*'"): "", rule("''", "nodes, secrets", "'*'"): all, rule("''", "'*/scale'", "get"): all,
+		rule("'*'", "pods", "get"):    all,
+		rule(group, "roles", "list"):  "",
+		rule(group, "roles", "patch"): write, rule(group, "roles", "escalate"): power, rule(group, "roles", "bind"): power,
+		rule("''", "users", "impersonate"): power, rule("certificates.k8s.io", "signers", "approve"): power,
+		rule("''", "pods/exec", "get"): enter, rule("''", "serviceaccounts/token", "create"): enter,
+		rule("''", "pods", "create"): write, rule("apps", "daemonsets", "patch"): write,
+		rule("''", "secrets", "get"): "", rule("''", "secrets", "create"): write,
+		role + "}, aggregationRule: {clusterRoleSelectors: [{}]}": others,
+		role + ", labels: {" + group + "/aggregate-to-view: x}}":  others,
+		bind("vsphere-csi-controller-role", driver):               "",
+		bind("vsphere-csi-controller-role", own):                  accounts,
+		bind("vsphere-csi-controller-role", "Group, name: all"):   accounts,
+		bind("vdo-operator", driver):                              roles,
+		token("antctl"):                                           "",
+		token("vsphere-csi-controller"):                           "make no Secret with an account's token",
+	} {
+		if err := try(text); refused == "" {
+			require.NoError(t, err, text)
+		} else {
+			require.ErrorContains(t, err, "the operator may "+refused, text)
+		}
+	}
 }
 
 // The pod is one that the namespace's own policy admits.

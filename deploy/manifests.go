@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed crds/*.yaml driver-namespaces.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
+//go:embed crds/*.yaml driver-namespaces.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml rbac-policy.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
 //go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/networkpolicy.yaml sip/operator.yaml
 var files embed.FS
 
@@ -27,6 +27,9 @@ const (
 	// MirrorSetRights is the manifest that only OpenShift clusters need where a VDOConfig has the
 	// operator lead the nodes to the mirror.
 	MirrorSetRights = "rbac-mirror-set.yaml"
+	// RightsPolicy is the manifest that limits what rights the operator's account may give. It needs
+	// Kubernetes 1.30.
+	RightsPolicy = "rbac-policy.yaml"
 
 	// sipPrefix tells the manifests of the operator for SIPClusters from others in a bundle.
 	sipPrefix = "sip-"
@@ -48,7 +51,7 @@ func DriverNamespaces() Manifest { return read("driver-namespaces.yaml") }
 // Manifests returns the install manifests in the order in which they are applied; in the
 // opposite one they are deleted.
 func Manifests() []Manifest {
-	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, MirrorSetRights, "networkpolicy.yaml", "operator.yaml"}
+	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, MirrorSetRights, RightsPolicy, "networkpolicy.yaml", "operator.yaml"}
 	kinds, err := files.ReadDir("crds")
 	if err != nil {
 		panic(err) // the folder is part of the program

@@ -36,9 +36,10 @@ type Options struct {
 	Antrea      bool   // with the rights that installing Antrea needs
 	Classes     bool   // with the rights that making classes of storage and snapshots needs
 	MirrorSet   bool   // with the rights that leading OpenShift's nodes to the mirror needs
+	Policy      bool   // with the admission policy that limits what rights the operator gives
 	HostNetwork bool   // for a cluster without a network yet
 	// SIP is of the operator for SIPClusters, in the place of the other one's. The bundle has
-	// to hold the services that it runs. Antrea, Classes, MirrorSet and
+	// to hold the services that it runs. Antrea, Classes, MirrorSet, Policy and
 	// HostNetwork are not for it.
 	SIP bool
 }
@@ -54,6 +55,8 @@ func (o Options) takes(name string) bool {
 		return o.Classes
 	case name == deploy.MirrorSetRights:
 		return o.MirrorSet
+	case name == deploy.RightsPolicy:
+		return o.Policy
 	}
 	return !deploy.OnlySIP(name)
 }

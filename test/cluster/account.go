@@ -36,7 +36,7 @@ type Account struct {
 var (
 	// Operator is that of the drivers.
 	Operator = Account{"vmware-system-vdo", "vdo-operator", withDriverNamespaces,
-		[]string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"}}
+		[]string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy}}
 	// SIPOperator is that of SIPClusters.
 	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests, []string{"sip-namespace.yaml", "sip-rbac.yaml"}}
 )

@@ -41,7 +41,7 @@ nothing is printed where anything is wrong.`,
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,
 		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, f := range []string{"antrea", "classes", "mirror-set", "host-network"} {
+			for _, f := range []string{"antrea", "classes", "mirror-set", "rbac-policy", "host-network"} {
 				if o.to.SIP && cmd.Flags().Changed(f) {
 					return flags.Usage(cmd, "--sip and --"+f+" cannot be combined: that is of the operator for drivers")
 				}
@@ -54,6 +54,8 @@ nothing is printed where anything is wrong.`,
 	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
 	cmd.Flags().BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the rights that the operator needs to lead OpenShift's nodes to the mirror")
+	cmd.Flags().BoolVar(&o.to.Policy, "rbac-policy", false,
+		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
 	cmd.Flags().BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	cmd.Flags().BoolVar(&o.to.SIP, "sip", false, "of the operator for tenant clusters (SIPCluster), instead")
 	o.trustFlags.bind(cmd)

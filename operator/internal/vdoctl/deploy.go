@@ -91,6 +91,8 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 	fl.BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	fl.BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
 	fl.BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the rights that the operator needs to lead OpenShift's nodes to the mirror")
+	fl.BoolVar(&o.to.Policy, "rbac-policy", false,
+		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
 	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that somebody else has set")

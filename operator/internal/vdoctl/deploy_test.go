@@ -118,7 +118,8 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "no terminal")
 
-	out = s.ok(r.args("--dry-run", "--with-access", "--mirror-set")...)
+	out = s.ok(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...)
+	require.Contains(t, out, "created    ValidatingAdmissionPolicy vdo-operator-rights")
 	require.Contains(t, out, "created    Deployment vmware-system-vdo/vdo-operator")
 	require.Contains(t, out, "created    ClusterRole vdo-operator-mirror-set", "as `vdo-bundle install-manifests --mirror-set`")
 	require.NotContains(t, out, "applying")
