@@ -322,7 +322,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"list", "storage.k8s.io", "storageclasses", "", ""}, {"list", "cns.vmware.com", "csinodetopologies", "", ""},
 		{"list", "config.openshift.io", "imagedigestmirrorsets", "", ""}, {"list", "config.openshift.io", "imagetagmirrorsets", "", ""}, {"list", "operator.openshift.io", "imagecontentsourcepolicies", "", ""},
 		{"get", "", "namespaces", "", "kube-system"},
-		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"watch", "", "configmaps", namespace, ""},
+		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"update", "", "secrets", namespace, "vdo-highest-serials"}, {"watch", "", "configmaps", namespace, ""},
 		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
 		{"list", "", "pods", "vmware-system-csi", ""}, {"list", "", "pods", "kube-system", ""},
 		{"delete", "", "pods", "vmware-system-csi", "vsphere-csi-node-x"}, // on the nodes that an upgrade comes to first

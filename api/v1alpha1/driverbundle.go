@@ -334,7 +334,9 @@ type DriverBundleStatus struct {
 	VerifiedLogin string `json:"verifiedLogin,omitempty"`
 	// +optional
 	Matrix *MatrixStatus `json:"matrix,omitempty"`
-	// HighestSerial is the highest matrix serial ever accepted; lower ones are refused.
+	// HighestSerial is the highest matrix serial accepted from the repository, as Secret
+	// vdo-highest-serials has it; lower ones are refused. If it is wrong, delete the Secret: the
+	// serial of the accepted bundle counts then.
 	// +optional
 	HighestSerial int64 `json:"highestSerial,omitempty"`
 	// Releases inside.

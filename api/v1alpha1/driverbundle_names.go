@@ -24,6 +24,16 @@ const (
 	DefaultTrustedRootKey = "trusted_root.json"
 )
 
+// SerialsName is the Secret with the highest matrix serial accepted from each repository, by the hash
+// of its name. The operator never deletes it: a DriverBundle that is created again, under any name,
+// accepts no older bundle.
+const SerialsName = "vdo-highest-serials"
+
+// ForgetSerials is the command that makes the operator forget serials; the accepted bundle's counts then.
+func ForgetSerials(namespace string) string {
+	return "kubectl delete secret -n " + namespace + " " + SerialsName
+}
+
 // The predecessor's matrix ConfigMap, under both of its names, and the DriverBundle
 // that it stands for.
 const (

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -455,7 +457,7 @@ func TestContentsAreReadFromASlowMirrorForABoundedTime(t *testing.T) {
 	require.Less(t, time.Since(began), 30*time.Second)
 }
 
-// rival writes the ConfigMap of serials between a read and a write of another one.
+// rival writes the Secret of serials between a read and a write of another one.
 type rival struct {
 	client.Client
 	before func()
@@ -482,7 +484,7 @@ func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
 	other := s.bundle.DeepCopy()
 	other.Name, other.Spec.Reference = "other", "elsewhere.site/vdo:1"
-	for serial := range int64(2) { // the ConfigMap is made, then changed
+	for serial := range int64(2) { // the Secret is created, then changed
 		r := &rival{Client: s.Client, before: func() {
 			require.NoError(t, store.New(store.Options{Client: s.Client}).RecordSerial(t.Context(), other, 10+serial))
 		}}
@@ -495,51 +497,30 @@ func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
 	}
 }
 
-// killed ends before it makes a ConfigMap.
-type killed struct{ client.Client }
-
-var errKilled = errors.New("killed")
-
-func (killed) Create(context.Context, client.Object, ...client.CreateOption) error { return errKilled }
-
-// Serials that somebody has made immutable, one record of them or both, are written all the same,
-// and none is forgotten where the operator is killed in between.
-func TestSerialsThatSomebodyMadeImmutableAreWritten(t *testing.T) {
-	for name, both := range map[string]bool{"one": false, "both": true} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, registry.Options{TLS: true})
-			other := s.bundle.DeepCopy()
-			other.Name, other.Spec.Reference = "other", "elsewhere.site/vdo:1"
-			key := client.ObjectKey{Namespace: s.bundle.Namespace, Name: "vdo-highest-serials"}
-			require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), other, 10))
-			immutable := func(key client.ObjectKey, data map[string]string) {
-				var cm corev1.ConfigMap
-				require.NoError(t, s.Get(t.Context(), key, &cm))
-				if cm.Immutable = new(true); data != nil {
-					cm.Data = data
-				}
-				require.NoError(t, s.Update(t.Context(), &cm))
-			}
-			immutable(key, nil)
-			if both {
-				immutable(client.ObjectKey{Namespace: key.Namespace, Name: key.Name + "-copy"}, nil)
-			}
-			known := func(b *v1alpha1.DriverBundle, want int64) {
-				t.Helper()
-				got, err := store.New(s.opts).HighestSerial(t.Context(), b)
-				require.NoError(t, err)
-				require.Equal(t, want, got, b.Name)
-			}
-			require.ErrorIs(t, store.New(store.Options{Client: killed{s.Client}}).RecordSerial(t.Context(), s.bundle, 5), errKilled)
-			known(other, 10)
-			require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), s.bundle, 6))
-			known(other, 10)
-			known(s.bundle, 6)
-			require.NoError(t, s.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "-copy"}}))
-			known(other, 10)
-			known(s.bundle, 6)
-		})
+// The ConfigMaps of earlier operators count until there is the Secret, and are deleted then.
+func TestSerialsAreImportedOnce(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	ref, err := image.ParseReference(s.bundle.Spec.Reference)
+	require.NoError(t, err)
+	sum := sha256.Sum256([]byte(ref.Repository()))
+	key := "repository." + hex.EncodeToString(sum[:16])
+	known := func(want int64) {
+		t.Helper()
+		got, err := store.New(s.opts).HighestSerial(t.Context(), s.bundle)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	}
+	of := metav1.ObjectMeta{Namespace: s.bundle.Namespace, Name: "vdo-highest-serials"}
+	for name, text := range map[string]string{of.Name: "8", of.Name + "-copy": "9"} {
+		require.NoError(t, s.Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name}, Data: map[string]string{key: text, key + "x": "?"},
+		}))
+	}
+	known(9)
+	require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), s.bundle, 10))
+	known(10)
+	require.NoError(t, s.Delete(t.Context(), &corev1.Secret{ObjectMeta: of}))
+	known(0)
 }
 
 func TestATamperedByteAnywhereIsFound(t *testing.T) {

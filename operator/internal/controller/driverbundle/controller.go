@@ -107,8 +107,8 @@ type Store interface {
 	// Own makes the DriverBundle an owner of the accepted bundle's copy, so that it stays
 	// whatever becomes of the revisions that it was retained for.
 	Own(ctx context.Context, b *v1alpha1.DriverBundle) error
-	// HighestSerial returns the highest matrix serial accepted under the DriverBundle's
-	// name or for its repository, whatever became of the DriverBundle.
+	// HighestSerial returns the highest matrix serial accepted from the DriverBundle's
+	// repository, whatever became of the DriverBundle.
 	HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (int64, error)
 	RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error
 	// Forget removes copies of bundles that are not the accepted one.
@@ -183,13 +183,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 
 // Pass looks at the accepted bundle and at the mirror. The highest serial is recorded
 // beside the DriverBundle before its status names the bundle that has it: where that cannot
-// be done it is not accepted. A deletion needs nothing: the copies go with their owner.
+// be done it is not accepted. The status only shows it, so that an administrator corrects it in one
+// place. A deletion needs nothing: the copies go with their owner.
 func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconciler.Outcome[*v1alpha1.DriverBundle], error) {
 	recorded, unknown := r.Store.HighestSerial(ctx, b)
 	known := b.DeepCopy()
-	known.Status.HighestSerial = max(b.Status.HighestSerial, recorded)
+	if unknown == nil {
+		known.Status.HighestSerial = recorded
+		if m := b.Status.Matrix; m != nil {
+			known.Status.HighestSerial = max(recorded, m.Serial)
+		}
+	}
 	out := r.look(ctx, known, unknown)
-	out.store, out.recorded, out.at, out.requested = r.Store, recorded, r.Now(), v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
+	out.store, out.highest, out.at, out.requested = r.Store, known.Status.HighestSerial, r.Now(), v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
 	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
 		return out, err
 	}

@@ -694,43 +694,39 @@ func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 	require.Equal(t, older.String(), w.ready("True Succeeded").Status.Digest)
 
 	// A record that is no number is not taken for none.
-	var cm corev1.ConfigMap
-	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: "vdo-highest-serials"}, &cm))
-	for key := range cm.Data {
-		cm.Data[key] = "five"
-	}
-	require.NoError(t, w.Update(t.Context(), &cm))
+	w.serials("five")
 	require.Equal(t, "False Corrupt", condition(w.poke(), v1alpha1.ConditionReady))
 	require.Equal(t, older.String(), w.get().Status.Digest)
 }
 
-// What keeps the highest serial from being written is told, and the bundle that has it is not accepted
-// before.
-func TestSerialsThatAFinalizerKeepsAreTold(t *testing.T) {
-	w := newWorld(t)
-	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	held := func(change func(cm *corev1.ConfigMap)) {
-		for _, name := range []string{"vdo-highest-serials", "vdo-highest-serials-copy"} {
-			var cm corev1.ConfigMap
-			require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &cm))
-			change(&cm)
-			require.NoError(t, w.Update(t.Context(), &cm))
-		}
+// serials writes text in the place of each highest serial.
+func (w *world) serials(text string) *corev1.Secret {
+	w.t.Helper()
+	var secret corev1.Secret
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKey{Namespace: w.ns, Name: "vdo-highest-serials"}, &secret))
+	for key := range secret.Data {
+		secret.Data[key] = []byte(text)
 	}
-	held(func(cm *corev1.ConfigMap) { cm.Immutable, cm.Finalizers = new(true), []string{"example.com/keep"} })
-	second := w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
-	w.poke()
-	w.clock.set(time.Now().Add(5 * time.Minute)) // past the grace of what may pass
-	b := w.poke()
-	require.Equal(t, "False Conflict", condition(b, v1alpha1.ConditionReady))
-	require.Contains(t, message(b, v1alpha1.ConditionReady), "is kept by its finalizers example.com/keep")
-	require.Contains(t, message(b, v1alpha1.ConditionReady), "kubectl patch configmap -n "+w.ns+" vdo-highest-serials")
-	require.Equal(t, first.String(), b.Status.Digest)
-	require.EqualValues(t, 5, b.Status.HighestSerial)
+	require.NoError(w.t, w.Update(w.t.Context(), &secret))
+	return &secret
+}
 
-	held(func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
-	w.poke()
-	w.until("accepted", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == second.String() })
+// A wrong serial blocks newer bundles until the administrator deletes the Secret, as the message says.
+func TestAWrongHighestSerialIsDeletedByTheAdministrator(t *testing.T) {
+	w := newWorld(t)
+	w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
+	secret := w.serials("9000000000000000000")
+	newer := w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
+	b := w.poke()
+	require.Equal(t, "False Superseded", condition(b, v1alpha1.ConditionReady))
+	for _, typ := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionFresh} {
+		require.Contains(t, message(b, typ), "which Secret "+w.ns+"/vdo-highest-serials has")
+		require.Contains(t, message(b, typ), "if the higher serial is wrong: kubectl delete secret -n "+w.ns+" vdo-highest-serials")
+	}
+	require.NoError(t, w.Delete(t.Context(), secret))
+	b = w.poke()
+	require.Equal(t, newer.String(), b.Status.Digest)
+	require.EqualValues(t, 6, b.Status.HighestSerial)
 }
 
 // Suspended means that the mirror is left alone, not that revoked keys count.

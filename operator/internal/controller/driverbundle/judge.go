@@ -41,8 +41,12 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 		return nil
 	}
 	consent := "push a bundle with a newer matrix, or consent to this one by spec.acceptOlder: " + digest.String()
-	if err := freshness(f.matrix, b.Status.HighestSerial, now); err != nil {
-		return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: consent, Err: err}
+	if err := freshness(b, f.matrix, now); err != nil {
+		hint := consent
+		if fault.ReasonOf(err) == fault.Superseded {
+			hint += "; " + wrongSerial(b)
+		}
+		return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: hint, Err: err}
 	}
 	if accepted := b.Status.Matrix; accepted == nil || accepted.Serial != f.matrix.Serial {
 		return nil
@@ -98,22 +102,28 @@ func highest(releases []v1alpha1.ReleaseStatus) map[string]matrix.Version {
 }
 
 // freshness says what is not fresh about a matrix.
-func freshness(m v1alpha1.MatrixStatus, highest int64, now time.Time) error {
-	switch {
+func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, now time.Time) error {
+	const newer = "push a bundle with a newer matrix"
+	switch highest := b.Status.HighestSerial; {
 	case m.Serial < highest:
 		return &fault.Error{
 			Reason: fault.Superseded,
-			Err:    fmt.Errorf("its serial %d is lower than %d, which was accepted before", m.Serial, highest),
-			Hint:   "push a bundle with a newer matrix",
+			Err: fmt.Errorf("its serial %d is lower than %d, the highest one accepted, which Secret %s/%s has",
+				m.Serial, highest, b.Namespace, v1alpha1.SerialsName),
+			Hint: newer + "; " + wrongSerial(b),
 		}
 	case !now.Before(m.Expires.Time):
 		return &fault.Error{
 			Reason: fault.Expired,
 			Err:    fmt.Errorf("it expired at %s", m.Expires.UTC().Format(time.RFC3339)),
-			Hint:   "push a bundle with a newer matrix",
+			Hint:   newer,
 		}
 	}
 	return nil
+}
+
+func wrongSerial(b *v1alpha1.DriverBundle) string {
+	return "if the higher serial is wrong: " + v1alpha1.ForgetSerials(b.Namespace)
 }
 
 // inspect reads what a bundle holds.

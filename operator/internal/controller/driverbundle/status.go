@@ -26,7 +26,7 @@ type outcome struct {
 	// login is the one that the mirror let in to repository; "" where it let in none.
 	login, repository string
 
-	recorded  int64 // the highest serial that is recorded beside the DriverBundle
+	highest   int64 // the highest serial accepted before
 	requested string
 	at        time.Time
 	store     Store
@@ -87,7 +87,7 @@ func (o outcome) Complete(ctx context.Context, b *v1alpha1.DriverBundle) error {
 func (o outcome) Record(b *v1alpha1.DriverBundle) {
 	st := &b.Status
 	st.HandledReconcileAt, st.ObservedGeneration = o.requested, b.Generation
-	st.HighestSerial = max(st.HighestSerial, o.recorded)
+	st.HighestSerial = o.highest
 	if o.accepted != nil {
 		o.accepted.record(st, o.at)
 	}
@@ -119,7 +119,7 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 // conditions says what the outcome means for a DriverBundle whose status has the rest of
 // it: pure.
 func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
-	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(&b.Status))}
+	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(b))}
 	switch {
 	case b.Spec.Suspend:
 		r.Phase = condition.Phase{State: condition.StateSuspended}
@@ -155,12 +155,12 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 }
 
 // fresh is the condition Fresh.
-func (o outcome) fresh(s *v1alpha1.DriverBundleStatus) metav1.Condition {
+func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	const typ = v1alpha1.ConditionFresh
-	reason := fault.ReasonOf(o.fault)
+	s, reason := &b.Status, fault.ReasonOf(o.fault)
 	switch {
 	case s.Matrix != nil:
-		err := freshness(*s.Matrix, s.HighestSerial, o.at)
+		err := freshness(b, *s.Matrix, o.at)
 		if err != nil {
 			err = &fault.Error{
 				Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix of the accepted bundle", Hint: fault.HintOf(err), Err: err,
