@@ -45,6 +45,10 @@ const (
 // say one themselves. It carries the predecessor's auto-upgrade setting.
 const AnnotationUpgrade = "vdo.vmware.com/upgrade"
 
+// AnnotationAcceptRepository on the DriverBundle of the earlier operator's matrix ConfigMap or
+// CompatibilityConfig is the HOST/PATH that its URL may change to.
+const AnnotationAcceptRepository = "vdo.vmware.com/accept-repository"
+
 // NoLogin is status.verifiedLogin where the mirror was read without a login.
 const NoLogin = "none"
 

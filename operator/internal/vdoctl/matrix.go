@@ -166,10 +166,31 @@ func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would 
 		}
 	}
 	patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
-	if err := c.Patch(ctx, x.after, patch, dryRunPatch(o.dryRun)...); err != nil {
+	err = c.Patch(ctx, x.after, patch, dryRunPatch(o.dryRun)...)
+	if err == nil && metav1.GetControllerOf(was) != nil {
+		err = o.acceptRepository(ctx, c, was, would.Spec.Reference)
+	}
+	if err != nil {
 		return out, clusterFault("have the operator follow "+would.Spec.Reference, err)
 	}
 	return out, nil
+}
+
+// acceptRepository consents to another repository of what the DriverBundle is made from.
+func (o *matrixOptions) acceptRepository(
+	ctx context.Context, c client.Client, b *v1alpha1.DriverBundle, reference string,
+) error {
+	was, err := image.ParseReference(b.Spec.Reference)
+	if err != nil {
+		return err
+	}
+	is, err := image.ParseReference(reference)
+	if err != nil || is.Repository() == was.Repository() {
+		return err
+	}
+	after := b.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationAcceptRepository, is.Repository())
+	return c.Patch(ctx, after, client.MergeFrom(b), dryRunPatch(o.dryRun)...)
 }
 
 func (o *matrixOptions) askFirst(ctx context.Context, out changed) error {

@@ -61,6 +61,7 @@ type operated struct {
 	*shop
 
 	site   *behind.Site
+	reg    *registry.Registry
 	repo   *mirror.Repository
 	public string                                    // key
 	sign   func(tag string, d mirror.Drivers) string // pushes and signs; returns the reference
@@ -76,7 +77,7 @@ func operate(t *testing.T) *operated {
 	require.NoError(t, cluster.InstallCRDs(s.Cluster.Config()))
 	reg := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
 	signer, public := mirror.NewKey(t)
-	o := &operated{shop: &shop{t: t, k: clientOf(t, s.Cluster), ns: "vmware-system-vdo", conf: s.Cluster.Kubeconfig()}, site: s, public: public, repo: mirror.New(t, reg, "vdo/drivers")}
+	o := &operated{shop: &shop{t: t, k: clientOf(t, s.Cluster), ns: "vmware-system-vdo", conf: s.Cluster.Kubeconfig()}, site: s, public: public, reg: reg, repo: mirror.New(t, reg, "vdo/drivers")}
 	o.sign = func(tag string, d mirror.Drivers) string {
 		o.repo.Sign(t, o.repo.PushDrivers(t, tag, d), signer)
 		return o.repo.Reference(tag)
@@ -200,6 +201,7 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	o.isHeldByImages(o.sign("6", mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, OnlyAMD64: true}))
 	o.followsANewerMatrix()
 	o.foretells(second)
+	o.repo = mirror.New(t, o.reg, "vdo/moved") // which the command consents to
 	o.followsThePredecessorsResource(second, o.sign("5", mirror.Drivers{Serial: 5, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}))
 }
 

@@ -39,7 +39,7 @@ const (
 )
 
 // annotationMessage on either says what keeps it from being in effect; it is
-// absent where it is.
+// absent where it is. On the DriverBundle it says why that keeps its reference.
 const annotationMessage = "vdo.vmware.com/message"
 
 // legacyNames of the ConfigMap, in order of precedence where both are there.
@@ -48,7 +48,8 @@ var legacyNames = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOther
 // legacy turns the predecessor's matrix ConfigMap, or the CompatibilityConfig that its
 // last version had instead, into the DriverBundle that it means: its reference is
 // the URL's, its annotation vdo.vmware.com/upgrade is Manual where auto-upgrade is
-// disabled. Other fields of the DriverBundle are the user's. Of several the first counts:
+// disabled. Another host or repository needs v1alpha1.AnnotationAcceptRepository on the
+// DriverBundle. Other fields of the DriverBundle are the user's. Of several the first counts:
 // ConfigMaps, then CompatibilityConfigs by name. One that cannot be honoured (a URL of
 // another kind, a matrix as JSON) gets an event and an annotation that say what to do, and
 // changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does;
@@ -79,7 +80,9 @@ func setupLegacy(mgr manager.Manager, namespace string, retry time.Duration) err
 	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // another one may have been in the way
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(
+			// another one may have been in the way
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.VDOConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(compatibility).
 		Complete(r)
@@ -235,13 +238,13 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 		}
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.client, b, func() error {
-		w.put(b, q)
+		problem = w.put(b, q)
 		return nil
 	})
 	if apierrors.IsInvalid(err) {
 		return &fault.Error{Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + q.urlField}, nil
 	}
-	return nil, err
+	return problem, err
 }
 
 // beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
@@ -280,9 +283,12 @@ func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 
 func namesNone(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }
 
-// put puts what is wanted into a DriverBundle.
-func (w wanted) put(b *v1alpha1.DriverBundle, q request) {
-	b.Spec.Reference = w.reference
+// put puts what is wanted into a DriverBundle; without consent not another repository, and says so.
+func (w wanted) put(b *v1alpha1.DriverBundle, q request) error {
+	problem := w.unaccepted(b, q)
+	if problem == nil {
+		b.Spec.Reference = w.reference
+	}
 	version := "v1"
 	if q.kind == kindCompatibility {
 		version = v1alpha1.GroupVersion.String()
@@ -290,14 +296,34 @@ func (w wanted) put(b *v1alpha1.DriverBundle, q request) {
 	b.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: version, Kind: q.kind, Name: q.object.GetName(), UID: q.object.GetUID(), Controller: ptr.To(true),
 	}}
-	if w.upgrade == "" {
-		delete(b.Annotations, v1alpha1.AnnotationUpgrade)
-		return
+	for key, text := range map[string]string{
+		v1alpha1.AnnotationUpgrade: string(w.upgrade), annotationMessage: fault.Text(problem),
+	} {
+		if delete(b.Annotations, key); text != "" {
+			metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, text)
+		}
 	}
-	if b.Annotations == nil {
-		b.Annotations = map[string]string{}
+	return problem
+}
+
+// unaccepted says why a DriverBundle keeps its reference: who may write the ConfigMap may not choose
+// another repository.
+func (w wanted) unaccepted(b *v1alpha1.DriverBundle, q request) error {
+	was, err := image.ParseReference(b.Spec.Reference)
+	if err != nil {
+		return nil //nolint:nilerr // there is none yet
 	}
-	b.Annotations[v1alpha1.AnnotationUpgrade] = string(w.upgrade)
+	is, err := image.ParseReference(w.reference)
+	accepted := b.Annotations[v1alpha1.AnnotationAcceptRepository]
+	if err != nil || is.Repository() == was.Repository() || is.Repository() == accepted {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "follow", Subject: q.String(),
+		Err: fmt.Errorf("its repository %s is not %s, which the DriverBundle keeps", is.Repository(), was.Repository()),
+		Hint: fmt.Sprintf("to accept it: kubectl annotate driverbundle -n %s %s %s=%s --overwrite",
+			b.Namespace, b.Name, v1alpha1.AnnotationAcceptRepository, is.Repository()),
+	}
 }
 
 // ours reports whether a DriverBundle was made for such a resource.

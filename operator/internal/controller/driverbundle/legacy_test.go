@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -89,6 +90,38 @@ func TestThePredecessorsMatrixConfigMapMakesADriverBundle(t *testing.T) {
 			w.eventually("removed", func() bool { return w.legacy() == nil })
 		})
 	}
+}
+
+// accept consents to another repository.
+func (w *world) accept(repository string) {
+	w.t.Helper()
+	b := w.legacy()
+	patch := client.MergeFrom(b.DeepCopy())
+	metav1.SetMetaDataAnnotation(&b.ObjectMeta, v1alpha1.AnnotationAcceptRepository, repository)
+	require.NoError(w.t, w.Patch(w.t.Context(), b, patch))
+}
+
+func TestAMatrixConfigMapChangesToAnotherRepositoryByConsentOnly(t *testing.T) {
+	w := newWorld(t)
+	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.eventually("made", func() bool { return w.legacy() != nil })
+	w.edit("comp-matrix-config", map[string]string{"versionConfigURL": "oci://other.site/vdo:1"})
+	w.eventually("told", func() bool {
+		b := w.legacy()
+		return condition(b, v1alpha1.ConditionReady) == "False Refused" && w.told("comp-matrix-config") != ""
+	})
+	b := w.legacy()
+	require.Equal(t, "mirror.site/vdo:1", b.Spec.Reference)
+	command := "kubectl annotate driverbundle -n " + w.ns +
+		" compat-matrix-config vdo.vmware.com/accept-repository=other.site/vdo --overwrite"
+	require.Contains(t, message(b, v1alpha1.ConditionReady), command)
+	require.Contains(t, w.told("comp-matrix-config"), command)
+	w.accept("other.site/vdo")
+	w.eventually("followed", func() bool {
+		b := w.legacy()
+		return b.Spec.Reference == "other.site/vdo:1" && w.told("comp-matrix-config") == "" &&
+			condition(b, v1alpha1.ConditionReady) != "False Refused"
+	})
 }
 
 func TestAMatrixConfigMapThatCannotBeHonouredSaysWhatToDo(t *testing.T) {
@@ -214,8 +247,9 @@ func TestAMatrixConfigMapTakesNoPlaceOfADriverBundleThatIsMadeAnew(t *testing.T)
 	config.Spec.Bundle = nil
 	require.NoError(t, w.Update(t.Context(), config))
 	followed(v1alpha1.LegacyMatrixName)
-	require.NoError(t, w.DeleteAllOf(t.Context(), &v1alpha1.DriverBundle{}, client.InNamespace(w.ns)))
 	w.edit("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.eventually("not followed", func() bool { return w.told("comp-matrix-config") != "" })
+	require.NoError(t, w.DeleteAllOf(t.Context(), &v1alpha1.DriverBundle{}, client.InNamespace(w.ns)))
 	w.eventually("made again", func() bool {
 		b := w.legacy()
 		return b != nil && b.Spec.Reference == "mirror.site/vdo:1" && w.told("comp-matrix-config") == ""
@@ -247,9 +281,11 @@ func TestThePredecessorsCompatibilityConfigMakesADriverBundle(t *testing.T) {
 	require.Empty(t, w.legacy().Annotations[v1alpha1.AnnotationUpgrade])
 
 	m := w.matrixMap("compat-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.accept("mirror.site/vdo")
 	w.eventually("the ConfigMap comes first", func() bool { return w.legacy().Spec.Reference == "mirror.site/vdo:1" })
 	w.eventually("told of the other", func() bool { return message() != "" })
 	require.Contains(t, message(), "ConfigMap compat-matrix-config is there too")
+	w.accept(w.reg.Host + "/vdo/drivers")
 	require.NoError(t, w.Delete(t.Context(), m))
 	w.eventually("back", func() bool { b := w.legacy(); return b != nil && b.Spec.Reference == w.repo.Reference("1") })
 

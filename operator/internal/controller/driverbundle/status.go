@@ -2,6 +2,7 @@ package driverbundle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -119,12 +120,16 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 // conditions says what the outcome means for a DriverBundle whose status has the rest of
 // it: pure.
 func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
+	why := o.fault
+	if text := b.Annotations[annotationMessage]; text != "" {
+		why = errors.Join(&fault.Error{Reason: fault.Refused, Err: errors.New(text)}, o.fault)
+	}
 	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(b))}
 	switch {
 	case b.Spec.Suspend:
 		r.Phase = condition.Phase{State: condition.StateSuspended}
-	case o.fault != nil:
-		r.Phase = condition.Phase{State: condition.StateFault, Err: o.fault}
+	case why != nil:
+		r.Phase = condition.Phase{State: condition.StateFault, Err: why}
 	default:
 		r.Phase = condition.Phase{State: condition.StateReady, Message: readyMessage(&b.Status)}
 	}
