@@ -322,8 +322,8 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"list", "storage.k8s.io", "storageclasses", "", ""}, {"list", "cns.vmware.com", "csinodetopologies", "", ""},
 		{"list", "config.openshift.io", "imagedigestmirrorsets", "", ""}, {"list", "config.openshift.io", "imagetagmirrorsets", "", ""}, {"list", "operator.openshift.io", "imagecontentsourcepolicies", "", ""},
 		{"get", "", "namespaces", "", "kube-system"},
-		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"update", "", "secrets", namespace, "vdo-highest-serials"}, {"watch", "", "configmaps", namespace, ""},
-		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
+		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "configmaps", "kube-system", ""}, {"watch", "rbac.authorization.k8s.io", "roles", "vmware-system-csi", ""}, {"watch", "", "secrets", namespace, ""}, {"update", "", "secrets", namespace, "vdo-highest-serials"}, {"watch", "", "configmaps", namespace, ""},
+		{"get", "apps", "deployments", "openshift-cluster-storage-operator", "csi-snapshot-controller"}, {"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
 		{"list", "", "pods", "vmware-system-csi", ""}, {"list", "", "pods", "kube-system", ""},
 		{"delete", "", "pods", "vmware-system-csi", "vsphere-csi-node-x"}, // on the nodes that an upgrade comes to first
 		{"watch", "vdo.vmware.com", "vdoconfigs", namespace, ""}, {"patch", "vdo.vmware.com", "vspherecloudconfigs/status", namespace, "x"},
@@ -375,6 +375,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 	for _, a := range []access{
 		{"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"}, {"update", "", "configmaps/finalizers", namespace, "x"}, // no owner of its objects blocks
 		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
+		{"get", "", "configmaps", "default", "x"}, {"list", "", "configmaps", "", ""}, {"list", "apps", "deployments", "", ""}, {"list", "rbac.authorization.k8s.io", "roles", "", ""},
 		{"update", "", "secrets", namespace, "x"}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
 		{"delete", "", "pods", "kube-system", "x"}, {"delete", "", "pods", namespace, "x"}, {"deletecollection", "", "pods", "vmware-system-csi", ""},
