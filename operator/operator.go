@@ -41,6 +41,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/wrongnamespace"
@@ -150,7 +151,12 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err != nil {
 		return err
 	}
-	bundles, trusting := newStore(mgr, o)
+	refusals := reconciler.NewRefusals()
+	watched, err := newWatched(mgr, o.Namespace, refusals)
+	if err != nil {
+		return err
+	}
+	bundles, trusting := newStore(mgr, watched, o)
 	logs, err := cluster.Logs(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -161,7 +167,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	tried := &logins.Logins{Past: vspherecloudconfig.Past(mgr.GetAPIReader(), o.Namespace)}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: tracedChecker{meteredChecker{checker{}, meter}}, Logins: tried}); err != nil {
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: tracedChecker{meteredChecker{checker{}, meter}}, Logins: tried, Watched: watched}); err != nil {
 		return err
 	}
 	checks := inspection.New(inspection.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Logins: tried})
@@ -171,19 +177,35 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupLegacyWithManager(mgr, o.Namespace); err != nil {
+	if err := driverbundle.SetupLegacyWithManager(mgr, watched, o.Namespace); err != nil {
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: tracedCluster{target}, Store: tracedStore{bundles}, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered()}); err != nil {
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: tracedCluster{target}, Store: tracedStore{bundles}, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered(), Refusals: refusals}); err != nil {
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})
 }
 
+// newWatched makes the manager run a cache of what the controllers watch besides the operator's own
+// kinds. No controller waits for it.
+func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refusals) (cache.Cache, error) {
+	options := cacheOptions(namespace)
+	options.HTTPClient, options.Scheme, options.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	options.DefaultWatchErrorHandler = refusals.Handle
+	options.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}, metav1.NamespaceSystem: {}}},
+	}
+	watched, err := cache.New(mgr.GetConfig(), options)
+	if err != nil {
+		return nil, err
+	}
+	return watched, mgr.Add(watched)
+}
+
 // newStore returns what reads bundles, and how they are judged.
-func newStore(mgr manager.Manager, o Options) (*store.Store, driverbundle.Options) {
-	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watched: mgr.GetCache(), PlainHTTP: o.PlainHTTP})
+func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store, driverbundle.Options) {
+	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watched: watched, PlainHTTP: o.PlainHTTP})
 	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 		m, err := bundles.Open(ctx, b)
 		if err != nil {
@@ -191,7 +213,7 @@ func newStore(mgr manager.Manager, o Options) (*store.Store, driverbundle.Option
 		}
 		return m, nil
 	}
-	return bundles, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now}
+	return bundles, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
 }
 
 // newView makes the manager run a view of what there is one of for each node.
@@ -251,9 +273,6 @@ func cacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		DefaultTransform:  cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}, metav1.NamespaceSystem: {}}},
-		},
 	}
 }
 

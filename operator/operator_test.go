@@ -11,19 +11,23 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -195,6 +199,52 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.NoError(t, c.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &lease))
 	holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	require.Empty(t, holder, "the lease is given back, so that the next one need not wait")
+}
+
+// A right that is taken away is told, and ends nothing.
+func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
+	c := connect(t)
+	install(t, c)
+	account := cluster.Operator.Config(cluster.Config(t))
+	own, err := client.New(account, client.Options{Scheme: c.Scheme()})
+	require.NoError(t, err)
+	role := &rbacv1.Role{}
+	key := client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "vdo-operator"}
+	require.NoError(t, c.Get(t.Context(), key, role))
+	shipped := slices.Clone(role.Rules)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		lists := slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "services")
+		return lists && len(r.ResourceNames) == 0
+	})
+	require.NoError(t, c.Update(t.Context(), role))
+	config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "site"},
+		Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"none"}}}}
+	require.NoError(t, c.Create(t.Context(), config))
+	t.Cleanup(func() {
+		role.Rules = shipped
+		require.NoError(t, c.Update(context.Background(), role))
+		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		require.NoError(t, c.Patch(context.Background(), config, none))
+		require.NoError(t, c.Delete(context.Background(), config))
+	})
+	require.Eventually(t, func() bool {
+		return apierrors.IsForbidden(own.List(t.Context(), &corev1.SecretList{}, client.InNamespace(key.Namespace)))
+	}, time.Minute, 20*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- operator.Run(ctx, account, operator.Options{Log: logr.Discard(), SeveralInProcess: true})
+	}()
+	var ready *metav1.Condition
+	require.Eventually(t, func() bool {
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(config), config))
+		ready = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)
+		const secrets = `cannot list resource "secrets" in API group "" in the namespace "kube-system"`
+		return ready != nil && strings.Contains(ready.Message, secrets) &&
+			strings.Contains(ready.Message, `cannot list resource "services"`)
+	}, time.Minute, 50*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 // inAnotherNamespace makes resources as users of the predecessor have them, which

@@ -100,7 +100,7 @@ func (o *older) start() (stop func()) {
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 	})
 	require.NoError(o.t, err)
-	require.NoError(o.t, setupLegacy(mgr, o.ns, 100*time.Millisecond))
+	require.NoError(o.t, setupLegacy(mgr, mgr.GetCache(), o.ns, 100*time.Millisecond))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -65,12 +65,14 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -132,6 +134,8 @@ type Options struct {
 	// WithoutVDOConfigs is set where none can be installed from the bundles: their revisions are
 	// not asked for.
 	WithoutVDOConfigs bool
+	// Watched has the metadata of ConfigMaps and Secrets; default: the manager's cache.
+	Watched cache.Cache
 }
 
 // Reconciler is one pass. Its fields are required.
@@ -149,23 +153,30 @@ const (
 )
 
 // SetupWithManager adds the controller for DriverBundles to a manager. Its cache needs
-// DriverBundles, and the metadata of ConfigMaps and Secrets, of the operator's namespace.
+// DriverBundles of the operator's namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Watched == nil {
+		o.Watched = mgr.GetCache()
 	}
 	r := &Reconciler{
 		Reader:  mgr.GetAPIReader(),
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Options: o,
 	}
-	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
+	changed := predicate.ResourceVersionChangedPredicate{}
+	watch := func(kind string, k kind) source.Source {
+		users := handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), k))
+		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind), users, changed)
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named("driverbundle").
 		For(&v1alpha1.DriverBundle{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindSecret)), changed).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindConfigMap)), changed).
+		WatchesRawSource(watch("Secret", kindSecret)).
+		WatchesRawSource(watch("ConfigMap", kindConfigMap)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -28,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 // Keys of the predecessor's matrix ConfigMap, and the field of its CompatibilityConfig.
@@ -61,13 +63,13 @@ type legacy struct {
 }
 
 // SetupLegacyWithManager adds the controller for the predecessor's matrix ConfigMap to the
-// manager of VDOConfigs, whose namespace had it. Its cache needs DriverBundles, VDOConfigs, and the
-// metadata of ConfigMaps, of that namespace.
-func SetupLegacyWithManager(mgr manager.Manager, namespace string) error {
-	return setupLegacy(mgr, namespace, compatibilityRetry)
+// manager of VDOConfigs, whose namespace had it. Its cache needs DriverBundles and VDOConfigs of that
+// namespace, watched the metadata of ConfigMaps.
+func SetupLegacyWithManager(mgr manager.Manager, watched cache.Cache, namespace string) error {
+	return setupLegacy(mgr, watched, namespace, compatibilityRetry)
 }
 
-func setupLegacy(mgr manager.Manager, namespace string, retry time.Duration) error {
+func setupLegacy(mgr manager.Manager, watched cache.Cache, namespace string, retry time.Duration) error {
 	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("vdo-operator")}
 	compatibility, err := newCompatibility(mgr, namespace, retry)
 	if err != nil {
@@ -76,10 +78,11 @@ func setupLegacy(mgr manager.Manager, namespace string, retry time.Duration) err
 	toOne := func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}}}
 	}
+	configMap := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
 	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
+		WatchesRawSource(reconciler.Watch(watched, configMap, handler.EnqueueRequestsFromMapFunc(toOne), named)).
 		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(
 			// another one may have been in the way
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).

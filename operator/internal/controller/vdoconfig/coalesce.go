@@ -67,17 +67,19 @@ type metadata = *metav1.PartialObjectMetadata
 
 // changedInstalled handles events about what was installed: drift starts a pass at once, and what
 // only its status says of nodes is coalesced.
-func (r *Reconciler) changedInstalled() handler.TypedEventHandler[metadata, reconcile.Request] {
+func (r *Reconciler) changedInstalled() handler.EventHandler {
 	now := func(ctx context.Context, q queue) {
 		for _, req := range r.all(ctx, nil) {
 			q.Add(req)
 		}
 	}
-	return handler.TypedFuncs[metadata, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[metadata], q queue) { now(ctx, q) },
-		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[metadata], q queue) { now(ctx, q) },
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[metadata], q queue) {
-			if statusOnly(e.ObjectOld, e.ObjectNew) {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { now(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { now(ctx, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			was, ok1 := e.ObjectOld.(metadata)
+			is, ok2 := e.ObjectNew.(metadata)
+			if ok1 && ok2 && statusOnly(was, is) {
 				r.soon(ctx, q)
 				return
 			}

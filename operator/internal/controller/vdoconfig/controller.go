@@ -166,6 +166,7 @@ type Reconciler struct {
 	workloads workloads
 	pace      pace
 	ledger    drift.Ledger
+	refusals  *reconciler.Refusals
 }
 
 // Reconcile is one pass.
@@ -193,6 +194,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	default:
 		p.run(ctx, "")
 	}
+	p.outcome.unwatched = p.refusals.Err(p.now)
 	p.logChanges(ctx)
 	p.tellChecks()
 	return p.result, nil

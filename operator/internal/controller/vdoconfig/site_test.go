@@ -195,6 +195,8 @@ func TestWhatAPassMeans(t *testing.T) {
 		"the API server is away": {func(p *result) {
 			p.outcome.applied, p.outcome.report, p.outcome.plan, p.decision = because(fault.Unreachable), nil, nil, decision{}
 		}, []string{"Fault", "Resolved=Unknown", "Applied=False", "CSIReady=Unknown"}},
+		"a watch is refused": {func(p *result) { p.outcome.unwatched = because(fault.Forbidden) },
+			[]string{"Fault", "Resolved=True", "Applied=True", "CSIReady=True"}},
 		"volumes keep the driver": {func(p *result) { p.outcome.volumes = because(fault.Refused) },
 			[]string{"Waiting", "Resolved=True", "Applied=True", "CSIReady=True"}},
 		"volumes and a fault": {func(p *result) {

@@ -77,6 +77,8 @@ type outcome struct {
 	driftAll int
 	leaving  error // why what is not wanted cannot be removed
 	volumes  error // the volumes that the removal waits for
+
+	unwatched error // what the operator has no right to watch
 }
 
 // Next is at the interval, at once where work was only begun, and sooner while it is not
@@ -238,7 +240,7 @@ func (p *result) problems() error {
 			unhealthy = append(unhealthy, rep.Drivers[d].Err())
 		}
 	}
-	return fault.Join(p.unresolved(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
+	return fault.Join(p.unresolved(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, p.outcome.unwatched, fault.Join(unhealthy...))
 }
 
 // unresolved is why releases could not be chosen, or may not be: of all drivers, or, for

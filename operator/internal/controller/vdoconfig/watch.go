@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -39,6 +39,7 @@ type Options struct {
 	// Nodes and CSINodes tell of their changes; at least those fields that are judged.
 	// Required.
 	Nodes, CSINodes cache.Informer
+	Refusals        *reconciler.Refusals // of what is watched; default: its own
 }
 
 // SetupWithManager adds the controller. It watches VDOConfigs, DriverBundles and
@@ -47,9 +48,13 @@ type Options struct {
 // app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in the drivers'
 // namespaces, so that nobody else's start a pass or fill the memory. What nodes do is
 // told by Options and coalesced (coalesce.go). Secrets are not watched, since to list some
-// is a right to all: a change of one is seen at the next interval.
+// is a right to all: a change of one is seen at the next interval. No pass waits for an informer of
+// another kind than the operator's own: what may not be watched is a fault of each pass.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now, Checks: o.Checks}
+	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now, Checks: o.Checks, refusals: o.Refusals}
+	if r.refusals == nil {
+		r.refusals = reconciler.NewRefusals()
+	}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("vdo-operator")
 	}
@@ -61,6 +66,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
 		DefaultNamespaces:    map[string]cache.Config{render.CPINamespace: {}, render.CSINamespace: {}},
 		DefaultTransform:     cache.TransformStripManagedFields(),
+
+		DefaultWatchErrorHandler: r.refusals.Handle,
 	})
 	if err != nil {
 		return fmt.Errorf("watch what is installed: %w", err)
@@ -76,14 +83,13 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
 		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{nodeChanged}}).
 		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{csiNodeChanged}}).
+		WatchesRawSource(source.Channel(r.refusals.Told(), all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	if o.Answered != nil {
 		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
 	}
 	for _, kind := range Watched() {
-		o := &metav1.PartialObjectMetadata{}
-		o.SetGroupVersionKind(kind)
-		b = b.WatchesRawSource(source.Kind(installed, o, r.changedInstalled()))
+		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.changedInstalled()))
 	}
 	return b.Complete(r)
 }

@@ -45,12 +45,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -100,6 +102,9 @@ type Options struct {
 	Checker Checker
 	Logins  *logins.Logins   // default: its own, with no past; see [Past]
 	Now     func() time.Time // default time.Now
+	// Watched has the metadata of ConfigMaps of the operator's namespace, and of Secrets of that and
+	// of kube-system; default: the manager's cache.
+	Watched cache.Cache
 }
 
 // Reconciler is one pass. Its fields are required.
@@ -119,11 +124,13 @@ type Reconciler struct {
 const concurrent = 4
 
 // SetupWithManager adds the controller to a manager. Its cache needs
-// VsphereCloudConfigs and ConfigMaps of the operator's namespace, and Secrets of
-// that and of kube-system; of the latter two it keeps the metadata alone.
+// VsphereCloudConfigs of the operator's namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Watched == nil {
+		o.Watched = mgr.GetCache()
 	}
 	if err := addIndex(mgr.GetFieldIndexer()); err != nil {
 		return err
@@ -136,13 +143,16 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Now:     o.Now,
 	}
 	users := users{mgr.GetClient()}
-	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
+	watch := func(kind string, users handler.MapFunc) source.Source {
+		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind),
+			handler.EnqueueRequestsFromMapFunc(users), predicate.ResourceVersionChangedPredicate{})
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named("vspherecloudconfig").
 		For(&v1alpha1.VsphereCloudConfig{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(users.ofSecret), changed).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users.ofConfigMap), changed).
+		WatchesRawSource(watch("Secret", users.ofSecret)).
+		WatchesRawSource(watch("ConfigMap", users.ofConfigMap)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }

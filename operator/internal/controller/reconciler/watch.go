@@ -1,0 +1,100 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Watch is a source of changes of a kind's metadata. The controller does not wait for the informer,
+// as it waits for source.Kind: without the right to list there are no events, and [Refusals] says so.
+func Watch(
+	c cache.Cache, kind schema.GroupVersionKind, h handler.EventHandler, p ...predicate.Predicate,
+) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(kind)
+		informer, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
+		if err != nil {
+			return err
+		}
+		return (&source.Informer{Informer: informer, Handler: h, Predicates: p}).Start(ctx, q)
+	})
+}
+
+// refusalLasts is longer than an informer waits before it asks again.
+const refusalLasts = 2 * time.Minute
+
+// Refusals are the watches that the API server refuses.
+type Refusals struct {
+	mu   sync.Mutex
+	last map[string]time.Time // by what the API server says
+	told chan event.GenericEvent
+}
+
+// NewRefusals returns Refusals that have none.
+func NewRefusals() *Refusals {
+	return &Refusals{last: map[string]time.Time{}, told: make(chan event.GenericEvent, 1)}
+}
+
+// Told has an event for a new refusal.
+func (r *Refusals) Told() <-chan event.GenericEvent { return r.told }
+
+// Handle is the WatchErrorHandlerWithContext of a cache.
+func (r *Refusals) Handle(ctx context.Context, f *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, f, err)
+	r.note(err, time.Now())
+}
+
+func (r *Refusals) note(err error, now time.Time) {
+	var status apierrors.APIStatus
+	if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := status.Status().Message
+	if now.Sub(r.last[text]) > refusalLasts {
+		select {
+		case r.told <- event.GenericEvent{}:
+		default: // one waits to be handled
+		}
+	}
+	r.last[text] = now
+}
+
+// Err returns a fault that names each missing right, or nil.
+func (r *Refusals) Err(now time.Time) error {
+	if r == nil { // of a preview, which watches nothing
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.last, func(_ string, at time.Time) bool { return now.Sub(at) > refusalLasts })
+	if len(r.last) == 0 {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Forbidden, Op: "watch what is installed",
+		Err:  errors.New(strings.Join(slices.Sorted(maps.Keys(r.last)), "; ")),
+		Hint: "apply the RBAC manifests of this version of the operator",
+	}
+}
