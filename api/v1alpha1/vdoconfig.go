@@ -186,7 +186,7 @@ type Topology struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 1 || (has(self.topologyCategories) && size(self.topologyCategories) > 0)",message="several vCenters need topologyCategories"
 // +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 5",message="the storage driver takes five vCenters at most"
 // +kubebuilder:validation:XValidation:rule="(has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0) || (has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 0)",message="name the vCenter in vsphereCloudConfig"
-// +kubebuilder:validation:XValidation:rule="(has(self.clusterID) && size(self.clusterID) > 0 ? self.clusterID : ' ') == (has(oldSelf.clusterID) && size(oldSelf.clusterID) > 0 ? oldSelf.clusterID : ' ')",message="the cluster id maps volumes: it cannot change, nor be added or removed later"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterID) || size(oldSelf.clusterID) == 0 || (has(self.clusterID) && self.clusterID == oldSelf.clusterID)",message="the cluster id maps volumes: it cannot change, nor be removed later"
 type StorageProvider struct {
 	// VsphereCloudConfig is the vCenter, by the name of its resource.
 	// +optional
@@ -208,7 +208,8 @@ type StorageProvider struct {
 	ClusterDistribution string `json:"clusterDistribution,omitempty"`
 	// ClusterID identifies this cluster among all users of the vCenter. It must be
 	// unique. Default: from CSI 3.0 on the driver makes one; before, the UID of the
-	// kube-system namespace.
+	// kube-system namespace. Where a backup of another cluster was restored here, it confirms that
+	// this cluster replaces that one and keeps its id; do not set it while both run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}|^\s|\s$')`,message="a cluster id is one line, without space around it"

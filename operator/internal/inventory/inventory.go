@@ -18,7 +18,8 @@
 // Objects are sorted, so the same inventory has the same bytes. "complete" names,
 // for each driver, the version whose roll-out was last seen complete. In "memory", "cloudProvider"
 // and "storageProvider" are what the VDOConfig last said of drivers that could be
-// rendered, and "clusterID" is the storage driver's cluster id: with them a driver is
+// rendered, and "clusterID" is the storage driver's cluster id, of the cluster whose kube-system
+// Namespace has the UID "clusterUID": with them a driver is
 // repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
 // configuration is lost. "kubernetes" is the version that drivers were last chosen for:
 // it does not go back. "bundle" is the one that they come from, as status.bundle says too.
@@ -85,6 +86,8 @@ type Memory struct {
 	Dropped   []string `json:"dropped,omitempty"`
 	DroppedAt int64    `json:"droppedAt,omitempty"`
 	ClusterID string   `json:"clusterID,omitempty"`
+	// ClusterUID is the UID of the kube-system Namespace of the cluster that has this cluster id.
+	ClusterUID string `json:"clusterUID,omitempty"`
 	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
 	Bundle string `json:"bundle,omitempty"`
 	// ImageNames is how pods were last told to name images; "" is in the bundle's repository.

@@ -43,9 +43,9 @@ func healthy() preflight.Snapshot {
 	}
 	s := preflight.Snapshot{
 		Now:   now,
-		Wants: preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}},
+		Wants: preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}, ClusterID: "a"},
 		Cluster: preflight.Cluster{
-			StorageInstalled: true, CloudProviders: map[string]string{"kube-controller-manager-0": "external"},
+			KeptClusterID: "a", StorageInstalled: true, CloudProviders: map[string]string{"kube-controller-manager-0": "external"},
 			StorageClasses: []preflight.StorageClass{{Name: "fast", Policy: "gold", DatastoreURL: "ds:///vsan/"}},
 		},
 	}
@@ -254,7 +254,7 @@ var failing = []struct {
 		s.Wants.Categories = nil
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Version: "8.0.3"})
 	}, "topology-vcenters", preflight.BlockInstall, []string{"topologyCategories"}},
-	{"cluster id twice", func(s *preflight.Snapshot) { s.Wants.ClusterID, s.Cluster.KeptClusterID = "a", "b" }, "cluster-id", preflight.BlockInstall, []string{"vsphere-csi-cluster-id", "take clusterID out"}},
+	{"cluster id twice", func(s *preflight.Snapshot) { s.Cluster.KeptClusterID = "b" }, "cluster-id", preflight.BlockInstall, []string{"vsphere-csi-cluster-id", "take clusterID out"}},
 	{"cluster that cannot be read", func(s *preflight.Snapshot) {
 		s.Cluster = preflight.Cluster{Err: &fault.Error{Reason: fault.Unreachable, Op: "read the cluster", Err: errors.New("connection refused"), Hint: "see --kubeconfig"}}
 	}, "cluster", preflight.BlockInstall, []string{"connection refused", "--kubeconfig"}},

@@ -301,7 +301,7 @@ func clusterChecks() []check {
 }
 
 func clusterID(s *Snapshot) []found {
-	if s.Wants.ClusterID == "" || s.Cluster.KeptClusterID == "" {
+	if s.Wants.ClusterID == "" || s.Cluster.KeptClusterID == "" || s.Wants.ClusterID == s.Cluster.KeptClusterID {
 		return nil
 	}
 	return []found{{

@@ -238,10 +238,35 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 	return spec.StorageProvider != nil && spec.StorageProvider.Webhook
 }
 
-// identify refuses to install or take over the storage driver while there are volumes of it and
-// nobody knows under which cluster id: under another one none of them would be found.
+// foreignClusterID returns the storage driver's cluster id where the records are of another cluster and
+// spec.storageProvider.clusterID does not confirm the id, else "".
+func (s *site) foreignClusterID() string {
+	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
+	confirmed := s.config.Spec.StorageProvider != nil && s.config.Spec.StorageProvider.ClusterID == id
+	if of := s.inventory.Memory().ClusterUID; of == "" || of == s.cluster.UID || confirmed {
+		return ""
+	}
+	return id
+}
+
+// identify refuses a cluster id that came with the records of another cluster: two clusters with one
+// id overwrite each other's volumes in CNS. It also refuses to install or take over the storage driver
+// while there are volumes of it and nobody knows under which cluster id: under another one none of them
+// would be found.
 func (g *gatherer) identify(ctx context.Context) error {
 	c, sp := &g.cluster, g.spec.StorageProvider
+	if id := g.foreignClusterID(); id != "" && sp != nil {
+		g.fault(matrix.CSI, &fault.Error{
+			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver,
+			Err: fmt.Errorf("%q is the id of another cluster: its Namespace kube-system has UID %s, this one's has UID %s",
+				id, g.inventory.Memory().ClusterUID, c.UID),
+			Hint: fmt.Sprintf("where this cluster replaces the other one, set spec.storageProvider.clusterID: %[1]q; "+
+				"where both run, delete what was restored: Secret %[2]s/%[3]s, ConfigMaps %[2]s/%[4]s and %[5]s/%[6]s",
+				id, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap,
+				g.name.Namespace, inventory.VDOConfigs.ConfigMap(g.name.Name)),
+		})
+		return nil
+	}
 	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || g.inventory.Has(matrix.CSI)
 	if _, unread := g.faults[matrix.CSI]; known || sp == nil || sp.ClusterID != "" || unread {
 		return nil

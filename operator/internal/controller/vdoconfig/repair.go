@@ -184,6 +184,9 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	case now.ClusterID == "":
 		now.ClusterID = c.ConfiguredClusterID
 	}
+	if now.ClusterID != "" && s.foreignClusterID() == "" {
+		now.ClusterUID = s.cluster.UID
+	}
 	if inv.Len() == 0 || reflect.DeepEqual(was, now) {
 		return inv
 	}

@@ -292,6 +292,12 @@ func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil
 
 // While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
+	restored := func(uid, asked string) func(*gatherer) {
+		return func(g *gatherer) {
+			g.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: uid})
+			g.cluster.UID, g.cluster.ConfiguredClusterID, g.config.Spec.StorageProvider.ClusterID = "here", "one", asked
+		}
+	}
 	for name, c := range map[string]struct {
 		edit  func(g *gatherer)
 		holds bool
@@ -304,6 +310,13 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		"it is installed":                {func(g *gatherer) { g.inventory = withCSI(t).inventory }, false},
 		"it was generated":               {func(g *gatherer) { g.cluster.GeneratedClusterID = "one" }, false},
 		"its configuration is forbidden": {func(g *gatherer) { g.fault(matrix.CSI, because(fault.Forbidden)) }, false},
+		"another cluster's":              {restored("another", ""), true},
+		"another cluster's, not it":      {restored("another", "two"), true},
+		"another cluster's, confirmed":   {restored("another", "one"), false},
+		"another cluster's, generated":   {func(g *gatherer) { restored("another", "")(g); g.cluster.GeneratedClusterID = "one" }, true},
+		"another cluster's, for nobody":  {func(g *gatherer) { restored("another", "one")(g); g.spec.StorageProvider = nil }, false},
+		"this cluster's":                 {restored("here", ""), false},
+		"a cluster's that was not noted": {restored("", ""), false},
 	} {
 		g := gathering(t)
 		g.inventory = inventory.Inventory{}
@@ -312,5 +325,9 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)
 		require.Equal(t, c.holds, g.faults[matrix.CSI] != nil && before == nil, name)
+		if was := g.inventory.Memory(); was.ClusterID != "" {
+			noted := g.remember(g.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
+			require.Equal(t, !c.holds, noted == "here", "%s: it is noted whose the id is once that is known", name)
+		}
 	}
 }
