@@ -87,8 +87,8 @@ func (s *Store) withSerials(
 
 const serialPrefix = "repository."
 
-// importSerials fills a new Secret from the ConfigMaps of operators before version 2.0, which
-// removes this function, and then deletes them.
+// importSerials fills a new Secret from the ConfigMaps of operators before v0.1, and then deletes
+// them. To be dropped in v0.2.
 func (s *Store) importSerials(ctx context.Context, secret *corev1.Secret) error {
 	var imported []client.Object
 	for _, name := range []string{v1alpha1.SerialsName, v1alpha1.SerialsName + "-copy"} {

@@ -52,6 +52,9 @@ type Canary struct {
 	Soak time.Duration
 	// Why says in words what they lack.
 	Why string
+	// Held is why the other nodes may not follow now though they were healthy for long enough: that is
+	// a start as any other.
+	Held string
 }
 
 // New are the findings that there were not when the roll-out was begun.
@@ -106,7 +109,7 @@ func soak(h revision.History, g revision.Gate, l Look) revision.History {
 	if enough <= 0 {
 		enough = DefaultSoak
 	}
-	c.Passed = !l.Elsewhere && time.Duration(c.Soaked)*time.Second >= enough
+	c.Passed = !l.Elsewhere && l.Canary.Held == "" && time.Duration(c.Soaked)*time.Second >= enough
 	if !begins && !c.Passed && recent(g.Seen, l.Now) {
 		return h
 	}

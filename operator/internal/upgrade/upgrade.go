@@ -20,9 +20,10 @@
 //   - What is in force stays in force while there is nothing to put in its place.
 //   - A revision that failed is rolled back from, unless it may not be (spec.upgradePolicy,
 //     a one-way mark of the matrix, nothing to go back to), or another one may proceed.
+//   - A revision whose bundle is not trusted any more while it is rolled out counts as failed.
 //   - A revision that failed is not tried again while the bundle, the releases, the program
 //     and the VDOConfig are the same, unless it is asked for by name: once each time that
-//     the wish changes.
+//     the wish changes. Under Manual only that counts: the consent was to one attempt.
 //   - A driver is changed to an older version than runs only with consent to that release,
 //     and never across a one-way mark.
 //   - Under Manual an upgrade waits for an approval by the name of its revision.
@@ -149,6 +150,8 @@ type Facts struct {
 	// Frozen is why nothing but repairs is done, "" where more may be: nothing is gone back
 	// from then.
 	Frozen string
+	// Untrusted is why the bundle of the revision in force is not trusted any more, "" where it is.
+	Untrusted string
 	// Unusable says of revisions, by name, why they cannot be gone back to.
 	Unusable map[string]string
 }
@@ -160,7 +163,11 @@ func Decide(f Facts) Verdict {
 		return Verdict{Action: Proceed}
 	}
 	next := f.candidate(cur)
-	if cur.Outcome == revision.Failed && next.Action != Proceed {
+	failed := cur.Outcome == revision.Failed
+	if why := f.Untrusted; why != "" && cur.Outcome == revision.Progressing && !cur.Returned {
+		failed, cur.Reason = true, why
+	}
+	if failed && next.Action != Proceed {
 		return f.rollBack(cur, next)
 	}
 	return next
@@ -243,8 +250,11 @@ func (f *Facts) failedBefore(revision.Record) (Verdict, bool) {
 
 // again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
+	if f.History.Asks(f.Attempt.Retry, known.Revision) {
+		return true
+	}
 	was := known.Attempt
-	return f.History.Asks(f.Attempt.Retry, known.Revision) || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
+	return !f.Policy.Manual && (was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation)
 }
 
 // downgrades refuses one without consent.
@@ -317,23 +327,28 @@ func (f *Facts) interlocked(revision.Record) (Verdict, bool) {
 }
 
 func (f *Facts) outside(revision.Record) (Verdict, bool) {
-	if len(f.Policy.Windows) == 0 {
-		return Verdict{}, false
+	why, next := f.Policy.Closed(f.Now)
+	return Verdict{Action: Wait, Reason: WindowClosed, Until: next, Message: why}, why != ""
+}
+
+// Closed says that no maintenance window is open, "" where one is or there are none, and when the next
+// one opens, the zero time where none ever does.
+func (p Policy) Closed(now time.Time) (why string, next time.Time) {
+	if len(p.Windows) == 0 {
+		return "", next
 	}
-	var next time.Time
-	for _, w := range f.Policy.Windows {
-		if w.Open(f.Now) {
-			return Verdict{}, false
+	for _, w := range p.Windows {
+		if w.Open(now) {
+			return "", time.Time{}
 		}
-		if at := w.Next(f.Now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		if at := w.Next(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
-	v := Verdict{Action: Wait, Reason: WindowClosed, Until: next, Message: "no maintenance window ever opens: correct spec.upgradePolicy.windows"}
-	if !next.IsZero() {
-		v.Message = "the next maintenance window opens at " + next.UTC().Format(time.RFC3339)
+	if next.IsZero() {
+		return "no maintenance window ever opens: correct spec.upgradePolicy.windows", next
 	}
-	return v, true
+	return "the next maintenance window opens at " + next.UTC().Format(time.RFC3339), next
 }
 
 // rollBack goes back from a revision that failed, where it can.

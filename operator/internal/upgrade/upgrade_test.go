@@ -46,6 +46,7 @@ func TestDecide(t *testing.T) {
 	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
 	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
 	back := failed.RollBack(old.Name(), t0)
+	rolling := healthy(old).Begin(*next, revision.Beginning{Now: t0})
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
 	anew := rev("b", "csi@3.5.1")
 	held := anew.Holding("csi", *old)
@@ -118,13 +119,24 @@ func TestDecide(t *testing.T) {
 		"failed, and the one before is revoked": {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(): "revoked"}}, action: upgrade.Stay},
 		"failed, and what runs cannot be gone back from": {facts: upgrade.Facts{History: failed, Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.8.0")},
 			OneWay: []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.8.0")}, Why: "it migrates volumes"}}}, action: upgrade.Stay},
-		"failed, and a better one is there":             {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
-		"failed, and a better one waits":                {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name()},
-		"rolled back":                                   {facts: upgrade.Facts{History: back, Candidate: next}, action: upgrade.Hold, reason: upgrade.Failed},
-		"rolled back, asked again":                      {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: upgrade.Proceed, begins: true},
-		"rolled back, asked again for another":          {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
-		"rolled back, and the VDOConfig was changed":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: upgrade.Proceed, begins: true},
-		"rolled back, and the operator was upgraded":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: upgrade.Proceed, begins: true},
+		"failed, and a better one is there":          {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
+		"failed, and a better one waits":             {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name()},
+		"rolled back":                                {facts: upgrade.Facts{History: back, Candidate: next}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, asked again":                   {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: upgrade.Proceed, begins: true},
+		"rolled back, asked again for another":       {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, and the VDOConfig was changed": {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: upgrade.Proceed, begins: true},
+		"rolled back, and the operator was upgraded": {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: upgrade.Proceed, begins: true},
+		"rolled back, approved, and the VDOConfig was changed": {facts: upgrade.Facts{History: back, Candidate: next,
+			Attempt: revision.Attempt{Generation: 2}, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, approved, and asked for again": {facts: upgrade.Facts{History: back, Candidate: next,
+			Attempt: revision.Attempt{Retry: next.Name()}, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
+		"revoked while it is rolled out": {facts: upgrade.Facts{History: rolling, Untrusted: "a key is revoked"}, action: upgrade.RollBack, to: old.Name()},
+		"likewise, and a better one is there": {facts: upgrade.Facts{History: rolling, Untrusted: "a key is revoked", Candidate: rev("c", "csi@3.7.4")},
+			action: upgrade.Proceed, begins: true},
+		"revoked, and there is nothing to go back to": {facts: upgrade.Facts{History: revision.History{}.Begin(*next, revision.Beginning{Now: t0}), Untrusted: "a key is revoked"},
+			action: upgrade.Stay, reason: upgrade.Failed},
+		"revoked once it was healthy":                   {facts: upgrade.Facts{History: healthy(next), Untrusted: "a key is revoked"}, action: upgrade.Stay},
+		"revoked while it is put back":                  {facts: upgrade.Facts{History: back, Untrusted: "a key is revoked"}, action: upgrade.Stay},
 		"rolled back, and the bundle is the old again":  {facts: upgrade.Facts{History: back, Candidate: old}, action: upgrade.Proceed},
 		"rolled back to lower than runs: no downgrade":  {facts: upgrade.Facts{History: back, Candidate: old, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}}, action: upgrade.Proceed},
 		"rolled back, the failed one is chosen without": {facts: upgrade.Facts{History: back}, action: upgrade.Stay},
@@ -321,7 +333,12 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	elsewhere.Elsewhere = true
 	require.True(t, look(begin, time.Minute, 100, elsewhere).Canary.Open(), "something else is at fault")
 
-	cur := look(begin, time.Minute, 15, ill)
+	gated := upgrade.Look{Canary: &upgrade.Canary{Healthy: true, Soak: 10 * time.Minute, Held: "no window is open"}}
+	cur := look(begin, time.Minute, 100, gated)
+	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
+	require.False(t, look(after(begin, cur), time.Minute, 1, well).Canary.Open(), "it was healthy for long enough before")
+
+	cur = look(begin, time.Minute, 15, ill)
 	require.Equal(t, revision.Failed, cur.Outcome)
 	require.True(t, cur.Canary.Open(), "the other nodes do not get it")
 	require.Equal(t, "it was not healthy after 15m0s without progress: on the nodes that have it first: n1 has no pod of it; it is not rolled out", cur.Reason)

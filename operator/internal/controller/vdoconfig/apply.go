@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +37,13 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 	a := &applier{pass: p, planned: in, blocked: blocked(p.outcome.plan, p.inventory), failed: map[matrix.Driver]error{}}
 	_, err := drift.Parse(p.config.Spec.Drift)
 	a.errs = append(a.errs, err, p.outcome.plan.Conflicts())
-	a.recheckTrust(ctx)
-	a.errs = append(a.errs, a.stages(ctx))
+	p.outcome.broken = a.recheckTrust(ctx)
+	p.outcome.broken = fault.Join(p.outcome.broken, a.stages(ctx))
+	a.errs = append(a.errs, p.outcome.broken)
+	p.outcome.failed = maps.Clone(a.blocked)
+	for d, why := range a.failed {
+		p.outcome.failed = joined(p.outcome.failed, d, why)
+	}
 	a.noteDrift()
 	a.tellDrift()
 	return fault.Join(a.errs...)
@@ -75,23 +81,24 @@ func (a *applier) stages(ctx context.Context) error {
 // recheckTrust lets nothing but repairs go on where a trust policy has changed since the
 // bundle was held against it, or that cannot be seen: to read a bundle, to render and to
 // try all of it takes a while. Then the plan is made anew as of a bundle that is held.
-func (a *applier) recheckTrust(ctx context.Context) {
+func (a *applier) recheckTrust(ctx context.Context) error {
 	b := a.site.bundle
 	if b.policy == "" || a.site.bundleHeld {
-		return
+		return nil
 	}
-	switch changed, err := a.policyChanged(ctx, b); {
+	changed, err := a.policyChanged(ctx, b)
+	switch {
 	case err != nil:
-		a.errs = append(a.errs, err)
 		a.outcome.gate = "an answer to whether DriverBundle " + b.source.Name + " is still trusted"
 	case changed:
 		a.outcome.gate, a.outcome.again = "DriverBundle "+b.source.Name+" to be verified under the trust policy, which has just changed", true
 	default:
-		return
+		return nil
 	}
 	a.rendering.untrusted, a.rendering.frozen = a.outcome.gate, a.outcome.gate
 	made := a.site.plan(a.planned)
 	a.outcome.plan = &made
+	return err
 }
 
 // policyChanged looks past the cache, which may be as late as what was read before.

@@ -51,10 +51,11 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 	}
 	verified := g.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		g.holdBundle(&fault.Error{
+		g.stale = &fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
-		})
+		}
+		g.holdBundle(g.stale)
 	}
 	source := b.DeepCopy()
 	source.Spec.ImageNames = g.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)

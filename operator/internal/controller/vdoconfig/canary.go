@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -116,11 +117,15 @@ func (s *site) canaryInterlock(to *revision.Revision) string {
 	return ""
 }
 
-// canaryStage replaces the next pod, and has all that comes after wait.
+// canaryStage replaces the next pod, and has all that comes after wait. Where something else is waited
+// for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
-	if cur, ok := a.inventory.Memory().Revisions.InForce(); ok && (a.outcome.gate == "" || strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
-		a.outcome.gate = a.canaryGate(cur)
+	cur, ok := a.inventory.Memory().Revisions.InForce()
+	frozen := cmp.Or(a.site.frozen, a.rendering.frozen, a.rendering.untrusted, a.site.untrusted(a.rendering.decision.from))
+	if !ok || frozen != "" || (a.outcome.gate != "" && !strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
+		return nil
 	}
+	a.outcome.gate = a.canaryGate(cur)
 	return a.replaceCanary(ctx)
 }
 
@@ -143,6 +148,10 @@ func (a *applier) replaceCanary(ctx context.Context) error {
 // canaryGate is what the other nodes wait for.
 func (p *result) canaryGate(cur revision.Record) string {
 	c := p.canaries()
+	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.site.soak()
+	if held := p.site.followHeld(); c.Why == "" && soaked && held != "" {
+		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), held) + besides(c)
+	}
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
 		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339)) + besides(c)
 	}
@@ -205,7 +214,7 @@ func (p *pass) canaryLook() *upgrade.Canary {
 		}
 	}
 	why := sentences(lacks...)
-	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: condition.Cut(why, maxText/2)}
+	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: condition.Cut(why, maxText/2), Held: p.site.followHeld()}
 }
 
 // tellCanary tells that the other nodes follow.

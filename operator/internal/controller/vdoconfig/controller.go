@@ -230,10 +230,11 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	p.outcome.faults, p.outcome.notes = maps.Clone(g.faults), g.notes
 	p.outcome.resolved, p.outcome.volumes = g.unresolved, cmp.Or(g.volumes, p.outcome.volumes)
 	spec := p.site.spec
-	if err == nil {
+	if p.outcome.broken = err; err == nil {
 		spec, err = p.install(ctx)
 	}
-	err = fault.Join(err, p.assess(ctx, &spec))
+	unseen := p.assess(ctx, &spec)
+	err, p.outcome.broken = fault.Join(err, unseen), fault.Join(p.outcome.broken, unseen)
 	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.outcome.faults)), err)...)
 	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevision(ctx, &spec))
 }
@@ -253,6 +254,7 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	}
 	tried, err := p.dryRun(ctx, rendered)
 	if err != nil {
+		p.outcome.broken = err
 		return rendered.spec, err
 	}
 	made := s.plan(tried)

@@ -76,19 +76,25 @@ func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) 
 	return p.dropRevisions(ctx, before, p.inventory)
 }
 
-// elsewhere tells whether something else than the revision in force is at fault, or is waited
-// for, whichever of its drivers falls over: what holds single drivers is [pass.unheld]. What checks
-// keep back is none of that: they concern what is not in force yet.
-func (p *pass) elsewhere() bool {
-	return p.outcome.applied != nil || p.outcome.resolved != nil || p.site.waiting != "" ||
-		len(p.site.faults) > 0 || p.site.sets.taking.rolls(p.site.now)
+// elsewhere tells whether something is at fault, or waited for, that is none of a revision's doing and
+// that it cannot be judged beside: what may not be read of its drivers, an API server that does not
+// answer, a mirror that lets nobody in. What holds single drivers is [pass.unheld]. What concerns
+// something else is none of that, such as a class that differs, a rule about drift, or a candidate.
+func (p *pass) elsewhere(cur revision.Record) bool {
+	unread := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
+		d := matrix.Driver(name)
+		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d])
+	})
+	stale := p.site.stale != nil && p.site.held == p.site.stale //nolint:errorlint // it is the same one
+	return unread || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
+		p.site.waiting != "" || p.site.sets.taking.rolls(p.site.now)
 }
 
 // lookAt is what this pass saw of the revision in force.
 func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	report := p.outcome.report
-	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.applied == nil,
-		Elsewhere: p.elsewhere(), Deadline: healthDeadline(p.config)}
+	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.broken == nil,
+		Elsewhere: p.elsewhere(cur), Deadline: healthDeadline(p.config)}
 	var drivers []matrix.Driver
 	for _, name := range cur.Drivers() {
 		d := matrix.Driver(name)
@@ -97,7 +103,7 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			continue // another one's serves
 		}
 		drivers = append(drivers, d)
-		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name)
+		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil
 	}
 	for _, w := range p.site.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
@@ -120,6 +126,9 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 		l.Elsewhere = l.Elsewhere || len(upgrade.Look{Amiss: amiss(report, unheld)}.New(before)) == 0
 	}
 	l.Why = lacks(report, unheld)
+	for _, d := range unheld {
+		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
+	}
 	return l
 }
 

@@ -162,6 +162,40 @@ func TestARevisionIsNotCompleteWhileADriverOfItIsHeld(t *testing.T) {
 	}
 }
 
+// Only what is a revision's own doing, or keeps it from being judged, counts.
+func TestWhatCountsOfARevision(t *testing.T) {
+	refused := because(fault.Refused)
+	for name, c := range map[string]struct {
+		edit                func(p *pass)
+		complete, elsewhere bool
+	}{
+		"nothing":                           {func(*pass) {}, true, false},
+		"a class differs":                   {func(p *pass) { p.outcome.applied = refused }, true, false},
+		"nothing fits what is asked for":    {func(p *pass) { p.outcome.resolved = refused }, true, false},
+		"the API server refuses it":         {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, refused) }, false, false},
+		"it does not answer":                {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, because(fault.Unreachable)) }, false, true},
+		"it refuses another driver":         {func(p *pass) { p.outcome.failed = joined(nil, matrix.CPI, refused) }, true, false},
+		"the cluster cannot be seen":        {func(p *pass) { p.outcome.broken = because(fault.Unreachable) }, false, true},
+		"the driver may not be read":        {func(p *pass) { p.site.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
+		"another driver may not be read":    {func(p *pass) { p.site.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
+		"the bundle has expired":            {func(p *pass) { p.site.stale = refused; p.site.held = refused }, true, false},
+		"the mirror lets nobody in":         {func(p *pass) { p.site.held = refused }, true, true},
+		"the bundle is being verified":      {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
+		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
+		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
+	} {
+		p := &pass{result: result{site: *withCSI(t)}}
+		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		health := assess.Health{Version: "3.5.1", Complete: true}
+		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: health}}
+		c.edit(p)
+		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"csi@3.5.1"}}})
+		require.Equal(t, c.complete, look.Complete, name)
+		require.Equal(t, c.elsewhere, look.Elsewhere, name)
+		require.Equal(t, p.outcome.failed[matrix.CSI] != nil, look.Why != "", "%s: %s", name, look.Why)
+	}
+}
+
 // fallenOver is a driver that is rolled out and does not work.
 func fallenOver(version string) assess.Health {
 	return assess.Health{Version: version, Complete: true, Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}

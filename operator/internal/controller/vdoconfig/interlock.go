@@ -44,8 +44,13 @@ func (s *site) changes(f *upgrade.Facts) string {
 	if !upgrade.Upgrades(cur.Revision, *f.Candidate) && len(taken) == 0 {
 		return ""
 	}
+	return s.changesOf(upgrade.OnNodes(cur, *f.Candidate, taken), installed)
+}
+
+// changesOf is what of these changes just now, where pods that each node has are replaced, or not.
+func (s *site) changesOf(onNodes, installed bool) string {
 	var nodes, vcenters, pools string
-	if upgrade.OnNodes(cur, *f.Candidate, taken) && !s.ignores("Nodes") {
+	if onNodes && !s.ignores("Nodes") {
 		nodes = upgrade.NodesChange(s.nodes(), s.now)
 	}
 	if !s.ignores("VCenters") {
@@ -55,6 +60,17 @@ func (s *site) changes(f *upgrade.Facts) string {
 		pools = s.poolsChange()
 	}
 	return sentences(nodes, vcenters, pools)
+}
+
+// followHeld is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
+// start holds that too.
+func (s *site) followHeld() string {
+	policy, err := upgradePolicy(&s.config.Spec, false)
+	if err != nil {
+		return fault.Text(err)
+	}
+	closed, _ := policy.Closed(s.now)
+	return sentences(s.interlock(), s.changesOf(true, true), closed)
 }
 
 // ignores tells whether upgrades do not wait for something.

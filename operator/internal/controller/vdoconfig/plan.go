@@ -66,7 +66,7 @@ func (s *site) plan(in planned) plan.Plan {
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content,
 		Untrusted: cmp.Or(in.untrusted, s.untrusted(from)),
-		Begun:     from != nil && !s.another(from),
+		Begun:     from != nil && from.revoked == "" && !s.another(from),
 		Stages:    in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Fixed:     s.fixedTexts(), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,

@@ -39,8 +39,25 @@ func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
 	if g.bundleHeld && o != g.bundle { // what it is held for is not this one's
 		o.trusted = g.trusts(ctx, rec) == nil
 	}
+	if why := g.revisions.untrusted; why != "" {
+		revoked := *o
+		revoked.revoked, o = why, &revoked
+	}
 	g.revisions.kept, g.revisions.from = &rec, o
 	return nil
+}
+
+// revoked says why the bundle of a revision that is rolled out is not trusted any more, "" where it is,
+// or nobody can tell.
+func (g *gatherer) revoked(ctx context.Context) string {
+	cur, ok := g.revisions.history.InForce()
+	if !ok || cur.Outcome != revision.Progressing || cur.Returned {
+		return ""
+	}
+	if err := g.trusts(ctx, cur); fault.ReasonOf(err) == fault.Untrusted {
+		return fault.Text(err)
+	}
+	return ""
 }
 
 // keepTarget has a revision be put back in force, if it is trusted still and suits the

@@ -32,6 +32,8 @@ type revisions struct {
 	kept *revision.Record
 	from *opened // that kept is read from
 	why  string
+	// untrusted is why the bundle of the revision that is rolled out is not trusted any more.
+	untrusted string
 }
 
 // gatherRevisions decides whether what was chosen may take the place of what is in force,
@@ -47,7 +49,8 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 		g.hold(err)
 		facts.Candidate = nil
 	}
-	r.candidate, r.offered = facts.Candidate, facts.Candidate
+	r.candidate, r.offered, r.untrusted = facts.Candidate, facts.Candidate, g.revoked(ctx)
+	facts.Untrusted = r.untrusted
 	for {
 		r.verdict = upgrade.Decide(facts)
 		if r.verdict.Action != upgrade.RollBack {
@@ -77,7 +80,7 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 		return nil
 	case r.verdict.Holds() && (r.verdict.Reason == upgrade.NotApproved || len(facts.TakenOver()) > 0) && g.goesOn(ctx, facts, cur):
 		return nil
-	case !r.verdict.Holds() && !cur.Returned && cur.Outcome != revision.Failed:
+	case !r.verdict.Holds() && !cur.Returned && cur.Outcome != revision.Failed && r.untrusted == "":
 		return nil // what is held back for other reasons is decided on release by release
 	}
 	err := g.keep(ctx, cur)
@@ -249,6 +252,9 @@ func (s *site) begun(r rendering) revision.History {
 	}
 	switch {
 	case u.verdict.Action == upgrade.RollBack && u.kept != nil:
+		if u.untrusted != "" {
+			h = h.Fail(u.untrusted, s.at0())
+		}
 		h = h.RollBack(u.verdict.To, s.at0())
 	case u.kept == nil && u.verdict.Begins && u.candidate != nil && r.decision.from != nil && r.decision.from.reference() == u.candidate.Bundle:
 		h = h.Begin(*u.candidate, revision.Beginning{

@@ -44,8 +44,9 @@ func gathering(t *testing.T) *gatherer {
 	site.Namespace, site.Name = "ns", "site"
 	g := &gatherer{site: *withCSI(t)}
 	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
-		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
+		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}, Trust: nobody{"sha256:last": true, "sha256:new": true}}
 	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
+	g.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	return g
 }
 
@@ -279,6 +280,60 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			require.Equal(t, split(c.begins), chosen(d))
 			require.Equal(t, h.Last, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}).Last)
 		})
+	}
+}
+
+// nobody trusts no bundle, but for some.
+type nobody map[string]bool // by digest
+
+func (n nobody) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
+	if n[b.Status.Digest] {
+		return nil
+	}
+	return because(fault.Untrusted)
+}
+
+// What is rolled out and is not trusted any more is gone back from; where there is nothing to go back to,
+// nothing more of it is applied.
+func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
+	for name, c := range map[string]struct {
+		trusted nobody
+		before  bool // another one was healthy before
+		goes    upgrade.Action
+	}{
+		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, upgrade.Stay},
+		"it is revoked":                     {nobody{"sha256:last": true}, true, upgrade.RollBack},
+		"the one before is revoked as well": {nobody{}, true, upgrade.Stay},
+		"there is none before":              {nobody{}, false, upgrade.Stay},
+	} {
+		g, was := withRevision(t)
+		if !c.before {
+			g.revisions.history = revision.History{}
+		}
+		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
+		h := g.revisions.history.Begin(rev, revision.Beginning{Now: g.at0()})
+		memory := g.inventory.Memory()
+		memory.Revisions, memory.Bundle = h, rev.Bundle
+		g.inventory, g.Trust = g.inventory.WithMemory(memory), c.trusted
+		g.holdBundle(because(fault.Untrusted))
+		require.NoError(t, g.gatherRevisions(t.Context()), name)
+		require.Equal(t, c.goes, g.revisions.verdict.Action, "%s: %s", name, g.revisions.verdict.Message)
+		after := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
+		cur, _ := after.InForce()
+		of, _ := after.Find(rev)
+		if c.goes == upgrade.RollBack {
+			require.Equal(t, was.Name(), cur.Name(), name)
+			require.Equal(t, revision.RolledBack, of.Outcome, name)
+			require.NotEmpty(t, of.Reason, name)
+			require.Empty(t, g.untrusted(g.revisions.from), name)
+			continue
+		}
+		require.Equal(t, rev.Name(), cur.Name(), name)
+		require.Equal(t, c.trusted["sha256:new"], g.revisions.kept == nil, "%s: what was begun is ended", name)
+		if g.revisions.kept != nil {
+			require.NotEmpty(t, g.revisions.from.revoked, name)
+			require.NotEmpty(t, g.untrusted(g.revisions.from), name)
+		}
 	}
 }
 

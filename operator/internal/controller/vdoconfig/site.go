@@ -81,6 +81,8 @@ type site struct {
 	// the one to install from cannot be read. Then it does not replace what runs though its
 	// releases are the same: their images may be others.
 	bundleHeld bool
+	// stale is the part of held that says that the bundle is not fresh: what was begun is ended.
+	stale error
 	// revisions are what was installed from before, and what is decided on the upgrade.
 	revisions revisions
 	// origins are where drivers come from that are held, and that the bundle makes of something
@@ -105,6 +107,8 @@ type opened struct {
 	// trusted is set of a revision's bundle that was held against the trust policies of now
 	// and is good, while the accepted one is held.
 	trusted bool
+	// revoked is why it is not trusted any more, of a revision that is kept all the same, "" where it is.
+	revoked string
 }
 
 // reference is REPOSITORY@DIGEST.
@@ -116,6 +120,9 @@ func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.conf
 // untrusted is why nothing that was not applied before may be applied from a bundle while
 // the accepted one is held, "" where it may.
 func (s *site) untrusted(from *opened) string {
+	if from != nil && from.revoked != "" {
+		return from.revoked
+	}
 	if !s.bundleHeld || (from != nil && from.trusted) {
 		return ""
 	}

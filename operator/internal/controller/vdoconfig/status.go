@@ -62,6 +62,8 @@ type outcome struct {
 	resolved error                   // why releases could not be chosen, or may not be
 	faults   map[matrix.Driver]error // of one driver each
 	applied  error                   // why objects could not be applied
+	broken   error                   // the part of it that is no driver's: the API server did not answer
+	failed   map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
 	renewed  error                   // why the webhook's certificate could not be kept
 	gate     string                  // what the next stage waits for
 	again    bool                    // go on at once
