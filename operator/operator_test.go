@@ -189,6 +189,18 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	toldWhereToMove(t, c, foreign)
 	servedMetrics(t, "https://"+metrics+"/metrics", reader, canary, vc.Host, vcsim.Admin.Username)
 
+	// Another vCenter of the same name is used once it is accepted.
+	is := v.Status.InstanceUUID
+	v.Status.InstanceUUID = "another"
+	require.NoError(t, c.Status().Update(t.Context(), v))
+	metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "now")
+	require.NoError(t, c.Update(t.Context(), v))
+	reason("Conflict")
+	require.Equal(t, []string{"", is}, []string{v.Status.VerifiedCredentials, v.Status.UnacceptedInstanceUUID})
+	v.Spec.AcceptInstanceUUID = is
+	require.NoError(t, c.Update(t.Context(), v))
+	reason("Succeeded")
+
 	cancel()
 	require.Equal(t, operator.ExitOK, <-code, ended())
 	requireJSON(t, ended(), canary, vcsim.Admin.Password)

@@ -21,8 +21,9 @@ func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 			Thumbprint: q.Spec.Thumbprint,
 			CA:         q.CA,
 		},
-		Datacenters: q.Spec.DatacenterNames(),
-		Turn:        q.Turn,
+		Datacenters:   q.Spec.DatacenterNames(),
+		InstanceUUIDs: q.InstanceUUIDs,
+		Turn:          q.Turn,
 	})
 	return vspherecloudconfig.Found{
 		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,

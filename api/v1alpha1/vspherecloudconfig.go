@@ -71,6 +71,12 @@ type VsphereCloudConfigSpec struct {
 	// against. Default key: ca.crt.
 	// +optional
 	CA *KeyReference `json:"ca,omitempty"`
+	// AcceptInstanceUUID names the vCenter that replaces the one that was used until now, by its
+	// instance UUID. Until then the operator does not log in to another vCenter, and does not configure,
+	// install or upgrade drivers with it; the cloud provider deletes no Nodes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	AcceptInstanceUUID string `json:"acceptInstanceUUID,omitempty"`
 	// Interval between checks.
 	// +optional
 	// +kubebuilder:default="10m"
@@ -91,15 +97,21 @@ type VsphereCloudConfigStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Version that the vCenter reports, such as 8.0.3, and its build and instance.
+	// Version that the vCenter reports, such as 8.0.3, and its build.
 	// +optional
 	Version string `json:"version,omitempty"`
 	// +optional
 	Build string `json:"build,omitempty"`
 	// +optional
 	APIVersion string `json:"apiVersion,omitempty"`
+	// InstanceUUID is that of the vCenter in use: the first one that let the account in, or
+	// the one accepted since.
 	// +optional
 	InstanceUUID string `json:"instanceUUID,omitempty"`
+	// UnacceptedInstanceUUID is that of another vCenter which answers instead, and which
+	// spec.acceptInstanceUUID does not name.
+	// +optional
+	UnacceptedInstanceUUID string `json:"unacceptedInstanceUUID,omitempty"`
 	// User that the session had, as the vCenter names it.
 	// +optional
 	User string `json:"user,omitempty"`
@@ -145,6 +157,14 @@ type VsphereCloudConfigStatus struct {
 	// Message is the Ready condition's, as earlier versions had it.
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// InstanceUUIDs returns those of the vCenters that may be used, nil for any.
+func (v *VsphereCloudConfig) InstanceUUIDs() []string {
+	if v.Status.InstanceUUID == "" {
+		return nil
+	}
+	return []string{v.Status.InstanceUUID, v.Spec.AcceptInstanceUUID}
 }
 
 // VsphereCloudConfigList is a list of VsphereCloudConfig.

@@ -76,7 +76,7 @@ type Memory struct {
 	Searched   []string `json:"searched,omitempty"`
 	KeepsNodes bool     `json:"keepsNodes,omitempty"`
 	// VCenters are where the vCenters are that drivers were last configured with, by the
-	// names of their VsphereCloudConfigs: HOST:PORT DATACENTER,….
+	// names of their VsphereCloudConfigs: UUID HOST:PORT DATACENTER,….
 	VCenters map[string]string `json:"vCenters,omitempty"`
 	// Drivers and Patches are the settings of pods that drivers were last rendered with.
 	Drivers []v1alpha1.DriverPolicy `json:"drivers,omitempty"`

@@ -215,7 +215,7 @@ func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 	r, err := vcenter.Check(ctx, vcenter.Target{
 		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: vcenter.Password(q.Password),
 		Trust:       vcenter.Trust{Insecure: q.Spec.Insecure, Thumbprint: q.Spec.Thumbprint, CA: q.CA},
-		Datacenters: q.Spec.Datacenters, Turn: q.Turn,
+		Datacenters: q.Spec.Datacenters, InstanceUUIDs: q.InstanceUUIDs, Turn: q.Turn,
 	})
 	return vspherecloudconfig.Found{
 		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,

@@ -62,11 +62,15 @@ func (r *renderer) acceptsDeletion() bool {
 // on vSphere: it looks for their VMs and finds none.
 func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
 	r.cloud.KeepsNodes = len(r.in.Spec.ExcludedNodes) > 0 || r.checkExclusion() != nil || (r.in.Cluster.UnsureOfNodes && !r.acceptsDeletion())
-	if !r.cloud.KeepsNodes {
+	if !r.cloud.KeepsNodes && !r.in.Cluster.AnotherVCenter {
 		return
 	}
 	for _, c := range containers(podSpec(o)) {
 		setVariable(c, SkipNodeDeletion, "true")
+	}
+	if !r.cloud.KeepsNodes { // which is remembered: another vCenter that was accepted is not
+		r.note("another vCenter answers than until now: the cloud provider deletes no Node objects until it is accepted")
+		return
 	}
 	r.note("spec.excludedNodes: the cloud provider deletes no Node objects; delete those of VMs that are gone by hand")
 }

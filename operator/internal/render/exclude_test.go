@@ -64,6 +64,11 @@ func TestTheCloudProviderDeletesNodesAgainWhereThatIsAccepted(t *testing.T) {
 		return out.Cloud.KeepsNodes
 	}
 	require.False(t, skips(mustRender(t, in)))
+	in.Cluster.AnotherVCenter = true
+	out := mustRender(t, in)
+	require.Equal(t, "true", variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["SKIP_NODE_DELETION"])
+	require.False(t, out.Cloud.KeepsNodes, "it deletes them again once the vCenter is accepted")
+	in.Cluster.AnotherVCenter = false
 	in.Spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
 	require.True(t, skips(mustRender(t, in)))
 	in.Cluster.KeepsNodes = true

@@ -204,6 +204,9 @@ type Cluster struct {
 	// UnsureOfNodes is set where nobody knows any more whether it was, or where it looked: then it
 	// is, until that is accepted.
 	UnsureOfNodes bool
+	// AnotherVCenter is set while a vCenter that was not accepted answers the cloud provider: it would
+	// not find the nodes there, and deletes none meanwhile.
+	AnotherVCenter bool
 	// FoundCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
 	// installation that is to be taken over; empty where there is none, or where they are ours.
 	FoundCloudConfig, FoundStorageConfig []byte

@@ -42,7 +42,7 @@ func Open(ctx context.Context, t Target) (*Admin, error) {
 	if err != nil {
 		return nil, t.classify("connect to", err)
 	}
-	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
+	if err := t.acceptable(c.ServiceContent.About); err != nil {
 		c.CloseIdleConnections()
 		return nil, err
 	}

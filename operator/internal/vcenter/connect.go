@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/vim25"
@@ -119,8 +120,9 @@ func (r *Report) about(a types.AboutInfo) {
 }
 
 // acceptable says whether the drivers can work with it at all: a vCenter of 6.7 or
-// later. 6.7 U3, the least that they name, may report itself as 6.7.0.
-func acceptable(address string, a types.AboutInfo) error {
+// later, and one of those that are meant. 6.7 U3, the least that they name, may report itself as 6.7.0.
+func (t Target) acceptable(a types.AboutInfo) error {
+	address := t.Address()
 	if a.ApiType != "VirtualCenter" {
 		return &fault.Error{
 			Reason: fault.InvalidInput, Op: "use", Subject: address,
@@ -132,6 +134,12 @@ func acceptable(address string, a types.AboutInfo) error {
 			Reason: fault.Incompatible, Op: "use", Subject: address,
 			Err:  fmt.Errorf("vCenter %s is older than 6.7 U3, the first that the drivers work with", a.Version),
 			Hint: "upgrade the vCenter"}
+	}
+	if len(t.InstanceUUIDs) > 0 && !slices.Contains(t.InstanceUUIDs, a.InstanceUuid) {
+		return &fault.Error{
+			Reason: fault.Conflict, Op: "use", Subject: address,
+			Err:  fmt.Errorf("another vCenter answers: expected instance UUID %s, got %s", t.InstanceUUIDs[0], a.InstanceUuid),
+			Hint: "if it replaces the other one, set spec.acceptInstanceUUID of the VsphereCloudConfig to " + a.InstanceUuid}
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	defer i.c.CloseIdleConnections()
 	about := i.c.ServiceContent.About
 	i.found.ID, i.found.Version, i.found.CertificateExpires = about.InstanceUuid, about.Version, i.report.Expires
-	if err := acceptable(i.Address(), about); err != nil {
+	if err := i.acceptable(about); err != nil {
 		return err
 	}
 	return i.session(ctx, &i.left, i.c, &i.report, func(ctx context.Context) error {

@@ -5,7 +5,8 @@
 //  1. the TLS handshake, with the one rule of the [Target]: a thumbprint, CA
 //     certificates, no check at all, or the system's roots (see [Trust]);
 //  2. before any password is sent: that a vCenter answers there (neither an ESXi
-//     host nor another web server), of a version that the drivers work with;
+//     host nor another web server), of a version that the drivers work with, and the
+//     one that is meant;
 //  3. the login;
 //  4. the datacenters, all read in one batch.
 //
@@ -54,6 +55,8 @@ type Target struct {
 	// known to be one by then. Where it returns an error without a login, that is the answer.
 	// nil: at once.
 	Turn func(ctx context.Context, login func() error) error `json:"-"`
+	// InstanceUUIDs are those of the vCenters that may be logged in to; empty allows any.
+	InstanceUUIDs []string
 }
 
 // Password is a string that does not print.
@@ -107,7 +110,7 @@ func Check(ctx context.Context, t Target) (Report, error) {
 	}
 	defer c.CloseIdleConnections()
 	r.about(c.ServiceContent.About)
-	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
+	if err := t.acceptable(c.ServiceContent.About); err != nil {
 		return r, err
 	}
 	return r, t.session(ctx, &left, c, &r, func(ctx context.Context) error { return t.ask(ctx, c, &r) })

@@ -66,6 +66,16 @@ func TestAHealthyVCenterIsDescribed(t *testing.T) {
 	require.Empty(t, r.Missing)
 	require.Equal(t, 1, v.Logins(vcsim.Admin.Username))
 	noSession(t, v)
+
+	tg.InstanceUUIDs = []string{"another", ""}
+	again, err := vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.Conflict, "another vCenter answers: expected instance UUID another, got "+r.InstanceUUID, "acceptInstanceUUID")
+	require.Equal(t, r.InstanceUUID, again.InstanceUUID)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(vcenter.Inspect(t.Context(), tg, vcenter.Ask{}).Err))
+	require.Equal(t, 1, v.Logins(vcsim.Admin.Username), "no password for another vCenter")
+	tg.InstanceUUIDs = []string{"another", r.InstanceUUID}
+	_, err = vcenter.Check(t.Context(), tg)
+	require.NoError(t, err)
 }
 
 func TestTheCertificateRules(t *testing.T) {

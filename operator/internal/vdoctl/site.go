@@ -136,6 +136,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	}
 	spec := &v.config.Spec
 	t := vcenter.Target{Host: spec.VcIP, Port: int(spec.Port), Datacenters: spec.DatacenterNames()}
+	t.InstanceUUIDs = v.config.InstanceUUIDs()
 	read, err := credentials.Read(ctx, s.reader, v.config)
 	if s.preferAsked || err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
 		ca := read.CA

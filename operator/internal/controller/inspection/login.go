@@ -67,7 +67,7 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	return i.Inspect(ctx, vcenter.Target{
 		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: vcenter.Password(account.Password),
 		Trust: vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: account.CA}, Datacenters: spec.DatacenterNames(),
-		Turn: turn,
+		InstanceUUIDs: vcc.InstanceUUIDs(), Turn: turn,
 	}, ask)
 }
 

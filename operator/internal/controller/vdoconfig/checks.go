@@ -152,17 +152,19 @@ func (g *gatherer) keepConfiguration() {
 	}
 }
 
-// whereOf is what of a vCenter's address and datacenters drivers are configured with.
-func whereOf(spec *v1alpha1.VsphereCloudConfigSpec) string {
-	return net.JoinHostPort(spec.VcIP, strconv.Itoa(int(spec.Port))) + " " + strings.Join(spec.DatacenterNames(), ",")
+// whereOf returns which vCenter drivers are configured with, and its address and datacenters.
+func whereOf(vcc *v1alpha1.VsphereCloudConfig) string {
+	address := net.JoinHostPort(vcc.Spec.VcIP, strconv.Itoa(int(vcc.Spec.Port)))
+	at := address + " " + strings.Join(vcc.Spec.DatacenterNames(), ",")
+	return strings.TrimLeft(vcc.Status.InstanceUUID+" "+at, " ")
 }
 
 // moved are the vCenters of a driver that are another one, or of which other datacenters
-// are asked for, than when it was last configured.
+// are asked for, than when it was last configured. Records of earlier operators have no UUID.
 func (s *site) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	was := s.inventory.Memory().VCenters
 	return slices.DeleteFunc(slices.Clone(vCentersOf(d, spec)), func(name string) bool {
-		return was[name] == "" || was[name] == s.vcenters[name].where
+		return was[name] == "" || strings.HasSuffix(" "+s.vcenters[name].where, " "+was[name])
 	})
 }
 

@@ -97,7 +97,7 @@ func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *gatherer {
 	workload := func(d matrix.Driver, name string) inventory.Entry {
 		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
 	}
-	g := &gatherer{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "vc.site:443 dc", proven: true}},
+	g := &gatherer{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", proven: true}},
 		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}
 	g.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
 		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
@@ -123,6 +123,8 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 		"it is not known yet":                    {checks: checks{made: true, pending: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings},
 		"the other driver would not start":       {checks: with(matrix.CPI, blocking(matrix.CPI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }},
 		"the vCenter is another one":             {checks: with(matrix.CSI, blocking(matrix.CSI, true)), where: "old.site:443 dc", keeps: place},
+		"another one of the same name":           {checks: checks{made: true, pending: true}, where: "b vc.site:443 dc", keeps: place},
+		"it was not noted which one":             {checks: checks{made: true, pending: true}, where: "vc.site:443 dc"},
 		"the vCenter is another one, and passed": {checks: checks{made: true}, where: "old.site:443 dc"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +132,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			if c.was != nil {
 				c.was(&was)
 			}
-			vcenters := map[string]string{"vc": "vc.site:443 dc"}
+			vcenters := map[string]string{"vc": "a vc.site:443 dc"}
 			if c.where != "" {
 				vcenters["vc"] = c.where
 			}
@@ -151,7 +153,7 @@ func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
 			if c.keeps == place {
 				require.Equal(t, vcenters, g.placesNow(vcenters, r), "it is remembered until it is handed on")
 			} else {
-				require.Equal(t, "vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
+				require.Equal(t, "a vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
 			}
 		})
 	}

@@ -27,6 +27,8 @@ const maxDropped = 20
 func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) error {
 	c, memory := &g.cluster, g.inventory.Memory()
 	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
+	used := slices.Concat(render.CloudVCenters(g.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
+	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return g.vcenters[name].another })
 	if wants := g.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
 		if err := g.at(matrix.CPI, g.gatherCloud(ctx)); err != nil {
 			return err

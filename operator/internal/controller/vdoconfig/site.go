@@ -135,7 +135,8 @@ type vcenter struct {
 	read    credentials.Credentials // what is there now
 	proven  bool                    // what is there now was let in; else only version, held and waiting are good
 	version *matrix.VCenter         // nil where it is not known
-	where   string                  // its address and datacenters, as they are asked for
+	where   string                  // which one it is, its address and datacenters, as they are asked for
+	another bool                    // another one answers, which was not accepted
 	held    error                   // why nothing new may be installed with it
 	waiting string
 }

@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,6 +152,9 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 		"another spec since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, waiting: true},
 		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
 			held: fault.Refused},
+		"another one answers": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.VerifiedCredentials, v.Status.InstanceUUID, v.Status.UnacceptedInstanceUUID = "", "a", "b"
+		}, held: fault.Unauthorized},
 		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), held: fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,6 +173,14 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 				require.Equal(t, c.held, fault.ReasonOf(vc.held))
 			}
 			require.Equal(t, "8.0.3", vc.version.Version.String())
+			require.Equal(t, strings.TrimLeft(v.Status.InstanceUUID+" :0 ", " "), vc.where)
+
+			// The cloud provider deletes no Nodes while another vCenter answers it.
+			g := gathering(t)
+			g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
+			g.Cluster, g.vcenters = configs{}, map[string]vcenter{"vc": vc}
+			require.NoError(t, g.gatherFound(t.Context(), nil))
+			require.Equal(t, v.Status.UnacceptedInstanceUUID != "", g.cluster.AnotherVCenter)
 		})
 	}
 }

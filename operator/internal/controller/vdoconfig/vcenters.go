@@ -67,7 +67,7 @@ func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 // judgeVCenter says what the check of a vCenter means for the credentials that are there
 // now, or for why they cannot be read: pure.
 func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials, unread error) vcenter {
-	vc := vcenter{read: read, where: whereOf(&vcc.Spec)}
+	vc := vcenter{read: read, where: whereOf(vcc), another: vcc.Status.UnacceptedInstanceUUID != ""}
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
 		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 is of a build that is not known
 		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}

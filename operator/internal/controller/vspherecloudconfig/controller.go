@@ -66,6 +66,8 @@ type Request struct {
 	Username string
 	Password Password
 	CA       []byte // PEM; nil where spec.ca is not set
+	// InstanceUUIDs are those of the vCenters that may be logged in to; empty allows any.
+	InstanceUUIDs []string
 	// Turn makes the login, once the vCenter is reached. Where it returns an error without a
 	// login, that is the answer.
 	Turn func(ctx context.Context, login func() error) error `json:"-"`

@@ -247,6 +247,7 @@ func TestAVCenterThatCanBeUsed(t *testing.T) {
 	})
 	w.until(v, "handled", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.HandledReconcileAt == "now" })
 	require.Equal(t, 2, w.site.count())
+	require.Equal(t, []string{"u-u", ""}, w.site.asked[1].InstanceUUIDs, "no other vCenter is logged in to")
 
 	// Any other annotation starts a pass, but asks nothing.
 	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { metav1.SetMetaDataAnnotation(&v.ObjectMeta, "other", "x") })

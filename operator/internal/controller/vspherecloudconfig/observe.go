@@ -21,6 +21,7 @@ func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 	read, err := credentials.Read(ctx, c, vcc)
 	return inputs{version: read.Version, request: Request{
 		Spec: vcc.Spec, Username: read.Username, Password: Password(read.Password), CA: read.CA,
+		InstanceUUIDs: vcc.InstanceUUIDs(),
 	}}, err
 }
 

@@ -1,7 +1,9 @@
 package vspherecloudconfig
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,10 +62,11 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	st.HandledReconcileAt = a.requested
 	st.AskedWith = ""
 	st.CheckedAt = &metav1.Time{Time: a.at.Truncate(time.Second)}
-	remember(st, a.found)
+	remember(vcc, a.found)
 	switch {
 	case a.err == nil:
 		st.Config, st.VerifiedCredentials = configVerified, a.version
+		st.InstanceUUID = cmp.Or(a.found.InstanceUUID, st.InstanceUUID) // of one that let the account in
 	case condition.Passing(a.err): // a vCenter that is away for a moment refuses nothing
 		st.Config = configFailed
 	default:
@@ -84,22 +87,31 @@ func conditions(spec *v1alpha1.VsphereCloudConfigSpec, found Found, err error) c
 	return condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: summary(spec, found)}}
 }
 
-// forget drops what was found at a vCenter.
+// forget drops what was found at a vCenter, but for which one it is.
 func forget(st *v1alpha1.VsphereCloudConfigStatus) {
-	st.Version, st.Build, st.APIVersion, st.InstanceUUID = "", "", "", ""
+	st.Version, st.Build, st.APIVersion = "", "", ""
 	st.Thumbprint, st.User, st.VerifiedCredentials = "", "", ""
 	st.Datacenters, st.MissingDatacenters = nil, nil
 }
 
 // remember keeps what is known from before where a check did not get so far: a
-// vCenter that is away for a moment still has its version.
-func remember(st *v1alpha1.VsphereCloudConfigStatus, f Found) {
+// vCenter that is away for a moment still has its version. Of another vCenter, which was
+// not accepted, it keeps the instance UUID alone.
+func remember(vcc *v1alpha1.VsphereCloudConfig, f Found) {
+	st := &vcc.Status
+	if uuids := vcc.InstanceUUIDs(); f.InstanceUUID != "" && uuids != nil && !slices.Contains(uuids, f.InstanceUUID) {
+		st.UnacceptedInstanceUUID = f.InstanceUUID
+		return
+	}
+	if f.InstanceUUID != "" {
+		st.UnacceptedInstanceUUID = ""
+	}
 	for _, v := range []struct {
 		to   *string
 		from string
 	}{
 		{&st.Version, f.Version}, {&st.Build, f.Build}, {&st.APIVersion, f.APIVersion},
-		{&st.InstanceUUID, f.InstanceUUID}, {&st.Thumbprint, f.Thumbprint}, {&st.User, f.User},
+		{&st.Thumbprint, f.Thumbprint}, {&st.User, f.User},
 	} {
 		if v.from != "" {
 			*v.to = v.from
