@@ -47,6 +47,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -102,6 +103,9 @@ type Memory struct {
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// NewerSince is since when API servers answer with a newer minor only, which does not count
+	// yet since not all of them can be asked.
+	NewerSince time.Time `json:"newerSince,omitzero"`
 	// Seen are the vCenters with their versions, as they were last seen.
 	Seen []revision.VCenter `json:"seen,omitempty"`
 	// HostAddresses are those that a SIPCluster's services were last led to, by

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -85,8 +86,14 @@ func TestTheCloudProviderFollowsTheLastAPIServerAndStays(t *testing.T) {
 	require.Equal(t, "1.33.1", driver(v, "cpi").Wanted)
 	require.Contains(t, cond(t, v, "Resolved").Message, "10.0.0.2:6443: connection refused")
 
-	plane.are("v1.34.2", "v1.34.2", "v1.34.2")
+	w.restart()
+	w.ahead += time.Hour // nothing older has answered: a load balancer does for all of them
 	w.look(v)
+	require.Equal(t, "1.34.0", driver(v, "cpi").Wanted, describe(v))
+	require.Contains(t, cond(t, v, "Resolved").Message, "10.0.0.2:6443: connection refused; drivers are chosen for Kubernetes v1.34.2")
+	require.True(t, w.inventory(v).Memory().NewerSince.IsZero())
+
+	plane.are("v1.34.2", "v1.34.2", "v1.34.2")
 	w.ready(v)
 	require.Equal(t, "1.34.0", driver(v, "cpi").Version)
 

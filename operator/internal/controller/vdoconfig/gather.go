@@ -118,7 +118,8 @@ func (g *gatherer) gather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if g.kubernetes, err = chosenFor(servers, cmp.Or(g.inventory.Memory().Kubernetes, g.config.Status.Kubernetes)); err != nil {
+	was := g.inventory.Memory()
+	if g.kubernetes, err = chosenFor(servers, cmp.Or(was.Kubernetes, g.config.Status.Kubernetes), was.NewerSince, g.at0()); err != nil {
 		return err
 	}
 	g.notes = append(g.notes, g.kubernetes.notes...)

@@ -4,28 +4,36 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
+// answersCount is how long only newer answers have to come, while an API server cannot be asked,
+// before they count.
+const answersCount = time.Hour
+
 // kubernetes is the version that drivers are chosen for.
 type kubernetes struct {
 	reported string // such as "v1.33.4"
 	version  matrix.Version
-	mixed    string   // that the API servers are not of one version, "" where they are
+	mixed    string   // that the API servers are not of one minor, "" where they are
 	notes    []string // what is worth knowing of it
 	unread   error    // what keeps the API servers from being asked until a person acts
+	// newerSince is since when all answers are of a newer minor and do not count yet.
+	newerSince time.Time
 }
 
 // chosenFor returns the version that drivers are chosen for: the lowest of the API
 // servers in use, since all of them have to suit the drivers, and never one before that
 // they were chosen for already, which is remembered. While an API server cannot be asked,
-// or answers with no version, the version does not change, lest it be chosen higher than
-// that one has; where nothing is remembered yet, the lowest of those that answer is all
-// that is known. It fails where no version is known at all.
-func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error) {
+// or answers with no version, the minor does not change, lest it be chosen higher than that
+// one has: not before all answers have been newer for [answersCount], of which newerSince is
+// the remembered beginning. Where nothing is remembered yet, the lowest of those that answer
+// is all that is known. It fails where no version is known at all.
+func chosenFor(servers []assess.APIServer, remembered string, newerSince, now time.Time) (kubernetes, error) {
 	known, silent, answered := versionsOf(servers)
 	before, err := matrix.ParseKubernetes(remembered)
 	recalled := err == nil
@@ -39,19 +47,32 @@ func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error
 		known = []kubernetes{{reported: remembered, version: before}}
 	}
 	older := func(a, b kubernetes) int { return a.version.Compare(b.version) }
+	minors := func(a, b kubernetes) int { return a.version.Minor().Compare(b.version.Minor()) }
 	chosen, highest := slices.MinFunc(known, older), slices.MaxFunc(known, older)
 	var notes []string
 	mixed := ""
-	if older(chosen, highest) != 0 {
+	if minors(chosen, highest) != 0 {
 		mixed = fmt.Sprintf("the API servers are of Kubernetes %s to %s", chosen.reported, highest.reported)
 		notes = append(notes, mixed)
 	}
-	if recalled {
-		if chosen.version.LessThan(before) {
-			notes = append(notes, fmt.Sprintf("an API server is of Kubernetes %s, which is older than %s that drivers were chosen for", chosen.reported, remembered))
+	if was := (kubernetes{reported: remembered, version: before}); recalled {
+		newer := minors(chosen, was)
+		if newer < 0 {
+			notes = append(notes, fmt.Sprintf("an API server is of Kubernetes %s, which is older than %s that drivers were chosen for",
+				chosen.reported, remembered))
 		}
-		if len(silent) > 0 || chosen.version.LessThan(before) {
-			chosen = kubernetes{reported: remembered, version: before}
+		if newerSince.IsZero() || newerSince.After(now) {
+			newerSince = now
+		}
+		counts := newerSince.Add(answersCount)
+		switch {
+		case newer > 0 && len(silent) > 0 && now.Before(counts):
+			notes = append(notes, fmt.Sprintf("Kubernetes %s counts from %s on, unless an older one answers before",
+				chosen.reported, counts.UTC().Format(time.RFC3339)))
+			was.newerSince = newerSince
+			chosen = was
+		case older(chosen, was) < 0:
+			chosen = was
 		}
 	}
 	if len(silent) > 0 {

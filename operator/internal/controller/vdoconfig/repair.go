@@ -170,7 +170,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
-	now.Kubernetes, now.Seen = s.kubernetes.reported, s.seenVCenters()
+	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = s.hashes, s.begun(r)
 	if r.untrusted == "" {
 		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
