@@ -36,11 +36,12 @@ type UpgradePolicy struct {
 	HealthDeadline metav1.Duration `json:"healthDeadline,omitzero"`
 	// IgnoreInterlocks are what an upgrade does not wait for: Nodes, that are being upgraded or
 	// emptied, for clusters whose nodes stay of different minor versions; VCenters, whose
-	// version has just changed; MachineConfigPools of OpenShift, that have not taken up yet
-	// where the operator leads them for images.
+	// version has just changed; APIServers, that are of different minor versions;
+	// MachineConfigPools of OpenShift, that have not taken up yet where the operator leads
+	// them for images.
 	// +optional
-	// +kubebuilder:validation:MaxItems=3
-	// +kubebuilder:validation:items:Enum=Nodes;VCenters;MachineConfigPools
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:Enum=Nodes;VCenters;APIServers;MachineConfigPools
 	// +listType=set
 	IgnoreInterlocks []string `json:"ignoreInterlocks,omitempty"`
 	// Rollback says what becomes of an upgrade that failed: Automatic puts the last

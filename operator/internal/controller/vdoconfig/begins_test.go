@@ -199,3 +199,39 @@ func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
 	_, d, _ := g.pass(t, remember)
 	require.Equal(t, split("cpi@1.33.1"), chosen(d))
 }
+
+// An upgrade from cpi@1.33.1 and csi@3.7.0, once Kubernetes is of 1.34.
+func TestWhatAnUpgradeWaitsFor(t *testing.T) {
+	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
+	mixed := func(ignored string) func(g *gatherer) {
+		return func(g *gatherer) {
+			g.kubernetes.mixed = "the API servers are of Kubernetes v1.34.1 to v1.35.0"
+			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
+		}
+	}
+	for name, c := range map[string]struct {
+		bundle string
+		edit   func(g *gatherer)
+		want   string
+		reason upgrade.Reason
+	}{
+		"nothing changes":                 {newer, func(*gatherer) {}, newer, ""},
+		"API servers are of mixed minors": {newer, mixed("Nodes"), older, upgrade.Interlocked},
+		"they are, and nobody minds":      {newer, mixed("APIServers"), newer, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, remember := inForceOf(t, c.bundle, older)
+			var err error
+			g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
+			require.NoError(t, err)
+			c.edit(g)
+			g.spec = g.config.Spec
+			for range 2 { // in the pass that begins something, and after it
+				v, d, cur := g.pass(t, remember)
+				require.Equal(t, c.reason, v.Reason, v.Message)
+				require.Equal(t, split(c.want), chosen(d))
+				require.Equal(t, split(c.want), cur.Releases)
+			}
+		})
+	}
+}

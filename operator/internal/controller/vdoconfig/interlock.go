@@ -15,8 +15,8 @@ import (
 // interlock is what an upgrade waits for because it changes just now, "" where nothing does.
 func (s *site) interlock() string {
 	var all []string
-	if s.kubernetes.mixed != "" {
-		all = append(all, s.kubernetes.mixed+": drivers are upgraded once all of them are of one version")
+	if s.kubernetes.mixed != "" && !s.ignores("APIServers") {
+		all = append(all, s.kubernetes.mixed+": drivers are upgraded once all of them are of one minor version")
 	}
 	wanted := s.wanted()
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
