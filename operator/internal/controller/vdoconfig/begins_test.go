@@ -203,6 +203,8 @@ func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
 // An upgrade from cpi@1.33.1 and csi@3.7.0, once Kubernetes is of 1.34.
 func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
+	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
+	oldVCenter := func(g *gatherer) { g.versions[0].Version = mustVersion("6.7.0") }
 	mixed := func(ignored string) func(g *gatherer) {
 		return func(g *gatherer) {
 			g.kubernetes.mixed = "the API servers are of Kubernetes v1.34.1 to v1.35.0"
@@ -214,10 +216,13 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 		edit   func(g *gatherer)
 		want   string
 		reason upgrade.Reason
+		unfit  string // what Ready says
 	}{
-		"nothing changes":                 {newer, func(*gatherer) {}, newer, ""},
-		"API servers are of mixed minors": {newer, mixed("Nodes"), older, upgrade.Interlocked},
-		"they are, and nobody minds":      {newer, mixed("APIServers"), newer, ""},
+		"nothing changes": {newer, func(*gatherer) {}, newer, "", ""},
+		"no release fits a vCenter": {older + " " + newer, oldVCenter, older, "",
+			"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"},
+		"API servers are of mixed minors": {newer, mixed("Nodes"), older, upgrade.Interlocked, oldCPI},
+		"they are, and nobody minds":      {newer, mixed("APIServers"), newer, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, remember := inForceOf(t, c.bundle, older)
@@ -231,6 +236,16 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 				require.Equal(t, c.reason, v.Reason, v.Message)
 				require.Equal(t, split(c.want), chosen(d))
 				require.Equal(t, split(c.want), cur.Releases)
+				p := result{config: g.config, site: g.site, decision: d}
+				ready := p.phase(&g.config.Status)
+				require.Equal(t, c.unfit != "", ready.Err != nil)
+				if c.unfit != "" {
+					require.Equal(t, fault.Incompatible, fault.ReasonOf(ready.Err))
+					require.ErrorContains(t, ready.Err, c.unfit)
+				}
+				for _, id := range d.releases {
+					g.installed[id.Driver] = id.Version
+				}
 			}
 		})
 	}

@@ -40,6 +40,7 @@ type decision struct {
 	pending   []string
 	warnings  []string
 	withdrawn map[matrix.Driver]string // of what is installed
+	unfit     map[matrix.Driver]string // why what is installed does not fit the cluster
 	refused   error
 	// next says whether the bundle has releases for the next Kubernetes minor.
 	nextMinor matrix.Minor
@@ -244,7 +245,8 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 
 // decide is the whole of choosing: pure.
 func decide(q question) decision {
-	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{}, withdrawn: withdrawn(q.document, q.facts.Installed)}
+	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
+		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{}}
 	rules, pins, err := policies(q.spec)
 	if err != nil {
 		d.refused = err
@@ -254,6 +256,9 @@ func decide(q question) decision {
 	selection, refusal, stuck := q.ask(matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, pins)
 	for _, w := range selection.Warnings {
 		d.warnings = append(d.warnings, w.Text)
+		if w.Code == matrix.WarnInstalledUnfit {
+			d.unfit[w.Release.Driver] = w.Text
+		}
 	}
 	d.nextMinor, d.next = next(q, rules, pins)
 	d.ahead = lookAhead(q, rules, pins)

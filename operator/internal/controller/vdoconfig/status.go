@@ -2,6 +2,7 @@ package vdoconfig
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -242,7 +243,23 @@ func (p *result) problems() error {
 			unhealthy = append(unhealthy, rep.Drivers[d].Err())
 		}
 	}
-	return fault.Join(p.unresolved(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, p.outcome.unwatched, fault.Join(unhealthy...))
+	return fault.Join(p.unresolved(), p.unfit(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied,
+		p.outcome.renewed, p.outcome.leaving, p.outcome.unwatched, fault.Join(unhealthy...))
+}
+
+// unfit are the drivers that run, do not fit the cluster, and stay as they are.
+func (p *result) unfit() error {
+	var all []error
+	for _, d := range p.site.wanted() {
+		why, wanted := p.decision.unfit[d], p.decision.version(d)
+		if why != "" && (wanted == "" || wanted == p.site.installed[d].String()) {
+			all = append(all, &fault.Error{
+				Reason: fault.Incompatible, Op: "run", Subject: string(d), Err: errors.New(why),
+				Hint: "see in status.candidate what its upgrade waits for, or push a bundle with a release that fits",
+			})
+		}
+	}
+	return fault.Join(all...)
 }
 
 // unresolved is why releases could not be chosen, or may not be: of all drivers, or, for
