@@ -81,13 +81,14 @@ func few(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// OnNodes tells whether an upgrade, with the drivers that it takes over, replaces pods that each
-// node has: those of the storage driver and of the network.
-func OnNodes(from revision.Record, to revision.Revision, taken []matrix.Driver) bool {
-	return slices.ContainsFunc([]matrix.Driver{matrix.CSI, matrix.CNI}, func(driver matrix.Driver) bool {
+// OnNodes are the drivers of which an upgrade, with the drivers that it takes over, replaces pods
+// that each node has: the storage driver and the network.
+func OnNodes(from revision.Record, to revision.Revision, taken []matrix.Driver) []matrix.Driver {
+	return slices.DeleteFunc([]matrix.Driver{matrix.CSI, matrix.CNI}, func(driver matrix.Driver) bool {
 		d := string(driver)
 		was, is := from.Version(d), to.Version(d)
-		return slices.Contains(taken, driver) || (was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d])))
+		changes := was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d]))
+		return !changes && !slices.Contains(taken, driver)
 	})
 }
 

@@ -3,9 +3,11 @@ package vdoconfig
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -25,35 +27,52 @@ func (g *gatherer) leave(facts upgrade.Facts) {
 	}
 }
 
-// rest is what is chosen without the drivers that a candidate takes over: from now on they are
-// left as they are.
+// rest is what is chosen without the drivers that a candidate takes over, or that wait for nodes:
+// from now on they are left as they are.
 func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error) {
-	r := &g.revisions
-	r.approved = false // the consent is to what was offered
+	g.revisions.approved = false // the consent is to what was offered
 	for {
-		for _, d := range facts.TakenOver() {
-			r.left = joined(r.left, d, &fault.Error{
-				Reason: fault.Refused, Op: "take over", Subject: string(d), Err: errors.New(r.verdict.Message),
-				Hint: "until then it stays as it is",
-			})
-		}
+		g.leaveOut(&facts)
 		d := g.choose(g.bundle, nil, g.unseen())
 		rev, err := g.comesOf(d)
 		facts.Candidate = &rev
-		if err != nil || d.refused != nil || len(facts.TakenOver()) == 0 { // another one may have to go with them
+		if err != nil || d.refused != nil || !g.leaveOut(&facts) { // another one may have to go with them
 			return d, rev, err
 		}
 	}
 }
 
+// leaveOut notes why drivers of a candidate are left as they are, and tells whether there are more
+// of them than before.
+func (g *gatherer) leaveOut(facts *upgrade.Facts) bool {
+	r, before := &g.revisions, len(g.revisions.left)
+	leave := func(op, why string, drivers []matrix.Driver) {
+		for _, d := range drivers {
+			if r.left[d] == nil {
+				r.left = joined(r.left, d, &fault.Error{
+					Reason: fault.Refused, Op: op, Subject: string(d), Err: errors.New(why),
+					Hint: "until then it stays as it is",
+				})
+			}
+		}
+	}
+	leave("take over", r.verdict.Message, facts.TakenOver())
+	why, drivers := g.nodesChange(facts)
+	leave("upgrade", why, drivers)
+	return len(r.left) > before
+}
+
 // goesOn tells whether something may come in force though what was offered may not, and notes it:
-// the same without the drivers that it takes over. That has to pass the rules by itself. It needs no
-// consent to a bundle that has the same of what is installed, or away from what does not suit the
-// cluster any more.
+// the same without the drivers that it takes over, and, where others are upgraded by that, without
+// those that wait for nodes. That has to pass the rules by itself. It needs no consent to a bundle that
+// has the same of what is installed, or away from what does not suit the cluster any more.
 func (g *gatherer) goesOn(ctx context.Context, facts upgrade.Facts, cur revision.Record) bool {
 	was, offered := g.revisions, facts.Candidate
 	d, rest, err := g.rest(facts)
 	lacks := slices.ContainsFunc(cur.Drivers(), func(d string) bool { return offered.Version(d) != "" && rest.Version(d) == "" })
+	waits := func(d matrix.Driver) bool { return cur.Version(string(d)) != "" } // for nodes: it is not taken over
+	parts := slices.ContainsFunc(slices.Collect(maps.Keys(g.revisions.left)), waits)
+	lacks = lacks || (parts && !upgrade.Upgrades(cur.Revision, rest))
 	if err == nil && d.refused == nil && !lacks && (len(g.revisions.left) == 0 || !g.needsLast(d)) {
 		facts.Candidate, facts.Policy.Approved = &rest, ""
 		facts.Interlock = g.interlocks(&facts)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -204,6 +205,23 @@ func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
 func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
 	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
+	const half = "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.0"
+	nodes := func(g *gatherer) {
+		for _, kubelet := range []string{"v1.33.4", "v1.34.1"} {
+			n := &corev1.Node{}
+			n.Status.NodeInfo.KubeletVersion = kubelet
+			g.observed.Nodes = append(g.observed.Nodes, n)
+		}
+	}
+	vcenterToo := func(g *gatherer) {
+		nodes(g)
+		g.inventory = g.inventory.WithMemory(inventory.Memory{
+			Seen: []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}, Revisions: g.inventory.Memory().Revisions})
+	}
+	csiAlone := func(g *gatherer) {
+		nodes(g)
+		g.kubernetes.version = mustVersion("1.33.4")
+	}
 	oldVCenter := func(g *gatherer) { g.versions[0].Version = mustVersion("6.7.0") }
 	mixed := func(ignored string) func(g *gatherer) {
 		return func(g *gatherer) {
@@ -221,8 +239,12 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 		"nothing changes": {newer, func(*gatherer) {}, newer, "", ""},
 		"no release fits a vCenter": {older + " " + newer, oldVCenter, older, "",
 			"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"},
-		"API servers are of mixed minors": {newer, mixed("Nodes"), older, upgrade.Interlocked, oldCPI},
-		"they are, and nobody minds":      {newer, mixed("APIServers"), newer, "", ""},
+		"nodes change: cpi goes on":           {half + " csi@3.7.3", nodes, half, upgrade.Interlocked, ""},
+		"the bundle lacks the csi that waits": {newer, nodes, older, upgrade.Interlocked, oldCPI},
+		"a vCenter changes too":               {half + " csi@3.7.3", vcenterToo, older, upgrade.Interlocked, oldCPI},
+		"nothing but csi is upgraded":         {older + " csi@3.7.3", csiAlone, older, upgrade.Interlocked, ""},
+		"API servers are of mixed minors":     {newer, mixed("Nodes"), older, upgrade.Interlocked, oldCPI},
+		"they are, and nobody minds":          {newer, mixed("APIServers"), newer, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, remember := inForceOf(t, c.bundle, older)
@@ -236,6 +258,7 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 				require.Equal(t, c.reason, v.Reason, v.Message)
 				require.Equal(t, split(c.want), chosen(d))
 				require.Equal(t, split(c.want), cur.Releases)
+				require.Equal(t, c.want == older, strings.HasSuffix(cur.Bundle, "@sha256:last"))
 				p := result{config: g.config, site: g.site, decision: d}
 				ready := p.phase(&g.config.Status)
 				require.Equal(t, c.unfit != "", ready.Err != nil)
@@ -246,6 +269,11 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 				for _, id := range d.releases {
 					g.installed[id.Driver] = id.Version
 				}
+			}
+			if c.want == half { // csi follows
+				g.observed.Nodes = nil
+				_, d, _ := g.pass(t, remember)
+				require.Equal(t, split(newer), chosen(d))
 			}
 		})
 	}

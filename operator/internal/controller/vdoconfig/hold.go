@@ -13,7 +13,8 @@ import (
 // What holds a driver back is of two kinds. The bundle, its trust and the mirror's login are
 // every driver's: [site.hold]. A vCenter is of the drivers that use it, and so is what the
 // checks of package preflight find, and that somebody else installed a driver in another version,
-// from which it may not be taken over yet ([gatherer.rest]): [site.holds]. A driver that is held
+// from which it may not be taken over yet, or that it waits for nodes while the others go on
+// ([gatherer.rest]): [site.holds]. A driver that is held
 // keeps the release that it has, and what that is made of, or is not installed; its repairs and
 // its configuration go on (origin.go), and so does all of the others.
 

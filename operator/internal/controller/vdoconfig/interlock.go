@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -44,22 +45,34 @@ func (s *site) changes(f *upgrade.Facts) string {
 	if !upgrade.Upgrades(cur.Revision, *f.Candidate) && len(taken) == 0 {
 		return ""
 	}
-	return s.changesOf(upgrade.OnNodes(cur, *f.Candidate, taken), installed)
+	nodes, _ := s.nodesChange(f)
+	return sentences(nodes, s.othersChange(installed))
 }
 
-// changesOf is what of these changes just now, where pods that each node has are replaced, or not.
-func (s *site) changesOf(onNodes, installed bool) string {
-	var nodes, vcenters, pools string
-	if onNodes && !s.ignores("Nodes") {
-		nodes = upgrade.NodesChange(s.nodes(), s.now)
-	}
+// othersChange is what of that changes just now beside nodes.
+func (s *site) othersChange(installed bool) string {
+	var vcenters, pools string
 	if !s.ignores("VCenters") {
 		vcenters = upgrade.VCentersChange(s.seenVCenters(), s.now)
 	}
 	if installed && !s.ignores("MachineConfigPools") {
 		pools = s.poolsChange()
 	}
-	return sentences(nodes, vcenters, pools)
+	return sentences(vcenters, pools)
+}
+
+// nodesChange is what drivers wait for that each node has pods of, and which: "" where none does.
+func (s *site) nodesChange(f *upgrade.Facts) (string, []matrix.Driver) {
+	cur, _ := f.History.InForce()
+	drivers := upgrade.OnNodes(cur, *f.Candidate, f.TakenOver())
+	if len(drivers) == 0 || s.ignores("Nodes") {
+		return "", nil
+	}
+	why := upgrade.NodesChange(s.nodes(), s.now)
+	if why == "" {
+		return "", nil
+	}
+	return why, drivers
 }
 
 // followHeld is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
@@ -69,8 +82,12 @@ func (s *site) followHeld() string {
 	if err != nil {
 		return fault.Text(err)
 	}
+	nodes := ""
+	if !s.ignores("Nodes") {
+		nodes = upgrade.NodesChange(s.nodes(), s.now)
+	}
 	closed, _ := policy.Closed(s.now)
-	return sentences(s.interlock(), s.changesOf(true, true), closed)
+	return sentences(s.interlock(), nodes, s.othersChange(true), closed)
 }
 
 // ignores tells whether upgrades do not wait for something.

@@ -25,8 +25,8 @@ type revisions struct {
 	offered   *revision.Revision // what was chosen, as if upgrades were automatic
 	verdict   upgrade.Verdict
 	approved  bool // spec.upgradePolicy.approval is of the candidate
-	// left are drivers that somebody else installed in another version than was chosen, and why
-	// they are not taken over yet, where the others go on without them.
+	// left are drivers that somebody else installed in another version than was chosen, or that
+	// wait for nodes, and why, where the others go on without them.
 	left map[matrix.Driver]error
 	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
 	kept *revision.Record
@@ -78,7 +78,8 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 		return nil
 	case !installed, r.verdict.Action == upgrade.Proceed:
 		return nil
-	case r.verdict.Holds() && (r.verdict.Reason == upgrade.NotApproved || len(facts.TakenOver()) > 0) && g.goesOn(ctx, facts, cur):
+	case r.verdict.Holds() && (slices.Contains([]upgrade.Reason{upgrade.NotApproved, upgrade.Interlocked}, r.verdict.Reason) ||
+		len(facts.TakenOver()) > 0) && g.goesOn(ctx, facts, cur):
 		return nil
 	case !r.verdict.Holds() && !cur.Returned && cur.Outcome != revision.Failed && r.untrusted == "":
 		return nil // what is held back for other reasons is decided on release by release
