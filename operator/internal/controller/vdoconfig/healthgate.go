@@ -302,6 +302,9 @@ func (p *result) upgradedCondition() []metav1.Condition {
 		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRolledBack, Message: r.verdict.Message}}
 	case r.verdict.Action == upgrade.Wait:
 		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(r.verdict.Reason), Message: r.verdict.Message}}
+	case cur.Outcome == revision.Failed:
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(upgrade.Failed),
+			Message: fmt.Sprintf("revision %s failed: %s", cur.Name(), cur.Reason)}}
 	case cur.Outcome == revision.Progressing:
 		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.history(), healthDeadline(p.config)))}
 	}

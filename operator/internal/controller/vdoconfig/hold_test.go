@@ -277,3 +277,15 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		})
 	}
 }
+
+// A revision that has just failed is not said to be in force until it is gone back from.
+func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
+	p := &result{site: *withCSI(t)}
+	p.config = p.site.config
+	h := revision.History{}.Begin(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
+	h = h.Fail("it crashes", p.now)
+	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: h})
+	c := p.upgradedCondition()[0]
+	require.Equal(t, []string{"False", "Failed"}, []string{string(c.Status), c.Reason})
+	require.Contains(t, c.Message, "failed: it crashes")
+}
