@@ -295,7 +295,8 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 		return err
 	}
 	// Without leases: one that is started anew would wait until its predecessor's end.
-	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0"}
+	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0",
+		"--disregard-status-with-label-selector", LabelAway}
 	// Without a stage of nodes it would start no pod either; a heartbeat is only of one that is Ready.
 	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete", "node/heartbeat/node-heartbeat"}
 	if !c.opts.NoNetwork {

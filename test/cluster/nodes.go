@@ -20,6 +20,9 @@ import (
 // provider.
 const TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
+// LabelAway is on nodes that KWOK leaves as they are: one whose Ready is set to False stays so.
+const LabelAway = "vdo.test/away"
+
 // Node is a node that KWOK answers for: it is Ready, and every pod on it is
 // Running and Ready at once.
 type Node struct {

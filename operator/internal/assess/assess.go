@@ -8,7 +8,8 @@
 //
 //   - A roll-out is judged by the pods updated, and pods that lack on nodes that are
 //     not ready do not count: a node that restarts does not make a driver unhealthy.
-//     Never do all of them lack so: what runs on no node is not rolled out.
+//     Never do all of them lack so: what runs on no node is not rolled out. Two nodes or more
+//     that went soon after they got a new pod count: the pod may be why.
 //   - The report does not grow with the cluster: the same trouble on many nodes is
 //     one finding, which counts them and names a few.
 //   - The storage driver's controller asks for more replicas than a small control
@@ -137,6 +138,8 @@ type Finding struct {
 	Remedy  string
 	// Waiting is set for what only takes its time.
 	Waiting bool
+	// Away is set for what concerns only nodes that are not ready.
+	Away bool
 }
 
 // Fault returns the finding as a fault.
@@ -150,6 +153,8 @@ type Health struct {
 	Version string
 	// Complete tells whether the roll-out of that version is complete.
 	Complete bool
+	// Note says which nodes a complete roll-out has not reached, as they are not ready; "" for none.
+	Note     string
 	Findings []Finding // sorted
 }
 
@@ -185,6 +190,13 @@ func few(all []string, sep string) string {
 		return strings.Join(all, sep)
 	}
 	return fmt.Sprintf("%s%sand %d more", strings.Join(all[:most], sep), sep, len(all)-most)
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // Report is the judgement.
@@ -227,7 +239,7 @@ func (r *Report) rollUp() {
 					if len(names) == 0 {
 						first = f
 					}
-					names = append(names, f.Node)
+					names, first.Away = append(names, f.Node), first.Away && f.Away
 				}
 			}
 			if len(names) > 0 {
@@ -260,9 +272,15 @@ func (in *Input) driver(d matrix.Driver) Health {
 	workloads := in.Workloads(d)
 	h.Version, h.Complete = commonVersion(workloads), len(workloads) > 0
 	for _, w := range workloads {
-		if f, ok := in.rollout(w); ok {
+		f, open := in.rollout(w)
+		late := in.away(w).text()
+		switch {
+		case open:
+			f.Message = join(f.Message+in.held(w), late)
 			h.Findings = append(h.Findings, f)
 			h.Complete = false
+		case late != "":
+			h.Note = join(h.Note, w.String()+": "+late)
 		}
 	}
 	missing := in.missing(d)

@@ -34,11 +34,15 @@ func (in *Input) nodes() []Finding {
 		if n.Labels["type"] == "virtual-kubelet" {
 			continue
 		}
+		before := len(all)
 		if slices.Contains(in.Wanted, matrix.CPI) {
 			all = append(all, in.cloudNode(n, settled[matrix.CPI])...)
 		}
 		if slices.Contains(in.Wanted, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
 			all = append(all, in.storageNode(n, registered[n.Name], settled[matrix.CSI])...)
+		}
+		for j := range all[before:] {
+			all[before+j].Away = !ready(n)
 		}
 	}
 	return all

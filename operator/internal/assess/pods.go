@@ -39,17 +39,19 @@ func (in *Input) pods(d matrix.Driver) []Finding {
 	var all []Finding
 	for _, w := range in.Workloads(d) {
 		found := map[string]*trouble{}
-		for i := range in.Pods {
-			p := in.Pods[i]
-			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
-				continue
-			}
+		for p := range in.podsOf(w) {
 			for _, c := range append(append([]corev1.ContainerStatus{}, p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...) {
 				in.container(found, w, p, c)
 			}
 		}
+		gone := in.away(w).nodes
 		for _, key := range slices.Sorted(maps.Keys(found)) {
-			all = append(all, found[key].whole())
+			f := found[key].whole()
+			f.Away = !slices.ContainsFunc(found[key].nodes, func(n string) bool {
+				_, away := slices.BinarySearch(gone, n)
+				return !away
+			})
+			all = append(all, f)
 		}
 	}
 	if len(all) > maxFindings {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -27,11 +26,7 @@ func (in *Input) unscheduled(d matrix.Driver) []Finding {
 			continue
 		}
 		found := map[string]*trouble{}
-		for i := range in.Pods {
-			p := in.Pods[i]
-			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
-				continue
-			}
+		for p := range in.podsOf(w) {
 			if c := homeless(p); c != nil {
 				in.noPlace(found, w, p, c)
 			}

@@ -1,15 +1,20 @@
 package assess
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -42,7 +47,8 @@ type Workload struct {
 	Desired, Updated, Available int32  // Desired of a Deployment is what its spec says, whoever has set it
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
-	generation                  string // of a DaemonSet's template
+	generation                  string              // of a DaemonSet's template
+	tolerations                 []corev1.Toleration // likewise
 	uid                         types.UID
 	// whole is set of a DaemonSet that replaces no pods by itself, and has one on each node.
 	whole bool
@@ -90,7 +96,7 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w.Observed = o.Status.ObservedGeneration >= o.Generation && o.Status.ObservedGeneration > 0
 	w.Desired, w.Updated, w.Available = o.Status.DesiredNumberScheduled, o.Status.UpdatedNumberScheduled, o.Status.NumberAvailable
 	w.selector = selector(o.Spec.Selector)
-	w.generation = o.Annotations[appsv1.DeprecatedTemplateGeneration]
+	w.generation, w.tolerations = o.Annotations[appsv1.DeprecatedTemplateGeneration], o.Spec.Template.Spec.Tolerations
 	w.whole = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && o.Status.CurrentNumberScheduled >= o.Status.DesiredNumberScheduled
 	return w, ok
 }
@@ -169,10 +175,8 @@ var images = map[matrix.Driver][]string{
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
 	needed, wanted := w.Desired, w.Desired
-	var a away
-	if w.Kind == "DaemonSet" {
-		a = in.away(w)
-	} else {
+	a := in.away(w)
+	if w.Kind != "DaemonSet" {
 		wanted = in.replicas(w)
 		needed = min(max(needed, wanted), in.capacity(w))
 	}
@@ -184,9 +188,9 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift has it left as it is: see the conditions Suspended and Drifted"
 	case !w.Observed:
 		f.Message = "is taken up"
-	case w.Updated < max(needed-a.outdated, min(needed, 1)):
+	case w.Updated < max(needed-(a.counted-a.updated), min(needed, 1)):
 		f.Message = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed)
-	case w.Available < max(needed-a.down, min(needed, 1)):
+	case w.Available < max(needed-(a.counted-a.up), min(needed, 1)):
 		f.Message = fmt.Sprintf("has %d of %d pods available", w.Available, needed)
 	default:
 		return Finding{}, false
@@ -202,39 +206,71 @@ func (in *Input) replicas(w Workload) int32 {
 	return max(w.Desired, 1)
 }
 
-// away counts the nodes that are not ready and whose pod of a DaemonSet is not of the
-// present template, or not up.
-type away struct{ outdated, down int32 }
+// away is what a DaemonSet has on nodes that are not ready.
+type away struct {
+	nodes []string // names of those with a pod of it, sorted
+	late  []string // of them, those whose pod is not of the present template
+	// Of them that the DaemonSet counts: how many there are, have a pod of the present template,
+	// and have one that is up.
+	counted, updated, up int32
+}
 
+// blamed is how soon after it got a new pod a node that is not ready may be so by that pod.
+const blamed = 5 * time.Minute
+
+// away looks at the nodes that are not ready. Where several of them went soon after they had got
+// the new pod, they count as if they were ready: else a release that breaks nodes would break all.
 func (o *Observed) away(w Workload) away {
-	absent := map[string]bool{}
+	absent := map[string]*corev1.Node{}
+	if w.Kind != "DaemonSet" {
+		return away{}
+	}
 	for i := range o.Nodes {
 		if !ready(o.Nodes[i]) {
-			absent[o.Nodes[i].Name] = true
+			absent[o.Nodes[i].Name] = o.Nodes[i]
 		}
 	}
 	if len(absent) == 0 {
 		return away{}
 	}
-	type state struct{ updated, up bool }
-	pods := map[string]state{}
-	for i := range o.Pods {
-		p := o.Pods[i]
-		if !absent[p.Spec.NodeName] || p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
+	type state struct{ updated, up, suspect bool }
+	pods, suspects := map[string]state{}, 0
+	for p := range o.podsOf(w) {
+		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
+		n := absent[name]
+		if n == nil {
 			continue
 		}
-		s := pods[p.Spec.NodeName]
-		s.updated = s.updated || (w.generation != "" && p.Labels[podGeneration] == w.generation)
+		s := pods[name]
 		s.up = s.up || podReady(p)
-		pods[p.Spec.NodeName] = s
+		if w.updated(p) {
+			before := notReadySince(n).Sub(p.CreationTimestamp.Time)
+			if s.updated = true; before > 0 && before < blamed && !s.suspect {
+				s.suspect = true
+				suspects++
+			}
+		}
+		pods[name] = s
 	}
 	var a away
-	for _, s := range pods {
-		if !s.updated {
-			a.outdated++
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		s, counts := pods[name], w.tolerates(absent[name])
+		if s.suspect && suspects > 1 {
+			continue
 		}
-		if !s.up {
-			a.down++
+		a.nodes = append(a.nodes, name)
+		if !s.updated && (!counts || w.Updated < w.Desired) {
+			a.late = append(a.late, name)
+		}
+		if !counts {
+			continue
+		}
+		a.counted++
+		if s.updated {
+			a.updated++
+		}
+		if s.up {
+			a.up++
 		}
 	}
 	return a
@@ -243,6 +279,81 @@ func (o *Observed) away(w Workload) away {
 // podGeneration is the label by which the DaemonSet controller tells pods of the
 // present template from others; the DaemonSet has the number as an annotation.
 const podGeneration = "pod-template-generation"
+
+// updated tells whether a pod is of the DaemonSet's present template.
+func (w Workload) updated(p *corev1.Pod) bool {
+	return w.generation != "" && p.Labels[podGeneration] == w.generation
+}
+
+// tolerates tells whether a DaemonSet counts a node that is not ready: of the taints that such a
+// node has the controller tolerates all but these for any DaemonSet.
+func (w Workload) tolerates(n *corev1.Node) bool {
+	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		tolerated := func(by corev1.Toleration) bool { return by.ToleratesTaint(klog.Background(), &t, false) }
+		return t.Effect == corev1.TaintEffectNoSchedule && !slices.ContainsFunc(w.tolerations, tolerated) &&
+			(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+	})
+}
+
+// podsOf are the pods that a workload selects.
+func (o *Observed) podsOf(w Workload) iter.Seq[*corev1.Pod] {
+	return func(yield func(*corev1.Pod) bool) {
+		for _, p := range o.Pods {
+			if p.Namespace == w.Namespace && w.selector != nil && w.selector.Matches(labelsOf(p)) && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// AwayFrom counts the nodes that are not ready and have a pod of a DaemonSet which is being rolled
+// out. Each uses up one of the pods that may be unavailable, for as long as it is away.
+func (o *Observed) AwayFrom(w Workload) int {
+	if w.Updated >= w.Desired {
+		return 0
+	}
+	return len(o.away(w).nodes)
+}
+
+// Progress is how many pods of a workload there shall be, and how many are updated and how many
+// available, together. Pods on nodes that are not ready do not count.
+func (o *Observed) Progress(w Workload) (wanted, done int64) {
+	a := o.away(w)
+	return int64(w.Desired - a.counted), int64(w.Updated + w.Available - a.updated - a.up)
+}
+
+// held names the ready nodes whose pod of a DaemonSet is not up: the others wait for these.
+func (in *Input) held(w Workload) string {
+	if w.Kind != "DaemonSet" {
+		return ""
+	}
+	var names []string
+	gone := in.away(w).nodes
+	for p := range in.podsOf(w) {
+		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
+		_, away := slices.BinarySearch(gone, name)
+		if !away && name != "" && (!podReady(p) || p.DeletionTimestamp != nil) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return ", waiting for " + nodesNamed(slices.Compact(names))
+}
+
+// text says which nodes are not ready and have a pod of an earlier template, "" for none.
+func (a away) text() string {
+	switch len(a.late) {
+	case 0:
+		return ""
+	case 1:
+		return "node " + a.late[0] + " is not ready and gets its new pod when it returns"
+	}
+	const form = "%d nodes are not ready and get their new pods when they return: %s"
+	return fmt.Sprintf(form, len(a.late), few(a.late, ", "))
+}
 
 func podReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -286,6 +397,16 @@ func ready(n *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// notReadySince is the zero time where it is not known.
+func notReadySince(n *corev1.Node) time.Time {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 func controlPlane(n *corev1.Node) bool {

@@ -46,7 +46,9 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	out.Status.NodeInfo.KubeletVersion = known.of(n.Status.NodeInfo.KubeletVersion)
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(known.of(string(c.Status)))}}
+			status := corev1.ConditionStatus(known.of(string(c.Status)))
+			kept := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: c.LastTransitionTime}
+			out.Status.Conditions = []corev1.NodeCondition{kept}
 		}
 	}
 	return out

@@ -72,7 +72,7 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 
 // counted is how far work is that is under way: it may be over thousands of nodes, one by
 // one. The few that are named are the next ones.
-var counted = regexp.MustCompile(`\d+ of \d+ (pods|nodes)( \([^)]*\))?`)
+var counted = regexp.MustCompile(`\d+ of \d+ (pods|nodes)( \([^)]*\))?|, waiting for (node [^;\s]+|\d+ nodes \([^)]*\))`)
 
 // told says whether now is worth an event after before. That work goes on is not.
 func told(before, now *metav1.Condition) bool {

@@ -75,6 +75,8 @@ func TestThatARollOutGoesOnIsNotTold(t *testing.T) {
 	}{
 		{condition.StateProgressing, "DaemonSet x has 1 of 5000 pods updated", "Normal Progressing DaemonSet x has 1 of 5000 pods updated"},
 		{condition.StateProgressing, "DaemonSet x has 2 of 5000 pods updated", ""},
+		{condition.StateProgressing, "DaemonSet x has 3 of 5000 pods updated, waiting for node a.b-1", ""},
+		{condition.StateProgressing, "DaemonSet x has 4 of 5000 pods updated, waiting for 2 nodes (a, b)", ""},
 		{condition.StateProgressing, "DaemonSet x has 5001 of 5001 pods updated", ""},
 		{condition.StateProgressing, "DaemonSet x has 4998 of 5001 pods available", "Normal Progressing DaemonSet x has 4998 of 5001 pods available"},
 		{condition.StateProgressing, "DaemonSet y has 4998 of 5001 pods available", "Normal Progressing DaemonSet y has 4998 of 5001 pods available"},

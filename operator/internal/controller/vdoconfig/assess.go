@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -210,7 +211,7 @@ func message(h assess.Health) string {
 	if err := h.Err(); err != nil {
 		return fault.Text(err)
 	}
-	return h.Waits()
+	return cmp.Or(h.Waits(), h.Note)
 }
 
 func nodes(rep *assess.Report) []v1alpha1.NodeStatus {

@@ -34,12 +34,13 @@ func (s *site) before() []string {
 	return amiss(&report, wanted)
 }
 
-// amiss are a report's findings of what is wrong, as short names that stay the same.
+// amiss are a report's findings of what is wrong, as short names that stay the same; but for those
+// of nodes that are not ready.
 func amiss(report *assess.Report, of []matrix.Driver) []string {
 	var all []string
 	for _, d := range of {
 		for _, f := range report.Drivers[d].Findings {
-			if !f.Waiting {
+			if !f.Waiting && !f.Away {
 				all = append(all, string(d)+"/"+string(f.Reason))
 			}
 		}
@@ -107,8 +108,9 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	}
 	for _, w := range p.site.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
-			l.Progress += int64(w.Updated) + int64(w.Available)
-			l.Wanted += int64(w.Desired)
+			wanted, done := p.site.observed.Progress(w)
+			l.Wanted, l.Progress = l.Wanted+wanted, l.Progress+done
+			l.Elsewhere = l.Elsewhere || (wanted == 0 && w.Desired > 0) // all of its nodes are away
 		}
 	}
 	l.Canary = p.canaryLook()

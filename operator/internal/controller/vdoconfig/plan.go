@@ -13,10 +13,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -47,6 +50,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	}
 	keepConfiguration(r.Rendered, in.live)
 	p.site.keepHashes(r.Rendered, in.live)
+	allowForAway(r.Rendered, p.site.observed)
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
 	leaveFields(r.Rendered, in.live, rules)
 	if in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live); err != nil {
@@ -156,6 +160,48 @@ func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
 			_ = unstructured.SetNestedField(o.Object, kept, configHash...) //nolint:errcheck // it was there
 		}
 	}
+}
+
+// allowForAway has a DaemonSet that is being rolled out go on though nodes are not ready: their
+// pods use up what its manifest lets be unavailable, so that much more may be. Pods do not restart
+// for it, and what the manifest says is put back once all pods are updated. A node that only
+// restarts, without a roll-out, changes nothing.
+func allowForAway(rendered *render.Rendered, o *assess.Observed) {
+	away := map[inventory.Key]assess.Workload{}
+	for _, w := range o.All() {
+		if w.Kind == "DaemonSet" && !w.Foreign && o.AwayFrom(w) > 0 {
+			away[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = w
+		}
+	}
+	for i := range rendered.Stages {
+		for j, was := range rendered.Stages[i].Objects {
+			if w, is := away[plan.IDOf(was.Unstructured).Key]; is {
+				rendered.Stages[i].Objects[j].Unstructured = withUnavailable(was.Unstructured, w.Desired, o.AwayFrom(w))
+			}
+		}
+	}
+}
+
+// withUnavailable is a DaemonSet of so many pods of which more may be replaced at once than its
+// manifest says. One that replaces none by itself stays as it is.
+func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstructured.Unstructured {
+	var ds appsv1.DaemonSet
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &ds)
+	strategy := ds.Spec.UpdateStrategy
+	if err != nil || strategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		return o
+	}
+	one, rolling := intstr.FromInt32(1), cmp.Or(strategy.RollingUpdate, &appsv1.RollingUpdateDaemonSet{})
+	field, is := "maxUnavailable", cmp.Or(rolling.MaxUnavailable, &one)
+	if surge := rolling.MaxSurge; surge != nil && surge.String() != "0" && surge.String() != "0%" {
+		field, is = "maxSurge", surge
+	}
+	o = o.DeepCopy()
+	if n, err := intstr.GetScaledValueFromIntOrPercent(is, int(pods), true); err == nil {
+		path := []string{"spec", "updateStrategy", "rollingUpdate", field}
+		_ = unstructured.SetNestedField(o.Object, int64(n+more), path...) //nolint:errcheck // they are maps: it was read
+	}
+	return o
 }
 
 // leaving says what becomes of drivers that are installed and not asked for any more.

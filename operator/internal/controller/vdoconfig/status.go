@@ -416,5 +416,6 @@ func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, ty
 	case h.Err() == nil && h.Waits() != "":
 		return []metav1.Condition{condition.Pending(typ, h.Waits())}
 	}
-	return []metav1.Condition{condition.Judged(typ, h.Err(), string(d)+"@"+h.Version)}
+	text := strings.TrimSuffix(string(d)+"@"+h.Version+"; "+h.Note, "; ")
+	return []metav1.Condition{condition.Judged(typ, h.Err(), text)}
 }
