@@ -123,21 +123,17 @@ func apiServerFails(t *testing.T, s *site) {
 	every := func(*http.Request) bool { return true }
 	w, broken, err := enact(context.Background(), s, func(w *world) {
 		h := w.guard(t)
-		faults := []apiFault{
-			{name: "webhook denies", says: denial},
-			answers("nothing is served", http.StatusServiceUnavailable, every, ""),
-		}
+		faults := []apiFault{{name: "webhook denies", says: denial}, answers("nothing is served", http.StatusServiceUnavailable, every, "")}
 		if tier.Open(tier.All) {
-			faults = append(faults,
-				answers("conditions are not written", http.StatusInternalServerError, ofStatus, ""),
-				apiFault{name: "webhook fails", says: "policy.site.example"},
-				// a second for each of its answers
-				apiFault{name: "webhook is slow", says: "policy.site.example", rounds: 1},
-				answers("writes conflict", http.StatusConflict, ofOthers, wireFault),
+			faults = []apiFault{
+				answers("conditions are not written", http.StatusInternalServerError, ofStatus, ""), faults[0],
+				{name: "webhook fails", says: "policy.site.example"},
+				{name: "webhook is slow", says: "policy.site.example", rounds: 1}, // a second for each of its answers
 				answers("writes are throttled", http.StatusTooManyRequests, ofOthers, wireFault),
 				answers("writes fail", http.StatusInternalServerError, ofOthers, wireFault),
-				answers("writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault),
-			)
+				answers("writes conflict", http.StatusConflict, ofOthers, wireFault),
+				answers("writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault), faults[1],
+			}
 		}
 		met := map[string]int{}
 		through := func() { // all of them, with some progress after each
@@ -159,10 +155,10 @@ func apiServerFails(t *testing.T, s *site) {
 			w.lives(life)
 			w.removed()
 		}
+		t.Log(met)
 		for _, f := range faults {
 			require.Positive(t, met[f.name], f.name)
 		}
-		t.Log(met)
 	})
 	require.NoError(t, err)
 	if broken != nil {

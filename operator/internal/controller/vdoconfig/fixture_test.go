@@ -175,6 +175,7 @@ type world struct {
 	deletes []client.Object // by the operator, and perhaps still there
 	stuck   string          // state of the cluster in which it does not settle
 
+	mu     sync.Mutex // of what follows
 	writes int
 	fail   func(n int) error             // asked before each write to the cluster
 	deny   func(verb, name string) error // asked before each write and dry run
@@ -265,10 +266,9 @@ func (w *world) surroundings() {
 
 // counting lets writes to the cluster be counted and failed; dry runs are no writes.
 func (w *world) counting(c client.WithWatch) client.Client {
-	var mu sync.Mutex // dry runs are concurrent
 	ask := func(verb string, o any, dry bool) error {
-		mu.Lock()
-		defer mu.Unlock()
+		w.mu.Lock() // dry runs are concurrent, and a manager makes its own passes
+		defer w.mu.Unlock()
 		if named, ok := o.(interface{ GetName() string }); ok && w.deny != nil {
 			if err := w.deny(verb, named.GetName()); err != nil {
 				return err

@@ -27,12 +27,19 @@ const (
 	quiet = 300 * time.Millisecond
 )
 
+// written is how many writes there were.
+func (w *world) written() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writes
+}
+
 // until polls; what is waited for happens in other processes. Between two reconciles the
 // cluster settles.
 func (w *world) until(what string, done func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; {
-		passes, writes := w.passes, w.writes
+		passes, writes := w.passes, w.written()
 		if done() {
 			return
 		}
@@ -42,7 +49,7 @@ func (w *world) until(what string, done func() bool) {
 		if w.passes > passes {
 			w.settle()
 		}
-		if w.writes == writes {
+		if w.written() == writes {
 			time.Sleep(poll)
 		}
 	}
