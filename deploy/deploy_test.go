@@ -620,7 +620,7 @@ func TestNoToolPrunesKindsAndNamespaces(t *testing.T) {
 		"kapp.k14s.io/delete-strategy":      "orphan",
 		"helm.sh/resource-policy":           "keep",
 	}
-	for _, m := range slices.Concat(deploy.Manifests(), deploy.SIPManifests(), []deploy.Manifest{deploy.DriverNamespaces()}) {
+	for _, m := range append(slices.Concat(deploy.Manifests(), deploy.SIPManifests()), deploy.DriverNamespaces()) {
 		for _, o := range decode(t, m.Name, m.Data) {
 			if kind := o.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" {
 				require.Subset(t, o.GetAnnotations(), keep, "%s %s", kind, o.GetName())

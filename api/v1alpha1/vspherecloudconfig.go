@@ -160,11 +160,11 @@ type VsphereCloudConfigStatus struct {
 }
 
 // InstanceUUIDs returns those of the vCenters that may be used, nil for any.
-func (v *VsphereCloudConfig) InstanceUUIDs() []string {
-	if v.Status.InstanceUUID == "" {
+func (in *VsphereCloudConfig) InstanceUUIDs() []string {
+	if in.Status.InstanceUUID == "" {
 		return nil
 	}
-	return []string{v.Status.InstanceUUID, v.Spec.AcceptInstanceUUID}
+	return []string{in.Status.InstanceUUID, in.Spec.AcceptInstanceUUID}
 }
 
 // VsphereCloudConfigList is a list of VsphereCloudConfig.

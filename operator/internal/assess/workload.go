@@ -233,25 +233,7 @@ func (o *Observed) away(w Workload) away {
 	if len(absent) == 0 {
 		return away{}
 	}
-	type state struct{ updated, up, suspect bool }
-	pods, suspects := map[string]state{}, 0
-	for p := range o.podsOf(w) {
-		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
-		n := absent[name]
-		if n == nil {
-			continue
-		}
-		s := pods[name]
-		s.up = s.up || podReady(p)
-		if w.updated(p) {
-			before := notReadySince(n).Sub(p.CreationTimestamp.Time)
-			if s.updated = true; before > 0 && before < blamed && !s.suspect {
-				s.suspect = true
-				suspects++
-			}
-		}
-		pods[name] = s
-	}
+	pods, suspects := o.podsOn(absent, w)
 	var a away
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		s, counts := pods[name], w.tolerates(absent[name])
@@ -274,6 +256,33 @@ func (o *Observed) away(w Workload) away {
 		}
 	}
 	return a
+}
+
+// podState is how the pods of a DaemonSet on one node are.
+type podState struct{ updated, up, suspect bool }
+
+// podsOn is that of nodes by their names, where they have a pod of a DaemonSet, and how many of them
+// stopped being ready soon after they had got the new one.
+func (o *Observed) podsOn(nodes map[string]*corev1.Node, w Workload) (pods map[string]podState, suspects int) {
+	pods = map[string]podState{}
+	for p := range o.podsOf(w) {
+		name := cmp.Or(p.Spec.NodeName, nodeOfDaemonPod(p))
+		n := nodes[name]
+		if n == nil {
+			continue
+		}
+		s := pods[name]
+		s.up = s.up || podReady(p)
+		if w.updated(p) {
+			before := notReadySince(n).Sub(p.CreationTimestamp.Time)
+			if s.updated = true; before > 0 && before < blamed && !s.suspect {
+				s.suspect = true
+				suspects++
+			}
+		}
+		pods[name] = s
+	}
+	return pods, suspects
 }
 
 // podGeneration is the label by which the DaemonSet controller tells pods of the

@@ -87,7 +87,9 @@ func (c *Cluster) DropRevisions(ctx context.Context, of types.NamespacedName, bu
 	if err := c.Reader.List(ctx, &all, client.InNamespace(of.Namespace), client.MatchingLabels(revision.LabelsOf(of.Name))); err != nil {
 		return classify("list", "revisions of "+of.String(), err)
 	}
-	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool { return keep[cm.Labels[revision.LabelDigest]] })
+	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool {
+		return keep[cm.Labels[revision.LabelDigest]]
+	})
 	for i := range gone {
 		if err := c.deleteAsRead(ctx, &gone[i]); err != nil {
 			return revisionFault("delete", &gone[i], err)

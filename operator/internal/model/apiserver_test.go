@@ -123,7 +123,10 @@ func apiServerFails(t *testing.T, s *site) {
 	every := func(*http.Request) bool { return true }
 	w, broken, err := enact(context.Background(), s, func(w *world) {
 		h := w.guard(t)
-		faults := []apiFault{{name: "webhook denies", says: denial}, answers("nothing is served", http.StatusServiceUnavailable, every, "")}
+		faults := []apiFault{
+			{name: "webhook denies", says: denial},
+			answers("nothing is served", http.StatusServiceUnavailable, every, ""),
+		}
 		if tier.Open(tier.All) {
 			faults = []apiFault{
 				answers("conditions are not written", http.StatusInternalServerError, ofStatus, ""), faults[0],

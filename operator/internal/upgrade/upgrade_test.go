@@ -47,6 +47,11 @@ func TestDecide(t *testing.T) {
 	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
 	back := failed.RollBack(old.Name(), t0)
 	rolling := healthy(old).Begin(*next, revision.Beginning{Now: t0})
+	revoked := upgrade.Facts{History: rolling, Untrusted: "a key is revoked"}
+	revokedBeside := revoked
+	revokedBeside.Candidate = rev("c", "csi@3.7.4")
+	first := revision.History{}.Begin(*next, revision.Beginning{Now: t0})
+	consent := upgrade.Policy{Manual: true, Approved: next.Name()}
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
 	anew := rev("b", "csi@3.5.1")
 	held := anew.Holding("csi", *old)
@@ -126,17 +131,22 @@ func TestDecide(t *testing.T) {
 		"rolled back, asked again for another":       {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
 		"rolled back, and the VDOConfig was changed": {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: upgrade.Proceed, begins: true},
 		"rolled back, and the operator was upgraded": {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: upgrade.Proceed, begins: true},
-		"rolled back, approved, and the VDOConfig was changed": {facts: upgrade.Facts{History: back, Candidate: next,
-			Attempt: revision.Attempt{Generation: 2}, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
-		"rolled back, approved, and asked for again": {facts: upgrade.Facts{History: back, Candidate: next,
-			Attempt: revision.Attempt{Retry: next.Name()}, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
-		"revoked while it is rolled out": {facts: upgrade.Facts{History: rolling, Untrusted: "a key is revoked"}, action: upgrade.RollBack, to: old.Name()},
-		"likewise, and a better one is there": {facts: upgrade.Facts{History: rolling, Untrusted: "a key is revoked", Candidate: rev("c", "csi@3.7.4")},
-			action: upgrade.Proceed, begins: true},
-		"revoked, and there is nothing to go back to": {facts: upgrade.Facts{History: revision.History{}.Begin(*next, revision.Beginning{Now: t0}), Untrusted: "a key is revoked"},
-			action: upgrade.Stay, reason: upgrade.Failed},
-		"revoked once it was healthy":                   {facts: upgrade.Facts{History: healthy(next), Untrusted: "a key is revoked"}, action: upgrade.Stay},
-		"revoked while it is put back":                  {facts: upgrade.Facts{History: back, Untrusted: "a key is revoked"}, action: upgrade.Stay},
+		"rolled back, approved, and the VDOConfig was changed": {
+			facts:  upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}, Policy: consent},
+			action: upgrade.Hold, reason: upgrade.Failed,
+		},
+		"rolled back, approved, and asked for again": {
+			facts:  upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}, Policy: consent},
+			action: upgrade.Proceed, begins: true,
+		},
+		"revoked while it is rolled out":      {facts: revoked, action: upgrade.RollBack, to: old.Name()},
+		"likewise, and a better one is there": {facts: revokedBeside, action: upgrade.Proceed, begins: true},
+		"revoked, and there is nothing to go back to": {
+			facts:  upgrade.Facts{History: first, Untrusted: "revoked"},
+			action: upgrade.Stay, reason: upgrade.Failed,
+		},
+		"revoked once it was healthy":                   {facts: upgrade.Facts{History: healthy(next), Untrusted: "revoked"}, action: upgrade.Stay},
+		"revoked while it is put back":                  {facts: upgrade.Facts{History: back, Untrusted: "revoked"}, action: upgrade.Stay},
 		"rolled back, and the bundle is the old again":  {facts: upgrade.Facts{History: back, Candidate: old}, action: upgrade.Proceed},
 		"rolled back to lower than runs: no downgrade":  {facts: upgrade.Facts{History: back, Candidate: old, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}}, action: upgrade.Proceed},
 		"rolled back, the failed one is chosen without": {facts: upgrade.Facts{History: back}, action: upgrade.Stay},

@@ -214,7 +214,8 @@ func (p *pass) canaryLook() *upgrade.Canary {
 		}
 	}
 	why := sentences(lacks...)
-	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: condition.Cut(why, maxText/2), Held: p.site.followHeld()}
+	why = condition.Cut(why, maxText/2)
+	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: why, Held: p.site.followHeld()}
 }
 
 // tellCanary tells that the other nodes follow.
