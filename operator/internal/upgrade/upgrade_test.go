@@ -340,7 +340,8 @@ func TestJudgeOfChosenNodes(t *testing.T) {
 	gated := upgrade.Look{Canary: &upgrade.Canary{Healthy: true, Soak: 10 * time.Minute, Held: "no window is open"}}
 	cur := look(begin, time.Minute, 100, gated)
 	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
-	require.False(t, look(after(begin, cur), time.Minute, 1, well).Canary.Open(), "it was healthy for long enough before")
+	cur = look(after(begin, cur), time.Minute, 1, well)
+	require.False(t, cur.Canary.Open(), "it was healthy for long enough before")
 
 	cur = look(begin, time.Minute, 15, ill)
 	require.Equal(t, revision.Failed, cur.Outcome)
