@@ -164,7 +164,11 @@ func count(h revision.History, g revision.Gate, l Look) revision.History {
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	g.Seen = l.Now
 	if l.Elsewhere && l.Progress <= g.Mark {
-		return h // nor is it written down each time
+		if recent(was.Seen, l.Now) {
+			return h
+		}
+		was.Seen = l.Now // else this time would count with the next look
+		return h.WithGate(was)
 	}
 	if l.Progress > g.Mark {
 		g.Mark, g.Spent = l.Progress, 0

@@ -242,6 +242,16 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, upgrade.Look{Deadline: 3 * time.Minute})))
 	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, upgrade.Look{})), "nobody looked")
 	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, upgrade.Look{Elsewhere: true})))
+	between, at := begin, t0
+	for range 10 { // one look after half an hour in which something else was at fault
+		for range 30 {
+			at = at.Add(time.Minute)
+			between = upgrade.Judge(between, upgrade.Look{Now: at, Elsewhere: true})
+		}
+		at = at.Add(10 * time.Second)
+		between = upgrade.Judge(between, upgrade.Look{Now: at})
+	}
+	require.Equal(t, revision.Progressing, outcome(between))
 	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 1, upgrade.Look{Complete: true})), "it has to stay so for a minute")
 	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, upgrade.Look{Complete: true})))
 	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, upgrade.Look{Complete: true, Amiss: []string{"csi/Forbidden"}})), "it was so before")
