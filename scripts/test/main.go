@@ -121,9 +121,6 @@ var concurrent = []string{
 	"operator/internal/jumphost/sshd",
 }
 
-// programs of the project that tests run.
-var programs = []string{"./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl"}
-
 func tests(ctx context.Context, root string, args []string) error {
 	flags := flag.NewFlagSet("test", flag.ExitOnError)
 	name := flags.String("tier", firstTier, "`tier` of tests to run")
@@ -222,7 +219,7 @@ func (p plan) prepare(ctx context.Context, root string) ([]string, error) {
 	if builder.Race {
 		dir += "-race"
 	}
-	if err := builder.Project(ctx, dir, programs...); err != nil {
+	if err := builder.Project(ctx, dir, toolchain.Prepared...); err != nil {
 		return nil, err
 	}
 	cgo := "0"

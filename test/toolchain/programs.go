@@ -21,10 +21,7 @@ import (
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
 	prepared := os.Getenv(ProgramsVariable)
-	if prepared != "" && !slices.ContainsFunc(packages, func(p string) bool {
-		_, err := os.Stat(filepath.Join(prepared, path.Base(p)))
-		return err != nil // the runner does not build it
-	}) {
+	if prepared != "" && !slices.ContainsFunc(packages, func(p string) bool { return !slices.Contains(Prepared, p) }) {
 		return copyPrograms(prepared, dir, packages)
 	}
 	if err := os.MkdirAll(built, 0o755); err != nil {
@@ -42,6 +39,9 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	}
 	return copyPrograms(built, dir, packages)
 }
+
+// Prepared are the programs that the test runner builds before the tests.
+var Prepared = []string{"./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl"}
 
 // ProgramsVariable is the environment variable with which the test runner tells tests where the
 // project's programs are.
