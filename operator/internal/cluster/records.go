@@ -70,9 +70,9 @@ func (c *Cluster) inventoryAt(ctx context.Context, namespace, name string) (*cor
 func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was Loaded) (Loaded, error) {
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
 	out := Loaded{Inventory: inv, Found: true}
-	if was.twice {
-		if err := c.deleteNow(ctx, types.NamespacedName{Namespace: of.Namespace, Name: c.Records.Copy(of.Name)}, &corev1.ConfigMap{}); err != nil {
-			return was, classify("delete", "the copy of inventory "+of.String(), err)
+	if was.twice && was.configMap != nil { // the seal in it says until then that there is a copy
+		if err := c.dropCopy(ctx, of); err != nil {
+			return was, err
 		}
 	}
 	var err error
@@ -86,6 +86,8 @@ func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, in
 		err = c.Client.Update(ctx, out.configMap, client.FieldOwner(FieldManager))
 	}
 	switch {
+	case err == nil && was.twice && was.configMap == nil: // the copy was all that there was
+		return out, c.dropCopy(ctx, of)
 	case err == nil:
 		return out, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
@@ -97,16 +99,27 @@ func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, in
 	return was, classify("write", "ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), err)
 }
 
+// dropCopy removes the second copy of a record.
+func (c *Cluster) dropCopy(ctx context.Context, of types.NamespacedName) error {
+	name := types.NamespacedName{Namespace: of.Namespace, Name: c.Records.Copy(of.Name)}
+	if err := c.deleteNow(ctx, name, &corev1.ConfigMap{}); err != nil {
+		return classify("delete", "inventory "+name.String(), err)
+	}
+	return nil
+}
+
 // DeleteInventory removes the record, once everything in it is gone, after what is kept of its
 // revisions.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
 	if err := c.DropRevisions(ctx, of, nil); err != nil {
 		return err
 	}
-	for _, name := range []string{c.Records.Copy(of.Name), c.Records.ConfigMap(of.Name)} {
-		if err := c.deleteNow(ctx, types.NamespacedName{Namespace: of.Namespace, Name: name}, &corev1.ConfigMap{}); err != nil {
-			return classify("delete", "inventory "+of.String(), err)
-		}
+	if err := c.dropCopy(ctx, of); err != nil {
+		return err
+	}
+	name := types.NamespacedName{Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name)}
+	if err := c.deleteNow(ctx, name, &corev1.ConfigMap{}); err != nil {
+		return classify("delete", "inventory "+of.String(), err)
 	}
 	return nil
 }

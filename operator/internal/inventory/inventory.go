@@ -163,8 +163,6 @@ type Entry struct {
 	// may be a Secret; "" before.
 	Rendered string `json:"rendered,omitempty"`
 	Content  string `json:"content,omitempty"`
-	// Created is set where the object was not there before.
-	Created bool `json:"created,omitempty"`
 }
 
 // Inventory is a set of entries with distinct keys. The zero value is empty.
@@ -263,8 +261,7 @@ func (i Inventory) Without(keys ...Key) Inventory {
 }
 
 // WithoutUID returns the inventory before an object is made anew, which will have another UID: an
-// operator that is killed then knows it by its labels. Not before that: until it is made anew only
-// the UID proves whose the one is that is there, and who could write it could take the labels off.
+// operator that is killed then knows it by its labels.
 func (i Inventory) WithoutUID(k Key) Inventory {
 	e, there := i.entries[k]
 	if !there || e.UID == "" {

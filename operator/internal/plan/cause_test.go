@@ -155,7 +155,7 @@ func TestOfADriverThatIsHeldNothingIsMadeOfABundleThatWasBuiltAnew(t *testing.T)
 // What a held driver has and the bundle that was built anew lacks is not forgotten where
 // somebody has deleted it.
 func TestWhatAHeldDriverHasIsNotForgottenWhereItIsGone(t *testing.T) {
-	e := entry("", "ServiceAccount", "kube-system", "old", matrix.CPI, true)
+	e := entry("", "ServiceAccount", "kube-system", "old", matrix.CPI)
 	e.Content = "p/a"
 	for _, c := range []struct {
 		content, fixed string

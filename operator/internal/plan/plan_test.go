@@ -361,8 +361,8 @@ func TestReasonsOfSecretsNameNoValues(t *testing.T) {
 	require.Equal(t, []string{"data.password"}, plan.Diff(a, b))
 }
 
-func entry(group, kind, ns, name string, d matrix.Driver, created bool) inventory.Entry {
-	return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: group, Kind: kind, Namespace: ns, Name: name}, Version: "v1"}, Driver: d, UID: "uid-" + name, Release: string(d) + "@1.0.0", Created: created}
+func entry(group, kind, ns, name string, d matrix.Driver) inventory.Entry {
+	return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: group, Kind: kind, Namespace: ns, Name: name}, Version: "v1"}, Driver: d, UID: "uid-" + name, Release: string(d) + "@1.0.0"}
 }
 
 func liveOf(entries ...inventory.Entry) plan.Live {
@@ -379,7 +379,7 @@ func liveOf(entries ...inventory.Entry) plan.Live {
 
 func TestWhatIsNeverPruned(t *testing.T) {
 	for _, kind := range []string{"Namespace", "CustomResourceDefinition", "PersistentVolume", "StorageClass"} {
-		e := entry("", kind, "", "x", matrix.CSI, true)
+		e := entry("", kind, "", "x", matrix.CSI)
 		p := plan.Make(plan.Input{Inventory: inventory.Of(e), Live: liveOf(e)})
 		require.Equal(t, plan.Keep, p.Steps[0].Action, kind)
 		require.NotEmpty(t, p.Steps[0].Reason)
@@ -387,7 +387,7 @@ func TestWhatIsNeverPruned(t *testing.T) {
 }
 
 func TestHeldDriversAreNotPruned(t *testing.T) {
-	e := entry("apps", "Deployment", "n", "x", matrix.CSI, true)
+	e := entry("apps", "Deployment", "n", "x", matrix.CSI)
 	for name, in := range map[string]plan.Input{
 		"held":    {Held: map[matrix.Driver]string{matrix.CSI: "no release fits"}},
 		"leaving": {Leaving: map[matrix.Driver]plan.Leave{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}},
@@ -400,7 +400,7 @@ func TestHeldDriversAreNotPruned(t *testing.T) {
 }
 
 func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
-	e := entry("", "ServiceAccount", "n", "x", matrix.CSI, true)
+	e := entry("", "ServiceAccount", "n", "x", matrix.CSI)
 	live := liveOf(e)
 	live[e.Key].SetUID("another")
 	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action)
@@ -413,13 +413,13 @@ func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
 
 func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	all := []inventory.Entry{
-		entry("", "Namespace", "", "made", matrix.CSI, true), entry("", "Namespace", "", "there-before", matrix.CSI, false),
-		entry("", "ServiceAccount", "made", "sa", matrix.CSI, true), entry("storage.k8s.io", "CSIDriver", "", "d", matrix.CSI, true),
-		entry("", "Secret", "made", "pull", matrix.CSI, true), entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI, true),
-		entry("apps", "Deployment", "made", "csi", matrix.CSI, true),
-		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "w", matrix.CSI, true),
-		entry("rbac.authorization.k8s.io", "ClusterRole", "", "r", matrix.CSI, true), entry("rbac.authorization.k8s.io", "ClusterRoleBinding", "", "b", matrix.CSI, true),
-		entry("apiextensions.k8s.io", "CustomResourceDefinition", "", "crd", matrix.SnapshotController, true),
+		entry("", "Namespace", "", "made", matrix.CSI), entry("", "Namespace", "", "there-before", matrix.CSI),
+		entry("", "ServiceAccount", "made", "sa", matrix.CSI), entry("storage.k8s.io", "CSIDriver", "", "d", matrix.CSI),
+		entry("", "Secret", "made", "pull", matrix.CSI), entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI),
+		entry("apps", "Deployment", "made", "csi", matrix.CSI),
+		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "w", matrix.CSI),
+		entry("rbac.authorization.k8s.io", "ClusterRole", "", "r", matrix.CSI), entry("rbac.authorization.k8s.io", "ClusterRoleBinding", "", "b", matrix.CSI),
+		entry("apiextensions.k8s.io", "CustomResourceDefinition", "", "crd", matrix.SnapshotController),
 	}
 	live, inv := liveOf(all...), inventory.Of(all...)
 	var waves [][]string
@@ -454,9 +454,9 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 // what removes the rest needs it; otherwise it stays.
 func TestTheNetworkIsRemovedLastAndNotByDefault(t *testing.T) {
 	all := []inventory.Entry{
-		entry("apps", "DaemonSet", "kube-system", "antrea-agent", matrix.CNI, true), entry("", "ServiceAccount", "kube-system", "antrea-agent", matrix.CNI, true),
-		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "crdvalidator.antrea.io", matrix.CNI, true),
-		entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI, true), entry("", "ServiceAccount", "kube-system", "cpi", matrix.CPI, true),
+		entry("apps", "DaemonSet", "kube-system", "antrea-agent", matrix.CNI), entry("", "ServiceAccount", "kube-system", "antrea-agent", matrix.CNI),
+		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "crdvalidator.antrea.io", matrix.CNI),
+		entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI), entry("", "ServiceAccount", "kube-system", "cpi", matrix.CPI),
 	}
 	removed := func(leaving map[matrix.Driver]plan.Leave) []string {
 		live, inv := liveOf(all...), inventory.Of(all...)

@@ -58,8 +58,7 @@ type Revision struct {
 	Contents map[string]string `json:"contents,omitempty"`
 }
 
-// ofBundle follows a driver in the keys of Contents: what the bundle has of one that is apart. It
-// is there, and not in a field, since an earlier program reads no record with a field more.
+// ofBundle follows a driver in the keys of Contents: what the bundle has of one that is apart.
 const ofBundle = "/bundle"
 
 // Holding returns the revision with a driver that stays what it is in another one, be the bundle's

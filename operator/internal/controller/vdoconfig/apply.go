@@ -165,7 +165,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 		if s.Object == nil || a.blocked[s.Driver] != nil {
 			continue
 		}
-		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
+		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver})
 		if s.Action == plan.Create {
 			wide = wide.WithoutUID(s.Key)
 		}
@@ -205,7 +205,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		}
 		written[s.Key] = s.Writes()
 		if applied != nil {
-			inv = inv.With(entry(inv, s, applied))
+			inv = inv.With(entry(s, applied))
 		}
 	}
 	if err := a.record(ctx, inv); err != nil {
@@ -230,10 +230,9 @@ func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool
 // out tells whether nothing more is done for a driver in this pass.
 func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.failed[d] != nil }
 
-func entry(inv inventory.Inventory, s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
-	was, _ := inv.Get(s.Key)
+func entry(s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
 	return inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release,
-		Rendered: s.Rendered, Content: s.Content, Created: was.Created}
+		Rendered: s.Rendered, Content: s.Content}
 }
 
 // step does one step and tells of it. The object returned is as it is now, nil where

@@ -121,7 +121,10 @@ func (s *site) canaryInterlock(to *revision.Revision) string {
 // for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions.InForce()
-	frozen := cmp.Or(a.site.frozen, a.rendering.frozen, a.rendering.untrusted, a.site.untrusted(a.rendering.decision.from))
+	frozen := cmp.Or(a.site.frozen, a.rendering.frozen, a.rendering.untrusted)
+	if from := a.rendering.decision.from; from != nil {
+		frozen = cmp.Or(frozen, from.revoked)
+	}
 	if !ok || frozen != "" || (a.outcome.gate != "" && !strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
 		return nil
 	}

@@ -64,6 +64,9 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 		p.Recorder.Eventf(p.config, nil, corev1.EventTypeNormal, "CertificateRenewed", "Renew",
 			"the certificate of the storage driver's webhook was renewed and is valid until %s", cert.EndsAt().UTC().Format(time.RFC3339))
 	}
+	if !known && !renewed {
+		return nil // what its pods have may be of another key, which the inventory knows
+	}
 	return p.rollWebhook(ctx, cert, own(live[webhookDeployment.Key]))
 }
 
@@ -102,7 +105,7 @@ func (p *pass) applyCertificate(
 	}
 	e, ok := p.inventory.Get(webhookSecret.Key)
 	if !ok {
-		e = inventory.Entry{ID: webhookSecret, Driver: matrix.CSI, Created: true}
+		e = inventory.Entry{ID: webhookSecret, Driver: matrix.CSI}
 	}
 	e.UID = string(written.GetUID())
 	return p.record(ctx, p.inventory.With(e))

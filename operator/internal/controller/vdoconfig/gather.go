@@ -119,7 +119,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 		return err
 	}
 	was := g.inventory.Memory()
-	if g.kubernetes, err = chosenFor(servers, cmp.Or(was.Kubernetes, g.config.Status.Kubernetes), was.NewerSince, g.at0()); err != nil {
+	if g.kubernetes, err = chosenFor(servers, was.Kubernetes, was.NewerSince, g.at0()); err != nil {
 		return err
 	}
 	g.notes = append(g.notes, g.kubernetes.notes...)

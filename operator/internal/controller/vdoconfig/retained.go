@@ -80,7 +80,7 @@ func (g *gatherer) keepTarget(ctx context.Context, rec revision.Record) error {
 	parts := apart(rec.Revision)
 	for _, d := range slices.Sorted(maps.Keys(parts)) {
 		if _, err := g.originOf(ctx, parts[d].id, parts[d].was); err != nil {
-			return unopened(rec, fault.Incomplete, fmt.Errorf("it has %s of another bundle: %w", parts[d].id, err))
+			return unopened(rec, fmt.Errorf("it has %s of another bundle: %w", parts[d].id, err))
 		}
 	}
 	o.trusted = o != g.bundle
@@ -134,13 +134,13 @@ func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*open
 		return nil, err
 	}
 	if missing := missingIn(o, rec); missing != "" {
-		return nil, unopened(rec, fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
+		return nil, unopened(rec, fmt.Errorf("its bundle does not hold %s", missing))
 	}
 	return o, nil
 }
 
-func unopened(rec revision.Record, reason fault.Reason, why error) error {
-	return &fault.Error{Reason: reason, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
+func unopened(rec revision.Record, why error) error {
+	return &fault.Error{Reason: fault.Incomplete, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
 }
 
 // trusts fails where a revision's bundle is not trusted now, or it cannot be known.

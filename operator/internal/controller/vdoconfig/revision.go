@@ -131,7 +131,7 @@ func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	f := upgrade.Facts{
 		Now: g.at0(), History: g.revisions.history, Running: g.installed,
-		Attempt: g.attempt(), Frozen: g.frozen, Unusable: map[string]string{},
+		Attempt: g.attempt(), Frozen: g.frozen, Unusable: map[string]string{}, OneWay: g.oneWay(ctx),
 	}
 	var err error
 	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.site.hold() != nil {
@@ -147,7 +147,6 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	}
 	f.Candidate = &rev
 	f.Interlock = g.interlocks(&f)
-	f.OneWay = g.oneWay(ctx)
 	g.revisions.approved = rev.Called(f.Policy.Approved)
 	return f, nil
 }
