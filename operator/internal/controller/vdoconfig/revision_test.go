@@ -299,14 +299,21 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 	for name, c := range map[string]struct {
 		trusted nobody
 		before  bool // another one was healthy before
+		oneWay  string
 		goes    upgrade.Action
 	}{
-		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, upgrade.Stay},
-		"it is revoked":                     {nobody{"sha256:last": true}, true, upgrade.RollBack},
-		"the one before is revoked as well": {nobody{}, true, upgrade.Stay},
-		"there is none before":              {nobody{}, false, upgrade.Stay},
+		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, "", upgrade.Stay},
+		"it is revoked":                     {nobody{"sha256:last": true}, true, "", upgrade.RollBack},
+		"it cannot be gone back from":       {nobody{"sha256:last": true}, true, "it moves volumes", upgrade.Stay},
+		"the one before is revoked as well": {nobody{}, true, "", upgrade.Stay},
+		"there is none before":              {nobody{}, false, "", upgrade.Stay},
 	} {
 		g, was := withRevision(t)
+		for i := range g.bundle.matrix.Releases {
+			if r := &g.bundle.matrix.Releases[i]; r.ReleaseID.String() == "csi@3.7.3" {
+				r.OneWay = c.oneWay
+			}
+		}
 		if !c.before {
 			g.revisions.history = revision.History{}
 		}
@@ -334,6 +341,22 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			require.NotEmpty(t, g.revisions.from.revoked, name)
 			require.NotEmpty(t, g.untrusted(g.revisions.from), name)
 		}
+	}
+}
+
+// The chosen nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
+func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
+	for _, revoked := range []string{"", "a key is revoked"} {
+		g, _ := withRevision(t)
+		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
+		g.stale = because(fault.Expired)
+		g.holdBundle(g.stale)
+		memory := g.inventory.Memory()
+		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, revision.Beginning{Now: g.at0(), Canary: true})
+		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}}
+		a := &applier{pass: p, planned: planned{rendering: rendering{decision: decision{from: &opened{revoked: revoked}}}}}
+		require.NoError(t, a.canaryStage(t.Context()))
+		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
 	}
 }
 
