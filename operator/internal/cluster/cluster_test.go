@@ -177,9 +177,10 @@ func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
 		}
 		return all
 	}
+	rev := revision.Revision{Bundle: "mirror.site/b@" + digest}
 	for range 2 { // also of a pass that was interrupted
-		require.NoError(t, c.KeepRevision(ctx, of, revision.Manifest{APIVersion: revision.APIVersion, Name: "r1", Revision: revision.Revision{Bundle: "mirror.site/b@" + digest}}))
-		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", "r1")}, owners("mine"))
+		require.NoError(t, c.KeepRevision(ctx, of, revision.ManifestOf(rev)))
+		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", rev.Name())}, owners("mine"))
 	}
 	require.Equal(t, []string{"DriverBundle site"}, owners("other"))
 }

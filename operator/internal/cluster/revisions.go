@@ -54,7 +54,7 @@ func (c *Cluster) ownCopy(ctx context.Context, cm *corev1.ConfigMap) error {
 func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: of.Namespace, Name: revision.ConfigMapName(of.Name, m.Name),
+			Namespace: of.Namespace, Name: revision.ConfigMapName(of.Name, m.Revision.Name()),
 			Labels: map[string]string{labelPart: FieldManager, revision.LabelDigest: revision.DigestLabel(m.Bundle)},
 		},
 		Immutable: ptr.To(true),

@@ -60,9 +60,6 @@ const (
 	APIVersion = "vdo.vmware.com/inventory/v1"
 	// DataKey is the key of the ConfigMap that holds the record.
 	DataKey = "inventory.json"
-
-	maxSize    = 1 << 20 // an object of the API server is not larger
-	maxObjects = 4096
 )
 
 // Part is what an object is of: a driver, or a service of a SIPCluster.

@@ -65,9 +65,6 @@ func corrupt(name string, why error) (Inventory, error) {
 // written over, or objects would be forgotten.
 func Parse(name string, data []byte) (Inventory, error) {
 	bad := func(format string, args ...any) (Inventory, error) { return corrupt(name, fmt.Errorf(format, args...)) }
-	if len(data) > maxSize {
-		return bad("larger than %d bytes", maxSize)
-	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var r record
 	if err := dec.Decode(&r); err != nil {
@@ -78,9 +75,6 @@ func Parse(name string, data []byte) (Inventory, error) {
 	}
 	if r.APIVersion != APIVersion {
 		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
-	}
-	if len(r.Objects) > maxObjects {
-		return bad("more than %d objects", maxObjects)
 	}
 	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete), memory: r.Memory}
 	for n, e := range r.Objects {

@@ -6,11 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 const (
@@ -32,32 +29,14 @@ const (
 	maxName    = 253
 )
 
-// Manifest is what a revision consists of, as it was begun: it is written once and never
-// changed. It holds no secret: what is rendered is named by keyed hashes.
+// Manifest is what a revision consists of: it is written once and never changed.
 type Manifest struct {
 	APIVersion string `json:"apiVersion"`
-	Name       string `json:"name"`
-	Number     int    `json:"number"`
 	Revision
-	Made time.Time `json:"made"`
-	// CloudProvider and StorageProvider are what the site asked for.
-	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
-	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
-	Objects         []Object                  `json:"objects"`
 }
 
-// Object is one object of a revision.
-type Object struct {
-	ID       string `json:"id"` // "Kind namespace/name"
-	Driver   string `json:"driver"`
-	Release  string `json:"release,omitempty"`
-	Rendered string `json:"rendered,omitempty"` // as in the inventory
-}
-
-// ManifestOf returns the manifest of a record.
-func ManifestOf(r Record, objects []Object) Manifest {
-	return Manifest{APIVersion: APIVersion, Name: r.Name(), Number: r.Number, Revision: r.Revision, Made: r.Made, Objects: objects}
-}
+// ManifestOf returns the manifest of a revision.
+func ManifestOf(r Revision) Manifest { return Manifest{APIVersion: APIVersion, Revision: r} }
 
 // Marshal returns the manifest as it is kept.
 func (m Manifest) Marshal() []byte {

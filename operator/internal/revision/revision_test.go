@@ -101,7 +101,7 @@ func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
 func TestAManifestReadsBack(t *testing.T) {
 	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1)
 	cur, _ := h.InForce()
-	m := revision.ManifestOf(cur, []revision.Object{{ID: "Secret a/b", Driver: "csi", Release: "csi@3.5.1", Rendered: "00"}})
+	m := revision.ManifestOf(cur.Revision)
 	again, err := revision.ParseManifest(string(m.Marshal()))
 	require.NoError(t, err)
 	require.Equal(t, m, again)

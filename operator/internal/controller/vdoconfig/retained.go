@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -206,19 +205,7 @@ func (a *applier) keepRevisions(ctx context.Context, h revision.History) error {
 	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && maps.Equal(known.Contents, cur.Contents)) {
 		return nil
 	}
-	m := revision.ManifestOf(cur, a.objects())
-	m.CloudProvider, m.StorageProvider = a.rendering.spec.CloudProvider, a.rendering.spec.StorageProvider
-	return a.Cluster.KeepRevision(ctx, a.name, m)
-}
-
-func (a *applier) objects() []revision.Object {
-	var all []revision.Object
-	for _, s := range a.outcome.plan.Steps {
-		if s.Stage != "" && s.Action != plan.Conflict {
-			all = append(all, revision.Object{ID: s.Key.String(), Driver: string(s.Driver), Release: s.Release, Rendered: s.Rendered})
-		}
-	}
-	return all
+	return a.Cluster.KeepRevision(ctx, a.name, revision.ManifestOf(cur.Revision))
 }
 
 // dropRevisions removes what is kept of revisions that are not retained any more, where

@@ -271,7 +271,7 @@ func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
 	require.True(t, *kept.Immutable)
 	m, err := revision.ParseManifest(kept.Data[revision.DataKey])
 	require.NoError(t, err)
-	require.NotEmpty(t, m.Objects)
+	require.Equal(t, candidate.Name, m.Revision.Name())
 	require.False(t, gone(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, was)), "what can be gone back to is retained")
 
 	w.downgrade(v)
