@@ -44,7 +44,8 @@ func gathering(t *testing.T) *gatherer {
 	site.Namespace, site.Name = "ns", "site"
 	g := &gatherer{site: *withCSI(t)}
 	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
-		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}, Trust: nobody{"sha256:last": true, "sha256:new": true}}
+		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle},
+		Trust: nobody{"sha256:last": true, "sha256:new": true}}
 	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
 	g.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	return g
@@ -352,9 +353,11 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		g.stale = because(fault.Expired)
 		g.holdBundle(g.stale)
 		memory := g.inventory.Memory()
-		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, revision.Beginning{Now: g.at0(), Canary: true})
-		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}}
-		a := &applier{pass: p, planned: planned{rendering: rendering{decision: decision{from: &opened{revoked: revoked}}}}}
+		begins := revision.Beginning{Now: g.at0(), Canary: true}
+		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, begins)
+		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
+		d := decision{from: &opened{revoked: revoked}}
+		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}, planned: planned{rendering: rendering{decision: d}}}
 		require.NoError(t, a.canaryStage(t.Context()))
 		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
 	}
