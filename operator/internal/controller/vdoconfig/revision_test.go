@@ -356,8 +356,8 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		begins := revision.Beginning{Now: g.at0(), Canary: true}
 		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, begins)
 		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
-		d := decision{from: &opened{revoked: revoked}}
-		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}, planned: planned{rendering: rendering{decision: d}}}
+		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
+		a.rendering.decision = decision{from: &opened{revoked: revoked}}
 		require.NoError(t, a.canaryStage(t.Context()))
 		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
 	}
