@@ -150,47 +150,30 @@ func commands(first, file string) string {
 
 // follow points the DriverBundle, or what it is made from, at the bundle that was verified.
 func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would *v1alpha1.DriverBundle) (changed, error) {
-	x, changes, err := o.edited(ctx, c, was, would.Spec.Reference)
+	edits, err := edited(ctx, c, was, would.Spec.Reference)
 	if err != nil {
 		return changed{}, err
 	}
 	out := changed{Object: describeObject(was), Changes: []string{}, DryRun: o.dryRun, Message: "it follows that bundle already: " + matrixOf(would)}
-	if len(changes) == 0 {
+	if len(edits) == 0 {
 		return out, nil
 	}
-	out.Object, out.Changes = describeObject(x.after), slices.Concat(changes, []string{matrixMoves(was, would)})
+	for _, x := range edits {
+		out.Object, out.Changes = describeObject(x.after), append(out.Changes, x.changes...)
+	}
+	out.Changes = append(out.Changes, matrixMoves(was, would))
 	out.Message = "watch it with `vdoctl status --watch`"
 	if !o.dryRun {
 		if err := o.askFirst(ctx, out); err != nil {
 			return out, err
 		}
 	}
-	patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
-	err = c.Patch(ctx, x.after, patch, dryRunPatch(o.dryRun)...)
-	if err == nil && metav1.GetControllerOf(was) != nil {
-		err = o.acceptRepository(ctx, c, was, would.Spec.Reference)
-	}
-	if err != nil {
-		return out, clusterFault("have the operator follow "+would.Spec.Reference, err)
+	for _, x := range edits {
+		if err := c.Patch(ctx, x.after, x.patch, dryRunPatch(o.dryRun)...); err != nil {
+			return out, clusterFault("have the operator follow "+would.Spec.Reference, err)
+		}
 	}
 	return out, nil
-}
-
-// acceptRepository consents to another repository of what the DriverBundle is made from.
-func (o *matrixOptions) acceptRepository(
-	ctx context.Context, c client.Client, b *v1alpha1.DriverBundle, reference string,
-) error {
-	was, err := image.ParseReference(b.Spec.Reference)
-	if err != nil {
-		return err
-	}
-	is, err := image.ParseReference(reference)
-	if err != nil || is.Repository() == was.Repository() {
-		return err
-	}
-	after := b.DeepCopy()
-	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationAcceptRepository, is.Repository())
-	return c.Patch(ctx, after, client.MergeFrom(b), dryRunPatch(o.dryRun)...)
 }
 
 func (o *matrixOptions) askFirst(ctx context.Context, out changed) error {
@@ -203,34 +186,61 @@ func (o *matrixOptions) askFirst(ctx context.Context, out changed) error {
 	return o.consent(ctx, o.consentFlags, "Have the operator follow that bundle?")
 }
 
-// edit is a resource before and after a change.
-type edit struct{ before, after client.Object }
+// edit changes a resource.
+type edit struct {
+	after   client.Object
+	patch   client.Patch
+	changes []string
+}
 
-// edited is the resource that says which bundle is followed, with another reference in it: the
-// DriverBundle, or the predecessor's resource that the DriverBundle is made from.
-func (o *matrixOptions) edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, reference string) (edit, []string, error) {
-	owner := metav1.GetControllerOf(b)
+// asRead is a patch of what is still as it was read.
+func asRead(before client.Object) client.Patch {
+	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+}
+
+// edited are the resources that change where another bundle is followed: the DriverBundle, or what
+// it accepts and then the predecessor's resource that it is made from.
+func edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, reference string) ([]edit, error) {
+	after, owner := b.DeepCopy(), metav1.GetControllerOf(b)
 	if owner == nil {
-		after := b.DeepCopy()
-		after.Spec.Reference = reference
-		changes := differs("spec.reference", b.Spec.Reference, reference)
-		if b.Spec.Versions != "" { // it would choose another tag
-			after.Spec.Versions = ""
-			changes = append(changes, differs("spec.versions", b.Spec.Versions, "")...)
-		}
-		return edit{b, after}, changes, nil
+		after.Spec.Reference, after.Spec.Versions = reference, "" // versions would choose another tag
+		changes := slices.Concat(differs("spec.reference", b.Spec.Reference, reference), differs("spec.versions", b.Spec.Versions, ""))
+		return changing(edit{after, asRead(b), changes}), nil
 	}
-	return editedLegacy(ctx, c, b.Namespace, owner, "oci://"+reference)
+	made, err := editedLegacy(ctx, c, b.Namespace, owner, "oci://"+reference)
+	if err != nil {
+		return nil, err
+	}
+	// The operator may write the status meanwhile: a consent does not depend on that.
+	return changing(edit{after, client.MergeFrom(b), accept(after, reference)}, made), nil
+}
+
+// changing are those that change something.
+func changing(all ...edit) []edit {
+	return slices.DeleteFunc(all, func(x edit) bool { return len(x.changes) == 0 })
+}
+
+// accept consents to another repository, without which the operator keeps the DriverBundle's own.
+func accept(b *v1alpha1.DriverBundle, reference string) []string {
+	was, none := image.ParseReference(b.Spec.Reference)
+	is, err := image.ParseReference(reference)
+	if none != nil || err != nil || is.Repository() == was.Repository() {
+		return nil
+	}
+	const key = v1alpha1.AnnotationAcceptRepository
+	accepted := b.Annotations[key]
+	metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, is.Repository())
+	return differs(key+" of the DriverBundle", accepted, is.Repository())
 }
 
 // legacyURL is the key of the predecessor's ConfigMap that says where the matrix is.
 const legacyURL = "versionConfigURL"
 
 // editedLegacy is the predecessor's resource with another URL in it.
-func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner *metav1.OwnerReference, url string) (edit, []string, error) {
+func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner *metav1.OwnerReference, url string) (edit, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: owner.Name}
-	unread := func(err error) (edit, []string, error) {
-		return edit{}, nil, clusterFault("read "+owner.Kind+" "+owner.Name, err)
+	unread := func(err error) (edit, error) {
+		return edit{}, clusterFault("read "+owner.Kind+" "+owner.Name, err)
 	}
 	switch owner.Kind {
 	case "ConfigMap":
@@ -243,7 +253,7 @@ func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner 
 			after.Data = map[string]string{}
 		}
 		after.Data[legacyURL] = url
-		return edit{&m, after}, differs(legacyURL, m.Data[legacyURL], url), nil
+		return edit{after, asRead(&m), differs(legacyURL, m.Data[legacyURL], url)}, nil
 	case "CompatibilityConfig":
 		var m v1alpha1.CompatibilityConfig
 		if err := c.Get(ctx, key, &m); err != nil {
@@ -251,9 +261,9 @@ func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner 
 		}
 		after := m.DeepCopy()
 		after.Spec.MatrixURL = url
-		return edit{&m, after}, differs("spec.matrixURL", m.Spec.MatrixURL, url), nil
+		return edit{after, asRead(&m), differs("spec.matrixURL", m.Spec.MatrixURL, url)}, nil
 	}
-	return edit{}, nil, &fault.Error{Reason: fault.Conflict, Op: "change", Subject: "the DriverBundle of " + owner.Kind + " " + owner.Name,
+	return edit{}, &fault.Error{Reason: fault.Conflict, Op: "change", Subject: "the DriverBundle of " + owner.Kind + " " + owner.Name,
 		Err: errors.New("it is made by something else"), Hint: "change it there"}
 }
 
