@@ -299,7 +299,7 @@ func TestTheFirstSecretWithAKeyCounts(t *testing.T) {
 	c, _, ns := start(t)
 	key := func() string {
 		t.Helper()
-		k, err := c.Key(ctx, ns, "key", "key-copy")
+		k, _, err := c.Key(ctx, ns, "key", "key-copy")
 		require.NoError(t, err)
 		return string(k)
 	}

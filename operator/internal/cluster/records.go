@@ -202,15 +202,16 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 // KeptKey is where Secrets hold a key of the operator's own.
 const KeptKey = "key"
 
-// Key returns the operator's own key that the first of these Secrets has, nil where none has one.
-func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) ([]byte, error) {
+// Key returns the operator's own key that the first of these Secrets has, and that Secret's name; nil
+// and "" where none has one.
+func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error) {
 	for _, name := range secrets {
 		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 		if err != nil || len(data[KeptKey]) > 0 {
-			return data[KeptKey], err
+			return data[KeptKey], name, err
 		}
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // deleteNow deletes an object as it is now: one that is written or made anew in between,

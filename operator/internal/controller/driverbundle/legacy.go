@@ -309,8 +309,8 @@ func (w wanted) put(b *v1alpha1.DriverBundle, q request) error {
 	return problem
 }
 
-// unaccepted says why a DriverBundle keeps its reference: who may write the ConfigMap may not choose
-// another repository.
+// unaccepted says why a DriverBundle keeps its reference: a changed URL alone does not move the site
+// to another repository.
 func (w wanted) unaccepted(b *v1alpha1.DriverBundle, q request) error {
 	was, err := image.ParseReference(b.Spec.Reference)
 	if err != nil {

@@ -159,7 +159,6 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
-	a.kept.key = a.site.hash
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
 		if s.Object == nil || a.blocked[s.Driver] != nil {

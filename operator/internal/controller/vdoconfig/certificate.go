@@ -113,20 +113,16 @@ func (p *pass) applyCertificate(
 
 // rollWebhook has the pods start anew that began with another certificate.
 func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, deployment *unstructured.Unstructured) error {
-	if deployment == nil {
+	if deployment == nil || p.kept.key == nil {
 		return nil
 	}
-	if p.kept.key == nil {
-		return nil
-	}
-	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 	hash := render.WebhookHash(p.kept.key, cert)
 	hash = cmp.Or(p.inventory.Memory().Hashes[hash], hash)
-	was, _, _ := unstructured.NestedString(deployment.Object, path...) //nolint:errcheck // what is no text is another hash
+	was, _, _ := unstructured.NestedString(deployment.Object, configHash...) //nolint:errcheck // what is no text is another hash
 	if was == hash {
 		return nil
 	}
-	if err := unstructured.SetNestedField(deployment.Object, hash, path...); err != nil {
+	if err := unstructured.SetNestedField(deployment.Object, hash, configHash...); err != nil {
 		return err
 	}
 	_, err := p.amend(ctx, deployment)

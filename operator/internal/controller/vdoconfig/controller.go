@@ -132,7 +132,7 @@ type Records interface {
 	// DropRevisions removes all of them but those of bundles.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
 	// Key returns the key that the first of these Secrets has, nil where none has one.
-	Key(ctx context.Context, namespace string, secrets ...string) ([]byte, error)
+	Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error)
 	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }
 

@@ -116,8 +116,8 @@ func (p *pass) explainUnknown(out *Preview, changes bool) {
 	}
 }
 
-// named is how the upgrade that is offered is consented to: a number is given to it once it is
-// what waits.
+// named is the name to consent to the offered upgrade by. There is none for an upgrade that is only
+// previewed: consent is to what waits.
 func (p *pass) named() string {
 	if c := p.config.Status.Candidate; c != nil && p.site.revisions.offered != nil && c.Name == p.site.revisions.offered.Name() {
 		return c.Name

@@ -23,17 +23,18 @@ const (
 type record struct {
 	cluster.Loaded
 	key    []byte // nil where there is none yet
+	keyIn  string // the Secret that has it
 	unkept error  // why the inventory could not be written in this pass
 }
 
 // load reads the inventory of a VDOConfig.
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
-	key, err := r.Cluster.Key(ctx, config.Namespace, hashSecret, hashSecretBefore)
+	key, in, err := r.Cluster.Key(ctx, config.Namespace, hashSecret, hashSecretBefore)
 	if err != nil {
 		return record{}, err
 	}
 	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config))
-	return record{Loaded: loaded, key: key}, err
+	return record{Loaded: loaded, key: key, keyIn: in}, err
 }
 
 // record writes the inventory where it differs. Where that fails the pass writes no other one: it
@@ -49,11 +50,15 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	return was.unkept
 }
 
-// keepKey makes the Secret with the key of hashes where there is none.
+// keepKey makes the Secret with the key of hashes where it is not there.
 func (p *pass) keepKey(ctx context.Context) error {
+	if p.kept.keyIn == hashSecret {
+		return nil
+	}
 	name := types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret}
-	if key, err := p.Cluster.Key(ctx, name.Namespace, name.Name); err != nil || key != nil {
+	if err := p.Cluster.CreateSecret(ctx, name, map[string][]byte{cluster.KeptKey: p.site.hash}); err != nil {
 		return err
 	}
-	return p.Cluster.CreateSecret(ctx, name, map[string][]byte{cluster.KeptKey: p.site.hash})
+	p.kept.key, p.kept.keyIn = p.site.hash, hashSecret
+	return nil
 }
