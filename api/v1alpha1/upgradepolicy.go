@@ -180,8 +180,7 @@ type RevisionStatus struct {
 	// ImageNames is how pods were last told to name its images.
 	// +optional
 	ImageNames ImageNames `json:"imageNames,omitempty"`
-	// Apart are the drivers that something held when it was begun, each with a hash of what its
-	// release is made of: it goes over to what the bundle has of that as an upgrade does.
+	// Apart is not written any more: see source of drivers.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Apart map[string]string `json:"apart,omitempty"`
@@ -204,6 +203,22 @@ type CandidateStatus struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// NotBefore is when it may begin, where that is known.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// Gates are why drivers of it do not change now, one for each of them. The others do.
+	// +optional
+	// +listType=map
+	// +listMapKey=driver
+	Gates []CandidateGate `json:"gates,omitempty"`
+}
+
+// CandidateGate is why a driver does not change now.
+type CandidateGate struct {
+	Driver string `json:"driver"`
+	// Reason is NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// NotBefore is when it may change, where that is known.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 }

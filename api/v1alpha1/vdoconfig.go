@@ -346,6 +346,9 @@ type DriverStatus struct {
 	// Wanted is the version chosen.
 	// +optional
 	Wanted string `json:"wanted,omitempty"`
+	// Source is the bundle that the release comes from, REPOSITORY@DIGEST.
+	// +optional
+	Source string `json:"source,omitempty"`
 	// Reasons for the choice.
 	// +optional
 	// +listType=atomic

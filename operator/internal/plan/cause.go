@@ -39,7 +39,7 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 		return Release // it was about to be made in the place of a deprecated one
 	case known.Rendered == s.Rendered:
 		return Drift
-	case live == nil && (sameBundle(known.Content, s.Content) || (in.Untrusted == "" && !in.stays(s))):
+	case live == nil && (sameBundle(known.Content, s.Content) || (in.Untrusted[s.Driver] == "" && !in.stays(s))):
 		return Drift // nothing runs that it could disturb
 	case known.Content != s.Content:
 		return Content
@@ -50,13 +50,10 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 // waits tells whether a step has to wait until the bundle is trusted: what it would make is
 // not what was applied last, and what differs comes from the bundle.
 func (in *Input) waits(s Step, known inventory.Entry) bool {
-	switch {
-	case in.Untrusted == "" || (known.Release == s.Release && known.Rendered == s.Rendered):
+	if in.Untrusted[s.Driver] == "" || (known.Release == s.Release && known.Rendered == s.Rendered) {
 		return false
-	case s.Cause == Release:
-		return !in.Begun
 	}
-	return in.rebuilt(s, known)
+	return s.Cause == Release || in.rebuilt(s, known)
 }
 
 // rebuilt tells whether the bundle makes something else of the same release.

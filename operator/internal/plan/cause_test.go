@@ -26,26 +26,22 @@ func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
 		wanted, live *unstructured.Unstructured
 		known        inventory.Entry
 		content      string
-		begun        bool
 		action       plan.Action
 	}{
-		"somebody changed it":                    {base, other, entry, "p/a", false, plan.Change},
-		"somebody changed what both have alike":  {base, other, entry, "p/b", false, plan.Change},
-		"somebody deleted it":                    {base, nil, entry, "p/a", false, plan.Create},
-		"somebody deleted what both have alike":  {base, nil, entry, "p/b", false, plan.Create},
-		"the bundle is rebuilt":                  {other, base, entry, "p/b", false, plan.Wait},
-		"the bundle is rebuilt and begun":        {other, base, entry, "p/b", true, plan.Wait},
-		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", true, plan.Wait},
-		"what the bundle gave before is unknown": {other, base, unknown, "p/a", true, plan.Wait},
-		"the site says something else":           {other, base, entry, "p/a", false, plan.Change},
-		"deleted, and the site says another":     {other, nil, entry, "p/a", false, plan.Create},
-		"the program is another":                 {other, base, entry, "q/a", false, plan.Change},
-		"deleted, and the program is another":    {other, nil, entry, "q/a", false, plan.Create},
-		"another release":                        {base, other, before, "p/b", false, plan.Wait},
-		"another release, which was begun":       {base, other, before, "p/b", true, plan.Change},
-		"never applied":                          {base, nil, inventory.Entry{}, "p/a", false, plan.Wait},
-		"never applied, and begun":               {base, nil, inventory.Entry{}, "p/a", true, plan.Create},
-		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", false, plan.Wait},
+		"somebody changed it":                    {base, other, entry, "p/a", plan.Change},
+		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Change},
+		"somebody deleted it":                    {base, nil, entry, "p/a", plan.Create},
+		"somebody deleted what both have alike":  {base, nil, entry, "p/b", plan.Create},
+		"the bundle is rebuilt":                  {other, base, entry, "p/b", plan.Wait},
+		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", plan.Wait},
+		"what the bundle gave before is unknown": {other, base, unknown, "p/a", plan.Wait},
+		"the site says something else":           {other, base, entry, "p/a", plan.Change},
+		"deleted, and the site says another":     {other, nil, entry, "p/a", plan.Create},
+		"the program is another":                 {other, base, entry, "q/a", plan.Change},
+		"deleted, and the program is another":    {other, nil, entry, "q/a", plan.Create},
+		"another release":                        {base, other, before, "p/b", plan.Wait},
+		"never applied":                          {base, nil, inventory.Entry{}, "p/a", plan.Wait},
+		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", plan.Wait},
 	} {
 		for _, untrusted := range []bool{true, false} {
 			live := c.live
@@ -54,9 +50,9 @@ func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
 			}
 			s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
 				key(in)
-				in.Content, in.Begun = map[matrix.Driver]string{matrix.CPI: c.content}, c.begun
+				in.Content = map[matrix.Driver]string{matrix.CPI: c.content}
 				if untrusted {
-					in.Untrusted = "it is not trusted"
+					in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"}
 				}
 				if c.known.Kind != "" {
 					in.Inventory = inventory.Of(c.known)
@@ -85,7 +81,8 @@ func TestNothingIsPrunedForABundleThatIsNotTrusted(t *testing.T) {
 	} {
 		var removals []plan.Step
 		one(t, base, nil, nil, func(in *plan.Input) {
-			in.Untrusted, in.Content = c.untrusted, map[matrix.Driver]string{matrix.CPI: c.content}
+			in.Untrusted, in.Content = map[matrix.Driver]string{matrix.CPI: c.untrusted},
+				map[matrix.Driver]string{matrix.CPI: c.content}
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(old), Driver: matrix.CPI, UID: string(old.GetUID()), Release: "cpi@1.33.1", Content: "p/a"})
 			in.Live[plan.IDOf(old).Key] = old
 			removals = plan.Make(*in).Removals()

@@ -92,13 +92,10 @@ type Input struct {
 	// site's configuration: PROGRAM/BUNDLE, of which the latter is of the release with its
 	// images and the mirror.
 	Content map[matrix.Driver]string
-	// Untrusted is why the bundle that the stages are rendered from may not be installed
-	// from now, "" where it may: what differs from what was applied last waits, unless it
-	// is by the site's configuration or the program alone.
-	Untrusted string
-	// Begun is set where that bundle was installed from before: an upgrade that was begun
-	// is ended.
-	Begun bool
+	// Untrusted are drivers that come from a bundle that may not be installed from now, and why: what
+	// differs from what was applied last waits, unless it is by the site's configuration or the program
+	// alone.
+	Untrusted map[matrix.Driver]string
 	// Fixed are drivers whose release and its content stay as they are, and why: what the
 	// bundle makes of it otherwise waits, be it there or not.
 	Fixed map[matrix.Driver]string
@@ -290,7 +287,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s
 	}
 	if in.waits(s, known) {
-		s.Action, s.Reason, s.Object = Wait, in.Untrusted, nil
+		s.Action, s.Reason, s.Object = Wait, in.Untrusted[s.Driver], nil
 		return s
 	}
 	if why := in.Fixed[o.Driver]; why != "" && (in.rebuilt(s, known) || (s.Cause == Release && in.stays(s))) {

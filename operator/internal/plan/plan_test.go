@@ -132,7 +132,8 @@ func TestStepOfAWantedObject(t *testing.T) {
 			in.Unwatched, in.Key = true, []byte("key")
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
 		}, action: plan.Unchanged},
-		"likewise, of a bundle that is not trusted": {live: alive(deprecated), edit: func(in *plan.Input) { in.Untrusted = "it is not trusted" }, action: plan.Wait, says: "it is not trusted"},
+		"likewise, of a bundle that is not trusted": {live: alive(deprecated),
+			edit: func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} }, action: plan.Wait, says: "it is not trusted"},
 		"likewise, under Helm": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi"})
 		})), action: plan.Conflict, says: "Helm release cpi"},
@@ -509,7 +510,9 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 		"of a driver that stays as it is": {func(in *plan.Input, _ *unstructured.Unstructured) {
 			in.Fixed = map[matrix.Driver]string{matrix.CPI: "a check"}
 		}, false},
-		"of a bundle that is not trusted": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Untrusted = "nobody accepted it" }, false},
+		"of a bundle that is not trusted": {func(in *plan.Input, _ *unstructured.Unstructured) {
+			in.Untrusted = map[matrix.Driver]string{matrix.CPI: "nobody accepted it"}
+		}, false},
 	} {
 		live := alive(object(t, `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: kube-system}}`))
 		in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}},

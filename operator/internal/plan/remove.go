@@ -96,7 +96,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
-	if why := cmp.Or(in.Untrusted, in.Fixed[e.Driver]); why != "" && keeps {
+	if why := cmp.Or(in.Untrusted[e.Driver], in.Fixed[e.Driver]); why != "" && keeps {
 		s.Action, s.Reason = Keep, why
 		return s
 	}
@@ -145,7 +145,7 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 		}
 		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}
 		s.of(live)
-		if why := cmp.Or(in.Untrusted, in.Fixed[l.Driver]); why != "" {
+		if why := cmp.Or(in.Untrusted[l.Driver], in.Fixed[l.Driver]); why != "" {
 			s.Action, s.Reason = Keep, why // what is in its place may not come yet
 		}
 		steps = append(steps, s)

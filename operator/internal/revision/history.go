@@ -80,6 +80,8 @@ type Beginning struct {
 	Approval *Approval
 	Before   []string
 	Canary   bool // chosen nodes have it first
+	// Offered is what it was begun for, where not all of that could be: a retry may name it.
+	Offered *Revision
 }
 
 // Begin puts a revision in force. One that was begun before goes on under its name, and was not
@@ -105,7 +107,8 @@ func (h History) Begin(r Revision, b Beginning) History {
 	}
 	out := h.leave(b.Now)
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
-	if rec.Called(wishedFor(b.Attempt.Retry)) {
+	name := wishedFor(b.Attempt.Retry)
+	if rec.Called(name) || (b.Offered != nil && b.Offered.Called(name)) {
 		out.Wish = b.Attempt.Retry
 	}
 	return out.With(rec)
@@ -231,8 +234,8 @@ func (h History) Targets() []Record {
 const maxRemembered = 10
 
 // Retained returns the records of the revision in force and of the last few healthy ones
-// beside it, and of those that drivers of theirs come from which are apart: those whose bundles
-// stay in the cluster.
+// beside it, and of the bundles that drivers of theirs come from: those whose bundles stay in the
+// cluster.
 func (h History) Retained(limit int) []Record {
 	var all []Record
 	if cur, ok := h.InForce(); ok {
@@ -242,24 +245,58 @@ func (h History) Retained(limit int) []Record {
 	slices.SortStableFunc(healthy, func(a, b Record) int {
 		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
 	})
-	return h.withOrigins(append(all, healthy[:min(len(healthy), max(limit, 0))]...))
+	return h.withSources(append(all, healthy[:min(len(healthy), max(limit, 0))]...))
 }
 
-// withOrigins adds to records, for each driver of theirs that is apart, the newest one whose bundle
-// has what it is made of; none where one of them is such.
-func (h History) withOrigins(all []Record) []Record {
+// withSources adds to records the newest ones of the bundles that drivers of theirs come from.
+func (h History) withSources(all []Record) []Record {
 	out := all
 	for _, r := range all {
 		for _, d := range r.Drivers() {
-			has := func(o Record) bool {
-				return !o.Apart(d) && o.Version(d) == r.Version(d) && o.Contents[d] == r.Contents[d]
-			}
-			if !r.Apart(d) || slices.ContainsFunc(out, has) {
+			of := func(o Record) bool { return o.Bundle == r.BundleOf(d) }
+			if slices.ContainsFunc(out, of) {
 				continue
 			}
+			if o, ok := h.OfBundle(r.BundleOf(d)); ok {
+				out = append(out, o)
+			}
+		}
+	}
+	return out
+}
+
+// OfBundle returns the newest record of a bundle.
+func (h History) OfBundle(bundle string) (Record, bool) {
+	for _, r := range slices.Backward(h.Records) {
+		if r.Bundle == bundle {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
+
+// beforeBundles is what follows a driver in the keys of contents that programs before v0.1 wrote of a
+// driver that comes from another bundle.
+const beforeBundles = "/bundle"
+
+// Imported returns the history with Bundles in the place of those keys. To be dropped in v0.2.
+func (h History) Imported() History {
+	out := h.clone()
+	for i, r := range h.Records {
+		rec := &out.Records[i]
+		rec.Contents = maps.Clone(r.Contents)
+		for key := range r.Contents {
+			d, is := strings.CutSuffix(key, beforeBundles)
+			if !is {
+				continue
+			}
+			delete(rec.Contents, key)
 			for _, o := range slices.Backward(h.Records) {
-				if has(o) {
-					out = append(out, o)
+				if o.Contents[d+beforeBundles] == "" && o.Contents[d] == r.Contents[d] && o.Version(d) == r.Version(d) {
+					if rec.Bundles == nil {
+						rec.Bundles = map[string]string{}
+					}
+					rec.Bundles[d] = o.Bundle
 					break
 				}
 			}

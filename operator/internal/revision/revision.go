@@ -23,9 +23,9 @@
 package revision
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -53,45 +53,16 @@ type Revision struct {
 	Source string `json:"source,omitempty"`
 	// Releases in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
-	// Contents are hashes of what the bundle has of each driver's release, by driver:
-	// bundles that have the same of it roll nothing out. See [Revision.Holding].
+	// Contents are hashes of what each driver's release is made of, by driver: bundles that have the
+	// same of it roll nothing out.
 	Contents map[string]string `json:"contents,omitempty"`
+	// Bundles are those of drivers whose release comes from another bundle, by driver: something gated
+	// them when the revision was begun.
+	Bundles map[string]string `json:"bundles,omitempty"`
 }
 
-// ofBundle follows a driver in the keys of Contents: what the bundle has of one that is apart.
-const ofBundle = "/bundle"
-
-// Holding returns the revision with a driver that stays what it is in another one, be the bundle's
-// of the same release something else: it goes over to that later, under the same name.
-func (r Revision) Holding(driver string, as Revision) Revision {
-	stays, has := as.Contents[driver], r.Contents[driver]
-	if v := r.Version(driver); v == "" || v != as.Version(driver) || stays == has {
-		return r
-	}
-	if r.Contents = maps.Clone(r.Contents); stays != "" {
-		r.Contents[driver+ofBundle] = has
-	}
-	r.Contents[driver] = stays
-	return r
-}
-
-// Apart tells whether a driver is something else than the bundle's, since something held it.
-func (r Revision) Apart(driver string) bool { return r.Contents[driver+ofBundle] != "" }
-
-// Parts are the drivers that are apart, with their contents; nil where there are none.
-func (r Revision) Parts() map[string]string {
-	var all map[string]string
-	for _, d := range r.Drivers() {
-		if !r.Apart(d) {
-			continue
-		}
-		if all == nil {
-			all = map[string]string{}
-		}
-		all[d] = r.Contents[d]
-	}
-	return all
-}
+// BundleOf returns the bundle that a driver's release comes from.
+func (r Revision) BundleOf(driver string) string { return cmp.Or(r.Bundles[driver], r.Bundle) }
 
 // Hash identifies the bundle's digest and the releases.
 func (r Revision) Hash() string {

@@ -112,50 +112,48 @@ func TestAManifestReadsBack(t *testing.T) {
 	require.Empty(t, revision.DigestLabel("mirror/vdo"))
 }
 
-// A driver that is held keeps what it has under the name of the revision that it will have, also
-// where what it has is another one's again; what was healthy with it was not so without.
-func TestARevisionHoldsADriver(t *testing.T) {
-	with := func(n int, csi string) revision.Revision {
-		r := rev(n, "cpi@1.33.1", "csi@3.5.1")
-		r.Contents = map[string]string{"cpi": "same", "csi": csi}
-		return r
+// with returns a revision whose csi is made of something, of its own bundle or of another.
+func with(n int, csi, from string) revision.Revision {
+	r := rev(n, "cpi@1.33.1", "csi@3.5.1")
+	r.Contents = map[string]string{"cpi": fmt.Sprint(n), "csi": csi}
+	if from != "" {
+		r.Bundles = map[string]string{"csi": from}
 	}
-	first, second := with(1, "old"), with(2, "new")
-	held := second.Holding("csi", first).Holding("cpi", first).Holding("cni", first)
-	require.Equal(t, "new", second.Contents["csi"], "it is as it was")
-	require.Equal(t, "old", held.Contents["csi"])
-	require.True(t, held.Same(second) && held.Apart("csi") && !held.Apart("cpi") && !held.Apart("cni"))
-	again := with(3, "newer").Holding("csi", held)
-	require.True(t, again.Apart("csi") && again.Contents["csi"] == "old")
-	require.False(t, with(3, "old").Holding("csi", held).Apart("csi"))
-	unknown := second.Holding("csi", revision.Revision{Releases: first.Releases})
-	require.True(t, !unknown.Apart("csi") && unknown.Contents["csi"] == "", "nobody knows what it has")
-	other := revision.Revision{Releases: []string{"csi@3.5.0"}, Contents: first.Contents}
-	require.Equal(t, second, second.Holding("csi", other), "another release")
+	return r
+}
+
+// A gated driver stays what it is under the name of the revision that it will have; what was healthy
+// with it was not so without.
+func TestARevisionWithADriverOfAnotherBundle(t *testing.T) {
+	first, second := with(1, "old", ""), with(2, "new", "")
+	held := with(2, "old", first.Bundle)
+	require.Equal(t, first.Bundle, held.BundleOf("csi"))
+	require.Equal(t, second.Bundle, held.BundleOf("cpi"))
 
 	h := begin(begin(revision.History{}, first, 1).Succeed(t0), held, 2).Succeed(t0)
 	was, _ := h.InForce()
 	h = begin(h, second, 3)
 	cur, _ := h.InForce()
 	require.Equal(t, was.Name(), cur.Name())
-	require.True(t, cur.Healthy.IsZero() && !cur.Apart("csi"))
+	require.True(t, cur.Healthy.IsZero())
+	require.Equal(t, second.Bundle, cur.BundleOf("csi"))
 	require.Equal(t, revision.Progressing, cur.Outcome)
 	h = begin(h.WithGate(revision.Gate{Before: []string{"csi/Crashing"}}), held, 4)
 	cur, _ = h.InForce()
 	require.Equal(t, []string{"csi/Crashing"}, cur.Gate.Before, "what came since is not said to have been there")
 }
 
-// What a driver comes from that is apart is retained, whatever the limit, as long as it does.
-func TestWhatADriverComesFromThatIsApartIsRetained(t *testing.T) {
-	with := func(n int, csi string) revision.Revision {
-		r := rev(n, "cpi@1.33.1", "csi@3.5.1")
-		r.Contents = map[string]string{"cpi": fmt.Sprint(n), "csi": csi}
-		return r
-	}
-	h := begin(revision.History{}, with(1, "old"), 1).Succeed(t0.Add(time.Hour))
+// The bundle that a driver comes from is retained, whatever the limit, as long as it does; as earlier
+// programs wrote it too.
+func TestTheBundleThatADriverComesFromIsRetained(t *testing.T) {
+	first := with(1, "old", "")
+	h := begin(revision.History{}, first, 1).Succeed(t0.Add(time.Hour))
+	before := h
 	for n := 2; n <= 6; n++ {
-		cur, _ := h.InForce()
-		h = begin(h, with(n, fmt.Sprint("new", n)).Holding("csi", cur.Revision), n).Succeed(t0.Add(time.Duration(n) * time.Hour)).Bounded(1)
+		h = begin(h, with(n, "old", first.Bundle), n).Succeed(t0.Add(time.Duration(n) * time.Hour)).Bounded(1)
+		written := with(n, "old", "")
+		written.Contents["csi/bundle"] = "new"
+		before = begin(before, written, n).Succeed(t0.Add(time.Duration(n) * time.Hour))
 	}
 	numbers := func() (all []int) {
 		for _, r := range h.Retained(1) {
@@ -165,6 +163,7 @@ func TestWhatADriverComesFromThatIsApartIsRetained(t *testing.T) {
 	}
 	require.Equal(t, []int{6, 5, 1}, numbers())
 	require.Len(t, h.Records, 3)
-	h = begin(h, with(6, "new6"), 7).Bounded(0)
+	require.Equal(t, h, before.Imported().Bounded(1))
+	h = begin(h, with(6, "new6", ""), 7).Bounded(0)
 	require.Equal(t, []int{6}, numbers(), "it has gone over")
 }

@@ -81,17 +81,6 @@ func few(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// OnNodes are the drivers of which an upgrade, with the drivers that it takes over, replaces pods
-// that each node has: the storage driver and the network.
-func OnNodes(from revision.Record, to revision.Revision, taken []matrix.Driver) []matrix.Driver {
-	return slices.DeleteFunc([]matrix.Driver{matrix.CSI, matrix.CNI}, func(driver matrix.Driver) bool {
-		d := string(driver)
-		was, is := from.Version(d), to.Version(d)
-		changes := was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d]))
-		return !changes && !slices.Contains(taken, driver)
-	})
-}
-
 // SeenVCenters is what is remembered of vCenters once their versions of now were seen, sorted
 // by name. Of one whose version is not known now what was known stays; those that are not
 // among names are forgotten.

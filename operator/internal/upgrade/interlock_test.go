@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -43,25 +42,6 @@ func TestNodesThatChangeAreWaitedFor(t *testing.T) {
 		many = append(many, cordoned(node(fmt.Sprintf("n%04d", i), fmt.Sprintf("v1.%d.0", 20+i%50)), time.Minute))
 	}
 	require.Less(t, len(upgrade.NodesChange(many, t0)), 300)
-}
-
-func TestUpgradesOnNodes(t *testing.T) {
-	from := revision.Record{Revision: *rev("a", "cpi@1.33.1", "csi@3.5.1")}
-	csi, cni := []matrix.Driver{matrix.CSI}, []matrix.Driver{matrix.CNI}
-	for name, c := range map[string]struct {
-		to    *revision.Revision
-		want  []matrix.Driver
-		taken []matrix.Driver
-	}{
-		"the cloud provider's":                {rev("a", "cpi@1.34.0", "csi@3.5.1"), nil, nil},
-		"the storage driver's":                {rev("a", "cpi@1.33.1", "csi@3.7.3"), csi, nil},
-		"a rebuilt storage driver":            {rev("b", "cpi@1.33.1", "csi@3.5.1"), csi, nil},
-		"a network that is added":             {rev("a", "cni@2.7.0", "cpi@1.33.1", "csi@3.5.1"), nil, nil},
-		"a network that is taken over":        {rev("a", "cni@2.7.0", "cpi@1.33.1", "csi@3.5.1"), cni, cni},
-		"a cloud provider that is taken over": {rev("a", "cpi@1.34.0", "csi@3.5.1"), nil, []matrix.Driver{matrix.CPI}},
-	} {
-		require.ElementsMatch(t, c.want, upgrade.OnNodes(from, *c.to, c.taken), name)
-	}
 }
 
 // A vCenter whose version has changed is waited for a while, across restarts; one that is seen

@@ -1,40 +1,41 @@
-// Package upgrade decides whether the revision that was chosen may take the place of the
-// one in force, now. It is pure, and knows no clock but the time that it is given.
+// Package upgrade decides whether drivers may go from what is current of them to what a candidate
+// has, now. It is pure, and knows no clock but the time that it is given.
 //
 // # What is an upgrade
 //
-// Another revision of which a driver that runs changes: its version, or what the bundle
-// has of that version. So is the one in force where a driver goes over to what its bundle has
-// that was held when it was begun: nothing of that was rolled out. And so is one with a driver
-// that the revision in force, if there is any, does not have, and that runs in another version:
-// somebody else installed it, and it is taken over ([Facts.TakenOver]). The installation of what
-// does not run is none, nor is it one where a driver is taken over in the version that runs or
-// taken away, and the others stay as they are, or where another bundle has the same of every
-// release. Those proceed.
+// A driver changes where the candidate has another version of it than the revision in force, or
+// the same version made of something else. It changes as well where that revision does not have it
+// and it runs in another version: somebody else installed it, and it is adopted. The installation of
+// what does not run is no change, nor is the adoption of a driver in the version that runs, its
+// removal, or another bundle with the same of every release. Those proceed.
 //
 // A driver counts as running in the version that its label or its image's tag tells. One that
 // neither tells of is installed as if it did not run.
 //
-// # The rules, the first that applies
+// # The gates
 //
-//   - What is in force stays in force while there is nothing to put in its place.
-//   - A revision that failed is rolled back from, unless it may not be (spec.upgradePolicy,
-//     a one-way mark of the matrix, nothing to go back to), or another one may proceed.
-//   - A revision whose bundle is not trusted any more while it is rolled out counts as failed.
-//   - A revision that failed is not tried again while the bundle, the releases, the program
-//     and the VDOConfig are the same, unless it is asked for by name: once each time that
-//     the wish changes. Under Manual only that counts: the consent was to one attempt.
-//   - A driver is changed to an older version than runs only with consent to that release,
-//     and never across a one-way mark.
-//   - Under Manual an upgrade waits for an approval by the name of its revision.
-//   - While something else changes that drivers depend on, it waits.
-//   - It begins in a maintenance window, where there are any. What was begun is ended.
+// Each driver that changes meets these, the first that applies counts:
+//
+//	Failed            it failed with the same changes; a retry by name, or, under Automatic, another
+//	                  program or VDOConfig, tries it again. A failure consumes an approval.
+//	DowngradeRefused  an older version than runs needs consent to that release, and none goes back
+//	                  across an irreversible release
+//	NotApproved       under Manual the candidate needs an approval by its name
+//	Interlocked       something that the driver depends on changes just now
+//	WindowClosed      no maintenance window is open; what was begun is ended outside of them
+//
+// # The revision in force
+//
+// It stays in force while there is nothing to put in its place. From one that failed, or whose
+// bundle is not trusted any more while it is rolled out, the operator goes back (but for
+// spec.upgradePolicy.rollback, an irreversible release, or nothing to go back to), unless all of
+// another candidate may start.
 //
 // # Chosen nodes first
 //
 // An upgrade of the storage driver may come to chosen nodes first (spec.upgradePolicy.canary,
 // [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
-// that fails is one that no other node has seen. Where a storage driver is taken over that is not
+// that fails is one that no other node has seen. Where a storage driver is adopted that is not
 // so: there is no revision of what runs to go back to.
 //
 // # Failure
@@ -100,6 +101,14 @@ func ToDo(r Reason, name string) string {
 	return "nothing: it goes on by itself"
 }
 
+// Gate is why a driver does not change to what the candidate has of it now.
+type Gate struct {
+	Driver  matrix.Driver
+	Reason  Reason
+	Message string
+	Until   time.Time // when to ask again, the zero time where nobody knows
+}
+
 // Verdict is the decision.
 type Verdict struct {
 	Action  Action
@@ -109,6 +118,8 @@ type Verdict struct {
 	To      string    // of RollBack: the revision's name
 	// Begins is set where the candidate is to be begun: it is not in force, or is tried again.
 	Begins bool
+	// Gates are why drivers do not change, one for each of them. The others may.
+	Gates []Gate
 }
 
 // Holds tells whether a candidate is kept from coming in force.
@@ -140,13 +151,15 @@ type Facts struct {
 	History revision.History
 	// Candidate is what was chosen; nil where nothing could be.
 	Candidate *revision.Revision
+	// Offered is what would be chosen if nothing gated it, which approvals are of; nil: Candidate.
+	Offered *revision.Revision
 	// Running are the versions that run, by driver.
 	Running map[matrix.Driver]matrix.Version
 	OneWay  []OneWay
 	// Attempt is what it is now.
 	Attempt revision.Attempt
-	// Interlock is what changes just now, "" for nothing.
-	Interlock string
+	// Interlocks are what changes just now that a driver depends on, "" or absent for nothing.
+	Interlocks map[matrix.Driver]string
 	// Frozen is why nothing but repairs is done, "" where more may be: nothing is gone back
 	// from then.
 	Frozen string
@@ -182,46 +195,75 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	if same && cur.Outcome == revision.Failed && !f.again(cur) {
 		return Verdict{Action: Stay}
 	}
-	if same && !catchesUp(cur.Revision, *f.Candidate) {
+	changing := f.changing(cur)
+	if same && len(changing) == 0 {
 		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
 	}
-	if !Upgrades(cur.Revision, *f.Candidate) && len(f.TakenOver()) == 0 {
-		return Verdict{Action: Proceed, Begins: true}
-	}
-	for _, rule := range []func(revision.Record) (Verdict, bool){f.failedBefore, f.downgrades, f.unapproved, f.interlocked, f.outside} {
-		if v, applies := rule(cur); applies {
-			return v
-		}
-	}
-	return Verdict{Action: Proceed, Begins: true}
+	return f.gates(cur, changing)
 }
 
-// Upgrades tells whether a driver that both have changes.
-func Upgrades(from, to revision.Revision) bool {
-	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
-		return to.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
-	})
-}
-
-// TakenOver are the drivers of the candidate that run in another version and that the revision
-// in force does not have: what runs is somebody else's, or nobody remembers it.
-func (f *Facts) TakenOver() []matrix.Driver {
-	cur, _ := f.History.InForce()
+// changing are the drivers of the candidate that change, in its order.
+func (f *Facts) changing(cur revision.Record) []matrix.Driver {
 	var all []matrix.Driver
 	for _, d := range f.Candidate.Drivers() {
-		runs, there := f.Running[matrix.Driver(d)]
-		if there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String() {
+		if Changes(cur.Revision, *f.Candidate, d) || f.adopts(cur, d) {
 			all = append(all, matrix.Driver(d))
 		}
 	}
 	return all
 }
 
-// catchesUp tells whether a driver that is apart in a revision goes over to what its bundle has.
-func catchesUp(from, to revision.Revision) bool {
-	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
-		return from.Apart(d) && !to.Apart(d) && differs(from.Contents[d], to.Contents[d])
-	})
+// Changes reports whether a driver that both revisions have changes.
+func Changes(from, to revision.Revision, d string) bool {
+	was, is := from.Version(d), to.Version(d)
+	return was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d]))
+}
+
+// adopts reports whether a driver of the candidate runs in another version and the revision in force
+// does not have it: what runs is somebody else's, or nobody remembers it.
+func (f *Facts) adopts(cur revision.Record, d string) bool {
+	runs, there := f.Running[matrix.Driver(d)]
+	return there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
+}
+
+// rules are what gates a driver, in order.
+var rules = []func(f *Facts, cur revision.Record, d matrix.Driver) (Gate, bool){
+	(*Facts).failedBefore, (*Facts).downgrades, (*Facts).unapproved, (*Facts).interlocked, (*Facts).outside,
+}
+
+// gates applies the rules to the drivers that change. The verdict is that of the first rule that gates
+// one.
+func (f *Facts) gates(cur revision.Record, changing []matrix.Driver) Verdict {
+	v := Verdict{Action: Proceed, Begins: true}
+	gated := map[matrix.Driver]bool{}
+	for _, rule := range rules {
+		var messages []string
+		for _, d := range changing {
+			g, applies := rule(f, cur, d)
+			if !applies || gated[d] {
+				continue
+			}
+			g.Driver, gated[d] = d, true
+			v.Gates = append(v.Gates, g)
+			if v.Reason == "" || v.Reason == g.Reason {
+				v.Reason, v.Until = g.Reason, g.Until
+				messages = slices.DeleteFunc(messages, func(m string) bool { return strings.Contains(g.Message, m) })
+				messages = append(messages, g.Message)
+			}
+		}
+		if len(messages) > 0 {
+			v.Action, v.Begins, v.Message = actionOf(v.Reason), false, strings.Join(messages, "; ")
+		}
+	}
+	return v
+}
+
+// actionOf is what a reason means: some end by themselves or by an approval.
+func actionOf(r Reason) Action {
+	if slices.Contains([]Reason{NotApproved, WindowClosed, Interlocked}, r) {
+		return Wait
+	}
+	return Hold
 }
 
 // Canaries tells whether a revision that takes the place of another one changes pods that
@@ -229,51 +271,71 @@ func catchesUp(from, to revision.Revision) bool {
 // come past its chosen nodes, what takes its place begins there too.
 func Canaries(from revision.Record, to revision.Revision) bool {
 	const d = string(matrix.CSI)
-	if from.Same(to) && !catchesUp(from.Revision, to) {
+	changes := Changes(from.Revision, to, d)
+	if from.Same(to) && !changes {
 		return from.Canary != nil
 	}
-	changes := from.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
 	return to.Version(d) != "" && (changes || from.Canary.Open())
 }
 
 // differs tells whether two contents are known and are not the same.
 func differs(a, b string) bool { return a != "" && b != "" && a != b }
 
-func (f *Facts) failedBefore(revision.Record) (Verdict, bool) {
-	known, ok := f.History.Find(*f.Candidate)
-	if !ok || !known.Failed() || f.again(known) {
-		return Verdict{}, false
+// failedBefore gates a driver that changes as in a revision that failed, from the same bundle, where all
+// that changed with it there changes so again.
+func (f *Facts) failedBefore(cur revision.Record, d matrix.Driver) (Gate, bool) {
+	for _, known := range f.History.Records {
+		if !known.Failed() || f.again(known) {
+			continue
+		}
+		changed := slices.DeleteFunc(known.Drivers(), func(d string) bool {
+			return !Changes(cur.Revision,
+				known.Revision, d) && cur.Version(d) != ""
+		})
+		another := func(d string) bool {
+			return known.Version(d) != f.Candidate.Version(d) || known.BundleOf(d) != f.Candidate.BundleOf(d)
+		}
+		if slices.Contains(changed, string(d)) && !slices.ContainsFunc(changed, another) {
+			return Gate{Reason: Failed, Message: fmt.Sprintf(
+				"%s failed at %s and is not tried again: %s", known.Name(), known.Since.UTC().Format(time.RFC3339),
+				known.Reason)}, true
+		}
 	}
-	return Verdict{Action: Hold, Reason: Failed, Message: fmt.Sprintf(
-		"%s failed at %s and is not tried again: %s", known.Name(), known.Since.UTC().Format(time.RFC3339), known.Reason)}, true
+	return Gate{}, false
 }
 
 // again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
-	if f.History.Asks(f.Attempt.Retry, known.Revision) {
+	if f.History.Asks(f.Attempt.Retry, known.Revision) || f.History.Asks(f.Attempt.Retry, f.offered()) {
 		return true
 	}
 	was := known.Attempt
 	return !f.Policy.Manual && (was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation)
 }
 
-// downgrades refuses one without consent.
-func (f *Facts) downgrades(cur revision.Record) (Verdict, bool) {
-	var refused []string
-	for _, d := range f.Candidate.Drivers() {
-		to, err := matrix.ParseVersion(f.Candidate.Version(d))
-		runs := f.runs(cur, d)
-		if err != nil || runs.IsZero() || !to.LessThan(runs) {
-			continue
-		}
-		id := d + "@" + to.String()
-		if why := f.oneWay(d, to, runs); why != "" {
-			refused = append(refused, fmt.Sprintf("%s runs, and %s may not take its place: %s", d+"@"+runs.String(), id, why))
-		} else if !slices.Contains(f.Policy.AllowDowngrade, id) {
-			refused = append(refused, fmt.Sprintf("%s runs: add %s to spec.upgradePolicy.allowDowngrade to consent", d+"@"+runs.String(), id))
-		}
+// offered is what approvals are of.
+func (f *Facts) offered() revision.Revision {
+	if f.Offered != nil {
+		return *f.Offered
 	}
-	return Verdict{Action: Hold, Reason: DowngradeRefused, Message: strings.Join(refused, "; ")}, len(refused) > 0
+	return *f.Candidate
+}
+
+// downgrades gates one without consent.
+func (f *Facts) downgrades(cur revision.Record, d matrix.Driver) (Gate, bool) {
+	to, err := matrix.ParseVersion(f.Candidate.Version(string(d)))
+	runs := f.runs(cur, string(d))
+	if err != nil || runs.IsZero() || !to.LessThan(runs) {
+		return Gate{}, false
+	}
+	was, id := fmt.Sprintf("%s@%s runs", d, runs), fmt.Sprintf("%s@%s", d, to)
+	if why := f.oneWay(string(d), to, runs); why != "" {
+		return Gate{Reason: DowngradeRefused, Message: fmt.Sprintf("%s, and %s may not take its place: %s", was,
+			id, why)}, true
+	}
+	return Gate{Reason: DowngradeRefused,
+			Message: fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to consent", was, id)},
+		!slices.Contains(f.Policy.AllowDowngrade, id)
 }
 
 // runs is the highest version of a driver that runs or was installed.
@@ -301,34 +363,37 @@ func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
 	return ""
 }
 
-func (f *Facts) unapproved(cur revision.Record) (Verdict, bool) {
-	name := f.Candidate.Name()
-	if !f.Policy.Manual || f.Candidate.Called(f.Policy.Approved) {
-		return Verdict{}, false
+// unapproved gates a driver under Manual unless what was approved has the same of it.
+func (f *Facts) unapproved(cur revision.Record, d matrix.Driver) (Gate, bool) {
+	offered := f.offered()
+	same := offered.Version(string(d)) == f.Candidate.Version(string(d)) &&
+		!differs(offered.Contents[string(d)], f.Candidate.Contents[string(d)])
+	approved := offered.Called(f.Policy.Approved)
+	if !f.Policy.Manual || (approved && same) {
+		return Gate{}, false
 	}
-	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(f.changing(cur), ", "), name)
-	if f.Policy.Approved != "" {
+	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(changed(cur, offered), ", "), offered.Name())
+	if f.Policy.Approved != "" && !approved {
 		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
 	}
-	return Verdict{Action: Wait, Reason: NotApproved, Message: text}, true
+	return Gate{Reason: NotApproved, Message: text}, true
 }
 
-// changing are the releases of the candidate that are not in force as they are.
-func (f *Facts) changing(cur revision.Record) []string {
-	return slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
-		d, version, _ := strings.Cut(id, "@")
-		caught := cur.Apart(d) && !f.Candidate.Apart(d)
-		return cur.Version(d) == version && !differs(cur.Contents[d], f.Candidate.Contents[d]) && !caught
+// changed are the releases of a revision that are not in force as they are.
+func changed(cur revision.Record, to revision.Revision) []string {
+	return slices.DeleteFunc(slices.Clone(to.Releases), func(id string) bool {
+		d, _, _ := strings.Cut(id, "@")
+		return cur.Version(d) != "" && !Changes(cur.Revision, to, d)
 	})
 }
 
-func (f *Facts) interlocked(revision.Record) (Verdict, bool) {
-	return Verdict{Action: Wait, Reason: Interlocked, Message: f.Interlock}, f.Interlock != ""
+func (f *Facts) interlocked(_ revision.Record, d matrix.Driver) (Gate, bool) {
+	return Gate{Reason: Interlocked, Message: f.Interlocks[d]}, f.Interlocks[d] != ""
 }
 
-func (f *Facts) outside(revision.Record) (Verdict, bool) {
+func (f *Facts) outside(revision.Record, matrix.Driver) (Gate, bool) {
 	why, next := f.Policy.Closed(f.Now)
-	return Verdict{Action: Wait, Reason: WindowClosed, Until: next, Message: why}, why != ""
+	return Gate{Reason: WindowClosed, Until: next, Message: why}, why != ""
 }
 
 // Closed says that no maintenance window is open, "" where one is or there are none, and when the next

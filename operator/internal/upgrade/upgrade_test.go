@@ -54,7 +54,8 @@ func TestDecide(t *testing.T) {
 	consent := upgrade.Policy{Manual: true, Approved: next.Name()}
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
 	anew := rev("b", "csi@3.5.1")
-	held := anew.Holding("csi", *old)
+	held := *rev("b", "csi@3.5.1")
+	held.Contents, held.Bundles = old.Contents, map[string]string{"csi": old.Bundle}
 	holding := healthy(old).Begin(held, revision.Beginning{Now: t0}).Succeed(t0)
 	over := holding.Begin(*anew, revision.Beginning{Now: t0})
 	csi := func(v string) map[matrix.Driver]matrix.Version {
@@ -71,29 +72,31 @@ func TestDecide(t *testing.T) {
 		"first installation outside of a window, under Manual": {
 			facts:  upgrade.Facts{Candidate: old, Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}},
 			action: upgrade.Proceed, begins: true},
-		"it runs, and is newer than what runs":      {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1")}, action: upgrade.Proceed, begins: true},
-		"likewise, outside of the window":           {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
-		"likewise, not approved":                    {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"likewise, approved":                        {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
-		"likewise, something else changes":          {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
-		"it runs in the same version, Manual":       {facts: upgrade.Facts{Candidate: old, Running: csi("3.5.1"), Interlock: "x", Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}}, action: upgrade.Proceed, begins: true},
-		"it runs, and is older than what runs":      {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
-		"likewise, with consent":                    {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
-		"likewise, with consent and a mark":         {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
-		"it runs, and nothing was chosen":           {facts: upgrade.Facts{Running: csi("3.7.3")}, action: upgrade.Proceed},
-		"nothing was chosen":                        {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
-		"the same":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
-		"an upgrade":                                {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
-		"another bundle, same of":                   {facts: upgrade.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
-		"another bundle rebuilt":                    {facts: upgrade.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"rebuilt, and held":                         {facts: upgrade.Facts{History: healthy(old), Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
-		"held still":                                {facts: upgrade.Facts{History: holding, Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed},
-		"held no more":                              {facts: upgrade.Facts{History: holding, Candidate: anew}, action: upgrade.Proceed, begins: true},
-		"held no more, Manual":                      {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"held no more, approved":                    {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name()}}, action: upgrade.Proceed, begins: true},
-		"held no more, something else changes":      {facts: upgrade.Facts{History: holding, Candidate: anew, Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"it runs, and is newer than what runs": {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1")}, action: upgrade.Proceed, begins: true},
+		"likewise, outside of the window":      {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"likewise, not approved":               {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"likewise, approved":                   {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
+		"likewise, something else changes": {facts: upgrade.Facts{Candidate: next,
+			Running: csi("3.5.1"), Interlocks: map[matrix.Driver]string{matrix.CSI: "x"}}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"it runs in the same version, Manual": {facts: upgrade.Facts{Candidate: old, Running: csi("3.5.1"),
+			Interlocks: map[matrix.Driver]string{matrix.CSI: "x"}, Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}}, action: upgrade.Proceed, begins: true},
+		"it runs, and is older than what runs": {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"likewise, with consent":               {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
+		"likewise, with consent and a mark":    {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"it runs, and nothing was chosen":      {facts: upgrade.Facts{Running: csi("3.7.3")}, action: upgrade.Proceed},
+		"nothing was chosen":                   {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
+		"the same":                             {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
+		"an upgrade":                           {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
+		"another bundle, same of":              {facts: upgrade.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"another bundle rebuilt":               {facts: upgrade.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"rebuilt, and held":                    {facts: upgrade.Facts{History: healthy(old), Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"held still":                           {facts: upgrade.Facts{History: holding, Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed},
+		"held no more":                         {facts: upgrade.Facts{History: holding, Candidate: anew}, action: upgrade.Proceed, begins: true},
+		"held no more, Manual":                 {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"held no more, approved":               {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name()}}, action: upgrade.Proceed, begins: true},
+		"held no more, something else changes": {facts: upgrade.Facts{History: holding, Candidate: anew,
+			Interlocks: map[matrix.Driver]string{matrix.CSI: "x"}}, action: upgrade.Wait, reason: upgrade.Interlocked},
 		"what was held went over":                   {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
-		"it went over, and is held again":           {facts: upgrade.Facts{History: over, Candidate: new(anew.Holding("csi", *anew))}, action: upgrade.Proceed},
 		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name()},
 		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name()},
 		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name()},
@@ -104,12 +107,15 @@ func TestDecide(t *testing.T) {
 		"one is added that runs in the same":        {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"what is in force runs in another version":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"not approved":                              {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"another was approved":                      {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"approved":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
-		"outside of the window":                     {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
-		"within the window":                         {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
-		"interlocked":                               {facts: upgrade.Facts{History: healthy(old), Candidate: next, Interlock: "API servers"}, action: upgrade.Wait, reason: upgrade.Interlocked},
-		"a downgrade":                               {facts: upgrade.Facts{History: healthy(next), Candidate: old}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"another was approved": {facts: upgrade.Facts{History: healthy(old), Candidate: next,
+			Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"approved": {facts: upgrade.Facts{History: healthy(old), Candidate: next,
+			Policy: upgrade.Policy{Manual: true, Approved: next.Name()}}, action: upgrade.Proceed, begins: true},
+		"outside of the window": {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"within the window":     {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
+		"interlocked": {facts: upgrade.Facts{History: healthy(old),
+			Candidate: next, Interlocks: map[matrix.Driver]string{matrix.CSI: "API servers"}}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"a downgrade": {facts: upgrade.Facts{History: healthy(next), Candidate: old}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"a downgrade of what was installed by hand": {
 			facts:  upgrade.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
 			action: upgrade.Hold, reason: upgrade.DowngradeRefused},
@@ -124,8 +130,9 @@ func TestDecide(t *testing.T) {
 		"failed, and the one before is revoked": {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(): "revoked"}}, action: upgrade.Stay},
 		"failed, and what runs cannot be gone back from": {facts: upgrade.Facts{History: failed, Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.8.0")},
 			OneWay: []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.8.0")}, Why: "it migrates volumes"}}}, action: upgrade.Stay},
-		"failed, and a better one is there":                    {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
-		"failed, and a better one waits":                       {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name()},
+		"failed, and a better one is there": {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
+		"failed, and a better one waits": {facts: upgrade.Facts{History: failed,
+			Candidate: rev("c", "csi@3.7.4"), Interlocks: map[matrix.Driver]string{matrix.CSI: "x"}}, action: upgrade.RollBack, to: old.Name()},
 		"rolled back":                                          {facts: upgrade.Facts{History: back, Candidate: next}, action: upgrade.Hold, reason: upgrade.Failed},
 		"rolled back, asked again":                             {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: upgrade.Proceed, begins: true},
 		"rolled back, asked again for another":                 {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: upgrade.Hold, reason: upgrade.Failed},
@@ -389,6 +396,8 @@ func TestCanaries(t *testing.T) {
 	open.Canary = &revision.Canary{}
 	passed := from
 	passed.Canary = &revision.Canary{Passed: true}
+	held := revision.Record{Revision: *rev("b", "csi@3.5.1")}
+	held.Contents = from.Contents
 	for name, c := range map[string]struct {
 		from revision.Record
 		to   *revision.Revision
@@ -402,7 +411,7 @@ func TestCanaries(t *testing.T) {
 		"it goes, and is at the chosen ones":     {open, rev("b", "cpi@1.33.1"), false},
 		"another's, and it is at the chosen":     {open, rev("a", "cpi@1.33.2", "csi@3.5.1"), true},
 		"another's, and it is everywhere":        {passed, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
-		"what was held":                          {revision.Record{Revision: rev("b", "csi@3.5.1").Holding("csi", from.Revision)}, rev("b", "csi@3.5.1"), true},
+		"what was held":                          {held, rev("b", "csi@3.5.1"), true},
 		"the same again":                         {from, rev("a", "cpi@1.33.1", "csi@3.5.1"), false},
 		"the same again, which was there first ": {open, rev("a", "cpi@1.33.1", "csi@3.5.1"), true},
 	} {
@@ -429,7 +438,7 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 		h = h.Wished(c.wish)
 		f := upgrade.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
 		if c.closed {
-			f.Interlock = "something changes"
+			f.Interlocks = map[matrix.Driver]string{matrix.CSI: "something changes"}
 		}
 		v := upgrade.Decide(f)
 		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
@@ -484,5 +493,58 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 			h = upgrade.Judge(h, upgrade.Look{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
 		}
 		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
+	}
+}
+
+// Each driver has its own gates; those that have none may change.
+func TestEachDriverHasItsOwnGates(t *testing.T) {
+	contents := func(cpi, csi string) map[string]string { return map[string]string{"cpi": cpi, "csi": csi} }
+	of := func(bundle, cpi, csi, cpiOf, csiOf string) *revision.Revision {
+		r := rev(bundle, "cpi@"+cpi, "csi@"+csi)
+		r.Contents = contents(cpiOf, csiOf)
+		return r
+	}
+	old, next := of("a", "1.33.0", "3.5.1", "p", "s"), of("b", "1.33.1", "3.7.3", "p2", "s2")
+	half, fixed := of("b", "1.33.0", "3.7.3", "p", "s2"), of("c", "1.33.1", "3.7.4", "p2", "s3")
+	back := func(failed *revision.Revision) revision.History {
+		return healthy(old).Begin(*failed, revision.Beginning{Now: t0}).Fail("it crashed", t0).RollBack(old.Name(), t0)
+	}
+	approved := upgrade.Policy{Manual: true, Approved: next.Name()}
+	for name, c := range map[string]struct {
+		facts upgrade.Facts
+		want  map[matrix.Driver]upgrade.Reason
+	}{
+		"one is older": {upgrade.Facts{History: healthy(old), Candidate: of("b", "1.33.1", "3.3.1", "p2", "s2")},
+			map[matrix.Driver]upgrade.Reason{matrix.CSI: upgrade.DowngradeRefused}},
+		"nodes change": {upgrade.Facts{History: healthy(old), Candidate: next,
+			Interlocks: map[matrix.Driver]string{matrix.CSI: "x", matrix.CNI: "x"}}, map[matrix.Driver]upgrade.Reason{matrix.CSI: upgrade.Interlocked}},
+		"one is older, and nothing is approved": {upgrade.Facts{History: healthy(old), Candidate: of("b",
+			"1.33.1", "3.3.1", "p2", "s2"), Policy: upgrade.Policy{Manual: true}},
+			map[matrix.Driver]upgrade.Reason{matrix.CPI: upgrade.NotApproved, matrix.CSI: upgrade.DowngradeRefused}},
+		"one starts of what was approved": {upgrade.Facts{History: healthy(old), Candidate: half,
+			Offered: next, Policy: approved}, nil},
+		"another one than was approved": {upgrade.Facts{History: healthy(old), Candidate: of("b", "1.33.0",
+			"3.7.2", "p", "s4"), Offered: next, Policy: approved},
+			map[matrix.Driver]upgrade.Reason{matrix.CSI: upgrade.NotApproved}},
+		"one of them failed alone": {upgrade.Facts{History: back(half), Candidate: next},
+			map[matrix.Driver]upgrade.Reason{matrix.CSI: upgrade.Failed}},
+		"both failed, and one is another": {upgrade.Facts{History: back(next), Candidate: fixed}, nil},
+		"both failed": {upgrade.Facts{History: back(next), Candidate: next},
+			map[matrix.Driver]upgrade.Reason{matrix.CPI: upgrade.Failed, matrix.CSI: upgrade.Failed}},
+		"what is offered is asked for again": {upgrade.Facts{History: back(half), Candidate: next, Offered: next,
+			Attempt: revision.Attempt{Retry: next.Name()}}, nil},
+	} {
+		c.facts.Now = t0
+		v := upgrade.Decide(c.facts)
+		got := map[matrix.Driver]upgrade.Reason{}
+		for _, g := range v.Gates {
+			got[g.Driver] = g.Reason
+			require.NotEmpty(t, g.Message, name)
+		}
+		require.Len(t, got, len(c.want), name)
+		for d, r := range c.want {
+			require.Equal(t, r, got[d], name)
+		}
+		require.Equal(t, len(c.want) == 0, v.Action == upgrade.Proceed && v.Begins, name)
 	}
 }

@@ -131,6 +131,11 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 		l.printf("\n%s %s (%s)", o.paint(yellow, "waits"), c.Name, c.Reason)
 		l.block("releases", c.Releases)
 		l.block("why", c.Message)
+		for _, g := range c.Gates {
+			if g.Reason != c.Reason {
+				l.block("why "+g.Driver, g.Message)
+			}
+		}
 		l.block("do", c.ToDo)
 	}
 	return l.err

@@ -112,7 +112,10 @@ func (s *shop) status(change func(*v1alpha1.VDOConfigStatus)) {
 
 func (s *shop) waits(name, releases, reason string) {
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
-		st.Candidate = &v1alpha1.CandidateStatus{Name: name, Releases: releases, Reason: reason, Message: "because of " + reason}
+		st.Candidate = &v1alpha1.CandidateStatus{Name: name, Releases: releases, Reason: reason,
+			Message: "because of " + reason,
+			Gates: []v1alpha1.CandidateGate{{Driver: "cpi", Reason: reason, Message: "because of " + reason},
+				{Driver: "csi", Reason: "Interlocked", Message: "nodes change"}}}
 	})
 }
 
@@ -130,7 +133,8 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "NotApproved")
 	out = s.ok("upgrade", "list")
-	for _, text := range []string{"r2-22222222 *", "jane", "r3-33333333 rolledback: it was not healthy after 15m", "waits r4-44444444 (NotApproved)", "do: vdoctl upgrade approve r4-44444444"} {
+	for _, text := range []string{"r2-22222222 *", "jane",
+		"r3-33333333 rolledback: it was not healthy after 15m", "waits r4-44444444 (NotApproved)", "why csi: nodes change", "do: vdoctl upgrade approve r4-44444444"} {
 		require.Contains(t, out, text)
 	}
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")

@@ -69,9 +69,6 @@ func (a *applier) stages(ctx context.Context) error {
 			}
 		}
 	}
-	if a.outcome.gate == "" {
-		a.outcome.gate = a.untrustedSteps()
-	}
 	if a.site.frozen != "" || a.rendering.frozen != "" {
 		return nil
 	}
@@ -80,7 +77,7 @@ func (a *applier) stages(ctx context.Context) error {
 
 // recheckTrust lets nothing but repairs go on where a trust policy has changed since the
 // bundle was held against it, or that cannot be seen: to read a bundle, to render and to
-// try all of it takes a while. Then the plan is made anew as of a bundle that is held.
+// try all of it takes a while. Then the plan is made anew.
 func (a *applier) recheckTrust(ctx context.Context) error {
 	b := a.site.bundle
 	if b.policy == "" || a.site.bundleHeld {
@@ -109,20 +106,6 @@ func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
 	}
 	policy, err := a.Cluster.PolicyVersion(ctx, &now)
 	return policy != b.policy || now.Generation != b.source.Generation, err
-}
-
-// untrustedSteps says what waits for the bundle to be trusted, "" where nothing does.
-func (a *applier) untrustedSteps() string {
-	var all []string
-	for _, s := range a.outcome.plan.Steps {
-		if s.Action == plan.Wait && !s.Held {
-			all = append(all, s.Key.String())
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("DriverBundle %s to be trusted: it would change %s, one of %d objects", a.site.bundle.source.Name, all[0], len(all))
 }
 
 // blocked returns the drivers that must not be touched. A storage driver whose

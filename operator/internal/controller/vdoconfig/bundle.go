@@ -29,7 +29,7 @@ func (g *gatherer) gatherBundle(ctx context.Context) error {
 	if g.bundle != nil {
 		return g.gatherLogin(ctx)
 	}
-	last, unopened := g.openLastBut(ctx, b)
+	last, unopened := g.openLast(ctx, b)
 	if last == nil {
 		g.unresolved = fault.Join(err, unopened) // the pass goes on to assess
 		return nil
@@ -79,31 +79,14 @@ func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened,
 	return &opened{source: b, contents: contents, matrix: doc}, nil
 }
 
-// openLastBut opens the bundle that was last installed from, while anything is installed, if
-// it is not the one given; nil where it is, or nothing is installed. Its DriverBundle may
-// have been deleted, or have accepted another one since: then it is read as its digest says,
-// from memory, from the copy that its revisions keep or from the mirror.
-func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
+// openLast opens the bundle that was last installed from, while anything is installed, if it is not
+// the one given, which could not be opened; nil where it is, or nothing is installed.
+func (g *gatherer) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	reference := lastFrom(g.config, g.inventory)
-	repository, digest, ok := strings.Cut(reference, "@")
-	if !ok || g.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
-		return nil, nil // it is the one that could not be opened
+	if reference == "" || g.inventory.Len() == 0 || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference) {
+		return nil, nil
 	}
-	last := &v1alpha1.DriverBundle{}
-	last.Namespace, last.Name, last.Spec.Reference = g.name.Namespace, g.sourceName(reference, b), reference
-	last.Spec.ImageNames = g.imageNames(b, reference)
-	var all v1alpha1.DriverBundleList
-	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
-	}
-	for i := range all.Items {
-		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
-			last = all.Items[i].DeepCopy()
-			last.Spec.ImageNames = g.imageNames(&all.Items[i], reference)
-		}
-	}
-	last.Status.Digest, last.Status.Repository = digest, repository
-	o, err := g.open(ctx, last)
+	o, err := g.openSource(ctx, reference)
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.ReasonOf(err), Op: "repair from", Subject: reference, Err: err, Hint: "what runs stays, and is not repaired until the bundle that it came from, or another one that is accepted, can be read"}
 	}
@@ -130,24 +113,6 @@ func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.
 		}
 	}
 	return memory.ImageNames
-}
-
-// sourceName is the name of the DriverBundle that what is installed came from, by which its
-// copy is found: as the newest of its revisions says, else as the site names it now.
-func (g *gatherer) sourceName(reference string, b *v1alpha1.DriverBundle) string {
-	records := g.inventory.Memory().Revisions.Records
-	for i := len(records) - 1; i >= 0; i-- {
-		if records[i].Bundle == reference && records[i].Source != "" {
-			return records[i].Source
-		}
-	}
-	if ref := g.config.Spec.Bundle; ref != nil {
-		return ref.Name
-	}
-	if b != nil {
-		return b.Name
-	}
-	return ""
 }
 
 // lastFrom is the bundle that the drivers were last installed from, "" before there are

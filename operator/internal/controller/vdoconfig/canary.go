@@ -83,7 +83,8 @@ func (s *site) canaryOpen(h revision.History) bool {
 func (s *site) canaryBegins() bool {
 	u := &s.revisions
 	cur, installed := u.history.InForce()
-	return installed && s.canaryPolicy() != nil && u.kept == nil && u.verdict.Begins && u.candidate != nil && upgrade.Canaries(cur, *u.candidate)
+	return installed && s.canaryPolicy() != nil && u.verdict.Begins && u.candidate != nil &&
+		upgrade.Canaries(cur, *u.candidate)
 }
 
 // canarying tells whether what is rendered now is for chosen nodes first.
@@ -92,16 +93,15 @@ func (s *site) canarying() bool {
 	if u.verdict.Action == upgrade.RollBack {
 		return false
 	}
-	if u.kept == nil && u.verdict.Begins && u.candidate != nil {
+	if u.verdict.Begins && u.candidate != nil {
 		return s.canaryBegins()
 	}
 	return s.canaryOpen(u.history)
 }
 
 // canaryInterlock is why an upgrade cannot come to the chosen nodes first, "" where it can.
-func (s *site) canaryInterlock(to *revision.Revision) string {
-	cur, installed := s.revisions.history.InForce()
-	if s.canaryPolicy() == nil || to == nil || !installed || !upgrade.Canaries(cur, *to) {
+func (s *site) canaryInterlock(cur revision.Record) string {
+	if s.canaryPolicy() == nil || cur.Version(string(matrix.CSI)) == "" {
 		return ""
 	}
 	const field = "spec.upgradePolicy.canary.nodeSelector "
@@ -121,8 +121,8 @@ func (s *site) canaryInterlock(to *revision.Revision) string {
 // for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions.InForce()
-	frozen := cmp.Or(a.site.frozen, a.rendering.frozen, a.rendering.untrusted)
-	if from := a.rendering.decision.from; from != nil {
+	frozen := cmp.Or(a.site.frozen, a.rendering.frozen)
+	for _, from := range a.rendering.decision.sources() {
 		frozen = cmp.Or(frozen, from.revoked)
 	}
 	if !ok || frozen != "" || (a.outcome.gate != "" && !strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {

@@ -258,7 +258,8 @@ func (p *result) heldByChecks() (waiting string, held error) {
 // releaseKept tells whether a driver whose release is held back would have another one
 // without the checks, or what that is made of.
 func (p *result) releaseKept(d matrix.Driver) bool {
-	if _, there := p.site.installed[d]; !there || p.decision.apart[d] != nil {
+	c, stays := p.decision.current[d]
+	if _, there := p.site.installed[d]; !there || (stays && c.from != p.decision.from) {
 		return true
 	}
 	held := func(s plan.Step) bool { return s.Driver == d && s.Held }

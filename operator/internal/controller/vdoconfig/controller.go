@@ -4,6 +4,8 @@
 // One pass gathers, then decides, then acts:
 //
 //	gather.go   fills a site (site.go), once: what is installed, the bundle, the vCenters
+//	gates.go    site → why changes may not start now; pure
+//	current.go  what gated drivers stay, and the bundle that each comes from
 //	resolve.go  site → decision: which releases shall be there; pure
 //	repair.go   site, decision → rendering: their objects, or what can be of them; pure
 //	plan.go     site, rendering, what the API server says of it → plan; pure
@@ -23,12 +25,10 @@
 //     is looked at what a watch has shown until then, and they are listed where it does
 //     not work: they are judged, and never written. The operator's memory holds nothing
 //     that a restart would lose.
-//   - A fault keeps new installations and upgrades back; that of a vCenter those of the
-//     drivers that use it (hold.go). What is installed stays,
-//     and is repaired, as long as the bundle holds its release; configuration that
-//     was not verified with the vCenter does not replace what works. A bundle that is
-//     held replaces nothing, be its releases the same: what is installed is repaired
-//     from the one that it came from, or as far as both are alike.
+//   - A fault gates new installations and upgrades of the drivers that it is about (gates.go).
+//     What is installed stays, and is repaired from the bundle that each driver comes from, or as far
+//     as the accepted one has the same; configuration that was not verified with the vCenter does not
+//     replace what works.
 //   - What the checks of package preflight find a driver would not start with keeps its
 //     configuration back as well as its release (checks.go): what runs goes on as it is. What
 //     is asked for anew waits until it was checked. Checks run beside the passes.
@@ -259,7 +259,7 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	}
 	made := s.plan(tried)
 	p.outcome.plan = &made
-	for d, why := range s.unmade(made, tried.live) {
+	for d, why := range s.unmade(made, tried.live, rendered.decision) {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
 	}
 	p.foresee(ctx)

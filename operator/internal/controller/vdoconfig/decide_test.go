@@ -13,7 +13,9 @@ import (
 
 func ask(t *testing.T, kubernetes, bundle string, edit func(*question)) decision {
 	t.Helper()
-	return decide(questionTo(t, kubernetes, bundle, edit))
+	q := questionTo(t, kubernetes, bundle, edit)
+	s := site{bundle: holding(t, "sha256:new", bundle), installed: q.facts.Installed}
+	return s.stay(decide(q))
 }
 
 func questionTo(t *testing.T, kubernetes, bundle string, edit func(*question)) question {
@@ -82,24 +84,6 @@ func TestTheNextMinorIsCoveredWhereTheBundleHasBoth(t *testing.T) {
 	require.NoError(t, d.next)
 }
 
-func TestManualStaysAndListsTheUpgrade(t *testing.T) {
-	d := ask(t, "1.33", both, func(q *question) {
-		q.manual = true
-		runs(matrix.CSI, "3.5.1")(q)
-	})
-	require.Contains(t, chosen(d), "csi@3.5.1")
-	require.Len(t, d.pending, 1)
-	require.Contains(t, d.pending[0], "upgrade csi@3.5.1 to csi@3.7.3")
-}
-
-func TestManualGoesOnWhereWhatIsInstalledDoesNotFitAnyMore(t *testing.T) {
-	d := ask(t, "1.34", both+" cpi@1.34.0", func(q *question) {
-		q.manual = true
-		runs(matrix.CPI, "1.33.1")(q)
-	})
-	require.Contains(t, chosen(d), "cpi@1.34.0")
-}
-
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 	pin := func(q *question) { q.spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
 	d := ask(t, "1.33", both, func(q *question) {
@@ -109,7 +93,7 @@ func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 	})
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(d.refused))
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
-	require.Contains(t, d.held[matrix.CPI], "cpi@1.32.1 is installed and the bundle does not hold it")
+	require.Contains(t, d.held[matrix.CPI], "cpi@1.32.1 is installed and no bundle that can be read holds it")
 	require.Contains(t, d.held, matrix.SnapshotController)
 	d = ask(t, "1.33", both, pin)
 	require.Empty(t, d.releases, "nothing is installed in place of what was asked for")

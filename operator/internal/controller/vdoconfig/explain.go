@@ -52,9 +52,7 @@ func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
 	}
 	p.explainBundle(out, len(changes) > 0)
 	p.explainUnknown(out, len(changes) > 0)
-	if v := s.revisions.verdict; v.Holds() {
-		out.Held = append(out.Held, Held{Reason: string(v.Reason), Message: v.Message, Do: upgrade.ToDo(v.Reason, p.named())})
-	}
+	out.Held = append(out.Held, p.explainGates()...)
 	if stopped(&p.config.Spec) {
 		out.Held = append(out.Held, Held{Reason: "Stopped", Message: stoppedBy(&p.config.Spec) + ": the operator changes nothing", Do: "set it to false"})
 	}
@@ -69,6 +67,22 @@ func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
 		}
 	}
 	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
+}
+
+// explainGates says why drivers do not change to what is offered, once for those that wait for the same.
+func (p *pass) explainGates() []Held {
+	v := p.site.revisions.verdict
+	if v.Holds() && len(v.Gates) == 0 {
+		return []Held{{Reason: string(v.Reason), Message: v.Message, Do: upgrade.ToDo(v.Reason, p.named())}}
+	}
+	var all []Held
+	for _, g := range v.Gates {
+		h := Held{Reason: string(g.Reason), Message: g.Message, Do: upgrade.ToDo(g.Reason, p.named())}
+		if !slices.Contains(all, h) {
+			all = append(all, h)
+		}
+	}
+	return all
 }
 
 // explainBundle tells of a DriverBundle that is not Ready though what it accepted may be

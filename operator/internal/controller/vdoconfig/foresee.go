@@ -2,11 +2,9 @@ package vdoconfig
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -55,30 +53,19 @@ func (p *pass) heldBack() string {
 	if v := p.site.revisions.verdict; v.Holds() {
 		return v.Message
 	}
-	if len(p.decision.pending) > 0 {
-		return "an upgrade waits for a person: see status.pending"
-	}
 	return ""
 }
 
-// released is the site without anything that holds it back.
+// released is the site without gates.
 func (s *site) released() site {
 	free := *s
-	free.held, free.waiting, free.bundleHeld, free.unkept, free.revisions, free.origins = nil, "", false, nil, revisions{}, nil
-	free.checks = checks{}
+	free.ungated, free.bundleHeld, free.revisions, free.checks = true, false, revisions{}, checks{}
 	if s.checks.kept[matrix.CPI] {
 		free.spec.CloudProvider = s.config.Spec.CloudProvider
 	}
 	if s.checks.kept[matrix.CSI] {
 		free.spec.StorageProvider = s.config.Spec.StorageProvider
 	}
-	free.vcenters = maps.Clone(s.vcenters)
-	for name, vc := range free.vcenters {
-		vc.held, vc.waiting = nil, ""
-		free.vcenters[name] = vc
-	}
-	free.config = s.config.DeepCopy()
-	free.config.Spec.Upgrade = v1alpha1.UpgradeAutomatic
 	free.notes = slices.Clone(s.notes)
 	return free
 }

@@ -133,13 +133,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 			return err
 		}
 	}
-	if g.bundle != nil && g.needsLast(g.resolve()) {
-		g.last, _ = g.openLastBut(ctx, g.bundle.source) // without it, what it has is left as it is
-	}
-	if err := g.gatherRevisions(ctx); err != nil || g.bundle == nil {
-		return err
-	}
-	return g.gatherOrigins(ctx)
+	return g.gatherRevisions(ctx)
 }
 
 // inOrder are the drivers in order of installation.

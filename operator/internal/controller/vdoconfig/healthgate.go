@@ -161,15 +161,13 @@ func (p *pass) unheld(cur revision.Record, drivers []matrix.Driver) []matrix.Dri
 	return all
 }
 
-// behind tells whether something holds a driver that is to go over to what the bundle of the
-// revision in force has of its release, and it has not yet: the version does not tell.
+// behind reports whether a driver has not gone over to what the bundle of the revision in force has of its
+// release, as that cannot be read: the version does not tell.
 func (p *pass) behind(cur revision.Record, d matrix.Driver) bool {
-	if cur.Version(string(d)) == "" || cur.Apart(string(d)) {
+	if cur.Version(string(d)) == "" || cur.BundleOf(string(d)) != cur.Bundle || p.outcome.plan == nil {
 		return false
 	}
-	held := func(s plan.Step) bool { return s.Held && s.Driver == d }
-	_, stays := p.site.origins[d]
-	return stays || (p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held))
+	return slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Held && s.Driver == d })
 }
 
 // healthDeadline is how long a roll-out may go without progress; 0 for the default.
@@ -227,8 +225,9 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	}
 	for _, r := range h.Records[max(0, len(h.Records)-maxRevisions):] {
 		s := v1alpha1.RevisionStatus{
-			Name: r.Name(), Bundle: r.Bundle, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome), ImageNames: r.ImageNames, Apart: r.Parts(),
-			Reason: condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
+			Name: r.Name(), Bundle: r.Bundle, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome),
+			ImageNames: r.ImageNames,
+			Reason:     condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
 		}
 		if r.Approval != nil {
 			s.ApprovedBy, s.ApprovedAt = r.Approval.By, timeOf(r.Approval.Seen)
@@ -253,6 +252,14 @@ func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
 	if !r.verdict.Until.IsZero() {
 		c.NotBefore = timeOf(r.verdict.Until)
 	}
+	for _, g := range r.verdict.Gates {
+		gate := v1alpha1.CandidateGate{Driver: string(g.Driver), Reason: string(g.Reason),
+			Message: condition.Cut(g.Message, maxText/2)}
+		if !g.Until.IsZero() {
+			gate.NotBefore = timeOf(g.Until)
+		}
+		c.Gates = append(c.Gates, gate)
+	}
 	return c
 }
 
@@ -265,8 +272,6 @@ func (p *result) upgradeFault() error {
 		stays = fmt.Sprintf("revision %s stays in force", name.Name())
 	}
 	switch {
-	case p.site.unkept != nil:
-		return p.site.unkept
 	case r.verdict.Message == "" || r.verdict.Action == upgrade.Wait || r.verdict.Action == upgrade.RollBack:
 		return nil
 	case r.verdict.Action == upgrade.Hold && r.offered != nil:

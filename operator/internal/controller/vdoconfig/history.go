@@ -12,7 +12,7 @@ import (
 
 // historyOf is what is remembered, or, of an installation that has no history yet, what runs.
 func (g *gatherer) historyOf() revision.History {
-	h := g.inventory.Memory().Revisions
+	h := g.inventory.Memory().Revisions.Imported()
 	if _, known := h.InForce(); known || g.inventory.Len() == 0 {
 		return h
 	}

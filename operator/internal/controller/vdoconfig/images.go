@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -81,7 +83,11 @@ func (s *site) images(made *workloads) *preflight.Images {
 	if len(lock.Platforms) == 1 {
 		out.Kept = lock.Platforms[0]
 	}
-	chosen := s.unchecked().choose(s.bundle, nil, nil)
+	free := s.unchecked()
+	free.revisions.gates = nil
+	chosen := free.choose(s.bundle, nil, nil)
+	chosen.releases = slices.DeleteFunc(chosen.releases,
+		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
 	out.Workloads = made.of(s.bundle.reference(), render.Input{
 		Lock: lock, Manifests: s.bundle.contents.Manifests, Matrix: s.bundle.matrix, Installed: s.installed,
 		Repository: s.bundle.source.Status.Repository, Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,

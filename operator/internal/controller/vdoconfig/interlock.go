@@ -29,24 +29,21 @@ func (s *site) interlock() string {
 	return sentences(all...)
 }
 
-// interlocks is all that a candidate waits for because it changes just now, or cannot come to the
-// chosen nodes first.
-func (s *site) interlocks(f *upgrade.Facts) string {
-	return sentences(s.interlock(), s.changes(f), s.canaryInterlock(f.Candidate))
-}
-
-// changes is what an upgrade or a take-over waits for that ends by itself: nodes, where each of
-// them gets other pods, vCenters, and on OpenShift that nodes know where its images are. The last
-// is asked once something is in force: before, it may be that nothing is installed which the set
-// would be written for.
-func (s *site) changes(f *upgrade.Facts) string {
-	cur, installed := f.History.InForce()
-	taken := f.TakenOver()
-	if !upgrade.Upgrades(cur.Revision, *f.Candidate) && len(taken) == 0 {
-		return ""
+// interlocks is all that changes just now that an upgrade or an adoption of a driver waits for, or why it
+// cannot come to the chosen nodes first. Nodes concern the drivers that each of them has pods of. On
+// OpenShift nodes have to know where images are: that is asked once something is in force, as before
+// nothing may be installed which the mirror set would be written for.
+func (s *site) interlocks(cur revision.Record) map[matrix.Driver]string {
+	nodes := ""
+	if !s.ignores("Nodes") {
+		nodes = upgrade.NodesChange(s.nodes(), s.now)
 	}
-	nodes, _ := s.nodesChange(f)
-	return sentences(nodes, s.othersChange(installed))
+	others := s.othersChange(len(cur.Releases) > 0)
+	return map[matrix.Driver]string{
+		matrix.CNI: sentences(s.interlock(), nodes, others), matrix.CPI: sentences(s.interlock(), others),
+		matrix.SnapshotController: sentences(s.interlock(), others),
+		matrix.CSI:                sentences(s.interlock(), nodes, others, s.canaryInterlock(cur)),
+	}
 }
 
 // othersChange is what of that changes just now beside nodes.
@@ -59,20 +56,6 @@ func (s *site) othersChange(installed bool) string {
 		pools = s.poolsChange()
 	}
 	return sentences(vcenters, pools)
-}
-
-// nodesChange is what drivers wait for that each node has pods of, and which: "" where none does.
-func (s *site) nodesChange(f *upgrade.Facts) (string, []matrix.Driver) {
-	cur, _ := f.History.InForce()
-	drivers := upgrade.OnNodes(cur, *f.Candidate, f.TakenOver())
-	if len(drivers) == 0 || s.ignores("Nodes") {
-		return "", nil
-	}
-	why := upgrade.NodesChange(s.nodes(), s.now)
-	if why == "" {
-		return "", nil
-	}
-	return why, drivers
 }
 
 // followHeld is why the other nodes may not follow the chosen ones now, "" where they may: what holds a

@@ -100,20 +100,22 @@ func (g *gatherer) isOwn(set *unstructured.Unstructured) bool {
 // too, so that nodes have taken it up before an upgrade to it begins, and for all that they were
 // led for before, so that a rollback finds its images and nothing is taken away: what is remembered
 // of it, and what the set has, of which nothing is remembered where the records are lost.
-func (s *site) mirrored(from *opened) mirrorset.Entries {
+func (s *site) mirrored(from []*opened) mirrorset.Entries {
 	entries, _ := s.ownEntries(from)
 	return entries
 }
 
 // ownEntries are those, and the repositories that are left out beside others' sets, with why.
-func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[string]preflight.Left) {
+func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]preflight.Left) {
 	if !s.leads {
 		return nil, nil
 	}
 	var all []mirrorset.Entries
-	for _, b := range []*opened{s.bundle, from} {
-		trusted := b == from || !s.bundleHeld
-		if b != nil && trusted && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
+	if !s.bundleHeld {
+		from = append([]*opened{s.bundle}, from...)
+	}
+	for _, b := range from {
+		if b != nil && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
 			all = append(all, b.mirrored())
 		}
 	}
@@ -193,7 +195,7 @@ func heldParts(d decision) map[matrix.Driver]string {
 // countOwnSet has the rules that nodes have by the operator's own set be those that it is going
 // to have, where it can be written; else it is noted why not.
 func (g *gatherer) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
-	entries, left := g.ownEntries(g.bundle)
+	entries, left := g.ownEntries([]*opened{g.bundle})
 	if m.Left = left; len(entries) == 0 {
 		return
 	}

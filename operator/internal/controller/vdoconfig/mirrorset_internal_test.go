@@ -56,7 +56,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, e := range c.site.mirrored(c.from) {
+			for _, e := range c.site.mirrored([]*opened{c.from}) {
 				got = append(got, e.Source+" -> "+strings.Join(e.Mirrors, " "))
 			}
 			require.Equal(t, c.want, got)

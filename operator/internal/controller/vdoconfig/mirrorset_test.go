@@ -220,7 +220,8 @@ func TestASetWithoutRoomHoldsBackWhatNeedsIt(t *testing.T) {
 		w.look(c.v)
 		return c.set() != nil
 	})
-	require.Equal(t, []string{"other.site/vdo/" + cloudImage}, leads(c.set()))
+	require.Equal(t, []string{"other.site/vdo/" + cloudImage, repository + "/" + cloudImage}, leads(c.set()),
+		"what runs may be pulled again")
 	w.ready(c.v)
 }
 

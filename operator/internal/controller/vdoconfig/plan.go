@@ -66,14 +66,18 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 // plan compares what shall be with what is: pure.
 func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
-	from := in.decision.from
+	untrusted := s.untrusted(in.decision)
+	for _, id := range in.decision.releases {
+		if in.untrusted != "" && in.decision.bundleOf(id.Driver) == s.bundle && s.another(s.bundle) {
+			untrusted[id.Driver] = in.untrusted
+		}
+	}
 	return plan.Make(plan.Input{
-		Key: s.hash, Content: in.content,
-		Untrusted: cmp.Or(in.untrusted, s.untrusted(from)),
-		Begun:     from != nil && from.revoked == "" && !s.another(from),
-		Stages:    in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
+		Key: s.hash, Content: in.content, Untrusted: untrusted,
+		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
-		Fixed:     s.fixedTexts(), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
+		Fixed:     in.decision.fixed(), Held: heldParts(in.decision), Leaving: s.leaving(),
+		Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
 

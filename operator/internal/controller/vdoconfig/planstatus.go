@@ -39,7 +39,9 @@ func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps, max
 // within is the plan with so many steps at most, in so many bytes: pure.
 func (s shown) within(steps, bytes int) *v1alpha1.PlanStatus {
 	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.held, maxPlanHeld)}
-	if s.decision.from != nil {
+	if from := s.decision.sources(); len(from) == 1 {
+		st.Bundle = from[0].reference()
+	} else if s.decision.from != nil {
 		st.Bundle = s.decision.from.reference()
 	}
 	for _, id := range s.decision.releases {

@@ -98,7 +98,7 @@ func (s *site) poolsChange() string {
 	if s.mirrors == nil || s.mirrors.Own == "" {
 		return s.sets.taking.change(s.now)
 	}
-	entries, _ := s.ownEntries(s.bundle)
+	entries, _ := s.ownEntries([]*opened{s.bundle})
 	var lacks []string
 	for _, e := range entries {
 		if has, _ := s.sets.own.Get(e.Source); slices.ContainsFunc(e.Mirrors, func(to string) bool { return !slices.Contains(has.Mirrors, to) }) {

@@ -24,9 +24,9 @@ type rendering struct {
 	// why: it is kept as it is.
 	malformed map[matrix.Driver]error
 	refused   error  // why what was decided first could not be rendered
-	frozen    string // likewise, or see untrusted: nothing but repairs is done
+	frozen    string // likewise: nothing but repairs is done
 	canary    bool   // chosen nodes have it first
-	// untrusted is why the bundle may not be installed from, where that was seen only after
+	// untrusted is why nothing may be installed from the accepted bundle, where that was seen only after
 	// it was gathered, "" where it was not.
 	untrusted string
 }
@@ -57,7 +57,7 @@ func (s *site) render(d decision) (rendering, error) {
 	for driver, why := range first.malformed {
 		faults = joined(faults, driver, why)
 	}
-	installed := s.fromOrigins(s.keeps(s.choose(d.from, err, faults)))
+	installed := s.choose(d.from, err, faults)
 	remembered := s.remembered()
 	open := s.canaryOpen(s.revisions.history)
 	for _, a := range []attempt{{spec: s.spec, decision: installed, canary: open}, {spec: remembered, decision: installed, canary: open}} {
@@ -115,13 +115,13 @@ func (s *site) input(a attempt) (render.Input, error) {
 	in := render.Input{
 		Lock: from.contents.Lock, Manifests: from.contents.Manifests, Matrix: from.matrix, Installed: s.installed,
 		Repository: from.source.Status.Repository, ImageNames: from.source.Spec.ImageNames,
-		Mirrored: s.mirrored(from),
+		Mirrored: s.mirrored(a.decision.sources()),
 		Releases: a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
 		Keep: map[matrix.Driver]bool{}, Canary: a.canary, Apart: map[matrix.Driver]render.Origin{},
 	}
-	for d, o := range a.decision.apart {
-		in.Apart[d] = o.origin()
+	for d, c := range a.decision.current {
+		in.Apart[d] = c.from.origin()
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		in.Keep[d] = s.holdsBack(d, &a.spec) || slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })
@@ -139,18 +139,6 @@ func (s *site) webhook(a attempt) (*webhookcert.Certificate, error) {
 		return nil, nil
 	}
 	return s.certificate, s.certificateErr
-}
-
-// installedFrom is the bundle that the drivers come from after a decision, as it was ""
-// before there are any. One that is held does not take another's place.
-func (s *site) installedFrom(d decision, was string) string {
-	if d.fixed {
-		return d.from.reference()
-	}
-	if !s.bundleHeld && d.from != nil && (was == "" || len(s.stranded(d.from)) == 0) {
-		return d.from.reference()
-	}
-	return was
 }
 
 // remember notes in the inventory what the drivers are rendered from.
@@ -172,11 +160,11 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = s.hashes, s.begun(r)
-	if r.untrusted == "" {
-		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
+	if cur, ok := now.Revisions.InForce(); ok {
+		now.Bundle = cur.Bundle
 	}
-	if r.decision.from != nil {
-		now.ImageNames = r.decision.from.source.Spec.ImageNames
+	if from := r.decision.from; from != nil && from.reference() == now.Bundle {
+		now.ImageNames = from.source.Spec.ImageNames
 	}
 	switch c := s.cluster; {
 	case c.GeneratedClusterID != "":

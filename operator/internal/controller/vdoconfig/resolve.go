@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -15,11 +14,11 @@ import (
 
 // question is what is asked of the matrix.
 type question struct {
-	spec   v1alpha1.VDOConfigSpec
-	manual bool
-	hold   error // why nothing new may be installed
-	// holds are why nothing new may be installed of single drivers.
-	holds     map[matrix.Driver]error
+	spec v1alpha1.VDOConfigSpec
+	hold error // why nothing new may be installed
+	// gates are why single drivers stay what they are, and current what those are.
+	gates     map[matrix.Driver]error
+	current   map[matrix.Driver]matrix.Version
 	document  *matrix.Document
 	available matrix.Available
 	refused   map[string]string // why a release of the bundle may not be installed anew
@@ -29,15 +28,12 @@ type question struct {
 // decision is what shall be there.
 type decision struct {
 	made     bool                      // false where nothing could be asked
-	from     *opened                   // the bundle that the releases are in; nil where none was made
-	apart    map[matrix.Driver]*opened // the bundles of held drivers that come from another one
+	from     *opened                   // the bundle that was asked; nil where none was
+	current  map[matrix.Driver]current // the drivers that stay what they are
 	releases []matrix.ReleaseID        // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
-	fixed    bool // they are those of a revision, whatever runs and the bundle has
 	// held are drivers that are asked for and left as they are, and why.
-	held map[matrix.Driver]string
-	// pending upgrades that only wait for a person.
-	pending   []string
+	held      map[matrix.Driver]string
 	warnings  []string
 	withdrawn map[matrix.Driver]string // of what is installed
 	unfit     map[matrix.Driver]string // why what is installed does not fit the cluster
@@ -58,105 +54,67 @@ func (d decision) version(driver matrix.Driver) string {
 	return ""
 }
 
-// resolve asks the matrix. Where what is installed has to stay and the bundle does not
-// hold it, or may not replace it, the one that it was installed from is used.
+// resolve asks the matrix.
 func (s *site) resolve() decision {
 	if s.bundle == nil {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
-	d := s.choose(s.bundle, s.hold(), s.faults)
-	if !s.staysWithLast(d) {
-		return s.fromOrigins(s.keeps(d))
-	}
-	again := s.choose(s.last, fault.Join(s.hold(), d.refused, together(s.holds())), s.faults)
-	again.refused = d.refused
-	return s.fromOrigins(s.keeps(again))
+	return s.choose(s.bundle, s.hold(), s.faults)
 }
 
 // hold is why nothing new may be installed now, or nil.
 func (s *site) hold() error {
 	switch {
+	case s.ungated:
 	case s.held != nil:
 		return s.held
 	case s.waiting != "":
 		return awaited(s.waiting)
-	case s.unkept != nil:
-		return s.unkept
 	case s.frozen != "":
 		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
 	return nil
 }
 
-// staysWithLast tells whether all drivers stay with the bundle that they were installed from, whatever
-// was decided from the accepted one: nothing of that comes in force then.
-func (s *site) staysWithLast(d decision) bool {
-	return s.last != nil && s.needsLast(d) && len(s.stranded(s.last)) == 0
-}
-
-// needsLast tells whether what was decided cannot or may not be had from the bundle.
-func (s *site) needsLast(d decision) bool {
-	return s.strands(d) || (s.bundleHeld && s.another(s.bundle))
-}
-
-// strands tells whether a decision leaves without its release what has to stay.
-func (s *site) strands(d decision) bool {
-	stranded, held := s.stranded(s.bundle), s.holds()
-	return len(stranded) > 0 && (s.hold() != nil || d.refused != nil ||
-		slices.ContainsFunc(stranded, func(id matrix.ReleaseID) bool { return held[id.Driver] != nil }))
-}
-
-// stranded are the installed releases of drivers that are asked for, or have to stay,
-// which a bundle does not hold.
-func (s *site) stranded(b *opened) []matrix.ReleaseID {
-	holds, unasked := available(b.contents.Lock), s.unasked()
-	var all []matrix.ReleaseID
-	for _, d := range inOrder {
-		id := matrix.ReleaseID{Driver: d, Version: s.installed[d]}
-		wanted := !slices.Contains(unasked, d) || slices.Contains(s.retained, d)
-		if _, there := s.installed[d]; there && wanted && s.runs(d) && !holds[id.String()] {
-			all = append(all, id)
-		}
-	}
-	return all
-}
-
 // questionOf is what is asked of a bundle's matrix.
 func (s *site) questionOf(b *opened, hold error) question {
-	return question{
-		spec: s.config.Spec, manual: !s.revisions.approved && manual(&s.config.Spec, b.source), hold: hold, holds: s.holds(), document: b.matrix, available: available(b.contents.Lock),
-		refused: s.unlisted(b),
-		facts:   matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution, Installed: s.installed},
+	q := question{
+		spec: s.config.Spec, hold: hold, gates: s.gates(), current: map[matrix.Driver]matrix.Version{},
+		document:  b.matrix,
+		available: available(b.contents.Lock), refused: s.unlisted(b),
+		facts: matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution,
+			Installed: s.installed},
 	}
+	for d := range q.gates {
+		if c, installed := s.currentOf(d); installed {
+			q.current[d] = c.id.Version
+			if c.from != nil {
+				q.available[c.id.String()] = true
+			}
+		}
+	}
+	return q
 }
 
 // choose decides from a bundle; drivers at fault are left as they are.
 func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
-	q := s.questionOf(b, hold)
-	d := decide(q).with(s.retained, q)
+	d := decide(s.questionOf(b, hold))
 	d.from = b
+	for _, driver := range s.retained {
+		d.held[driver] = "it serves volumes"
+	}
+	d = s.stay(d)
 	for driver, why := range faults {
 		d = d.without(driver, why.Error())
 	}
 	return d
 }
 
-// with adds drivers that have to stay as they are, in order of installation.
-func (d decision) with(retained []matrix.Driver, q question) decision {
-	if len(retained) == 0 {
-		return d
-	}
-	d = d.keepInstalled(q, retained, "it serves volumes")
-	d.sort()
-	return d
-}
-
 // without leaves a driver as it is, and says why.
 func (d decision) without(driver matrix.Driver, why string) decision {
 	d.releases = slices.DeleteFunc(slices.Clone(d.releases), func(id matrix.ReleaseID) bool { return id.Driver == driver })
-	if d.held = maps.Clone(d.held); d.held == nil {
-		d.held = map[matrix.Driver]string{}
-	}
+	d.held, d.current = maps.Clone(d.held), maps.Clone(d.current)
+	delete(d.current, driver)
 	d.held[driver] = why
 	return d
 }
@@ -243,17 +201,17 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	return all
 }
 
-// decide is the whole of choosing: pure.
+// decide is the whole of choosing, but for what becomes of the drivers that are gated: pure.
 func decide(q question) decision {
 	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
 		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{}}
 	rules, pins, err := policies(q.spec)
 	if err != nil {
 		d.refused = err
-		return d.keepInstalled(q, asked(rules), err.Error())
+		return d.gated(asked(rules), err)
 	}
-	keep := q.manual || q.hold != nil
-	selection, refusal, stuck := q.ask(matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, pins)
+	selection, refusal, stuck := q.ask(matrix.Policy{Rules: rules, KeepInstalled: q.hold != nil,
+		Refused: q.refused}, pins)
 	for _, w := range selection.Warnings {
 		d.warnings = append(d.warnings, w.Text)
 		if w.Code == matrix.WarnInstalledUnfit {
@@ -265,55 +223,34 @@ func decide(q question) decision {
 	switch {
 	case refusal != nil:
 		d.refused = refusalFault(refusal)
-		return d.keepInstalled(q, asked(rules), "no release fits")
+		return d.gated(asked(rules), errors.New("no release fits"))
 	case q.hold != nil:
-		return d.keepInstalled(q, asked(rules), q.hold.Error())
+		return d.gated(asked(rules), q.hold)
 	case stuck:
-		return d.keepInstalled(q, asked(rules), together(q.holds).Error())
+		return d.gated(asked(rules), together(q.gates))
 	}
 	for _, c := range selection.Choices {
-		d.releases = append(d.releases, c.Release.ReleaseID)
-		d.reasons[c.Release.Driver] = c.Reasons
-	}
-	if q.manual {
-		d.pending = upgrades(q, rules, pins, d)
-	}
-	return d.keepHeld(q, asked(rules))
-}
-
-// keepInstalled decides for what is installed, as far as the bundle holds it: it is repaired,
-// nothing else. The rest is left as it is.
-func (d decision) keepInstalled(q question, drivers []matrix.Driver, why string) decision {
-	for _, driver := range drivers {
-		v, there := q.facts.Installed[driver]
-		id := matrix.ReleaseID{Driver: driver, Version: v}
-		switch {
-		case !there:
-			d.held[driver] = why
-		case q.available[id.String()]:
-			d.releases = append(d.releases, id)
-			d.reasons[driver] = []string{"it is installed, and nothing else may be: " + why}
-		default:
-			d.held[driver] = fmt.Sprintf("%s is installed and the bundle does not hold it: %s", id, why)
+		if q.gates[c.Release.Driver] == nil {
+			d.releases = append(d.releases, c.Release.ReleaseID)
+			d.reasons[c.Release.Driver] = c.Reasons
 		}
+	}
+	for driver, why := range q.gates {
+		d = d.gated([]matrix.Driver{driver}, why)
+	}
+	if why := q.gates[matrix.CSI]; why != nil && d.version(matrix.SnapshotController) == "" &&
+		slices.Contains(asked(rules), matrix.SnapshotController) {
+		d.held[matrix.SnapshotController] = why.Error() // which one would be installed follows from the storage driver
 	}
 	return d
 }
 
-// upgrades lists what an automatic upgrade would do.
-func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins, d decision) []string {
-	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, Refused: q.refused}, q.available)
-	if refusal != nil {
-		return nil
+// gated has drivers stay what they are.
+func (d decision) gated(drivers []matrix.Driver, why error) decision {
+	for _, driver := range drivers {
+		d.held[driver] = why.Error()
 	}
-	var all []string
-	for _, c := range selection.Choices {
-		from, to := d.version(c.Release.Driver), c.Release.Version.String()
-		if from != "" && from != to {
-			all = append(all, fmt.Sprintf("upgrade %[1]s@%[2]s to %[1]s@%[3]s: consent to it in spec.upgradePolicy.approval, set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
-		}
-	}
-	return all
+	return d
 }
 
 // next asks the same question for the Kubernetes minor to come.

@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,32 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// suits tells whether a revision can go on as it is. It fails where that cannot be known.
-func (g *gatherer) suits(ctx context.Context, rec revision.Record) (bool, error) {
-	o, err := g.openRevision(ctx, rec)
-	if err != nil {
-		return false, err
-	}
-	return g.unfit(o.matrix, rec) == "", nil
-}
-
-// keep has a revision be in force: its bundle is opened as its digest says.
-func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
-	o, err := g.openRevision(ctx, rec)
-	if err != nil {
-		return err
-	}
-	if g.bundleHeld && o != g.bundle { // what it is held for is not this one's
-		o.trusted = g.trusts(ctx, rec) == nil
-	}
-	if why := g.revisions.untrusted; why != "" {
-		revoked := *o
-		revoked.revoked, o = why, &revoked
-	}
-	g.revisions.kept, g.revisions.from = &rec, o
-	return nil
-}
-
 // revoked says why the bundle of a revision that is rolled out is not trusted any more, "" where it is,
 // or nobody can tell.
 func (g *gatherer) revoked(ctx context.Context) string {
@@ -53,37 +26,38 @@ func (g *gatherer) revoked(ctx context.Context) string {
 	if !ok || cur.Outcome != revision.Progressing || cur.Returned {
 		return ""
 	}
-	if err := g.trusts(ctx, cur); fault.ReasonOf(err) == fault.Untrusted {
+	if err := g.trusts(ctx, cur.Bundle); fault.ReasonOf(err) == fault.Untrusted {
 		return fault.Text(err)
 	}
 	return ""
 }
 
-// keepTarget has a revision be put back in force, if it is trusted still and suits the
-// cluster of now.
-func (g *gatherer) keepTarget(ctx context.Context, rec revision.Record) error {
-	b, err := g.sourceOf(ctx, rec)
-	if err != nil {
-		return err
+// goBackTo makes a revision's drivers the current ones, if all that they come from is trusted still and
+// suits the cluster of now.
+func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
+	for _, reference := range bundles([]revision.Record{rec}) {
+		b, err := g.sourceOf(ctx, reference)
+		if err != nil {
+			return err
+		}
+		if err := g.Trust.Trusted(ctx, b); err != nil {
+			return err
+		}
 	}
-	if err := g.Trust.Trusted(ctx, b); err != nil {
-		return err
-	}
-	o, err := g.openRevision(ctx, rec)
+	o, err := g.openSource(ctx, rec.Bundle)
 	if err != nil {
 		return err
 	}
 	if why := g.unsuited(o, rec); why != "" {
 		return &fault.Error{Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
 	}
-	parts := apart(rec.Revision)
-	for _, d := range slices.Sorted(maps.Keys(parts)) {
-		if _, err := g.originOf(ctx, parts[d].id, parts[d].was); err != nil {
-			return unopened(rec, fmt.Errorf("it has %s of another bundle: %w", parts[d].id, err))
+	back := g.currentOfRecord(ctx, rec)
+	for _, d := range inOrder {
+		if err := back[d].err; err != nil {
+			return err
 		}
 	}
-	o.trusted = o != g.bundle
-	g.revisions.kept, g.revisions.from = &rec, o
+	g.current = back
 	return nil
 }
 
@@ -118,67 +92,70 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 	return ""
 }
 
-// openRevision opens the bundle of a revision, whether or not that may be installed from: the copy
-// in the cluster, or the mirror.
-func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*opened, error) {
-	if g.bundle.reference() == rec.Bundle {
+// openSource opens a bundle that releases came from, whether or not that may be installed from: the
+// copy in the cluster, or the mirror.
+func (g *gatherer) openSource(ctx context.Context, reference string) (*opened, error) {
+	if g.bundle != nil && g.bundle.reference() == reference {
 		return g.bundle, nil
 	}
-	b, err := g.sourceOf(ctx, rec)
+	b, err := g.sourceOf(ctx, reference)
 	if err != nil {
 		return nil, err
 	}
-	o, err := g.open(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	if missing := missingIn(o, rec); missing != "" {
-		return nil, unopened(rec, fmt.Errorf("its bundle does not hold %s", missing))
-	}
-	return o, nil
+	return g.open(ctx, b)
 }
 
-func unopened(rec revision.Record, why error) error {
-	return &fault.Error{Reason: fault.Incomplete, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
-}
-
-// trusts fails where a revision's bundle is not trusted now, or it cannot be known.
-func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
-	if g.bundle.verified && g.bundle.reference() == rec.Bundle {
+// trusts fails where a bundle is not trusted now, or it cannot be known.
+func (g *gatherer) trusts(ctx context.Context, reference string) error {
+	if g.bundle.verified && g.bundle.reference() == reference {
 		return nil
 	}
-	b, err := g.sourceOf(ctx, rec)
+	b, err := g.sourceOf(ctx, reference)
 	if err != nil {
 		return err
 	}
 	return g.Trust.Trusted(ctx, b)
 }
 
-// sourceOf returns the DriverBundle of a revision, as it was when that was accepted. Where it
-// is gone, the trust policies of the one that the site has now count.
-func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1.DriverBundle, error) {
+// sourceOf returns the DriverBundle of a bundle that releases came from, as it was when that was
+// accepted. Where it is gone, the trust policies of the one that the site has now count.
+func (g *gatherer) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
+	site, err := g.findBundle(ctx)
+	if fault.ReasonOf(err) == fault.Unreachable {
+		return nil, err
+	}
+	rec, known := g.inventory.Memory().Revisions.OfBundle(reference)
 	b := &v1alpha1.DriverBundle{}
-	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, rec.Source, rec.Bundle
-	b.Spec.ImageNames = g.imageNames(g.bundle.source, rec.Bundle)
+	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, g.sourceName(rec, site), reference
 	var there v1alpha1.DriverBundle
 	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
 	case err == nil:
-		b = there.DeepCopy()
-		b.Spec.ImageNames = g.imageNames(&there, rec.Bundle)
+		b, site = there.DeepCopy(), &there
 	case !apierrors.IsNotFound(err):
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + rec.Source, Err: err}
-	default:
-		site, err := g.findBundle(ctx)
-		if err != nil && fault.ReasonOf(err) != fault.NotFound {
-			return nil, err
-		}
-		if site != nil {
-			b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
-		}
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + b.Name, Err: err}
+	case site != nil:
+		b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
 	}
-	b.Status.Repository, b.Status.Digest, _ = strings.Cut(rec.Bundle, "@")
-	b.Status.AcceptedAt = timeOf(rec.Made)
+	b.Spec.ImageNames = g.imageNames(site, reference)
+	b.Status.Repository, b.Status.Digest, _ = strings.Cut(reference, "@")
+	if b.Status.AcceptedAt = nil; known {
+		b.Status.AcceptedAt = timeOf(rec.Made)
+	}
 	return b, nil
+}
+
+// sourceName is the name of the DriverBundle that a revision's bundle came from, by which its copy is
+// found: as the revision says, else as the site names it now.
+func (g *gatherer) sourceName(rec revision.Record, site *v1alpha1.DriverBundle) string {
+	switch {
+	case rec.Source != "":
+		return rec.Source
+	case g.config.Spec.Bundle != nil:
+		return g.config.Spec.Bundle.Name
+	case site != nil:
+		return site.Name
+	}
+	return ""
 }
 
 func timeOf(t time.Time) *metav1.Time {
@@ -186,23 +163,13 @@ func timeOf(t time.Time) *metav1.Time {
 	return &m
 }
 
-// missingIn returns a release of a revision that a bundle does not hold, or "".
-func missingIn(o *opened, rec revision.Record) string {
-	holds := available(o.contents.Lock)
-	for _, id := range rec.Releases {
-		if !holds[id] {
-			return id
-		}
-	}
-	return ""
-}
-
 // keepRevisions writes what revisions consist of, of those that are retained, before the
 // history says that they are in force; what is not retained any more goes after.
 func (a *applier) keepRevisions(ctx context.Context, h revision.History) error {
 	cur, ok := h.InForce()
 	was := a.inventory.Memory().Revisions
-	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && maps.Equal(known.Contents, cur.Contents)) {
+	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && maps.Equal(known.Contents,
+		cur.Contents) && maps.Equal(known.Bundles, cur.Bundles)) {
 		return nil
 	}
 	return a.Cluster.KeepRevision(ctx, a.name, revision.ManifestOf(cur.Revision))
@@ -219,11 +186,11 @@ func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) 
 	return p.Cluster.DropRevisions(ctx, p.name, after)
 }
 
-// bundles are those that revisions are of.
+// bundles are those that drivers of revisions come from, each once.
 func bundles(all []revision.Record) []string {
 	var out []string
 	for _, r := range all {
-		out = append(out, r.Bundle)
+		out = append(append(out, r.Bundle), slices.Collect(maps.Values(r.Bundles))...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,80 +20,113 @@ import (
 // upgrade to what was chosen.
 type revisions struct {
 	history   revision.History
-	candidate *revision.Revision // what comes in force, where it may; nil where nothing was chosen
-	offered   *revision.Revision // what was chosen, as if upgrades were automatic
-	verdict   upgrade.Verdict
-	approved  bool // spec.upgradePolicy.approval is of the candidate
-	// left are drivers that somebody else installed in another version than was chosen, or that
-	// wait for nodes, and why, where the others go on without them.
-	left map[matrix.Driver]error
-	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
-	kept *revision.Record
-	from *opened // that kept is read from
-	why  string
+	offered   *revision.Revision // what was chosen, but for what gates single drivers; nil where nothing could be
+	verdict   upgrade.Verdict    // on it
+	gates     map[matrix.Driver]error
+	candidate *revision.Revision // what comes in force: offered, but for the drivers that gates keep
 	// untrusted is why the bundle of the revision that is rolled out is not trusted any more.
 	untrusted string
 }
 
-// gatherRevisions decides whether what was chosen may take the place of what is in force,
-// and opens what is in force instead. It is last: it asks what the rest was gathered for.
+// gatherRevisions decides which drivers go from what is current of them to what was chosen. It is last:
+// it asks what the rest was gathered for.
 func (g *gatherer) gatherRevisions(ctx context.Context) error {
 	if g.bundle == nil {
 		return nil
 	}
 	r := &g.revisions
 	r.history = g.historyOf()
+	cur, _ := r.history.InForce()
+	g.current = g.currentOfRecord(ctx, cur)
+	if r.untrusted = g.revoked(ctx); r.untrusted != "" {
+		g.revoke(cur.Bundle)
+	}
 	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
-		facts.Candidate = nil
 	}
-	r.candidate, r.offered, r.untrusted = facts.Candidate, facts.Candidate, g.revoked(ctx)
-	facts.Untrusted = r.untrusted
-	for {
-		r.verdict = upgrade.Decide(facts)
-		if r.verdict.Action != upgrade.RollBack {
+	if r.offered, err = g.offers(); err != nil {
+		return err
+	}
+	facts.Candidate, facts.Offered = r.offered, r.offered
+	r.verdict = upgrade.Decide(facts)
+	for r.verdict.Action == upgrade.RollBack {
+		target, _ := r.history.Named(r.verdict.To)
+		err := g.goBackTo(ctx, target)
+		if err == nil {
 			break
 		}
-		target, _ := r.history.Named(r.verdict.To)
-		err := g.keepTarget(ctx, target)
-		if err == nil {
-			r.why = r.verdict.Message
-			return nil
-		}
 		facts.Unusable[target.Name()] = fault.Text(err)
+		r.verdict = upgrade.Decide(facts)
 	}
-	return g.keepInForce(ctx, facts)
+	if r.verdict.Message != "" && (r.verdict.Action == upgrade.RollBack || r.verdict.Action == upgrade.Stay) {
+		for _, d := range g.wanted() {
+			g.gate(upgrade.Gate{Driver: d, Message: r.verdict.Message})
+		}
+		return nil
+	}
+	return g.gateDrivers(facts)
 }
 
-// keepInForce opens the revision in force where nothing else may take its place. Where it
-// cannot be opened nothing new is installed at all.
-func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
-	r := &g.revisions
-	cur, installed := r.history.InForce()
-	switch {
-	case !installed && r.verdict.Holds():
-		g.leave(facts)
-		return nil
-	case !installed, r.verdict.Action == upgrade.Proceed:
-		return nil
-	case r.verdict.Holds() && (slices.Contains([]upgrade.Reason{upgrade.NotApproved, upgrade.Interlocked}, r.verdict.Reason) ||
-		len(facts.TakenOver()) > 0) && g.goesOn(ctx, facts, cur):
-		return nil
-	case !r.verdict.Holds() && !cur.Returned && cur.Outcome != revision.Failed && r.untrusted == "":
-		return nil // what is held back for other reasons is decided on release by release
+// gateDrivers has the drivers that rules gate stay what they are, until the rest meets the rules.
+func (g *gatherer) gateDrivers(facts upgrade.Facts) error {
+	r, v := &g.revisions, g.revisions.verdict
+	for len(v.Gates) > 0 {
+		before := len(r.gates)
+		for _, gate := range v.Gates {
+			g.gate(gate)
+		}
+		var err error
+		if facts.Candidate, err = g.offers(); err != nil || facts.Candidate == nil || len(r.gates) == before {
+			return err
+		}
+		v = upgrade.Decide(facts)
 	}
-	err := g.keep(ctx, cur)
-	r.why = r.verdict.Message
-	if r.why == "" {
-		r.why = fmt.Sprintf("revision %s is in force", cur.Name())
-	}
-	if err != nil {
-		r.why += "; it cannot be read: " + fault.Text(err)
-		g.unkept = &fault.Error{Reason: fault.Refused, Op: "upgrade", Subject: "drivers", Err: errors.New(r.why)}
-		g.bundleHeld = true
-	}
+	cur, _ := r.history.InForce()
+	r.candidate, r.verdict.Begins = facts.Candidate, v.Begins && (len(r.gates) == 0 || begins(cur, *facts.Candidate))
 	return nil
+}
+
+// gate has a driver stay what it is.
+func (g *gatherer) gate(by upgrade.Gate) {
+	g.revisions.gates = joined(g.revisions.gates, by.Driver, &fault.Error{
+		Reason: fault.Refused, Op: "change", Subject: string(by.Driver), Err: errors.New(by.Message),
+		Hint: "until then it stays as it is",
+	})
+}
+
+// begins reports whether a revision has anything that the one in force does not have.
+func begins(cur revision.Record, to revision.Revision) bool {
+	return len(cur.Releases) != len(to.Releases) || slices.ContainsFunc(to.Drivers(), func(d string) bool {
+		return cur.Version(d) == "" || upgrade.Changes(cur.Revision, to, d)
+	})
+}
+
+// revoke notes that a bundle that current drivers come from is not trusted any more.
+func (g *gatherer) revoke(bundle string) {
+	for d, c := range g.current {
+		if c.bundle == bundle && c.from != nil {
+			from := *c.from
+			from.revoked = g.revisions.untrusted
+			c.from = &from
+			g.current[d] = c
+		}
+	}
+}
+
+// offers is what the accepted bundle has for the drivers that nothing gates, with the others as they
+// are; nil where nothing may be chosen. No driver counts as being at fault, but those of which nobody
+// knows what runs.
+func (g *gatherer) offers() (*revision.Revision, error) {
+	if g.site.hold() != nil {
+		return nil, nil //nolint:nilerr // likewise
+	}
+	d := g.choose(g.bundle, nil, g.unseen())
+	if d.refused != nil {
+		return nil, nil //nolint:nilerr // it is told by the decision
+	}
+	rev, err := g.revisionOf(d)
+	return &rev, err
 }
 
 // at0 is the time of the pass as it is written down.
@@ -109,11 +141,8 @@ func (s *site) attempt() revision.Attempt {
 // says, and that of the bundle that is installed from: an older bundle knows nothing of a
 // newer release.
 func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
-	read, last := []*opened{g.bundle}, g.last
-	if last == nil {
-		last, _ = g.openLastBut(ctx, g.bundle.source) // one that cannot be read says nothing
-	}
-	if last != nil {
+	read := []*opened{g.bundle}
+	if last, _ := g.openLast(ctx, g.bundle.source); last != nil { // one that cannot be read says nothing
 		read = append(read, last)
 	}
 	var all []upgrade.OneWay
@@ -127,36 +156,16 @@ func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 	return all
 }
 
-// upgradeFacts are what package upgrade decides on.
+// upgradeFacts are what package upgrade decides on, but for the candidate.
 func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
-	f := upgrade.Facts{
-		Now: g.at0(), History: g.revisions.history, Running: g.installed,
-		Attempt: g.attempt(), Frozen: g.frozen, Unusable: map[string]string{}, OneWay: g.oneWay(ctx),
-	}
-	var err error
-	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.site.hold() != nil {
-		return f, err
-	}
-	d := g.chooseFreely(g.bundle)
-	if d.refused != nil || (g.last != nil && g.staysWithLast(g.choose(g.bundle, nil, g.faults))) {
-		return f, nil //nolint:nilerr // it is told by the decision
-	}
-	rev, err := g.comesOf(d)
-	if err != nil {
-		return f, err
-	}
-	f.Candidate = &rev
-	f.Interlock = g.interlocks(&f)
-	g.revisions.approved = rev.Called(f.Policy.Approved)
-	return f, nil
-}
-
-// chooseFreely decides from a bundle as if upgrades were automatic and no driver at fault, but that
-// nobody knows what runs of it.
-func (s *site) chooseFreely(b *opened) decision {
-	free := *s
-	free.revisions.approved = true
-	return free.choose(b, nil, s.unseen())
+	cur, _ := g.revisions.history.InForce()
+	policy, err := upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source))
+	return upgrade.Facts{
+		Now: g.at0(), Policy: policy, History: g.revisions.history, Running: g.installed, Attempt: g.attempt(),
+		Frozen:    g.frozen,
+		Untrusted: g.revisions.untrusted, Unusable: map[string]string{}, OneWay: g.oneWay(ctx),
+		Interlocks: g.interlocks(cur),
+	}, err
 }
 
 // unseen are drivers that cannot be read and are not in force. Somebody else's may run in another
@@ -192,73 +201,54 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (upgrade.Policy, e
 	return p, fault.Join(errs...)
 }
 
-// revisionOf is what a decision would install.
-func revisionOf(d decision) (revision.Revision, error) {
+// revisionOf is what a decision would install. A driver of the revision in force that cannot be rendered
+// now stays a part of it.
+func (s *site) revisionOf(d decision) (revision.Revision, error) {
 	rev := revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
-	for _, id := range d.releases {
-		rev.Releases = append(rev.Releases, id.String())
-	}
 	made, err := content(d)
-	for driver, text := range made {
-		_, rev.Contents[string(driver)], _ = strings.Cut(text, "/")
-	}
-	return rev, err
-}
-
-// comesOf is what a decision would install with the drivers that are held as they are.
-func (s *site) comesOf(d decision) (revision.Revision, error) {
-	rev, err := revisionOf(d)
-	if cur, ok := s.revisions.history.InForce(); ok && err == nil {
-		for driver := range s.holds() {
-			rev = rev.Holding(string(driver), cur.Revision)
-		}
-	}
-	return rev, err
-}
-
-// keeps puts what is in force in the place of what was decided.
-func (s *site) keeps(d decision) decision {
-	r := &s.revisions
-	if r.kept == nil {
-		return d
-	}
-	d.from, d.fixed, d.releases = r.from, true, nil
-	d.reasons, d.held = map[matrix.Driver][]string{}, map[matrix.Driver]string{}
-	wanted := append(s.wanted(), s.retained...)
 	for _, driver := range inOrder {
-		if !slices.Contains(wanted, driver) {
+		c, stays := d.current[driver]
+		if !stays && d.held[driver] != "" {
+			c, stays = s.current[driver]
+		}
+		version, name := d.version(driver), string(driver)
+		if stays {
+			version = c.id.Version.String()
+		}
+		if version == "" {
 			continue
 		}
-		v, err := matrix.ParseVersion(r.kept.Version(string(driver)))
-		if err != nil {
-			d.held[driver] = r.why
-			continue
+		rev.Releases = append(rev.Releases, name+"@"+version)
+		if _, is, ok := strings.Cut(made[driver], "/"); ok {
+			rev.Contents[name] = is
 		}
-		d.releases = append(d.releases, matrix.ReleaseID{Driver: driver, Version: v})
-		d.reasons[driver] = []string{r.why}
+		if stays && c.bundle != "" && c.bundle != rev.Bundle && (c.from != d.from || c.err != nil) {
+			if rev.Bundles == nil {
+				rev.Bundles = map[string]string{}
+			}
+			rev.Bundles[name], rev.Contents[name] = c.bundle, c.content
+		}
 	}
-	for driver, why := range s.faults {
-		d = d.without(driver, why.Error())
-	}
-	return d
+	return rev, err
 }
 
 // begun is the history once what was rendered is being applied.
 func (s *site) begun(r rendering) revision.History {
 	u := &s.revisions
 	h := u.history.Wished(s.attempt().Retry)
-	if s.frozen != "" || r.frozen != "" || r.untrusted != "" || r.refused != nil {
+	if s.frozen != "" || r.frozen != "" || r.refused != nil {
 		return h
 	}
 	switch {
-	case u.verdict.Action == upgrade.RollBack && u.kept != nil:
+	case u.verdict.Action == upgrade.RollBack:
 		if u.untrusted != "" {
 			h = h.Fail(u.untrusted, s.at0())
 		}
 		h = h.RollBack(u.verdict.To, s.at0())
-	case u.kept == nil && u.verdict.Begins && u.candidate != nil && r.decision.from != nil && r.decision.from.reference() == u.candidate.Bundle:
+	case u.verdict.Begins && u.candidate != nil:
 		h = h.Begin(*u.candidate, revision.Beginning{
-			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(), Before: s.before(), Canary: s.canaryBegins()})
+			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(), Before: s.before(),
+			Canary: s.canaryBegins(), Offered: u.offered})
 	}
 	if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
 		h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)
@@ -268,10 +258,12 @@ func (s *site) begun(r rendering) revision.History {
 
 // approval is who consented to what is begun.
 func (s *site) approval() *revision.Approval {
-	if !s.revisions.approved || !manual(&s.config.Spec, s.bundle.source) {
+	p := s.config.Spec.UpgradePolicy
+	if p == nil || p.Approval == nil || !s.revisions.offered.Called(p.Approval.Revision) ||
+		!manual(&s.config.Spec, s.bundle.source) {
 		return nil
 	}
-	return &revision.Approval{By: s.config.Spec.UpgradePolicy.Approval.By, Seen: s.at0()}
+	return &revision.Approval{By: p.Approval.By, Seen: s.at0()}
 }
 
 const defaultHistoryLimit = 3

@@ -2,6 +2,8 @@ package vdoconfig
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +46,7 @@ func gathering(t *testing.T) *gatherer {
 	site.Namespace, site.Name = "ns", "site"
 	g := &gatherer{site: *withCSI(t)}
 	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
-		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle},
+		Store: shelf{"sha256:last": holding(t, "sha256:last", "csi@3.5.1"), "sha256:new": g.bundle},
 		Trust: nobody{"sha256:last": true, "sha256:new": true}}
 	g.name.Namespace, g.config.Namespace, g.hash, g.observed = "ns", "ns", []byte("key"), &assess.Observed{}
 	g.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -59,25 +61,6 @@ func withRevision(t *testing.T) (*gatherer, revision.Record) {
 	g.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0())
 	cur, _ := g.revisions.history.InForce()
 	return g, cur
-}
-
-// Under Manual an upgrade needs no consent where what is installed does not suit any more.
-// That is not so where nobody can tell: the revision in force cannot be opened.
-func TestWhatCannotBeOpenedNeedsConsent(t *testing.T) {
-	for name, edit := range map[string]func(g *gatherer){
-		"it suits":            func(g *gatherer) { g.bundle = g.last },
-		"it cannot be opened": func(g *gatherer) { g.Store = shelf{} },
-	} {
-		g, cur := withRevision(t)
-		g.config.Spec.Upgrade = v1alpha1.UpgradeManual
-		edit(g)
-		g.bundle.contents = holding(t, "", "snapshot-controller@8.2.0 csi@3.7.3").contents
-		require.NoError(t, g.choose(g.bundle, nil, nil).refused)
-		g.observed = &assess.Observed{}
-		facts := upgrade.Facts{History: g.revisions.history, Policy: upgrade.Policy{Manual: true}, Candidate: &revision.Revision{Releases: []string{"csi@3.7.3"}}}
-		require.False(t, g.goesOn(t.Context(), facts, cur), name)
-		require.Nil(t, g.revisions.candidate, name)
-	}
 }
 
 // A release that suits by the matrix of its own bundle may have been withdrawn since, by the
@@ -98,20 +81,16 @@ func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
 	require.Empty(t, g.unsuited(own, cur), "it says nothing of it")
 }
 
-// What is gone back to is trusted, whatever the bundle is that it was gone back from: its
-// objects are put back, and do not wait for that one.
+// What is gone back to comes from its own bundle, whatever the accepted one is.
 func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	g, cur := withRevision(t)
 	g.holdBundle(because(fault.Untrusted))
-	target := holding(t, "sha256:last", "csi@3.5.1")
-	require.NotEmpty(t, g.untrusted(target))
-	target.trusted = true
-	require.Empty(t, g.untrusted(target))
-	require.NotEmpty(t, g.untrusted(g.bundle))
-	require.NotEmpty(t, g.untrusted(nil))
-
-	g.revisions.kept, g.revisions.from = &cur, target
-	require.Same(t, target, g.resolve().from)
+	require.NoError(t, g.goBackTo(t.Context(), cur))
+	d := g.resolve()
+	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
+	require.Empty(t, g.untrusted(d))
+	g.Trust = nobody{}
+	require.Equal(t, fault.Untrusted, fault.ReasonOf(g.goBackTo(t.Context(), cur)))
 }
 
 // What runs and has no history is adopted as it is, from the bundle that it was installed from.
@@ -156,7 +135,10 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		g.inventory = g.inventory.WithMemory(memory)
 		for _, source := range []string{"site", "gone"} {
 			g.bundle.source = b
-			got, err := g.sourceOf(t.Context(), revision.Record{Revision: revision.Revision{Bundle: c.bundle, Source: source}})
+			memory.Revisions.Records[0].Source = source
+			memory.Revisions.Records[1].Source = source
+			g.inventory = g.inventory.WithMemory(memory)
+			got, err := g.sourceOf(t.Context(), c.bundle)
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
 		}
@@ -233,13 +215,14 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		"in force, with consent, and no window":   {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", approved, upgrade.WindowClosed, newest, "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, upgrade.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), upgrade.NotApproved,
-			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.34.0", "csi snapshot-controller"},
+			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1", "csi snapshot-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gathering(t)
 			g.inventory = inventory.Inventory{}
 			from, ours := withBoth(t, c.bundle, c.runs), withBoth(t, c.bundle, c.inForce)
-			g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
+			g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
+				from.bundle, nil
 			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 			g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
 			remember := func(h revision.History) {
@@ -269,7 +252,8 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			require.Equal(t, split(c.begins), cur.Releases, "what is begun is what is installed")
 			require.Nil(t, cur.Approval)
 			for _, driver := range split(c.held) {
-				require.Contains(t, d.held[matrix.Driver(driver)], r.verdict.Message)
+				require.True(t, slices.ContainsFunc(r.verdict.Gates,
+					func(g upgrade.Gate) bool { return strings.Contains(d.held[matrix.Driver(driver)], g.Message) }), d.held)
 			}
 			if c.begins == "" {
 				return
@@ -333,15 +317,12 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			require.Equal(t, was.Name(), cur.Name(), name)
 			require.Equal(t, revision.RolledBack, of.Outcome, name)
 			require.NotEmpty(t, of.Reason, name)
-			require.Empty(t, g.untrusted(g.revisions.from), name)
+			require.Empty(t, g.untrusted(g.resolve()), name)
 			continue
 		}
 		require.Equal(t, rev.Name(), cur.Name(), name)
-		require.Equal(t, c.trusted["sha256:new"], g.revisions.kept == nil, "%s: what was begun is ended", name)
-		if g.revisions.kept != nil {
-			require.NotEmpty(t, g.revisions.from.revoked, name)
-			require.NotEmpty(t, g.untrusted(g.revisions.from), name)
-		}
+		require.Equal(t, c.trusted["sha256:new"], g.untrusted(g.resolve())[matrix.CSI] == "",
+			"%s: what was begun is ended", name)
 	}
 }
 
@@ -357,7 +338,8 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, begins)
 		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
-		a.rendering.decision = decision{from: &opened{revoked: revoked}}
+		a.rendering.decision = decided(matrix.CSI, "3.7.3")
+		a.rendering.decision.from = &opened{revoked: revoked}
 		require.NoError(t, a.canaryStage(t.Context()))
 		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
 	}

@@ -27,6 +27,8 @@ type site struct {
 	// those are as they were last asked for.
 	spec   v1alpha1.VDOConfigSpec
 	frozen string // why nothing but repairs is done, besides what is found
+	// ungated is set of a site as it would be if nothing gated anything.
+	ungated bool
 	// program that makes the passes, where that is not this one: "" for this one.
 	program string
 	now     time.Time
@@ -46,11 +48,8 @@ type site struct {
 	// waiting says why.
 	bundle     *opened
 	unresolved error
-	// last is the one that was last installed from, where the other one does not hold
-	// what has to stay, or is held and would change it: see [site.needsLast].
-	last    *opened
-	follows string // the name of the DriverBundle, "" where there is none to follow
-	login   login
+	follows    string // the name of the DriverBundle, "" where there is none to follow
+	login      login
 
 	vcenters map[string]vcenter
 	// running are the passwords in the configuration that is on the cluster, and of the login that
@@ -85,11 +84,8 @@ type site struct {
 	stale error
 	// revisions are what was installed from before, and what is decided on the upgrade.
 	revisions revisions
-	// origins are where drivers come from that are held, and that the bundle makes of something
-	// else.
-	origins map[matrix.Driver]origin
-	// unkept is set where the revision in force is to stay and cannot be opened.
-	unkept  error
+	// current are the drivers of the revision in force, or of the one that is gone back to.
+	current map[matrix.Driver]current
 	waiting string // what is not there yet, for which nobody is at fault
 	notes   []string
 }
@@ -104,9 +100,6 @@ type opened struct {
 	policy string
 	// verified is set where its signature was held against that and is good.
 	verified bool
-	// trusted is set of a revision's bundle that was held against the trust policies of now
-	// and is good, while the accepted one is held.
-	trusted bool
 	// revoked is why it is not trusted any more, of a revision that is kept all the same, "" where it is.
 	revoked string
 }
@@ -116,18 +109,6 @@ func (o *opened) reference() string { return o.source.Status.Repository + "@" + 
 
 // another tells whether a bundle is not the one that was last installed from.
 func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.config, s.inventory) }
-
-// untrusted is why nothing that was not applied before may be applied from a bundle while
-// the accepted one is held, "" where it may.
-func (s *site) untrusted(from *opened) string {
-	if from != nil && from.revoked != "" {
-		return from.revoked
-	}
-	if !s.bundleHeld || (from != nil && from.trusted) {
-		return ""
-	}
-	return s.hold().Error()
-}
 
 // vcenter is one that a driver uses.
 type vcenter struct {

@@ -62,54 +62,77 @@ func withCSI(t *testing.T) *site {
 			WithMemory(inventory.Memory{Bundle: "mirror.site/vdo@sha256:last"}),
 		installed:  map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
 		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
-		bundle: holding(t, "sha256:new", "csi@3.7.3"), last: holding(t, "sha256:last", "csi@3.5.1"),
+		bundle: holding(t, "sha256:new", "csi@3.7.3"), current: comingFrom(t, "csi@3.5.1", "csi@3.5.1"),
 	}
 }
 
-func TestTheBundleLastInstalledFromIsUsedWhereWhatHasToStayIsNotInTheOther(t *testing.T) {
+// comingFrom are drivers that come from the last bundle, which holds releases, or cannot be read.
+func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
+	t.Helper()
+	last, all := holding(t, "sha256:last", releases), map[matrix.Driver]current{}
+	for _, text := range split(is) {
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		c := current{id: id, bundle: last.reference()}
+		if available(last.contents.Lock)[text] {
+			c.from = last
+		}
+		all[id.Driver] = c
+	}
+	return all
+}
+
+// A driver that is gated is made of what it comes from, whatever the accepted bundle has.
+func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
+	inNew := func(s *site) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
+	gone := func(s *site) { s.current = comingFrom(t, "csi@3.5.1", "") }
+	accepted := func(s *site) { // in the place of its own, which cannot be read
+		inNew(s)
+		c := s.current[matrix.CSI]
+		c.from, c.err = s.bundle, because(fault.Unreachable)
+		s.current[matrix.CSI] = c
+	}
+	expired := func(s *site) { s.held = because(fault.Expired) }
+	nothing := func(s *site) { s.installed, s.current, s.inventory = nil, nil, inventory.Inventory{} }
+	foreign := func(s *site) {
+		inNew(s)
+		s.current, s.inventory = nil, inventory.Inventory{}
+	}
 	for name, c := range map[string]struct {
-		edit    func(*site)
-		from    string
-		chosen  []string
-		reports string // as the bundle that the drivers come from
+		edit      []func(*site)
+		from      string // "" where nothing is chosen
+		untrusted bool
 	}{
-		"the new one is held": {func(s *site) { s.held = because(fault.Expired) }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"it is waited for":    {func(s *site) { s.waiting = "DriverBundle site is being verified" }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"it is being deleted": {func(s *site) { s.frozen = "the VDOConfig is being deleted" }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"no release fits": {func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} },
-			"sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"the last one is gone":  {func(s *site) { s.held, s.last = because(fault.Expired), nil }, "sha256:new", nil, "mirror.site/vdo@sha256:last"},
-		"the last one has less": {func(s *site) { s.held, s.last = because(fault.Expired), holding(t, "sha256:last", "csi@3.3.1") }, "sha256:new", nil, "mirror.site/vdo@sha256:last"},
-		"the new one has it too": {func(s *site) {
-			s.held, s.bundle = because(fault.Expired), holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3")
-		}, "sha256:new", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:new"},
-		"the new one has it too, and is not trusted": {func(s *site) {
-			s.held, s.bundleHeld, s.bundle = because(fault.Untrusted), true, holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3")
-		}, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"the new one has it too, and is being verified": {func(s *site) {
-			s.waiting, s.bundleHeld, s.bundle = "DriverBundle site is being verified", true, holding(t, "sha256:new", "csi@3.5.1")
-		}, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"the new one has it too, is not trusted, and the last one is gone": {func(s *site) {
-			s.held, s.bundleHeld, s.bundle, s.last = because(fault.Untrusted), true, holding(t, "sha256:new", "csi@3.5.1"), nil
-		}, "sha256:new", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
-		"nothing is installed, and it is not trusted": {func(s *site) {
-			s.held, s.bundleHeld, s.installed, s.inventory, s.last = because(fault.Untrusted), true, nil, inventory.Inventory{}, nil
-		}, "sha256:new", nil, ""},
-		"nothing is installed": {func(s *site) {
-			s.held, s.installed, s.inventory = because(fault.Expired), nil, inventory.Inventory{}
-		}, "sha256:new", nil, "mirror.site/vdo@sha256:new"},
-		"its place is at fault": {func(s *site) {
-			s.held, s.faults = because(fault.Expired), map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)}
-		}, "sha256:last", nil, "mirror.site/vdo@sha256:last"},
+		"the new one is held":                     {[]func(*site){expired}, "sha256:last", false},
+		"it is waited for":                        {[]func(*site){func(s *site) { s.waiting = "DriverBundle site is being verified" }}, "sha256:last", false},
+		"it is being deleted":                     {[]func(*site){func(s *site) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
+		"no release fits":                         {[]func(*site){func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
+		"its own is gone":                         {[]func(*site){expired, gone}, "", false},
+		"its own is gone, and the new one has it": {[]func(*site){expired, accepted}, "sha256:new", false},
+		"likewise, and it is not trusted": {[]func(*site){expired, accepted,
+			func(s *site) { s.bundleHeld = true }}, "sha256:new", true},
+		"nothing is installed":                    {[]func(*site){expired, nothing}, "", false},
+		"somebody else's, and the new one has it": {[]func(*site){expired, foreign}, "sha256:new", false},
+		"likewise, and the new one is not trusted": {[]func(*site){expired, foreign,
+			func(s *site) { s.bundleHeld = true }}, "", false},
+		"its place is at fault": {[]func(*site){expired,
+			func(s *site) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
+		"it was revoked": {[]func(*site){expired,
+			func(s *site) { s.current[matrix.CSI].from.revoked = "a key is revoked" }}, "sha256:last", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withCSI(t)
-			c.edit(s)
+			for _, edit := range c.edit {
+				edit(s)
+			}
 			faults := len(s.faults)
 			d := s.resolve()
-			require.Equal(t, c.from, d.from.source.Status.Digest)
-			require.Equal(t, c.chosen, chosen(d))
-			require.Equal(t, c.reports, s.installedFrom(d, lastFrom(s.config, s.inventory)))
+			require.Equal(t, c.from != "", d.version(matrix.CSI) != "")
+			if c.from != "" {
+				require.Equal(t, c.from, d.bundleOf(matrix.CSI).source.Status.Digest)
+				require.Equal(t, "3.5.1", d.version(matrix.CSI))
+			}
+			require.Equal(t, c.untrusted, s.untrusted(d)[matrix.CSI] != "")
 			require.Equal(t, d, s.resolve(), "it depends on the site alone")
 			require.Len(t, s.faults, faults, "and does not change it")
 		})
@@ -118,14 +141,13 @@ func TestTheBundleLastInstalledFromIsUsedWhereWhatHasToStayIsNotInTheOther(t *te
 
 func TestWithoutABundleNothingIsDecided(t *testing.T) {
 	s := withCSI(t)
-	s.bundle, s.last = nil, nil
+	s.bundle = nil
 	require.False(t, s.resolve().made)
-	require.Equal(t, "mirror.site/vdo@sha256:last", s.installedFrom(s.resolve(), lastFrom(s.config, s.inventory)))
 }
 
 func TestADriverThatServesVolumesStaysThoughNobodyAsksForIt(t *testing.T) {
 	s := withCSI(t)
-	s.config.Spec.StorageProvider, s.bundle = nil, s.last
+	s.config.Spec.StorageProvider = nil
 	require.Empty(t, chosen(s.resolve()))
 	require.Empty(t, s.leaving()[matrix.CSI], "it is removed")
 	s.retained = []matrix.Driver{matrix.CSI}

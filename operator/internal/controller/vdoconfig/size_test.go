@@ -72,7 +72,7 @@ func testBound(t *testing.T, long string) {
 		p.decision.withdrawn[d] = long
 		for range 1000 {
 			p.decision.reasons[d] = append(p.decision.reasons[d], long)
-			p.decision.pending, p.decision.warnings = append(p.decision.pending, long), append(p.decision.warnings, long)
+			p.decision.warnings = append(p.decision.warnings, long)
 			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long[:60]}}, Reason: long})
 		}
 	}
@@ -95,13 +95,6 @@ func testBound(t *testing.T, long string) {
 	var history revision.History
 	for i := range 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
-		hash := fmt.Sprintf("%032d", i)
-		other := rev
-		rev.Contents = map[string]string{"cni": "x", "cpi": "x", "snapshot-controller": "x", "csi": "x"}
-		for _, d := range rev.Drivers() {
-			other.Contents = map[string]string{d: hash}
-			rev = rev.Holding(d, other)
-		}
 		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
@@ -122,7 +115,6 @@ func testBound(t *testing.T, long string) {
 	require.Len(t, p.config.Status.Revisions, 24)
 	for i, r := range p.config.Status.Revisions {
 		require.Equal(t, history.Records[i].Bundle, r.Bundle, "it is read again")
-		require.Len(t, r.Apart, 4)
 	}
 	require.Equal(t, name, p.config.Status.HandledReconcileAt, "what was asked for is compared with it")
 	require.Len(t, p.config.Status.Drift, maxContested, "what is left alone is known from there")

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -136,8 +137,8 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 // pending is what is held back: upgrades that wait for a person; under suspend and in a dry
 // run everything that a pass would change.
 func (p *result) pending() []string {
-	all := slices.Clone(p.decision.pending[:min(len(p.decision.pending), maxPending)])
-	count := len(p.decision.pending)
+	all := p.site.unapproved()
+	count := len(all)
 	if stopped(&p.config.Spec) && p.outcome.plan != nil {
 		steps := p.outcome.plan.Pending()
 		count += len(steps)
@@ -149,6 +150,19 @@ func (p *result) pending() []string {
 		all = append(all, fmt.Sprintf("and %d more", count-maxPending))
 	}
 	return cut(all)
+}
+
+// unapproved are the upgrades that wait for a person.
+func (s *site) unapproved() []string {
+	var all []string
+	for _, g := range s.revisions.verdict.Gates {
+		if c, _ := s.currentOf(g.Driver); g.Reason == upgrade.NotApproved {
+			all = append(all,
+				fmt.Sprintf("upgrade %s to %s@%s: consent to it in spec.upgradePolicy.approval, or set spec.upgrade to Automatic",
+					c.id, g.Driver, s.revisions.offered.Version(string(g.Driver))))
+		}
+	}
+	return all
 }
 
 // cut bounds each of a list's texts.
@@ -172,7 +186,8 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 		}
 		st := v1alpha1.DriverStatus{
 			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: reasons(p.decision.reasons[d]),
-			Ready: judged && h.Healthy(), Message: condition.Cut(message(h), maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
+			Source: p.decision.source(d), Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
+				maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
 		}
 		all = append(all, st)
 	}
@@ -228,7 +243,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 
 // heldChanges says how much is not done by the user's wish.
 func (p *result) heldChanges() string {
-	n := len(p.decision.pending)
+	n := len(p.site.unapproved())
 	if p.outcome.plan != nil {
 		n += len(p.outcome.plan.Pending())
 	}

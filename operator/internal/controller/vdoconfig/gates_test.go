@@ -77,7 +77,8 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
 		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
-			func(s *site) { s.last = holding(t, "sha256:last", older) }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+			func(s *site) { s.current = comingFrom(t, older, older) }, []string{"cpi@1.33.1",
+				"snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
 		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
 			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
 		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *site) { s.held = because(fault.Expired) },
@@ -124,29 +125,27 @@ func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
 	require.Empty(t, s.holds())
 }
 
-// A revision that a driver is to go over to is not complete while something holds the driver, though
-// what runs is of the same version, and its time does not count; one that was begun without it is.
-func TestARevisionIsNotCompleteWhileADriverOfItIsHeld(t *testing.T) {
-	whole := revision.Revision{Releases: []string{"csi@3.5.1"}, Contents: map[string]string{"csi": "new"}}
-	without := whole.Holding("csi", revision.Revision{Releases: whole.Releases, Contents: map[string]string{"csi": "old"}})
+// A revision is not complete while what a driver is to go over to of the same release cannot be read, and
+// its time does not count; for what comes from another bundle nothing is to go over.
+func TestARevisionIsNotCompleteWhileADriverOfItWaits(t *testing.T) {
+	whole := revision.Revision{Bundle: "new", Releases: []string{"csi@3.5.1"},
+		Contents: map[string]string{"csi": "new"}}
+	apart := whole
+	apart.Bundles = map[string]string{"csi": "old"}
 	held := func(driver matrix.Driver) func(p *pass) {
 		return func(p *pass) {
 			p.outcome.plan = &plan.Plan{Steps: []plan.Step{{Driver: driver, Action: plan.Wait, Held: true}}}
 		}
 	}
-	stays := func(p *pass) { p.site.origins = map[matrix.Driver]origin{matrix.CSI: {was: "old"}} }
 	for name, c := range map[string]struct {
 		of     revision.Revision
 		edit   func(p *pass)
 		behind bool
 	}{
-		"nothing is held":                      {whole, func(*pass) {}, false},
+		"nothing waits":                        {whole, func(*pass) {}, false},
 		"it waits":                             {whole, held(matrix.CSI), true},
-		"it is made of what it runs from":      {whole, stays, true},
-		"it was begun without, and waits":      {without, held(matrix.CSI), false},
-		"it was begun without, and is made so": {without, stays, false},
+		"it comes from another one, and waits": {apart, held(matrix.CSI), false},
 		"one waits that it has no release of":  {whole, held(matrix.CPI), false},
-		"nobody knows what it was begun with":  {revision.Revision{Releases: whole.Releases}, held(matrix.CSI), true},
 	} {
 		p := &pass{result: result{site: *withCSI(t)}}
 		p.config, p.site.observed = p.site.config, &assess.Observed{}
@@ -214,7 +213,6 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		}
 	}
 	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.site.vcenters[name] = is } }
-	stays := func(p *pass) { p.site.origins = map[matrix.Driver]origin{matrix.CSI: {was: "old"}} }
 	one := func(p *pass) {
 		p.config.Spec.StorageProvider.VsphereCloudConfig = vcCloud
 		p.site.vcenters[vcCloud] = away
@@ -241,14 +239,11 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, nil},
 		"storage falls over where the cloud provider may be why":        {waits, csi, nil, nil},
 		"another driver waits":                                          {held(matrix.CSI), cpi, cpi, nil},
-		"another driver is made of what it runs from":                   {stays, cpi, cpi, nil},
 		"another driver waits, and it falls over too":                   {held(matrix.CSI), drivers{matrix.CPI, matrix.CSI}, cpi, nil},
 		"the driver that waits falls over":                              {held(matrix.CSI), csi, nil, nil},
-		"the driver that is made of what it runs from falls over":       {stays, csi, nil, nil},
 		"the cloud provider waits and falls over, and storage after it": {held(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, nil},
 		"the cloud provider waits and is well, and storage falls over":  {held(matrix.CPI), csi, csi, nil},
 		"a driver waits, and all is well":                               {held(matrix.CSI), nil, nil, nil},
-		"a driver is made of what it runs from, and all is well":        {stays, nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pass{result: result{site: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}

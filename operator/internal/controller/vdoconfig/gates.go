@@ -10,13 +10,27 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// What holds a driver back is of two kinds. The bundle, its trust and the mirror's login are
-// every driver's: [site.hold]. A vCenter is of the drivers that use it, and so is what the
-// checks of package preflight find, and that somebody else installed a driver in another version,
-// from which it may not be taken over yet, or that it waits for nodes while the others go on
-// ([gatherer.rest]): [site.holds]. A driver that is held
-// keeps the release that it has, and what that is made of, or is not installed; its repairs and
-// its configuration go on (origin.go), and so does all of the others.
+// A gate is why a change may not start now. A driver that is gated stays what it is, or is not
+// installed (current.go); its repairs and its configuration go on, and so do all other drivers.
+//
+//	gate                                        of which drivers     where
+//	bundle: none, unread, unverified, stale     all                  bundle.go, by site.hold
+//	login that the mirror did not let in        all                  login.go, by site.hold
+//	VDOConfig deleted, policy unreadable        all                  site.hold
+//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.vCenterHolds
+//	  another one than was accepted
+//	checks of cluster, vCenters and images      as they say          checks.go, by site.checkHolds
+//	cpi not installed, csi not installed        csi, snapshots       site.dependents
+//	failed before, downgrade, irreversible      those that change    package upgrade
+//	  release, approval, window
+//	mixed API servers, workloads unread,        those that change    interlock.go, canary.go, by
+//	  nodes, vCenters or pools changing,                             site.interlocks
+//	  no node chosen for a canary
+//	a revision is rolled back or stays          all                  gatherer.gatherRevisions
+//
+// A new gate is one more function of the place that it is about, called by one of those; nothing else
+// holds a change back. Drivers whose place cannot be read are left as they are (site.faults), and what
+// belongs to others is a conflict (package plan).
 
 // awaited is a vCenter or bundle that nobody has looked at yet.
 func awaited(what string) error {
@@ -26,23 +40,35 @@ func awaited(what string) error {
 // holds says why nothing new may be installed of a driver, for each that is asked for and
 // uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
 // or needs a driver that is held: pure.
-func (s *site) holds() map[matrix.Driver]error {
-	all := map[matrix.Driver]error{}
-	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	for _, d := range asked(rules) {
-		if why := s.vCenterHolds(d); why != nil {
-			all = joined(all, d, why)
+func (s *site) holds() map[matrix.Driver]error { return s.gatedBy(nil) }
+
+// gates are those, and the rules that an upgrade has to meet: pure. The storage driver and the
+// snapshot-controller change together.
+func (s *site) gates() map[matrix.Driver]error {
+	rules := maps.Clone(s.revisions.gates)
+	for _, pair := range [][2]matrix.Driver{{matrix.CSI, matrix.SnapshotController},
+		{matrix.SnapshotController, matrix.CSI}} {
+		if _, there := s.installed[pair[1]]; there && rules[pair[0]] != nil && rules[pair[1]] == nil {
+			rules[pair[1]] = rules[pair[0]]
 		}
 	}
-	for d, why := range s.checkHolds() {
-		if slices.Contains(asked(rules), d) {
-			all = joined(all, d, why)
+	return s.gatedBy(rules)
+}
+
+func (s *site) gatedBy(rules map[matrix.Driver]error) map[matrix.Driver]error {
+	var all map[matrix.Driver]error
+	if s.ungated {
+		return all
+	}
+	wanted, checks := s.wanted(), s.checkHolds()
+	for _, d := range wanted {
+		for _, why := range []error{s.vCenterHolds(d), checks[d], rules[d]} {
+			if why != nil {
+				all = joined(all, d, why)
+			}
 		}
 	}
-	for d, why := range s.revisions.left {
-		all = joined(all, d, why)
-	}
-	return s.dependents(all, rules)
+	return s.dependents(all, wanted)
 }
 
 // vCenterHolds is why the vCenters that a driver uses hold it back, nil where they do not.
@@ -59,10 +85,10 @@ func (s *site) vCenterHolds(d matrix.Driver) error {
 	return all
 }
 
-// dependents adds the drivers that are not installed without one that is held and not there
+// dependents adds the drivers that are not installed without one that is gated and not there
 // either: the storage driver takes its nodes' identity from the provider ID that the cloud
 // provider sets, and the snapshot-controller is installed for the storage driver.
-func (s *site) dependents(held map[matrix.Driver]error, rules map[matrix.Driver]matrix.Rule) map[matrix.Driver]error {
+func (s *site) dependents(gated map[matrix.Driver]error, wanted []matrix.Driver) map[matrix.Driver]error {
 	for _, need := range []struct {
 		driver, needs matrix.Driver
 		why           string
@@ -72,11 +98,11 @@ func (s *site) dependents(held map[matrix.Driver]error, rules map[matrix.Driver]
 	} {
 		_, there := s.installed[need.driver]
 		_, other := s.installed[need.needs]
-		if why := held[need.needs]; why != nil && !there && !other && slices.Contains(asked(rules), need.driver) {
-			held = joined(held, need.driver, fmt.Errorf(need.why, need.needs, why))
+		if why := gated[need.needs]; why != nil && !there && !other && slices.Contains(wanted, need.driver) {
+			gated = joined(gated, need.driver, fmt.Errorf(need.why, need.needs, why))
 		}
 	}
-	return held
+	return gated
 }
 
 // vcentersHeld is what of the vCenters that drivers are asked for with is not known yet, and
@@ -101,21 +127,12 @@ func together(holds map[matrix.Driver]error) error {
 	return fault.Join(all...)
 }
 
-// heldTexts are the reasons as a plan has them.
-func heldTexts(holds map[matrix.Driver]error) map[matrix.Driver]string {
-	all := make(map[matrix.Driver]string, len(holds))
-	for d, why := range holds {
-		all[d] = why.Error()
-	}
-	return all
-}
-
 // ask asks the matrix around the drivers that are held: those that are installed are pinned
 // to what they are, or, where that fits no more, left out of the question, as those are that
 // are not installed. It tells whether there is an answer only without a hold; then nothing
 // else may move either.
 func (q *question) ask(policy matrix.Policy, pins matrix.Pins) (selection matrix.Selection, refusal *matrix.Refusal, stuck bool) {
-	if len(q.holds) == 0 {
+	if len(q.gates) == 0 {
 		selection, refusal = matrix.Resolve(q.document, q.facts, pins, policy, q.available)
 		return selection, refusal, false
 	}
@@ -134,8 +151,8 @@ func (q *question) ask(policy matrix.Policy, pins matrix.Pins) (selection matrix
 // around is the question without what is held.
 func (q *question) around(rules map[matrix.Driver]matrix.Rule, pins matrix.Pins, stay bool) (map[matrix.Driver]matrix.Rule, matrix.Pins) {
 	rules, pins = maps.Clone(rules), maps.Clone(pins)
-	for d := range q.holds {
-		if v, there := q.facts.Installed[d]; there && stay {
+	for d := range q.gates {
+		if v, there := q.current[d]; there && stay {
 			pins[d] = v
 			continue
 		}
@@ -143,26 +160,4 @@ func (q *question) around(rules map[matrix.Driver]matrix.Rule, pins matrix.Pins,
 		delete(pins, d)
 	}
 	return rules, pins
-}
-
-// keepHeld decides for the drivers that are held: each keeps what it has. So does a
-// snapshot-controller that the answer lacks, since it follows from the storage driver.
-func (d decision) keepHeld(q question, asked []matrix.Driver) decision {
-	held := maps.Clone(q.holds)
-	if why := held[matrix.CSI]; why != nil && d.version(matrix.SnapshotController) == "" && slices.Contains(asked, matrix.SnapshotController) {
-		held[matrix.SnapshotController] = why
-	}
-	for _, driver := range slices.Sorted(maps.Keys(held)) {
-		d.releases = slices.DeleteFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
-		d = d.keepInstalled(q, []matrix.Driver{driver}, held[driver].Error())
-	}
-	d.sort()
-	return d
-}
-
-// sort puts the releases in order of installation.
-func (d decision) sort() {
-	slices.SortStableFunc(d.releases, func(a, b matrix.ReleaseID) int {
-		return slices.Index(inOrder, a.Driver) - slices.Index(inOrder, b.Driver)
-	})
 }
