@@ -101,12 +101,15 @@ microbench: ## Run the benchmarks of single packages
 lint: ## Run golangci-lint (.golangci.yml), with all that go vet says
 	@lint="$$($(STATIC) run $(BUILD) ./scripts/toolchain golangci-lint)" && $(CHECKED) "$$lint" run ./...
 
+GENERATED := deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* operator/docs/reference/*
+
 .PHONY: generate
-generate: ## Regenerate deep copies and CRDs from api/v1alpha1 and api/airship/v1
+generate: ## Regenerate deep copies, CRDs and the reference in operator/docs
 	@gen="$$($(STATIC) run $(BUILD) ./scripts/toolchain controller-gen)" && \
 		"$$gen" object paths=./api/v1alpha1 paths=./api/airship/v1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds && \
 		"$$gen" crd paths=./api/airship/v1 output:crd:dir=deploy/sip/crds
+	@$(STATIC) run $(BUILD) ./scripts/reference
 
 .PHONY: manifests
 manifests: ## Generate the CRDs, then check the shipped RBAC against an API server
@@ -122,8 +125,8 @@ needs: ## List what the matrix's releases need, from upstream's manifests (VDO_U
 verify: ## Check format, lint, generated files, architecture, words and the budget
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi
 	@$(MAKE) --no-print-directory lint
-	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate || exit 1; \
-		after="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; \
+	@before="$$(cat $(GENERATED) | sha256sum)"; $(MAKE) --no-print-directory generate || exit 1; \
+		after="$$(cat $(GENERATED) | sha256sum)"; \
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
 	$(CHECKED) $(GO) test -count=1 ./test/architecture ./test/words
 	@$(RUNNER) check

@@ -91,7 +91,7 @@ func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured, o
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), append(opts, manager, client.ForceOwnership)...)
 }
 
-// install applies what deploy/README.md says to, and returns a client of the
+// install applies what docs/install.md says to, and returns a client of the
 // administrator and one of the operator.
 func install(t *testing.T) (admin, operator client.Client) {
 	t.Helper()
@@ -593,10 +593,10 @@ func TestTheOperatorCanRunBeforeThereIsANetwork(t *testing.T) {
 	require.True(t, *spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
 }
 
-// README.md's patch mounts the floor of trust, and names it to the operator.
+// The patch of docs/security.md mounts the floor of trust, and names it to the operator.
 func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 	admin, _ := install(t)
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("docs/security.md")
 	require.NoError(t, err)
 	_, patch, found := strings.Cut(string(text), "--type=json --patch='")
 	require.True(t, found)

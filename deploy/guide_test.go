@@ -45,7 +45,7 @@ func newAdmin(t *testing.T) *admin {
 		"PATH="+filepath.Dir(toolchain.Path(t, "kubectl"))+":"+os.Getenv("PATH"))}
 }
 
-// types runs commands of README.md, word by word but for what they call yours.
+// types runs commands of docs/install.md, word by word but for what they call yours.
 func (d *admin) types(commands []readme.Command, yours ...string) {
 	d.t.Helper()
 	script := ""
@@ -58,10 +58,10 @@ func (d *admin) types(commands []readme.Command, yours ...string) {
 	require.NoError(d.t, err, "%s\n%s", script, out)
 }
 
-// guide returns the commands of a section of README.md.
+// guide returns the commands of a section of docs/install.md.
 func guide(t *testing.T, section string) (out []readme.Command) {
 	t.Helper()
-	blocks, err := readme.Blocks("README.md", "kubectl")
+	blocks, err := readme.Blocks("docs/install.md", "kubectl")
 	require.NoError(t, err)
 	for _, b := range blocks {
 		if b.Section == section {
@@ -72,8 +72,8 @@ func guide(t *testing.T, section string) (out []readme.Command) {
 	return out
 }
 
-// The commands of README.md, "From these files", word by word but for the mirror's name,
-// and those for a cluster that has no network yet. "Step by step" and "Removing" are what
+// The commands of docs/install.md, "From these files", word by word but for the mirror's name,
+// and those for a cluster that has no network yet. "Step by step" and "Remove" are what
 // the end-to-end test installs and removes by.
 func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	toolchain.Installed(t, "skopeo")
@@ -94,7 +94,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	require.NoError(t, mirror.Serves(t.Context(), image), "the image is in the mirror as the manifests name it")
 	require.False(t, operator.Spec.Template.Spec.HostNetwork)
 
-	d.types(guide(t, "What the operator may do"))
+	d.types(guide(t, "Antrea"))
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(operator), operator))
 	require.True(t, operator.Spec.Template.Spec.HostNetwork)
 	require.Equal(t, image, operator.Spec.Template.Spec.Containers[0].Image, "the rest is as it was")
@@ -103,7 +103,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	require.Equal(t, "privileged", ns.Labels["pod-security.kubernetes.io/enforce"])
 }
 
-// Where the namespace goes first nobody acts on the finalizer; README.md's way out is
+// Where the namespace goes first nobody acts on the finalizer; the guide's way out is
 // to take it away.
 func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 	admin, _ := install(t)
@@ -112,7 +112,7 @@ func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 	require.NoError(t, admin.Create(t.Context(), v))
 	require.NoError(t, admin.Delete(t.Context(), v))
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
-	commands := guide(t, "Removing")
+	commands := guide(t, "Remove")
 	newAdmin(t).types(commands[len(commands)-1:], "NAME", v.Name)
 	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }

@@ -20,28 +20,27 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Condition types. Ready, Reconciling and Stalled are those of kstatus: Ready says
-// that the spec is in effect; Reconciling that work towards it is under way;
-// Stalled that only a person can help.
+// Condition types. Ready, Reconciling and Stalled are those of kstatus. The reference for users
+// has these comments.
 const (
-	ConditionReady       = "Ready"
-	ConditionSuspended   = "Suspended" // True while spec.suspend is set
-	ConditionReconciling = "Reconciling"
-	ConditionStalled     = "Stalled"
+	ConditionReady       = "Ready"       // the spec is in effect
+	ConditionSuspended   = "Suspended"   // spec.suspend or spec.dryRun is set
+	ConditionReconciling = "Reconciling" // the operator works towards the spec, or waits for a fault to pass
+	ConditionStalled     = "Stalled"     // only a person can help
 
-	ConditionVerified = "Verified" // the signature satisfies the policy
+	ConditionVerified = "Verified" // the bundle's signatures satisfy the trust policy
 	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
 
 	ConditionResolved    = "Resolved"                // releases were chosen
-	ConditionApplied     = "Applied"                 // their objects are on the cluster
-	ConditionCPI         = "CPIReady"                // cloud provider healthy
-	ConditionCSI         = "CSIReady"                // storage driver healthy
-	ConditionCNI         = "CNIReady"                // network plug-in healthy
-	ConditionCertificate = "WebhookCertificateValid" // it is renewed in time; False from 30 days before its end on
-	ConditionDrifted     = "Drifted"                 // something differs and is not repaired; absent else
-	ConditionUpgradeable = "Upgradeable"             // what is installed, and the bundle, serve the next Kubernetes minor and vCenter
-	ConditionUpgraded    = "Upgraded"                // the revision that was chosen is in force; else why not
-	ConditionPreflight   = "PreflightPassed"         // no check of what the drivers need keeps anything back
+	ConditionApplied     = "Applied"                 // the releases' objects are on the cluster
+	ConditionCPI         = "CPIReady"                // the cloud provider is healthy
+	ConditionCSI         = "CSIReady"                // the storage driver is healthy
+	ConditionCNI         = "CNIReady"                // the network plug-in is healthy
+	ConditionCertificate = "WebhookCertificateValid" // the webhook's certificate has more than 30 days left
+	ConditionDrifted     = "Drifted"                 // an object differs and is not repaired; else absent
+	ConditionUpgradeable = "Upgradeable"             // installed drivers and bundle serve the next Kubernetes and vCenter
+	ConditionUpgraded    = "Upgraded"                // the chosen revision is installed
+	ConditionPreflight   = "PreflightPassed"         // no check blocks a change
 	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 

@@ -21,7 +21,7 @@ import (
 const operatorImage = "registry.k8s.io/vdo/vdo-operator:v1.0.0"
 
 // followTheGuide installs the operator and points it at the site by the commands of
-// deploy/README.md, "Step by step", word by word, with deploy/samples/site.yaml. Only what
+// deploy/docs/install.md, "Step by step", word by word, with deploy/samples/site.yaml. Only what
 // they call yours is the site's: lines of site.yaml, and the address of the mirror.
 func (l *job) followTheGuide(releases ...string) {
 	l.t.Helper()
@@ -37,7 +37,7 @@ func (l *job) followTheGuide(releases ...string) {
 	}), 0o600))
 
 	sh := l.kubectl()
-	for _, c := range l.guide("deploy", "Step by step") {
+	for _, c := range l.guide("deploy/docs/install.md", "Step by step") {
 		if strings.Contains(c.Text, "kubectl apply -f site.yaml") {
 			l.beside()
 		}
@@ -65,10 +65,10 @@ func (l *job) typed(sh *shell.Shell, c readme.Command) {
 	require.NoError(l.t, err, "%s\n%s", c, out)
 }
 
-// guide returns the commands of a section of a folder's README.md.
-func (l *job) guide(folder, section string) (out []readme.Command) {
+// guide returns the commands of a section of a page.
+func (l *job) guide(page, section string) (out []readme.Command) {
 	l.t.Helper()
-	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), folder, "README.md"), "kubectl")
+	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), page), "kubectl")
 	require.NoError(l.t, err)
 	for _, b := range blocks {
 		if b.Section == section {

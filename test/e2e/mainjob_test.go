@@ -105,7 +105,7 @@ func TestMainJob(t *testing.T) {
 	l.installed("site", "1.34.0", "3.7.3")
 	l.site.Mirror.Heal()
 
-	removing := l.guide("deploy", "Removing")
+	removing := l.guide("deploy/docs/install.md", "Remove")
 	l.deletionIsRefusedWhileVolumesAreThere(removing[0])
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()

@@ -51,7 +51,7 @@ func (l *job) manifests(how, root string) {
 }
 
 // operatorIsUpgraded has today's operator come after the earlier one, by the commands of
-// deploy/README.md, "Upgrading the operator": what runs stays as it is, Ready stays True, and
+// deploy/docs/install.md, "Upgrade the operator": what runs stays as it is, Ready stays True, and
 // what was recorded is known. The one that came looks after all of it.
 func (l *job) operatorIsUpgraded() {
 	l.t.Helper()

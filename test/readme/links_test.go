@@ -22,7 +22,7 @@ import (
 func readmes(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, name := range tracked(t, "README.md", "*/README.md", ".github/*.md") {
+	for _, name := range tracked(t, "README.md", "*/README.md", "*/docs/*.md", ".github/*.md") {
 		data, err := os.ReadFile(filepath.Join(toolchain.Root(), name))
 		require.NoError(t, err)
 		out[name] = string(data)

@@ -69,7 +69,7 @@ func newCounts() counts {
 	c := counts{
 		objects:  counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
 		rollouts: counter("vdo_rollouts_total", "Versions of drivers that were seen rolled out.", "driver", "change"),
-		upgrades: counter("vdo_upgrades_total", "Upgrades of the drivers to another revision, and rollbacks to an earlier one, by outcome.", "course", "outcome"),
+		upgrades: counter("vdo_upgrades_total", "Upgrades of the drivers to another revision, and rollbacks to an earlier one, by outcome: started, healthy, failed or superseded.", "course", "outcome"),
 		events:   counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
 		checks:   counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
 		mu:       &sync.Mutex{}, took: map[string]time.Duration{},

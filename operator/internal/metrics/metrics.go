@@ -14,7 +14,7 @@
 // Where the cache cannot be read the scrape fails as a whole: an alert that is silent
 // because nothing is known is worse than one that says so.
 //
-// The table of all metrics is in deploy/monitoring/README.md; a test compares it with
+// The table of all metrics is in operator/docs/reference/metrics.md; a test compares it with
 // what is served.
 package metrics
 

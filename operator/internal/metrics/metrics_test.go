@@ -240,9 +240,9 @@ func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
 
 var tableRow = regexp.MustCompile("(?m)^\\| `(vdo_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| [^|]+ \\|$")
 
-// The table in deploy/monitoring/README.md is what is served: names, types and labels.
+// The table of the reference is what is served: names, types and labels.
 func TestTheTableOfMetricsIsWhatIsServed(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", "README.md"))
+	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "operator", "docs", "reference", "metrics.md"))
 	require.NoError(t, err)
 	documented := map[string]string{}
 	for _, row := range tableRow.FindAllStringSubmatch(string(text), -1) {

@@ -422,23 +422,23 @@ func panels(t *testing.T, p *prom) {
 	}
 }
 
-// Each alert has a severity, says what is wrong, and has its section of the README.
+// Each alert has a severity, says what is wrong, and links to its section of the runbooks.
 func TestEachAlertHasARunbook(t *testing.T) {
-	text := string(monitoring(t, "README.md"))
+	text := string(monitoring(t, "../docs/runbooks.md"))
 	for name, r := range rules(t).all() {
 		require.Contains(t, []string{"info", "warning", "critical"}, r.Labels["severity"], name)
-		require.Equal(t, "deploy/monitoring/README.md#"+strings.ToLower(name), r.Annotations["runbook"])
+		require.Equal(t, "https://github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/blob/main/deploy/docs/runbooks.md#"+strings.ToLower(name),
+			r.Annotations["runbook_url"])
 		require.NotEmpty(t, r.Annotations["summary"], name)
 		require.NotEmpty(t, r.Annotations["description"], name)
-		require.Contains(t, text, "| ["+name+"](#"+strings.ToLower(name)+") | "+r.Labels["severity"]+" |")
-		_, section, found := strings.Cut(text, "\n### "+name+"\n")
+		_, section, found := strings.Cut(text, "\n## "+name+"\n")
 		require.True(t, found, name)
-		section, _, _ = strings.Cut(section, "\n### ")
-		for _, part := range []string{"**What it means.**", "**How to see it.**", "**How to mend it.**"} {
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, part := range []string{"**Meaning.**", "**Check.**", "**Resolution.**"} {
 			require.Contains(t, section, part, name)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^### (\S+)$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(text, -1) {
 		require.Contains(t, rules(t).all(), m[1], "a runbook of no alert")
 	}
 }

@@ -43,8 +43,8 @@ import (
 
 // Reasons of conditions that hold no fault.
 const (
-	ReasonSucceeded   = "Succeeded"   // Ready=True
-	ReasonProgressing = "Progressing" // Ready=Unknown and Reconciling=True
+	ReasonSucceeded   = "Succeeded"   // Ready is True
+	ReasonProgressing = "Progressing" // Ready is Unknown and Reconciling is True
 	ReasonSuspended   = "Suspended"   // spec.suspend is set
 	ReasonDryRun      = "DryRun"      // spec.dryRun is set
 )
