@@ -109,7 +109,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
 	}
-	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "kubectl apply -f deploy/crds"); err != nil {
+	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"); err != nil {
 		return err
 	}
 	mgr, err := newManager(ways(cfg), o, settings{lease: leaseName, cache: cacheOptions(o.Namespace)})
@@ -337,7 +337,7 @@ func apiFault(host string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "apply the operator's RBAC: kubectl apply -f deploy/namespaces.yaml -f deploy/rbac.yaml"
+		f.Reason, f.Hint = fault.Forbidden, "apply the operator's manifests: `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"
 	case errors.As(err, &cert):
 		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig"
 	default:

@@ -38,8 +38,8 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 		o.Namespace = DefaultSIPNamespace
 	}
 	for _, needed := range [][2]string{
-		{v1alpha1.GroupVersion.String(), "kubectl apply -f deploy/crds"},
-		{airship.GroupVersion.String(), "kubectl apply -f deploy/sip/crds"},
+		{v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
+		{airship.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
 		{sipcluster.HostKind.GroupVersion().String(), "install Metal3's BareMetalHost"},
 	} {
 		if err := reachable(ctx, cfg, needed[0], needed[1]); err != nil {

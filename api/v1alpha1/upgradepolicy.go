@@ -100,8 +100,8 @@ type UpgradeApproval struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision"`
-	// By is the name of the user who consents. With the admission policy of deploy/ in
-	// force it has to be that of the user who writes it.
+	// By is the name of the user who consents. With the ValidatingAdmissionPolicy
+	// vdo-upgrade-approval it has to be that of the user who writes it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a user's name is one line"

@@ -74,8 +74,9 @@ func (c *Cluster) endpoints(ctx context.Context) ([]string, error) {
 	if apierrors.IsForbidden(err) {
 		return nil, &fault.Error{
 			Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers", Err: err,
-			Hint: "apply deploy/rbac.yaml of this release: the operator has to get EndpointSlice kubernetes (discovery.k8s.io) " +
-				"in namespace default; until then drivers follow an upgrade of Kubernetes an hour late",
+			Hint: "apply the manifests of this release, `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`: " +
+				"the operator has to get EndpointSlice kubernetes (discovery.k8s.io) in namespace default; " +
+				"until then drivers follow an upgrade of Kubernetes an hour late",
 		}
 	}
 	if err != nil {

@@ -169,7 +169,8 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 func denied(op string, key inventory.Key, err error) error {
 	f := classify(op, key.String(), err)
 	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
-		f.Hint = "give the operator the rights: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`, or apply deploy/rbac-mirror-set.yaml; or set spec.openShift.mirrorSet of the VDOConfig to Check and apply a set yourself"
+		f.Hint = "apply the rights: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
+			"or set spec.openShift.mirrorSet of the VDOConfig to Check and apply a set yourself"
 	}
 	return f
 }

@@ -23,7 +23,7 @@ func (c *Cluster) MachineConfigPools(ctx context.Context) ([]upgrade.Pool, error
 	})
 	if fault.ReasonOf(err) == fault.Forbidden {
 		f := classify("list", "MachineConfigPools", err)
-		f.Hint = "give the operator the rights of this version: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`, or apply deploy/rbac-mirror-set.yaml; " +
+		f.Hint = "apply the rights of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
 			"or add MachineConfigPools to spec.upgradePolicy.ignoreInterlocks"
 		return nil, f
 	}

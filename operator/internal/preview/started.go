@@ -82,7 +82,7 @@ type files struct {
 func (f files) read(name string) ([]byte, error) {
 	unread := func(err error) ([]byte, error) {
 		return nil, &fault.Error{Reason: fault.Refused, Op: "read the operator's --trust-floor", Subject: name, Err: err,
-			Hint: "mount it from a ConfigMap or a Secret that you may read: deploy/README.md, A floor of trust"}
+			Hint: "mount it from a ConfigMap or a Secret that you may read"}
 	}
 	mount, below, found := f.mountOf(name)
 	if !found {

@@ -51,7 +51,7 @@ func (c compatibility) run(ctx context.Context, queue workqueue.TypedRateLimitin
 		if err := c.watch(ctx, queue); err != nil && ctx.Err() == nil {
 			text = err.Error()
 			if text != last {
-				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched: apply deploy/crds and deploy/rbac.yaml of this release", "error", text)
+				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched: apply the manifests of this release", "error", text)
 			}
 		}
 		last = text

@@ -348,7 +348,7 @@ func (r *legacy) remove(ctx context.Context, name types.NamespacedName, unread e
 	}
 	owner := metav1.GetControllerOf(&b)
 	if owner.Kind == kindCompatibility && unread != nil {
-		log.FromContext(ctx).Info("the DriverBundle stays, since its CompatibilityConfig cannot be read: apply deploy/crds and deploy/rbac.yaml of this release",
+		log.FromContext(ctx).Info("the DriverBundle stays, since its CompatibilityConfig cannot be read: apply the manifests of this release",
 			"driverBundle", name.String(), "error", unread.Error())
 		return nil
 	}

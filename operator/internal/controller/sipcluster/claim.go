@@ -201,7 +201,7 @@ func hostFault(op string, h *host, err error) error {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		f.Reason, f.Err = fault.Conflict, fmt.Errorf("%w: %w", fault.ErrOutdated, err) // it is another one, or none
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "grant the operator that right: apply deploy/sip"
+		f.Reason, f.Hint = fault.Forbidden, "grant the operator that right: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.Incompatible, "see what refuses the change: Metal3's kinds or an admission policy"
 	}

@@ -158,7 +158,7 @@ func (e *extracted) fails(err error, reason choose.Reason, op, subject string) e
 	case fault.NotFound, fault.InvalidInput:
 	case fault.Forbidden:
 		err = &fault.Error{Reason: fault.Forbidden, Err: errors.New("the operator may not read Secrets in this namespace"),
-			Hint: "bind ClusterRole vdo-sip-hosts to it by a RoleBinding: see deploy/README.md"}
+			Hint: "bind ClusterRole vdo-sip-hosts to it by a RoleBinding"}
 	default:
 		return err
 	}

@@ -87,7 +87,7 @@ func hostList() *unstructured.UnstructuredList {
 func listFault(err error) error {
 	return &fault.Error{
 		Reason: fault.Unreachable, Op: "list", Subject: "BareMetalHosts", Err: err,
-		Hint: "see that Metal3's kinds are installed and that the operator may list them: apply deploy/sip",
+		Hint: "install Metal3's CRDs, and let the operator list them: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`",
 	}
 }
 

@@ -151,7 +151,8 @@ func podsFault(namespace string, err error) error {
 	f := &fault.Error{Reason: fault.Unreachable, Op: "list pods in", Subject: "namespace " + namespace, Err: err}
 	if apierrors.IsForbidden(err) {
 		f.Reason, f.Err = fault.Forbidden, errors.New("the operator may not, so that no host can be given back")
-		f.Hint = "apply deploy/sip/rbac.yaml of this release: a RoleBinding does not do, since it goes with the namespace"
+		f.Hint = "apply the manifests of this release, `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`: " +
+			"a RoleBinding is not enough, since it goes with the namespace"
 	}
 	return f
 }

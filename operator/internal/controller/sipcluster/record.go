@@ -134,7 +134,7 @@ func (p *pass) labelled(ctx context.Context) ([]inventory.Entry, error) {
 		if err != nil {
 			return nil, &fault.Error{
 				Reason: fault.Unreachable, Op: "list " + kind.Kind + "s in", Subject: "namespace " + p.key.Namespace, Err: err,
-				Hint: "see that the operator may list them: apply deploy/sip",
+				Hint: "let the operator list them: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`",
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func secretFault(namespace string, err error) error {
 	}
 	return &fault.Error{
 		Reason: fault.Forbidden, Op: "read Secrets in", Subject: "namespace " + namespace, Err: errors.New("the operator may not"),
-		Hint: "bind ClusterRole vdo-sip-services to it by a RoleBinding: see deploy/README.md",
+		Hint: "bind ClusterRole vdo-sip-services to it by a RoleBinding",
 	}
 }
 

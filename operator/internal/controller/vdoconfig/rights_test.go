@@ -139,7 +139,7 @@ func TestAMissingRightToKnowTheAPIServersIsTold(t *testing.T) {
 		c := cond(t, v, typ)
 		require.Equal(t, metav1.ConditionFalse, c.Status, typ)
 		require.Equal(t, "Forbidden", c.Reason, typ)
-		require.Contains(t, c.Message, "apply deploy/rbac.yaml of this release: the operator has to get EndpointSlice kubernetes", typ)
+		require.Contains(t, c.Message, "| kubectl apply -f -`: the operator has to get EndpointSlice kubernetes", typ)
 	}
 	require.True(t, isTrue(v, "CPIReady"), describe(v))
 	w.grant()
