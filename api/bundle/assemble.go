@@ -41,15 +41,14 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 		return nil, err
 	}
 	w := newWalker(nil)
-	errs := make([]error, 0, len(trees)+len(blobs))
-	for _, b := range blobs {
-		errs = append(errs, w.blob(b))
-	}
 	w.add(contents)
-	for _, t := range trees {
-		errs = append(errs, w.graft(t))
+	for _, b := range blobs {
+		w.blob(b)
 	}
-	if err := fault.Join(errs...); err != nil {
+	for _, t := range trees {
+		w.graft(t)
+	}
+	if err := w.err("assemble", ocispec.Descriptor{}); err != nil {
 		return nil, err
 	}
 	g := w.graph(rootNode(contents.Descriptor, images), images)
@@ -69,6 +68,7 @@ func (g *Graph) readable() error {
 		_, err = again.Contents(context.Background(), f)
 	}
 	if err == nil {
+		g.parts = again.parts
 		return nil
 	}
 	var f1 *fault.Error
@@ -94,20 +94,18 @@ func (a atHand) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, e
 }
 
 // graft adds a tree that was read before.
-func (w *walker) graft(t Tree) error {
-	errs := make([]error, 0, len(t.Blobs))
+func (w *walker) graft(t Tree) {
 	for _, n := range t.Nodes {
-		if !w.state[n.Descriptor.Digest.String()].done {
+		if !w.state[n.Descriptor.Digest].done {
 			w.add(n)
 		}
 	}
 	for _, b := range t.Blobs {
-		errs = append(errs, w.blob(b))
+		w.blob(b)
 	}
-	if !w.state[t.Root.Digest.String()].done {
-		errs = append(errs, corrupt(t.Root, "the tree of %s does not hold its own root", t.Reference))
+	if !w.state[t.Root.Digest].done {
+		w.report(t.Root, corrupt(t.Root, "the tree of %s does not hold its own root", t.Reference))
 	}
-	return fault.Join(errs...)
 }
 
 func (w *walker) graph(root Node, images []ocispec.Descriptor) *Graph {

@@ -32,6 +32,14 @@ type Graph struct {
 	Attachments []Attachment
 	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.LeaveTo].
 	Base *Base
+
+	parts map[digest.Digest]content
+}
+
+// content is a manifest or a blob of a graph, and what it names.
+type content struct {
+	size  int64
+	names []digest.Digest
 }
 
 // Node is one manifest of a Graph.
@@ -139,7 +147,7 @@ func (g *Graph) Subjects() []image.Digest {
 // attached to that.
 func (g *Graph) Below(root ocispec.Descriptor) *Graph {
 	reached := g.reach(root)
-	out := &Graph{Root: root}
+	out := &Graph{Root: root, parts: g.parts}
 	for _, n := range g.Manifests { // children before parents, as they are
 		if reached[n.Descriptor.Digest] {
 			out.Manifests = append(out.Manifests, n)
@@ -162,23 +170,14 @@ func (g *Graph) Below(root ocispec.Descriptor) *Graph {
 // SizeBelow is the size of all that one manifest reaches, itself included, each digest
 // once, in bytes.
 func (g *Graph) SizeBelow(root ocispec.Descriptor) (size int64) {
-	reached := g.reach(root)
-	for _, n := range g.Manifests {
-		if reached[n.Descriptor.Digest] {
-			size += n.Descriptor.Size
-		}
-	}
-	for _, b := range g.Blobs {
-		if reached[b.Digest] {
-			size += b.Size
-		}
+	for d := range g.reach(root) {
+		size += g.parts[d].size
 	}
 	return size
 }
 
 // reach returns the digests of a manifest and of all below it.
 func (g *Graph) reach(root ocispec.Descriptor) map[digest.Digest]bool {
-	nodes := g.byDigest()
 	reached := map[digest.Digest]bool{}
 	var add func(d digest.Digest)
 	add = func(d digest.Digest) {
@@ -186,8 +185,8 @@ func (g *Graph) reach(root ocispec.Descriptor) map[digest.Digest]bool {
 			return
 		}
 		reached[d] = true
-		for _, child := range nodes[d].Children() {
-			add(child.Digest)
+		for _, child := range g.parts[d].names {
+			add(child)
 		}
 	}
 	add(root.Digest)

@@ -22,19 +22,39 @@ func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, erro
 	}
 	contents, images := index.Manifests[0], index.Manifests[1:]
 	w := newWalker(f)
-	errs := []error{w.walk(ctx, contents, 1)}
+	w.walk(ctx, contents, 1)
 	for _, im := range images {
-		if err := w.walk(ctx, im, 1); err != nil {
-			errs = append(errs, fmt.Errorf("image %s: %w", im.Annotations[AnnotationReference], err))
-		}
+		w.image = im.Annotations[AnnotationReference]
+		w.walk(ctx, im, 1)
 	}
-	if err := fault.Join(errs...); err != nil {
+	if err := w.err("read bundle", root); err != nil {
 		return nil, err
 	}
 	if err := checkContentsForm(w.nodes[0]); err != nil {
 		return nil, err
 	}
-	return w.graph(top, images), nil
+	g := w.graph(top, images)
+	g.parts = w.parts
+	return g, g.link(index)
+}
+
+// link completes what parts are known of, and bounds what is to be done for each image.
+func (g *Graph) link(root *ocispec.Index) error {
+	for _, b := range g.Blobs {
+		g.parts[b.Digest] = content{size: b.Size}
+	}
+	top, total := content{size: g.Root.Size}, 0
+	for _, d := range root.Manifests {
+		top.names = append(top.names, d.Digest)
+		for below := range g.reach(d) {
+			total += 1 + len(g.parts[below].names)
+		}
+		if total > MaxEntries {
+			return corrupt(g.Root, "there are more than %d entries of manifests below its images", MaxEntries)
+		}
+	}
+	g.parts[g.Root.Digest] = top
+	return nil
 }
 
 // loadRoot reads the root and checks its form, down to the byte.

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,14 +19,16 @@ const ContentsName = "the bundle's contents"
 
 // Owners finds the images of every manifest and blob.
 func (g *Graph) Owners() Owners {
-	nodes := g.byDigest()
 	o := Owners{}
-	for _, child := range nodes[g.Root.Digest].Children() {
-		name := child.Annotations[AnnotationReference]
-		if name == "" {
-			name = ContentsName
+	index, err := g.index()
+	if err != nil {
+		return o
+	}
+	for _, child := range index.Manifests {
+		name := cmp.Or(child.Annotations[AnnotationReference], ContentsName)
+		for d := range g.reach(child) {
+			o[d] = append(o[d], name)
 		}
-		o.mark(nodes, child, name)
 	}
 	for _, a := range g.Attachments { // after what they are about
 		o.attached(a)
@@ -50,16 +53,6 @@ func (o Owners) attached(a Attachment) {
 }
 
 const attachmentOf = "an attachment of "
-
-func (o Owners) mark(nodes map[digest.Digest]Node, d ocispec.Descriptor, name string) {
-	if slices.Contains(o[d.Digest], name) {
-		return
-	}
-	o[d.Digest] = append(o[d.Digest], name)
-	for _, child := range nodes[d.Digest].Children() {
-		o.mark(nodes, child, name)
-	}
-}
 
 // Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
 func (o Owners) Name(d ocispec.Descriptor) string {

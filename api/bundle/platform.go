@@ -3,7 +3,9 @@ package bundle
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +28,7 @@ func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
 			Hint: "keep all platforms with --platform all", Err: fmt.Errorf(format, args...),
 		}
 	}
-	var doc ocispec.Index
+	var doc manifestForm
 	if len(index) > MaxManifestSize {
 		return bad(fault.Corrupt, "the image index is larger than %d bytes", MaxManifestSize)
 	}
@@ -45,22 +47,28 @@ func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
 			found = append(found, Plain(d))
 		}
 	}
-	slices.Sort(has)
 	found = slices.CompactFunc(found, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
 	switch len(found) {
 	case 0:
-		return bad(fault.NotFound, "the image has %s", orNone(slices.Compact(has)))
+		return bad(fault.NotFound, "the image has %s", few(has))
 	case 1:
 		return found[0], CheckDescriptor(found[0])
 	}
 	return bad(fault.Conflict, "the image has %d manifests for it", len(found))
 }
 
-func orNone(s []string) string {
-	if len(s) == 0 {
+// few lists platforms, each once, as many as a person reads.
+func few(platforms []string) string {
+	const most = 50
+	slices.Sort(platforms)
+	platforms = slices.Compact(platforms)
+	switch n := len(platforms); {
+	case n == 0:
 		return "no platforms"
+	case n > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(platforms[:most], ", "), n-most)
 	}
-	return strings.Join(s, ", ")
+	return strings.Join(platforms, ", ")
 }
 
 // ConfiguredPlatform reads the platform of an image's configuration, as its manifest
@@ -85,81 +93,107 @@ func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (ocispe
 // not known is not in the map: its configuration is not to be had (a copy without blobs) or
 // says nothing. Attestations count for nothing. An error is one of reading.
 func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image.Digest][]image.Platform, error) {
-	nodes, out := g.byDigest(), map[image.Digest][]image.Platform{}
+	r, out := g.PlatformReader(f), map[image.Digest][]image.Platform{}
 	for _, d := range g.Images() {
 		id := digestOf(d)
-		if _, known := out[id]; known {
-			continue
-		}
 		if !IsIndex(d.MediaType) && len(lock.Platforms) == 1 && lock.Platforms[0] != (image.Platform{}) {
 			out[id] = slices.Clone(lock.Platforms)
 			continue
 		}
-		r := platformReader{f: f, nodes: nodes}
-		if err := r.add(ctx, Plain(d), 0); err != nil {
+		found, all, err := r.Of(ctx, d)
+		if err != nil {
 			return nil, err
 		}
-		if !r.unknown && len(r.found) > 0 {
-			slices.SortFunc(r.found, func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) })
-			out[id] = slices.Compact(r.found)
+		if all && len(found) > 0 {
+			out[id] = found
 		}
 	}
 	return out, nil
 }
 
-// platformReader collects the platforms of one image.
-type platformReader struct {
-	f       Fetcher
-	nodes   map[digest.Digest]Node
-	found   []image.Platform
-	unknown bool // of a part it is not known
+// PlatformReader reads the platforms of a graph's images, each manifest and configuration once.
+type PlatformReader struct {
+	f     Fetcher
+	nodes map[digest.Digest]Node
+	read  map[digest.Digest]*platforms
 }
 
-func (r *platformReader) add(ctx context.Context, d ocispec.Descriptor, depth int) error {
-	switch n, there := r.nodes[d.Digest]; {
-	case d.Platform != nil && d.Platform.OS != "":
-		r.note(*d.Platform)
-	case !there || depth > MaxDepth:
-		r.unknown = true
-	case !IsIndex(n.Descriptor.MediaType):
-		return r.configured(ctx, n)
-	default:
-		for _, child := range n.Children() {
-			if !IsManifest(child.MediaType) {
-				continue // passed over by whoever reads an index
-			}
-			if err := r.add(ctx, child, depth+1); err != nil {
-				return err
-			}
+// platforms are those of one manifest or index.
+type platforms struct {
+	found   map[image.Platform]bool // that it says
+	below   []digest.Digest         // of which it does not say it
+	unknown bool
+}
+
+// PlatformReader returns a reader of the platforms of the graph's images.
+func (g *Graph) PlatformReader(f Fetcher) *PlatformReader {
+	return &PlatformReader{f: f, nodes: g.byDigest(), read: map[digest.Digest]*platforms{}}
+}
+
+// Of returns the platforms of an image, sorted, each once, and whether they are all.
+func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []image.Platform, all bool, err error) {
+	found, seen, todo := map[image.Platform]bool{}, map[digest.Digest]bool{}, []digest.Digest{d.Digest}
+	all = true
+	for len(todo) > 0 {
+		next := todo[len(todo)-1]
+		if todo = todo[:len(todo)-1]; seen[next] {
+			continue
+		}
+		seen[next] = true
+		if r.read[next] == nil {
+			p, bad := r.readOne(ctx, r.nodes[next])
+			r.read[next], err = p, errors.Join(err, bad)
+		}
+		p := r.read[next]
+		maps.Copy(found, p.found)
+		todo, all = append(todo, p.below...), all && !p.unknown
+	}
+	compare := func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }
+	return slices.SortedFunc(maps.Keys(found), compare), all, err
+}
+
+func (r *PlatformReader) readOne(ctx context.Context, n Node) (*platforms, error) {
+	p := &platforms{found: map[image.Platform]bool{}}
+	if !IsIndex(n.Descriptor.MediaType) {
+		return p, r.configured(ctx, n, p)
+	}
+	for _, d := range n.Children() {
+		switch {
+		case !IsManifest(d.MediaType): // passed over by whoever reads an index
+		case d.Platform != nil && d.Platform.OS != "":
+			p.note(*d.Platform)
+		default:
+			p.below = append(p.below, d.Digest)
 		}
 	}
-	return nil
+	return p, nil
 }
 
 // configured reads the platform of a manifest's configuration.
-func (r *platformReader) configured(ctx context.Context, n Node) error {
+func (r *PlatformReader) configured(ctx context.Context, n Node, to *platforms) error {
 	var m ocispec.Manifest
 	var p ocispec.Platform
 	if bad := json.Unmarshal(n.Data, &m); bad != nil || m.Config.Size > MaxManifestSize {
-		r.unknown = true
+		to.unknown = true
 		return nil //nolint:nilerr // what cannot be read says nothing
 	}
 	data, err := Read(ctx, r.f, Plain(m.Config), MaxManifestSize)
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
-		r.unknown = true
+		to.unknown = true
 	case err != nil:
+		to.unknown = true
 		return fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
 	case json.Unmarshal(data, &p) != nil || p.OS == "" || p.Architecture == "":
-		r.unknown = true
+		to.unknown = true
 	default:
-		r.note(p)
+		to.note(p)
 	}
 	return nil
 }
 
-func (r *platformReader) note(p ocispec.Platform) {
-	if p.OS != "unknown" {
-		r.found = append(r.found, image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant})
+func (p *platforms) note(o ocispec.Platform) {
+	if o.OS != "unknown" {
+		p.found[image.Platform{OS: o.OS, Architecture: o.Architecture, Variant: o.Variant}] = true
 	}
 }

@@ -2,11 +2,13 @@ package bundle_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
 	"testing"
 
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -37,18 +39,11 @@ func manifestOf(s bundles.Store, config string) ocispec.Descriptor {
 }
 
 func indexOf(s bundles.Store, children ...ocispec.Descriptor) ocispec.Descriptor {
-	text := ""
-	for i, c := range children {
-		if i > 0 {
-			text += ","
-		}
-		text += `{"mediaType":"` + c.MediaType + `","digest":"` + c.Digest.String() + `","size":` + strconv.FormatInt(c.Size, 10)
-		if p := c.Platform; p != nil {
-			text += `,"platform":{"os":"` + p.OS + `","architecture":"` + p.Architecture + `","variant":"` + p.Variant + `"}`
-		}
-		text += "}"
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children})
+	if err != nil {
+		panic(err) // the types hold text and numbers only
 	}
-	return s.Add(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[`+text+`]}`))
+	return s.Add(ocispec.MediaTypeImageIndex, index)
 }
 
 func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {

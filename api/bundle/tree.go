@@ -1,13 +1,17 @@
 package bundle
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -20,6 +24,7 @@ const (
 	MaxManifestBytes = 64 << 20 // bytes of all indexes and manifests of one graph
 	MaxNodes         = 4096     // indexes and manifests of one graph
 	MaxBlobs         = 65536    // configs and layers of one graph
+	MaxEntries       = 131072   // what all indexes and manifests of one graph name, counted again for each image
 	MaxDepth         = 4        // an index in an index in an index in the root
 	MaxBlobSize      = 1 << 40  // bytes of one blob
 )
@@ -82,10 +87,11 @@ func (t Tree) Foreign() []ocispec.Descriptor {
 
 // ReadTree walks an upstream index or manifest, verifying every byte that it reads
 // and within the bounds above. What is wrong with several children is reported
-// together. A child that is not there is Incomplete.
+// together, each child once. A child that is not there is Incomplete.
 func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, error) {
 	w := newWalker(f)
-	if err := w.walk(ctx, root, 0); err != nil {
+	w.walk(ctx, root, 0)
+	if err := w.err("read", root); err != nil {
 		return Tree{}, err
 	}
 	return Tree{Root: Plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs(), Ignored: w.ignored}, nil
@@ -96,127 +102,185 @@ func Plain(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, URLs: d.URLs}
 }
 
-// A walker collects manifests and blobs, each once, over several walks.
+// A walker collects manifests and blobs, each once, over several walks, and what is wrong
+// with them, once for each digest. Beyond a bound it reads no more.
 type walker struct {
-	f       Fetcher
-	state   map[string]walkState // of manifests, by digest
-	nodes   []Node
-	blobs   map[string]ocispec.Descriptor
-	bytes   int64
-	started int
-	ignored []ocispec.Descriptor
+	f        Fetcher
+	state    map[digest.Digest]walkState // of manifests
+	nodes    []Node
+	blobs    map[digest.Digest]ocispec.Descriptor
+	parts    map[digest.Digest]content
+	bytes    int64
+	entries  int
+	ignored  []ocispec.Descriptor
+	image    string // that is read, for messages
+	problems fault.List
+	reported map[digest.Digest]bool
+	full     error // the bound that was reached
 }
 
 type walkState struct {
 	d      ocispec.Descriptor
 	done   bool
-	failed error // why it could not be read; asked for again it says the same
+	failed bool // which was reported
 }
 
 func newWalker(f Fetcher) *walker {
-	return &walker{f: f, state: map[string]walkState{}, blobs: map[string]ocispec.Descriptor{}}
+	return &walker{
+		f: f, state: map[digest.Digest]walkState{}, blobs: map[digest.Digest]ocispec.Descriptor{},
+		parts: map[digest.Digest]content{}, reported: map[digest.Digest]bool{},
+	}
 }
 
 func (w *walker) sortedBlobs() []ocispec.Descriptor {
-	out := make([]ocispec.Descriptor, 0, len(w.blobs))
-	for _, k := range sortedKeys(w.blobs) {
-		out = append(out, w.blobs[k])
+	compare := func(a, b ocispec.Descriptor) int { return cmp.Compare(a.Digest, b.Digest) }
+	return slices.SortedFunc(maps.Values(w.blobs), compare)
+}
+
+// report keeps what is wrong with a digest, where it is the first thing.
+func (w *walker) report(d ocispec.Descriptor, err error) {
+	if w.reported[d.Digest] {
+		return
+	}
+	w.reported[d.Digest] = true
+	if w.image != "" {
+		err = fmt.Errorf("image %s: %w", w.image, err)
+	}
+	w.problems.Add(err)
+}
+
+// exceed reports that a bound was reached.
+func (w *walker) exceed(format string, bound int) bool {
+	w.full = fmt.Errorf(format+" below one root", bound)
+	return false
+}
+
+// err is everything that is wrong.
+func (w *walker) err(op string, root ocispec.Descriptor) error {
+	err := w.problems.Join(op, root.Digest.String())
+	if w.full != nil {
+		err = fault.Join(corrupt(root, "there are more than %w", w.full), err)
+	}
+	return err
+}
+
+// walk reads a manifest and all below it, and tells whether all of it could be read.
+func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) bool {
+	switch was, ok := w.state[d.Digest]; {
+	case w.full != nil || was.failed:
+		return false
+	case !ok:
+	case !was.done:
+		w.report(d, corrupt(d, "an index contains itself"))
+		return false
+	case was.d.Size != d.Size || was.d.MediaType != d.MediaType:
+		w.report(d, corrupt(d, "it is named twice, with other size or media type"))
+		return false
+	default:
+		return true
+	}
+	if len(w.state) == MaxNodes {
+		return w.exceed("%d indexes and manifests", MaxNodes)
+	}
+	w.state[d.Digest] = walkState{d: d}
+	n, err := w.read(ctx, d, depth)
+	if err != nil {
+		w.report(d, err)
+	}
+	if err != nil || !w.below(ctx, n, depth) {
+		w.state[d.Digest] = walkState{d: d, failed: true}
+		return false
+	}
+	w.add(n.Node)
+	w.parts[d.Digest] = content{d.Size, w.names(n)}
+	return true
+}
+
+// names returns the digests of what a manifest names, each as one text for the whole graph.
+func (w *walker) names(n parsedNode) []digest.Digest {
+	out := make([]digest.Digest, 0, len(n.children)+len(n.blobs))
+	for _, c := range n.children {
+		if was, ok := w.state[c.Digest]; ok { // else it is of an unknown media type
+			out = append(out, was.d.Digest)
+		}
+	}
+	for _, b := range n.blobs {
+		out = append(out, w.blobs[b.Digest].Digest)
 	}
 	return out
 }
 
-func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) error {
-	seen, err := w.enter(d, depth)
-	if err != nil || seen {
-		return err
-	}
-	if err := w.visit(ctx, d, depth); err != nil {
-		w.state[d.Digest.String()] = walkState{d: d, failed: err}
-		return err
-	}
-	return nil
+// A parsedNode is a manifest with what it names.
+type parsedNode struct {
+	Node
+	children, blobs []ocispec.Descriptor
 }
 
-func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) error {
-	data, err := Read(ctx, w.f, Plain(d), MaxManifestSize)
-	if err != nil {
-		return missing(err, d, depth)
+// read reads a manifest, once its descriptor was checked.
+func (w *walker) read(ctx context.Context, d ocispec.Descriptor, depth int) (n parsedNode, err error) {
+	if err := CheckDescriptor(d); err != nil {
+		return n, err
 	}
-	if w.bytes += int64(len(data)); w.bytes > MaxManifestBytes {
-		return corrupt(d, "the manifests below one root are larger than %d bytes together", MaxManifestBytes)
+	if !IsManifest(d.MediaType) {
+		return n, corrupt(d, "its media type %.100q is neither an image index nor an image manifest", d.MediaType)
 	}
-	children, blobs, err := parseManifest(d, data)
-	if err != nil {
-		return err
+	if depth > MaxDepth {
+		return n, corrupt(d, "indexes are nested deeper than %d", MaxDepth)
 	}
-	var errs []error
-	for _, c := range children {
+	n.Descriptor = Plain(d)
+	if n.Data, err = Read(ctx, w.f, n.Descriptor, MaxManifestSize); err != nil {
+		return n, missing(err, d, depth)
+	}
+	m, err := decodeManifest(d, n.Data)
+	n.children, n.blobs = m.Manifests, m.blobs()
+	return n, err
+}
+
+// below reads what a manifest names.
+func (w *walker) below(ctx context.Context, n parsedNode, depth int) bool {
+	if w.bytes += int64(len(n.Data)); w.bytes > MaxManifestBytes {
+		return w.exceed("%d bytes of manifests", MaxManifestBytes)
+	}
+	if w.entries += len(n.children) + len(n.blobs); w.entries > MaxEntries {
+		return w.exceed("%d entries of manifests", MaxEntries)
+	}
+	ok := true
+	for _, c := range n.children {
 		if !IsManifest(c.MediaType) && CheckDescriptor(c) == nil {
 			w.ignored = append(w.ignored, Plain(c))
 			continue
 		}
-		errs = append(errs, w.walk(ctx, c, depth+1))
+		ok = w.walk(ctx, c, depth+1) && ok
 	}
-	for _, b := range blobs {
-		errs = append(errs, w.blob(b))
+	for _, b := range n.blobs {
+		ok = w.blob(b) && ok
 	}
-	if err := fault.Join(errs...); err != nil {
-		return err
-	}
-	w.add(Node{Plain(d), data})
-	return nil
+	return ok
 }
 
 func (w *walker) add(n Node) {
-	w.state[n.Descriptor.Digest.String()] = walkState{d: n.Descriptor, done: true}
+	w.state[n.Descriptor.Digest] = walkState{d: n.Descriptor, done: true}
 	w.nodes = append(w.nodes, n)
 }
 
-// enter checks a descriptor before its bytes are asked for.
-func (w *walker) enter(d ocispec.Descriptor, depth int) (seen bool, err error) {
-	if err := CheckDescriptor(d); err != nil {
-		return false, err
+// blob takes a configuration or layer, and tells whether it can be one.
+func (w *walker) blob(d ocispec.Descriptor) bool {
+	was, ok := w.blobs[d.Digest]
+	err := CheckDescriptor(d)
+	switch {
+	case err != nil:
+	case ok && was.Size != d.Size:
+		err = corrupt(d, "it is named with %d and with %d bytes", was.Size, d.Size)
+	case ok:
+		return true
+	case len(w.blobs) == MaxBlobs:
+		return w.exceed("%d blobs", MaxBlobs)
+	default:
+		w.blobs[d.Digest] = d
+		return true
 	}
-	if !IsManifest(d.MediaType) {
-		return false, corrupt(d, "its media type %.100q is neither an image index nor an image manifest", d.MediaType)
-	}
-	if depth > MaxDepth {
-		return false, corrupt(d, "indexes are nested deeper than %d", MaxDepth)
-	}
-	if was, ok := w.state[d.Digest.String()]; ok {
-		switch {
-		case was.failed != nil:
-			return false, was.failed
-		case !was.done:
-			return false, corrupt(d, "an index contains itself")
-		case was.d.Size != d.Size || was.d.MediaType != d.MediaType:
-			return false, corrupt(d, "it is named twice, with other size or media type")
-		}
-		return true, nil
-	}
-	if w.started++; w.started > MaxNodes {
-		return false, corrupt(d, "there are more than %d indexes and manifests below one root", MaxNodes)
-	}
-	w.state[d.Digest.String()] = walkState{d: d}
-	return false, nil
-}
-
-func (w *walker) blob(d ocispec.Descriptor) error {
-	if err := CheckDescriptor(d); err != nil {
-		return err
-	}
-	key := d.Digest.String()
-	if was, ok := w.blobs[key]; ok {
-		if was.Size != d.Size {
-			return corrupt(d, "it is named with %d and with %d bytes", was.Size, d.Size)
-		}
-		return nil
-	}
-	if len(w.blobs) == MaxBlobs {
-		return corrupt(d, "there are more than %d blobs below one root", MaxBlobs)
-	}
-	w.blobs[key] = d
-	return nil
+	w.report(d, err)
+	return false
 }
 
 // missing makes the absence of a child the incompleteness of its parent. That the
@@ -233,14 +297,14 @@ func missing(err error, d ocispec.Descriptor, depth int) error {
 
 // manifestForm is what an index and a manifest may have; nobody may have both.
 type manifestForm struct {
-	SchemaVersion int                  `json:"schemaVersion"`
-	MediaType     string               `json:"mediaType"`
-	ArtifactType  string               `json:"artifactType"`
-	Manifests     []ocispec.Descriptor `json:"manifests"`
-	Config        *ocispec.Descriptor  `json:"config"`
-	Layers        []ocispec.Descriptor `json:"layers"`
-	Subject       *ocispec.Descriptor  `json:"subject"`
-	FSLayers      json.RawMessage      `json:"fsLayers"` // schema 1, refused
+	SchemaVersion int                 `json:"schemaVersion"`
+	MediaType     string              `json:"mediaType"`
+	ArtifactType  string              `json:"artifactType"`
+	Manifests     entries             `json:"manifests"`
+	Config        *ocispec.Descriptor `json:"config"`
+	Layers        entries             `json:"layers"`
+	Subject       *ocispec.Descriptor `json:"subject"`
+	FSLayers      json.RawMessage     `json:"fsLayers"` // schema 1, refused
 }
 
 func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
@@ -263,19 +327,40 @@ func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
 	return m, nil
 }
 
-// parseManifest returns what an index or a manifest names.
-func parseManifest(d ocispec.Descriptor, data []byte) (children, blobs []ocispec.Descriptor, err error) {
-	m, err := decodeManifest(d, data)
-	if err != nil {
-		return nil, nil, err
-	}
+// blobs returns the configuration and the layers.
+func (m manifestForm) blobs() (out []ocispec.Descriptor) {
 	if m.Config != nil {
-		blobs = append(blobs, Plain(*m.Config))
+		out = append(out, Plain(*m.Config))
 	}
 	for _, l := range m.Layers {
-		blobs = append(blobs, Plain(l))
+		out = append(out, Plain(l))
 	}
-	return m.Manifests, blobs, nil
+	return out
+}
+
+// entries are descriptors, at most as many as a whole graph may name: an empty one takes three
+// bytes of a manifest and a hundred times as many of memory.
+type entries []ocispec.Descriptor
+
+// UnmarshalJSON reads one after the other.
+func (e *entries) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t == nil {
+		return err
+	} else if t != json.Delim('[') {
+		return fmt.Errorf("%.20q is not a list", data)
+	}
+	*e = entries{}
+	for dec.More() {
+		var d ocispec.Descriptor
+		if err := dec.Decode(&d); err != nil {
+			return err
+		}
+		if *e = append(*e, d); len(*e) > MaxEntries {
+			return fmt.Errorf("it has more than %d entries", MaxEntries)
+		}
+	}
+	return nil
 }
 
 // Attachment is a manifest about another one: a cosign signature, an attestation,
@@ -318,21 +403,16 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 		return Attachment{}, corrupt(n.Descriptor, "it is attached to %s without a tag, and its subject is another", subject)
 	}
 	w := newWalker(nil)
-	_, named, err := parseManifest(n.Descriptor, n.Data)
-	if err != nil {
-		return Attachment{}, err
+	for _, b := range m.blobs() {
+		w.blob(b)
 	}
-	errs := make([]error, 0, len(named))
-	for _, b := range named {
-		errs = append(errs, w.blob(b))
-	}
-	if err := fault.Join(errs...); err != nil {
+	if err := w.err("read", n.Descriptor); err != nil {
 		return Attachment{}, err
 	}
 	for _, b := range blobs {
-		if known, ok := w.blobs[b.Digest.String()]; ok {
+		if known, ok := w.blobs[b.Digest]; ok {
 			known.Data = b.Data
-			w.blobs[b.Digest.String()] = known
+			w.blobs[b.Digest] = known
 		}
 	}
 	d := Plain(n.Descriptor)

@@ -19,6 +19,7 @@ package fault
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -279,4 +280,39 @@ func Distinct(err error) error {
 		}
 	}
 	return Join(out...)
+}
+
+const maxListed = 50 // problems of one thing
+
+// List collects what is wrong with one thing. It keeps the first 50 problems and counts the
+// others, so that a hostile input cannot fill memory and screen.
+type List struct {
+	kept  []error
+	more  int
+	worst Reason // of the others
+}
+
+// Add takes a problem; nil is none.
+func (l *List) Add(err error) {
+	switch {
+	case err == nil:
+	case len(l.kept) < maxListed:
+		l.kept = append(l.kept, err)
+	default:
+		l.more++
+		if r := Gravest(err); Graver(r, l.worst) {
+			l.worst = r
+		}
+	}
+}
+
+// Join returns the problems as [Join] does, and how many more there are. Op and subject say
+// of what.
+func (l *List) Join(op, subject string) error {
+	err := Join(l.kept...)
+	if l.more > 0 {
+		more := fmt.Errorf("%d more problems are not listed", l.more)
+		err = Join(err, &Error{Reason: l.worst, Op: op, Subject: subject, Err: more})
+	}
+	return err
 }

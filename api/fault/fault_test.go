@@ -66,3 +66,19 @@ func TestJoinSortsFlattensAndText(t *testing.T) {
 	require.Same(t, a, fault.Join(nil, a))
 	require.Empty(t, fault.Text(nil))
 }
+
+func TestAListKeepsFiftyAndCountsTheOthers(t *testing.T) {
+	var l fault.List
+	require.NoError(t, l.Join("read", "x"))
+	for i := range 50 {
+		l.Add(&fault.Error{Reason: fault.Incomplete, Op: "read", Subject: fmt.Sprint(i)})
+		l.Add(nil)
+	}
+	require.Len(t, fault.All(l.Join("read", "x")), 50)
+	l.Add(&fault.Error{Reason: fault.Incomplete})
+	l.Add(&fault.Error{Reason: fault.Corrupt})
+	err := l.Join("read", "x")
+	require.Len(t, fault.All(err), 51)
+	require.ErrorContains(t, err, "read x: 2 more problems")
+	require.Equal(t, fault.Corrupt, fault.Gravest(err), "what is not listed counts")
+}

@@ -7,10 +7,7 @@ package inspect
 
 import (
 	"context"
-	"slices"
 	"time"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -123,43 +120,17 @@ func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
 }
 
 func inspectImages(ctx context.Context, s medium.Source, g *bundle.Graph, lock *bundle.Lock) []Image {
-	nodes := map[string]bundle.Node{}
-	for _, n := range g.Manifests {
-		nodes[n.Descriptor.Digest.String()] = n
-	}
-	out := make([]Image, 0, len(lock.Images))
+	r, out := g.PlatformReader(s), make([]Image, 0, len(lock.Images))
 	for _, i := range lock.Images {
-		out = append(out, Image{
-			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: platforms(ctx, s, nodes, nodes[i.Digest.String()]),
+		found := Image{
+			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: []string{},
 			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
-		})
+		}
+		platforms, _, _ := r.Of(ctx, i.Descriptor()) // an unreadable configuration tells none
+		for _, p := range platforms {
+			found.Platforms = append(found.Platforms, p.String())
+		}
+		out = append(out, found)
 	}
 	return out
-}
-
-// platforms lists what an image runs on: from its index, and where that does not
-// say it from configurations.
-func platforms(ctx context.Context, s medium.Source, nodes map[string]bundle.Node, n bundle.Node) []string {
-	out := []string{}
-	if bundle.IsIndex(n.Descriptor.MediaType) {
-		for _, d := range n.Children() {
-			p := d.Platform
-			if p == nil {
-				if found, ok := bundle.ConfiguredPlatform(ctx, s, nodes[d.Digest.String()].Data); ok {
-					p = &found
-				}
-			}
-			if p != nil && p.OS != "unknown" {
-				out = append(out, platform(*p))
-			}
-		}
-	} else if p, ok := bundle.ConfiguredPlatform(ctx, s, n.Data); ok {
-		out = append(out, platform(p))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func platform(p ocispec.Platform) string {
-	return image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}.String()
 }

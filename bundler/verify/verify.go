@@ -62,7 +62,7 @@ func Bundle(ctx context.Context, s medium.Source, rules Rules, o run.Options) (*
 	}
 	c := checker{Bundle: b, rules: rules, options: o, now: o.Time(), found: &Verification{Root: b.Digest()}}
 	if err := c.check(ctx); err != nil {
-		return nil, nil, err
+		return nil, nil, fault.Distinct(err)
 	}
 	return b, c.found, nil
 }
@@ -90,7 +90,7 @@ func (c *checker) check(ctx context.Context) error {
 		return run.Interrupted(ctx)
 	}
 	if err := fault.Join(untrusted, layout, content, provenance, blobs); err != nil {
-		return fault.Distinct(c.Diagnosed(ctx, err))
+		return c.Diagnosed(ctx, err)
 	}
 	return nil
 }

@@ -37,10 +37,10 @@ func checkLayout(ctx context.Context, f *scanFetcher) error {
 	}
 	g, err := bundle.Load(ctx, f, root)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return err
 	}
 	if err := g.LeaveTo(f.index.base); err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return err
 	}
 	if err := c.order(g); err != nil {
 		return err

@@ -190,7 +190,7 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 	}
 	g, err := bundle.Load(ctx, d, root)
 	if err != nil {
-		return fmt.Errorf("%s: %w", d.path, err)
+		return err
 	}
 	return fault.Join(g.LeaveTo(x.base), checkEntries(ctx, d.path, x, g))
 }

@@ -43,6 +43,13 @@ func TestFoldersHoldTheSameAndOtherToolsReadThem(t *testing.T) {
 	path := writtenDir(t, b)
 	require.NoError(t, verifyDir(t.Context(), path))
 	require.NoDirExists(t, filepath.Join(path, partialDir))
+	lacking := writtenDir(t, b)
+	require.NoError(t, os.Remove(filepath.Join(lacking, blobPrefix, b.Graph.Images()[0].Digest.Encoded())))
+	d, err := OpenDir(lacking)
+	require.NoError(t, err)
+	_, err = bundle.Load(t.Context(), d, b.Graph.Root)
+	require.EqualError(t, d.CheckLayout(t.Context()), err.Error(), "who reports both reports it once")
+	require.NoError(t, d.Close())
 	index, err := layout.ImageIndexFromPath(path)
 	require.NoError(t, err)
 	for _, im := range b.Graph.Images() {

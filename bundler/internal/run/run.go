@@ -85,7 +85,7 @@ func (o Options) Time() time.Time {
 }
 
 // Each runs work for 0..n-1, at most limit at a time, all of it whatever fails,
-// and returns all errors; but once ctx is done it starts no more.
+// and returns all errors, bounded as a [fault.List]; but once ctx is done it starts no more.
 func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	errs := make([]error, n)
 	var group errgroup.Group
@@ -103,7 +103,11 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 	if ctx.Err() != nil {
 		return Interrupted(ctx)
 	}
-	return fault.Join(errs...)
+	var failed fault.List
+	for _, err := range errs {
+		failed.Add(err)
+	}
+	return failed.Join("", "")
 }
 
 // Interrupted says that ctx was done, and why.
