@@ -105,6 +105,9 @@ func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := matrixfile.AgreeImages(in.Lock, in.Matrix.Document, files); err != nil {
+		return nil, err
+	}
 	a := &assembled{in: in}
 	if a.trees, err = upstream.ReadTrees(ctx, in.Lock, in.Registry, o); err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (c *checker) check(ctx context.Context) error {
 	if err != nil || g == nil {
 		return c.Diagnosed(ctx, fault.Join(untrusted, layout, err))
 	}
-	lock, content := c.contents(ctx, g)
+	lock, content := c.contents(ctx, g, untrusted == nil)
 	provenance := c.provenance(ctx, attached, lock)
 	blobs := c.blobs(ctx, g)
 	if ctx.Err() != nil {
@@ -122,8 +122,8 @@ func (c *checker) signatures(ctx context.Context) ([]ocispec.Descriptor, error) 
 }
 
 // contents checks the lock against the index, and the matrix. It returns the lock
-// where that could be read.
-func (c *checker) contents(ctx context.Context, g *bundle.Graph) (*bundle.Lock, error) {
+// where that could be read. Manifests are parsed once their bundle is trusted.
+func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (*bundle.Lock, error) {
 	held, err := g.Contents(ctx, c)
 	if err != nil {
 		return nil, err
@@ -141,5 +141,8 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph) (*bundle.Lock, 
 			c.found.MatrixSignedBy = verified.Keys()
 		}
 	}
-	return held.Lock, fault.Join(err, matrixfile.Agree(held.Lock, m.Document))
+	if err = fault.Join(err, matrixfile.Agree(held.Lock, m.Document)); trusted {
+		err = fault.Join(err, matrixfile.AgreeImages(held.Lock, m.Document, held.Manifests))
+	}
+	return held.Lock, err
 }

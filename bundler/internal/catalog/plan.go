@@ -114,20 +114,50 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []Image, 
 			continue
 		}
 		locked.Manifests = append(locked.Manifests, file)
-		uses, err := Images(key, data)
-		problems = append(problems, err)
-		for _, use := range uses {
-			i, err := treat(key, use, overrides)
-			if err != nil {
-				problems = append(problems, err)
-				continue
-			}
+		problems = append(problems, eachImage(key, data, overrides, func(use Use, i Image) {
 			i.UsedBy = []string{release.ReleaseID.String()}
 			used = append(used, i)
 			locked.Images[use.Image] = i.Reference.String()
-		}
+		}))
 	}
 	return locked, used, fault.Join(append(problems, overrides.unused(release.ReleaseID))...)
+}
+
+// eachImage visits what a manifest file names, with the image that it means.
+func eachImage(key string, data []byte, o *overrides, visit func(Use, Image)) error {
+	uses, err := Images(key, data)
+	problems := []error{err}
+	for _, use := range uses {
+		i, err := treat(key, use, o)
+		if problems = append(problems, err); err == nil {
+			visit(use, i)
+		}
+	}
+	return fault.Join(problems...)
+}
+
+// Agree checks that a lock holds each image that the manifest files of a release name, as the
+// rules replace it.
+func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
+	var problems []error
+	disagree := func(reason fault.Reason, format string, args ...any) {
+		problems = append(problems, &fault.Error{
+			Reason: reason, Op: "check lock", Subject: r.ID(), Err: fmt.Errorf(format, args...),
+			Hint: "make a new lock with `vdo-bundle lock`",
+		})
+	}
+	for _, f := range r.Manifests {
+		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], newOverrides(rules), func(use Use, i Image) {
+			switch is, want := r.Images[use.Image], i.Reference.String(); is {
+			case want:
+			case "":
+				disagree(fault.Incomplete, "the lock lacks the image %s, which %s names (%s)", use.Image, f.Name, use.Where)
+			default:
+				disagree(fault.Corrupt, "the lock has %s for the image %s of %s, not %s", is, use.Image, f.Name, want)
+			}
+		}))
+	}
+	return fault.Distinct(fault.Join(problems...))
 }
 
 func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, error) {

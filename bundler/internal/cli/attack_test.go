@@ -201,6 +201,10 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 		"a size that is not": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
 			f.index(func(i *ocispec.Index) { i.Manifests[0].Size = 1 << 50 })
 		}, 3, ""},
+		"signed, and without an image that a manifest names": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			f.withoutImage(root, "registry.test/csi/sidecar:v1")
+			run(t, 0, "sign", "oci:forged", "--key", "release.key")
+		}, 9, "the lock lacks the image registry.test/csi/sidecar:v1, which "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "forged")))
@@ -213,6 +217,34 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 			run(t, 4, "inspect", w.mirror.Host+"/vdo/forged:1", "--ca-file", "ca.crt")
 		})
 	}
+}
+
+// withoutImage takes an image out of the bundle: from the root, and from its lock.
+func (f forge) withoutImage(root ocispec.Descriptor, reference string) {
+	f.t.Helper()
+	var index ocispec.Index
+	var contents ocispec.Manifest
+	var lock map[string]any
+	require.NoError(f.t, json.Unmarshal(f.read(root), &index))
+	require.NoError(f.t, json.Unmarshal(f.read(index.Manifests[0]), &contents))
+	require.NoError(f.t, json.Unmarshal(f.read(contents.Config), &lock))
+	for _, r := range lock["releases"].([]any) {
+		delete(r.(map[string]any)["images"].(map[string]any), reference)
+	}
+	lock["images"] = slices.DeleteFunc(lock["images"].([]any), func(i any) bool {
+		return i.(map[string]any)["reference"] == reference
+	})
+	contents.Config = f.putJSON(contents.Config.MediaType, lock)
+	d := f.putJSON(ocispec.MediaTypeImageManifest, contents)
+	index.Manifests[0].Digest, index.Manifests[0].Size = d.Digest, d.Size
+	index.Manifests = slices.DeleteFunc(index.Manifests, func(d ocispec.Descriptor) bool {
+		return d.Annotations["vdo.vmware.com/reference"] == reference
+	})
+	d = f.putJSON(ocispec.MediaTypeImageIndex, index)
+	f.index(func(i *ocispec.Index) {
+		i.Manifests = withoutName(withoutName(withoutName(i.Manifests, ".sig"), ".att"), reference)
+		i.Manifests[0].Digest, i.Manifests[0].Size = d.Digest, d.Size
+	})
 }
 
 // layerOf is a layer of some image of the bundle.

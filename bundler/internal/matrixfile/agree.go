@@ -8,6 +8,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -33,6 +34,25 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 			continue
 		}
 		problems = append(problems, agreeFiles(id, r, release))
+	}
+	return fault.Join(problems...)
+}
+
+// AgreeImages checks that a lock holds every image that the manifest files of its releases name.
+// Images of the operator may have any name.
+func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) error {
+	rules := map[string][]matrix.ImageOverride{}
+	for _, r := range doc.Releases {
+		rules[r.ReleaseID.String()] = r.Images
+	}
+	var problems []error
+	for _, r := range lock.Releases {
+		if r.Driver == bundle.Operator {
+			for from, to := range r.Images {
+				rules[r.ID()] = append(rules[r.ID()], matrix.ImageOverride{From: from, To: to})
+			}
+		}
+		problems = append(problems, catalog.Agree(r, rules[r.ID()], files))
 	}
 	return fault.Join(problems...)
 }
