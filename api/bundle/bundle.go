@@ -35,7 +35,8 @@
 // rules: releases sorted by driver and version, images sorted by reference, each
 // once; every reference that a release maps to is an image of the lock; usedBy of
 // an image are exactly the releases that map to it; platforms is one platform or
-// "all"; no URL carries credentials.
+// "all"; no URL carries credentials. Of an image of which one platform was kept, the source
+// has the digest of the upstream index, which is no part of the graph: see [Image.Index].
 //
 // Besides drivers there may be the project's own operator, as a release of
 // [Operator]: its image, and the manifests that install it, which have no URL. And there
@@ -72,6 +73,10 @@
 // beside it, under cosign's tags
 // (sha256-<hex>.sig, .att, .sbom) or as referrers (a manifest whose subject is what
 // it is about). See [Attachment].
+//
+// The index of an image of which one platform was kept travels as such a referrer of the
+// platform's manifest, of the artifact type [EvidenceType]: its first layer is the index,
+// byte for byte. Manifests and blobs of upstream's signatures of the index may follow it.
 //
 // # On disk
 //
@@ -122,6 +127,8 @@
 package bundle
 
 import (
+	"strings"
+
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -210,6 +217,25 @@ func (i Image) FetchedFrom() image.Reference {
 		return i.Reference.Pin(i.Digest)
 	}
 	return i.Source.Pin(i.Digest)
+}
+
+// OneOfIndex is the reason of an image of which only one platform of an index was kept.
+const OneOfIndex = "one platform of this index was kept"
+
+// OfIndex returns the image as one platform of an index: its source keeps that index's digest.
+func (i Image) OfIndex(index image.Digest) Image {
+	if i.Source.IsZero() {
+		i.Source = i.Reference
+	}
+	i.Source, i.Reason = i.Source.At(index), strings.TrimPrefix(i.Reason+"; "+OneOfIndex, "; ")
+	return i
+}
+
+// Index returns the digest of the index that the image is one platform of; false where the
+// lock names none.
+func (i Image) Index() (image.Digest, bool) {
+	d := i.Source.Digest()
+	return d, !d.IsZero() && d != i.Digest
 }
 
 // NoteSuffix ends the tag under which a push leaves the note that all of a bundle has

@@ -204,11 +204,7 @@ func (g *Graph) byDigest() map[digest.Digest]Node {
 // Children returns what an index or manifest names: manifests, layers, and the
 // configuration last. What cannot be read names nothing.
 func (n Node) Children() []ocispec.Descriptor {
-	var m struct {
-		Manifests []ocispec.Descriptor `json:"manifests"`
-		Config    *ocispec.Descriptor  `json:"config"`
-		Layers    []ocispec.Descriptor `json:"layers"`
-	}
+	var m manifestForm
 	if json.Unmarshal(n.Data, &m) != nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
@@ -21,6 +22,14 @@ func lockYAML(t testing.TB) string {
 
 func TestLockRoundTrips(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
+	one, someIndex := &b.Contents.Lock.Images[0], image.DigestOf([]byte("index"))
+	_, ok := one.Index()
+	require.False(t, ok)
+	*one = one.OfIndex(someIndex)
+	index, ok := one.Index()
+	require.True(t, ok)
+	require.Equal(t, someIndex, index)
+	require.Equal(t, one.Reference.Pin(one.Digest), one.FetchedFrom())
 	for name, marshal := range map[string]func(*bundle.Lock) ([]byte, error){"YAML": (*bundle.Lock).YAML, "JSON": (*bundle.Lock).JSON} {
 		data, err := marshal(b.Contents.Lock)
 		require.NoError(t, err)

@@ -372,6 +372,13 @@ type Attachment struct {
 	Blobs   []ocispec.Descriptor // each digest once, sorted; with Data where the maker has it
 }
 
+// EvidenceType is the artifact type of a referrer that holds the upstream index of a manifest,
+// and EvidenceLayer the media type of the index and of manifests of its signatures.
+const (
+	EvidenceType  = "application/vnd.vdo.evidence.v1"
+	EvidenceLayer = "application/vnd.vdo.evidence.manifest.v1+json"
+)
+
 // MaxAttachmentData bounds what the blobs of an attachment may carry as Data.
 const MaxAttachmentData = 16 << 20 // bytes
 

@@ -246,6 +246,12 @@ func (r Reference) Pin(d Digest) Reference {
 	return Reference{host: r.host, path: r.path, digest: d}
 }
 
+// At returns the reference with a digest, beside its tag.
+func (r Reference) At(d Digest) Reference {
+	r.digest = d
+	return r
+}
+
 // WithTag returns the repository at a tag, without the digest.
 func (r Reference) WithTag(tag string) (Reference, error) {
 	return ParseReference(r.Repository() + ":" + tag)

@@ -31,6 +31,9 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 	return t.verdict(p, now)
 }
 
+// ErrRevoked is why a digest is untrusted, whoever signed it.
+var ErrRevoked = errors.New("the trust policy has revoked this digest")
+
 // admits refuses a subject before any signature is looked at.
 func (p *Policy) admits(subject image.Digest) error {
 	switch {
@@ -39,7 +42,7 @@ func (p *Policy) admits(subject image.Digest) error {
 	case subject.IsZero():
 		return untrusted(subject, errors.New("there is no digest to verify"), "")
 	case p.revoked[subject]:
-		return untrusted(subject, errors.New("the trust policy has revoked this digest"), "use a newer bundle")
+		return untrusted(subject, ErrRevoked, "use a newer bundle")
 	}
 	return nil
 }

@@ -64,6 +64,10 @@ type Image struct {
 	Attached  []signatures.Signature `json:"attached,omitempty"` // upstream's signatures, attestations, SBOMs
 }
 
+// OneOfIndex tells whether the image differs from what its manifest names in nothing but that
+// one platform of it was kept.
+func (i Image) OneOfIndex() bool { return i.Reason == bundle.OneOfIndex }
+
 // Bundle reads what a bundle says of itself.
 func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, error) {
 	d, err := b.Describe(ctx)

@@ -74,9 +74,14 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := plan.Lock(in.Matrix.Ref(), []image.Platform{in.Platform}, resolved)
+	lock, err := plan.Lock(in.Matrix.Ref(), []image.Platform{in.Platform}, resolved.at)
 	if err != nil {
 		return nil, err
+	}
+	for n, i := range lock.Images {
+		if index, ok := resolved.of[i.Reference]; ok {
+			lock.Images[n] = i.OfIndex(index)
+		}
 	}
 	lock.Sort()
 	return &Locked{Lock: lock, Selection: selection, Files: files}, lock.Validate()
@@ -116,35 +121,44 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 	return out
 }
 
+// resolved is what references stand for upstream.
+type resolved struct {
+	at map[image.Reference]ocispec.Descriptor
+	of map[image.Reference]image.Digest // the index, where one platform of it is kept
+}
+
 // resolveImages finds the digest of every image, and reports all that have none.
-func (in Input) resolveImages(ctx context.Context, images []catalog.Image, o run.Options) (map[image.Reference]ocispec.Descriptor, error) {
+func (in Input) resolveImages(ctx context.Context, images []catalog.Image, o run.Options) (resolved, error) {
 	o.Reporter().Phase("images", len(images), 0)
 	var mu sync.Mutex
-	resolved := map[image.Reference]ocispec.Descriptor{}
+	found := resolved{at: map[image.Reference]ocispec.Descriptor{}, of: map[image.Reference]image.Digest{}}
 	err := run.Each(ctx, o.Small(), len(images), func(i int) error {
-		d, err := resolveImage(ctx, in.Registry(images[i].Where()), images[i], in.Platform)
+		d, index, err := resolveImage(ctx, in.Registry(images[i].Where()), images[i], in.Platform)
 		o.Reporter().Done(images[i].Reference.String(), err)
 		mu.Lock()
 		defer mu.Unlock()
-		resolved[images[i].Reference] = d
+		found.at[images[i].Reference] = bundle.Plain(d)
+		if !index.IsZero() {
+			found.of[images[i].Reference] = index
+		}
 		return err
 	})
-	return resolved, err
+	return found, err
 }
 
-func resolveImage(ctx context.Context, source medium.Source, i catalog.Image, p image.Platform) (ocispec.Descriptor, error) {
-	d, err := source.Root(ctx)
-	if err != nil {
-		return d, unresolved(i, err)
+func resolveImage(
+	ctx context.Context, source medium.Source, i catalog.Image, p image.Platform,
+) (d ocispec.Descriptor, index image.Digest, err error) {
+	if d, err = source.Root(ctx); err != nil {
+		return d, index, unresolved(i, err)
 	}
 	if (p == image.Platform{}) {
-		return bundle.Plain(d), nil
+		return d, index, nil
 	}
-	d, err = pick(ctx, source, d, p)
-	if err != nil {
-		return d, fmt.Errorf("image %s: %w", i.Reference, err)
+	if d, index, err = pick(ctx, source, d, p); err != nil {
+		err = fmt.Errorf("image %s: %w", i.Reference, err)
 	}
-	return bundle.Plain(d), nil
+	return d, index, err
 }
 
 // unresolved adds what the user can do about an image that is not where its manifest says.

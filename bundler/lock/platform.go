@@ -13,19 +13,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// pick returns the descriptor of one platform's own manifest.
-func pick(ctx context.Context, source medium.Source, d ocispec.Descriptor, p image.Platform) (ocispec.Descriptor, error) {
+// pick returns the descriptor of one platform's own manifest, and the digest of the index that
+// names it; zero where the image is a manifest.
+func pick(
+	ctx context.Context, source medium.Source, d ocispec.Descriptor, p image.Platform,
+) (ocispec.Descriptor, image.Digest, error) {
 	data, err := bundle.Read(ctx, source, d, bundle.MaxManifestSize)
 	if err != nil {
-		return d, err
+		return d, image.Digest{}, err
 	}
-	if bundle.IsIndex(d.MediaType) {
-		if data, err = withPlatforms(ctx, source, data); err != nil {
-			return d, err
-		}
-		return bundle.PickPlatform(data, p)
+	if !bundle.IsIndex(d.MediaType) {
+		return d, image.Digest{}, onlyFor(ctx, source, data, p)
 	}
-	return d, onlyFor(ctx, source, data, p)
+	index := image.DigestOf(data)
+	if data, err = withPlatforms(ctx, source, data); err == nil {
+		d, err = bundle.PickPlatform(data, p)
+	}
+	return d, index, err
 }
 
 // maxWithoutPlatform bounds of how many children of an index the configuration is read.
@@ -34,10 +38,7 @@ const maxWithoutPlatform = 64
 // withPlatforms adds the platforms that an index does not say of its manifests and
 // their configurations do: the field is optional.
 func withPlatforms(ctx context.Context, f bundle.Fetcher, data []byte) ([]byte, error) {
-	var index ocispec.Index
-	if json.Unmarshal(data, &index) != nil {
-		return data, nil //nolint:nilerr // PickPlatform says so
-	}
+	index := ocispec.Index{Manifests: bundle.Node{Data: data}.Children()} // none where they cannot be read
 	without := 0
 	for n, d := range index.Manifests {
 		if d.Platform != nil || bundle.IsIndex(d.MediaType) || !bundle.IsManifest(d.MediaType) {

@@ -84,7 +84,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	pulled := &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: len(p.signed.Attachments)}
+	pulled := &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: p.signed.Carried()}
 	if in.Mirror == nil || o.DryRun {
 		return pulled, nil
 	}

@@ -153,7 +153,7 @@ func printOrigins(w io.Writer, images []inspect.Image) (err error) {
 		}
 	}
 	for _, m := range images {
-		if m.Reason != "" {
+		if m.Reason != "" && !m.OneOfIndex() {
 			line("\nmoved: %s", m.Reference)
 			if m.Source != m.Reference.String() {
 				line("  from %s", m.Source)

@@ -133,7 +133,7 @@ func movedLines(images []bundle.Image) []string {
 			}
 		}
 		switch {
-		case i.Reason == "" || slices.IndexFunc(images, same) != n:
+		case i.Reason == "" || i.Reason == bundle.OneOfIndex || slices.IndexFunc(images, same) != n:
 		case count > 1:
 			out = append(out, fmt.Sprintf("moved: %d images: %s", count, i.Reason))
 		case i.Source == i.Reference:

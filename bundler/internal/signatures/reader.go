@@ -41,8 +41,8 @@ type Reader struct {
 	bytes  int64
 }
 
-// room takes a part of what one bundle may have, before that is read.
-func (r *Reader) room(ds []ocispec.Descriptor) error {
+// Room takes a part of what one bundle may have, before that is read.
+func (r *Reader) Room(ds []ocispec.Descriptor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.number += len(ds)
@@ -85,7 +85,7 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Attachment, error) {
 	found := make([][]bundle.Attachment, len(subjects))
 	err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
-		if err := r.room(nil); err != nil {
+		if err := r.Room(nil); err != nil {
 			return err
 		}
 		attached, err := s.Attachments(ctx, subjects[n])
@@ -102,7 +102,7 @@ func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Dige
 // nobody's signatures, attestations or SBOMs come in that form.
 func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
 	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
-	if err := r.room(attached); err != nil {
+	if err := r.Room(attached); err != nil {
 		return nil, err
 	}
 	out := make([]bundle.Attachment, 0, len(attached))

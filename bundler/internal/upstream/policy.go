@@ -152,10 +152,24 @@ type VerifiedImage struct {
 	Digest    image.Digest    `json:"digest"`
 	SignedBy  []string        `json:"signedBy"` // ids of the policy; none where the policy says unsigned
 	Policy    string          `json:"policy,omitempty"`
+	// Index is what was signed where that is the index which names the image.
+	Index image.Digest `json:"index,omitzero"`
 }
 
-// verify checks one image's signatures.
-func (p *Policy) verify(ctx context.Context, f bundle.Fetcher, i bundle.Image, attached []ocispec.Descriptor, now time.Time) (VerifiedImage, error) {
+func (r rule) verify(
+	ctx context.Context, f bundle.Fetcher, d image.Digest, attached []ocispec.Descriptor, now time.Time,
+) (trust.Verified, error) {
+	evidence, err := trust.ReadEvidence(ctx, f, attached...)
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+		return trust.Verified{}, err
+	}
+	return r.policy.Verify(d, evidence, now)
+}
+
+// verify checks the signatures of one image, or of the index that it is one platform of.
+func (p *Policy) verify(
+	ctx context.Context, f bundle.Fetcher, i bundle.Image, attached []ocispec.Descriptor, x *index, now time.Time,
+) (VerifiedImage, error) {
 	v := VerifiedImage{Reference: i.Reference, Digest: i.Digest, SignedBy: []string{}}
 	repository := i.FetchedFrom().Repository()
 	rule, ok := p.ruleOf(repository)
@@ -168,11 +182,11 @@ func (p *Policy) verify(ctx context.Context, f bundle.Fetcher, i bundle.Image, a
 	case rule.policy == nil:
 		return v, nil
 	}
-	evidence, err := trust.ReadEvidence(ctx, f, attached...)
-	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
-		return v, err
+	verified, err := rule.verify(ctx, f, i.Digest, attached, now)
+	if err != nil && x != nil && !errors.Is(err, trust.ErrRevoked) {
+		v.Index = x.digest
+		verified, err = rule.verify(ctx, x, x.digest, x.attached, now)
 	}
-	verified, err := rule.policy.Verify(i.Digest, evidence, now)
 	if err != nil {
 		return v, &fault.Error{
 			Reason: fault.ReasonOf(err), Op: "image", Subject: fmt.Sprintf("%s, by %s", i.Reference, rule.file), Err: err,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -34,6 +35,16 @@ type Signed struct {
 	From        map[digest.Digest]bundle.Image // of their blobs, an image to which each is attached
 }
 
+// Carried is how many signatures, attestations and SBOMs travel beside their image.
+func (u Signed) Carried() (n int) {
+	for _, a := range u.Attachments {
+		if a.Node.Descriptor.ArtifactType != bundle.EvidenceType {
+			n++
+		}
+	}
+	return n
+}
+
 // Input says of which images what is read.
 type Input struct {
 	Lock     *bundle.Lock
@@ -50,10 +61,11 @@ func (in Input) carries() bool { return in.Carry != "" && in.Carry != CarryNone 
 // fail are named together.
 func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 	u := Signed{From: map[digest.Digest]bundle.Image{}}
-	if in.Policy == nil && !in.carries() {
+	indexed := func(i bundle.Image) bool { _, ok := i.Index(); return ok }
+	if in.Policy == nil && !in.carries() && !slices.ContainsFunc(in.Lock.Images, indexed) {
 		return u, nil
 	}
-	o.Reporter().Phase("upstream signatures", len(in.Lock.Images), 0)
+	o.Reporter().Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
 	found := make([][]bundle.Attachment, len(in.Lock.Images))
 	verified := make([]VerifiedImage, len(in.Lock.Images))
 	a := attachedReader{in: in, options: o}
@@ -102,28 +114,41 @@ type attachedReader struct {
 
 // read verifies one image and reads what of its attachments travels.
 func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Attachment, err error) {
+	x, err := a.readIndex(ctx, i)
+	if err != nil {
+		return v, nil, err
+	}
+	if x != nil {
+		e, err := a.evidence(ctx, x)
+		if err != nil {
+			return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+		out = append(out, e)
+	}
+	if a.in.Policy == nil && !a.in.carries() {
+		return v, out, nil
+	}
 	from := &sameList{Source: a.in.Registry(i.FetchedFrom())}
 	attached, err := from.Attachments(ctx, i.Digest)
 	if err != nil {
 		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
 	if a.in.Policy != nil {
-		if v, err = a.in.Policy.verify(ctx, from, i, attached, a.options.Time()); err != nil {
+		if v, err = a.in.Policy.verify(ctx, from, i, attached, x, a.options.Time()); err != nil {
 			return v, nil, err
 		}
 	}
+	var more []bundle.Attachment
 	switch {
 	case !a.in.carries():
-		return v, nil, nil
 	case a.in.Carry != CarryAll:
-		out, err = a.reader.Read(ctx, from, i.Digest, attached)
-		return v, out, err
+		more, err = a.reader.Read(ctx, from, i.Digest, attached)
+	default:
+		if more, err = a.reader.Below(ctx, from, subjects(i, tree), a.options); err != nil {
+			err = fmt.Errorf("image %s: %w", i.Reference, err)
+		}
 	}
-	out, err = a.reader.Below(ctx, from, subjects(i, tree), a.options)
-	if err != nil {
-		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
-	}
-	return v, out, nil
+	return v, append(out, more...), err
 }
 
 // subjects are the image and the manifests of its platforms.

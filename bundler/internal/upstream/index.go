@@ -1,0 +1,98 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// index is the upstream index of an image of which one platform was kept: a signature of the
+// index is one of the platform's manifest, which the index names.
+type index struct {
+	*sameList
+	of       bundle.Image
+	digest   image.Digest
+	data     []byte
+	attached []ocispec.Descriptor
+}
+
+// readIndex reads the index that the lock names, and demands that it names the image. It
+// returns nil where the lock names none, and where a mirror has the platform's manifest alone.
+func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index, error) {
+	d, ok := i.Index()
+	if !ok {
+		return nil, nil
+	}
+	x := &index{sameList: &sameList{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
+	root, err := x.Root(ctx)
+	if err == nil {
+		root.Digest = digest.Digest(d.String())
+		err = a.reader.Room([]ocispec.Descriptor{root})
+	}
+	if err == nil {
+		x.data, err = bundle.Read(ctx, x, bundle.Plain(root), bundle.MaxManifestSize)
+	}
+	switch names := (bundle.Node{Data: x.data}).Children(); {
+	case fault.ReasonOf(err) == fault.NotFound:
+		a.options.Reporter().Say(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
+	case !slices.ContainsFunc(names, func(n ocispec.Descriptor) bool {
+		return n.Digest.String() == i.Digest.String() && n.Size == i.Size && n.MediaType == i.MediaType
+	}):
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "read index of", Subject: i.Reference.String(),
+			Hint: "make a new lock with `vdo-bundle lock`",
+			Err:  fmt.Errorf("the index %s does not name the manifest %s of the lock", d, i.Digest),
+		}
+	}
+	if a.in.Policy != nil || a.in.carries() {
+		x.attached, err = x.Attachments(ctx, d)
+	}
+	return x, err
+}
+
+// evidence is the index as it travels, with what is attached to it where that travels too.
+func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachment, error) {
+	layers := []ocispec.Descriptor{{
+		MediaType: bundle.EvidenceLayer, Digest: digest.FromBytes(x.data), Size: int64(len(x.data)), Data: x.data,
+	}}
+	if a.in.carries() {
+		attached, err := a.reader.Read(ctx, x, x.digest, x.attached)
+		if err != nil {
+			return bundle.Attachment{}, err
+		}
+		for _, s := range attached {
+			d := s.Node.Descriptor
+			d = ocispec.Descriptor{MediaType: bundle.EvidenceLayer, Digest: d.Digest, Size: d.Size, Data: s.Node.Data}
+			layers = append(append(layers, d), s.Blobs...)
+		}
+	}
+	config := ocispec.DescriptorEmptyJSON
+	subject := x.of.Descriptor()
+	m := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject,
+	}
+	for _, l := range layers {
+		if !slices.ContainsFunc(m.Layers, func(o ocispec.Descriptor) bool { return o.Digest == l.Digest }) {
+			m.Layers = append(m.Layers, bundle.Plain(l))
+		}
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return bundle.Attachment{}, err
+	}
+	d := ocispec.Descriptor{MediaType: m.MediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	return bundle.NewAttachment(x.of.Digest, "", bundle.Node{Descriptor: d, Data: data}, append(layers, config)...)
+}
