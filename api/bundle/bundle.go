@@ -37,6 +37,7 @@
 // an image are exactly the releases that map to it; platforms is one platform or
 // "all"; no URL carries credentials. Of an image of which one platform was kept, the source
 // has the digest of the upstream index, which is no part of the graph: see [Image.Index].
+// Where a mirror resolved an image, the reason ends with that mirror: see [Image.Resolver].
 //
 // Besides drivers there may be the project's own operator, as a release of
 // [Operator]: its image, and the manifests that install it, which have no URL. And there
@@ -219,16 +220,41 @@ func (i Image) FetchedFrom() image.Reference {
 	return i.Source.Pin(i.Digest)
 }
 
-// OneOfIndex is the reason of an image of which only one platform of an index was kept.
-const OneOfIndex = "one platform of this index was kept"
+// Clauses at the end of a reason: earlier versions read them as text.
+const (
+	oneOfIndex = "one platform of this index was kept"
+	resolvedAt = "resolved at "
+)
 
-// OfIndex returns the image as one platform of an index: its source keeps that index's digest.
-func (i Image) OfIndex(index image.Digest) Image {
+// because adds a clause to the reason.
+func (i Image) because(clause string) Image {
 	if i.Source.IsZero() {
 		i.Source = i.Reference
 	}
-	i.Source, i.Reason = i.Source.At(index), strings.TrimPrefix(i.Reason+"; "+OneOfIndex, "; ")
+	i.Reason = strings.TrimPrefix(i.Reason+"; "+clause, "; ")
 	return i
+}
+
+// OfIndex returns the image as one platform of an index: its source keeps that index's digest.
+func (i Image) OfIndex(index image.Digest) Image {
+	i = i.because(oneOfIndex)
+	i.Source = i.Source.At(index)
+	return i
+}
+
+// ResolvedAt returns the image as a mirror, HOST/PATH, resolved it in the place of its source.
+func (i Image) ResolvedAt(repository string) Image { return i.because(resolvedAt + repository) }
+
+// Resolver returns the mirror that resolved the image; "" for its source.
+func (i Image) Resolver() string {
+	_, at, _ := strings.Cut("; "+i.Reason, "; "+resolvedAt)
+	return at
+}
+
+// Why returns the reason without these clauses.
+func (i Image) Why() string {
+	why, _, _ := strings.Cut("; "+i.Reason, "; "+resolvedAt)
+	return strings.TrimPrefix(strings.TrimSuffix(why, "; "+oneOfIndex), "; ")
 }
 
 // Index returns the digest of the index that the image is one platform of; false where the

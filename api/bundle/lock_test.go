@@ -30,6 +30,13 @@ func TestLockRoundTrips(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, someIndex, index)
 	require.Equal(t, one.Reference.Pin(one.Digest), one.FetchedFrom())
+	require.Empty(t, one.Why())
+	require.Empty(t, one.Resolver())
+	two := &b.Contents.Lock.Images[1]
+	two.Source, two.Reason = one.Reference, "the registry is gone; its owner moved it"
+	*two = two.OfIndex(someIndex).ResolvedAt("mirror.corp:5000/k8s/driver")
+	require.Equal(t, "the registry is gone; its owner moved it", two.Why())
+	require.Equal(t, "mirror.corp:5000/k8s/driver", two.Resolver())
 	for name, marshal := range map[string]func(*bundle.Lock) ([]byte, error){"YAML": (*bundle.Lock).YAML, "JSON": (*bundle.Lock).JSON} {
 		data, err := marshal(b.Contents.Lock)
 		require.NoError(t, err)

@@ -73,7 +73,12 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	}
 	i.Matrix.Expired = false // depends on the day on which it is asked
 	lock := d.Contents.Lock
-	e := &Page{Inspection: i, Verified: verified, Listed: listedOf(lock, d.Matrix), Parts: partsOf(d.Graph, lock)}
+	e := &Page{Inspection: i, Verified: verified, Listed: listedOf(lock, d.Matrix)}
+	var served map[string]string
+	if verified != nil && verified.Provenance != nil {
+		served = verified.Provenance.ServedBy
+	}
+	e.Parts = partsOf(d.Graph, lock, served)
 	available := matrix.Available{}
 	for _, r := range lock.Releases {
 		available[r.ID()] = true

@@ -50,8 +50,8 @@ func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
 
 // partsOf says of every manifest and blob what it is part of and where it was taken
 // from, in the order of an archive.
-func partsOf(g *bundle.Graph, lock *bundle.Lock) []Part {
-	names, origins := g.Owners(), originNames(g, lock)
+func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Part {
+	names, origins := g.Owners(), originNames(g, lock, served)
 	left := map[string]bool{}
 	for _, d := range g.Left() {
 		left[d.Digest.String()] = true
@@ -91,10 +91,17 @@ const madeHere = "made by vdo-bundle from the lock"
 
 // originNames says where things come from: images by reference, and the bundle's
 // own parts by digest.
-func originNames(g *bundle.Graph, lock *bundle.Lock) map[string]string {
+func originNames(g *bundle.Graph, lock *bundle.Lock, served map[string]string) map[string]string {
 	out := map[string]string{"the root": madeHere, bundle.ContentsName: madeHere}
 	for _, i := range lock.Images {
-		out[i.Reference.String()] = i.FetchedFrom().Repository()
+		from := i.FetchedFrom().Repository()
+		if mirror := i.Resolver(); mirror != "" {
+			from += ", resolved at " + mirror
+		}
+		if mirror := served[i.Reference.String()]; mirror != "" {
+			from += ", served by " + mirror
+		}
+		out[i.Reference.String()] = from
 	}
 	out[lock.Matrix.Digest.String()] = "the publisher of the compatibility matrix"
 	for _, b := range g.Blobs {

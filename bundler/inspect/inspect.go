@@ -64,9 +64,8 @@ type Image struct {
 	Attached  []signatures.Signature `json:"attached,omitempty"` // upstream's signatures, attestations, SBOMs
 }
 
-// OneOfIndex tells whether the image differs from what its manifest names in nothing but that
-// one platform of it was kept.
-func (i Image) OneOfIndex() bool { return i.Reason == bundle.OneOfIndex }
+// Why tells why the image is not what its manifest names, "" where it is.
+func (i Image) Why() string { return bundle.Image{Reason: i.Reason}.Why() }
 
 // Bundle reads what a bundle says of itself.
 func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, error) {

@@ -80,8 +80,12 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	}
 	for n, i := range lock.Images {
 		if index, ok := resolved.of[i.Reference]; ok {
-			lock.Images[n] = i.OfIndex(index)
+			i = i.OfIndex(index)
 		}
+		if mirror := resolved.by[i.Reference]; mirror != "" {
+			i = i.ResolvedAt(mirror)
+		}
+		lock.Images[n] = i
 	}
 	lock.Sort()
 	return &Locked{Lock: lock, Selection: selection, Files: files}, lock.Validate()
@@ -125,21 +129,29 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 type resolved struct {
 	at map[image.Reference]ocispec.Descriptor
 	of map[image.Reference]image.Digest // the index, where one platform of it is kept
+	by map[image.Reference]string       // the mirror that was asked in the place of the source
 }
 
 // resolveImages finds the digest of every image, and reports all that have none.
 func (in Input) resolveImages(ctx context.Context, images []catalog.Image, o run.Options) (resolved, error) {
 	o.Reporter().Phase("images", len(images), 0)
 	var mu sync.Mutex
-	found := resolved{at: map[image.Reference]ocispec.Descriptor{}, of: map[image.Reference]image.Digest{}}
+	found := resolved{
+		at: map[image.Reference]ocispec.Descriptor{}, of: map[image.Reference]image.Digest{},
+		by: map[image.Reference]string{},
+	}
 	err := run.Each(ctx, o.Small(), len(images), func(i int) error {
-		d, index, err := resolveImage(ctx, in.Registry(images[i].Where()), images[i], in.Platform)
+		source := in.Registry(images[i].Where())
+		d, index, err := resolveImage(ctx, source, images[i], in.Platform)
 		o.Reporter().Done(images[i].Reference.String(), err)
 		mu.Lock()
 		defer mu.Unlock()
 		found.at[images[i].Reference] = bundle.Plain(d)
 		if !index.IsZero() {
 			found.of[images[i].Reference] = index
+		}
+		if at := source.Can().Repository.Repository(); at != images[i].Where().Repository() {
+			found.by[images[i].Reference] = at
 		}
 		return err
 	})

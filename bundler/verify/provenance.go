@@ -22,6 +22,8 @@ type Provenance struct {
 	Builder          string `json:"builder,omitempty"`
 	Started          string `json:"started,omitempty"`
 	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // images' own signatures were checked
+	// ServedBy are the mirrors that served images in the place of their sources, by reference.
+	ServedBy map[string]string `json:"servedBy,omitempty"`
 	// Problem is why there is no statement to rely on; the rest is empty then.
 	Problem string `json:"problem,omitempty"`
 }
@@ -81,7 +83,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 	}
 	return Provenance{
 		SignedBy: verified.Keys(), Builder: found.RunDetails.Builder.Version["vdo-bundle"], Started: found.RunDetails.Metadata.StartedOn,
-		UpstreamVerified: found.BuildDefinition.ExternalParameters.UpstreamPolicy,
+		UpstreamVerified: found.BuildDefinition.ExternalParameters.UpstreamPolicy, ServedBy: found.ServedBy(),
 	}, true, nil
 }
 

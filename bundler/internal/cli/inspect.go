@@ -153,12 +153,12 @@ func printOrigins(w io.Writer, images []inspect.Image) (err error) {
 		}
 	}
 	for _, m := range images {
-		if m.Reason != "" && !m.OneOfIndex() {
+		if m.Why() != "" {
 			line("\nmoved: %s", m.Reference)
 			if m.Source != m.Reference.String() {
 				line("  from %s", m.Source)
 			}
-			line("  because %s", m.Reason)
+			line("  because %s", m.Why())
 		}
 	}
 	for _, m := range images {

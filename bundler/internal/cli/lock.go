@@ -125,7 +125,7 @@ func (in lockInput) lock(ctx context.Context, a *app, w world, p run.Progress) (
 func movedLines(images []bundle.Image) []string {
 	var out []string
 	for n, i := range images {
-		same := func(other bundle.Image) bool { return other.Reason == i.Reason }
+		same := func(other bundle.Image) bool { return other.Why() == i.Why() }
 		count := 0
 		for _, other := range images {
 			if same(other) {
@@ -133,13 +133,13 @@ func movedLines(images []bundle.Image) []string {
 			}
 		}
 		switch {
-		case i.Reason == "" || i.Reason == bundle.OneOfIndex || slices.IndexFunc(images, same) != n:
+		case i.Why() == "" || slices.IndexFunc(images, same) != n:
 		case count > 1:
-			out = append(out, fmt.Sprintf("moved: %d images: %s", count, i.Reason))
+			out = append(out, fmt.Sprintf("moved: %d images: %s", count, i.Why()))
 		case i.Source == i.Reference:
-			out = append(out, fmt.Sprintf("replaced: %s is taken: %s", i.Reference, i.Reason))
+			out = append(out, fmt.Sprintf("replaced: %s is taken: %s", i.Reference, i.Why()))
 		default:
-			out = append(out, fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Reason))
+			out = append(out, fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Why()))
 		}
 	}
 	return out

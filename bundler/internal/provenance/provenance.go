@@ -11,6 +11,7 @@ package provenance
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -138,6 +139,19 @@ func (b Build) Statement() (Statement, error) {
 	}
 	run.Metadata.StartedOn = b.Started.UTC().Format(time.RFC3339)
 	return s, nil
+}
+
+// ServedBy returns the repositories that images were downloaded from in the place of their
+// sources, by what the images are called.
+func (s Statement) ServedBy() map[string]string {
+	out := map[string]string{}
+	for _, d := range s.BuildDefinition.ResolvedDependencies {
+		from, ok := strings.CutPrefix(d.DownloadLocation, "oci://")
+		if ref, err := image.ParseReference(from); ok && err == nil {
+			out[d.Name] = ref.Repository()
+		}
+	}
+	return out
 }
 
 // IsOfBuild tells whether a predicate describes the same build: of the same things, from
