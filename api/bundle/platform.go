@@ -72,18 +72,18 @@ func few(platforms []string) string {
 }
 
 // ConfiguredPlatform reads the platform of an image's configuration, as its manifest
-// names it, and tells whether it says one.
-func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (ocispec.Platform, bool) {
-	var m ocispec.Manifest
-	var p ocispec.Platform
-	if json.Unmarshal(manifest, &m) != nil {
-		return p, false
+// names it, and tells whether it says one. A configuration that is not there says none.
+func ConfiguredPlatform(ctx context.Context, f Fetcher, manifest []byte) (p ocispec.Platform, ok bool, err error) {
+	var m manifestForm
+	if json.Unmarshal(manifest, &m) != nil || m.Config == nil || m.Config.Size > MaxManifestSize {
+		return p, false, nil //nolint:nilerr // what cannot be read says nothing
 	}
-	data, err := Read(ctx, f, m.Config, MaxManifestSize)
-	if err != nil || json.Unmarshal(data, &p) != nil {
-		return p, false
+	data, err := Read(ctx, f, Plain(*m.Config), MaxManifestSize)
+	if fault.ReasonOf(err) == fault.NotFound {
+		return p, false, nil
 	}
-	return p, p.OS != "" && p.Architecture != ""
+	ok = err == nil && json.Unmarshal(data, &p) == nil && p.OS != "" && p.Architecture != ""
+	return p, ok, err
 }
 
 // Platforms are those that each image of the bundle is for, by the digest that pods are
@@ -155,7 +155,14 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 func (r *PlatformReader) readOne(ctx context.Context, n Node) (*platforms, error) {
 	p := &platforms{found: map[image.Platform]bool{}}
 	if !IsIndex(n.Descriptor.MediaType) {
-		return p, r.configured(ctx, n, p)
+		says, ok, err := ConfiguredPlatform(ctx, r.f, n.Data)
+		if p.unknown = !ok; ok {
+			p.note(says)
+		}
+		if err != nil {
+			err = fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
+		}
+		return p, err
 	}
 	for _, d := range n.Children() {
 		switch {
@@ -167,29 +174,6 @@ func (r *PlatformReader) readOne(ctx context.Context, n Node) (*platforms, error
 		}
 	}
 	return p, nil
-}
-
-// configured reads the platform of a manifest's configuration.
-func (r *PlatformReader) configured(ctx context.Context, n Node, to *platforms) error {
-	var m ocispec.Manifest
-	var p ocispec.Platform
-	if bad := json.Unmarshal(n.Data, &m); bad != nil || m.Config.Size > MaxManifestSize {
-		to.unknown = true
-		return nil //nolint:nilerr // what cannot be read says nothing
-	}
-	data, err := Read(ctx, r.f, Plain(m.Config), MaxManifestSize)
-	switch {
-	case fault.ReasonOf(err) == fault.NotFound:
-		to.unknown = true
-	case err != nil:
-		to.unknown = true
-		return fmt.Errorf("platform of %s: %w", n.Descriptor.Digest, err)
-	case json.Unmarshal(data, &p) != nil || p.OS == "" || p.Architecture == "":
-		to.unknown = true
-	default:
-		to.note(p)
-	}
-	return nil
 }
 
 func (p *platforms) note(o ocispec.Platform) {

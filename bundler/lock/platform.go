@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -51,7 +52,7 @@ func withPlatforms(ctx context.Context, f bundle.Fetcher, data []byte) ([]byte, 
 		if err != nil {
 			return nil, err
 		}
-		if p, ok := bundle.ConfiguredPlatform(ctx, f, manifest); ok {
+		if p, ok, _ := bundle.ConfiguredPlatform(ctx, f, manifest); ok { // else it is for no platform
 			index.Manifests[n].Platform = &p
 		}
 	}
@@ -63,24 +64,20 @@ func withPlatforms(ctx context.Context, f bundle.Fetcher, data []byte) ([]byte, 
 
 // onlyFor checks that an image without an index is for the platform.
 func onlyFor(ctx context.Context, source medium.Source, manifest []byte, p image.Platform) error {
-	var m ocispec.Manifest
-	if err := json.Unmarshal(manifest, &m); err != nil {
-		return &fault.Error{Reason: fault.Corrupt, Op: "read image manifest", Err: err}
-	}
-	data, err := bundle.Read(ctx, source, m.Config, bundle.MaxManifestSize)
+	config, ok, err := bundle.ConfiguredPlatform(ctx, source, manifest)
 	if err != nil {
 		return err
-	}
-	var config ocispec.Platform
-	if err := json.Unmarshal(data, &config); err != nil {
-		return &fault.Error{Reason: fault.Corrupt, Op: "read image configuration", Err: err}
 	}
 	is := image.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
 	if is.OS == p.OS && is.Architecture == p.Architecture && (p.Variant == "" || p.Variant == is.Variant) {
 		return nil
 	}
+	why := fmt.Errorf("the image is for %s only", is)
+	if !ok {
+		why = errors.New("the image does not say its platform")
+	}
 	return &fault.Error{
-		Reason: fault.NotFound, Op: "pick platform", Subject: p.String(), Err: fmt.Errorf("the image is for %s only", is),
+		Reason: fault.NotFound, Op: "pick platform", Subject: p.String(), Err: why,
 		Hint: "ask for a platform that all images have, or for --platform all",
 	}
 }

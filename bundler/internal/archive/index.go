@@ -103,15 +103,7 @@ func (x *index) isBundle(ctx context.Context, d ocispec.Descriptor) (bool, error
 	if d.ArtifactType != "" || d.Size > bundle.MaxManifestSize {
 		return d.ArtifactType == bundle.ArtifactType, nil
 	}
-	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
-	if err != nil {
-		return false, err
-	}
-	var doc struct {
-		ArtifactType string `json:"artifactType"`
-	}
-	err = json.Unmarshal(data, &doc)
-	return err == nil && doc.ArtifactType == bundle.ArtifactType, nil
+	return bundle.IsRoot(ctx, x.fetch, d)
 }
 
 // tagSubject tells what a tag of an attachment is about. What has the form of none of
