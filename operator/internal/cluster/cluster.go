@@ -80,6 +80,7 @@ type Cluster struct {
 	// Records says how inventories are named.
 	Records inventory.Naming
 
+	listed  bool // read past the View
 	answers answers
 }
 

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,364 +11,158 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
+// syncTimeout bounds how long a reconcile waits for an informer before it lists past it.
+const syncTimeout = 20 * time.Second
+
+// kind is a kind with one object per node.
+type kind struct {
+	plural  string
+	example client.Object
+	list    client.ObjectList // empty
+}
+
+// selection names objects of a kind: all, or those in a namespace that a selector selects.
+type selection struct {
+	*kind
+	namespace, selector string
+}
+
+func (s selection) empty() client.ObjectList {
+	return s.list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy
+}
+
+func (s selection) options() *client.ListOptions {
+	selector, _ := labels.Parse(s.selector) //nolint:errcheck // it was a selector
+	return &client.ListOptions{Namespace: s.namespace, LabelSelector: selector}
+}
+
+// each lists page by page and calls keep with every object.
+func (s selection) each(
+	ctx context.Context, c client.Reader, keep func(runtime.Object) error, opts ...client.ListOption,
+) (version string, err error) {
+	list := s.empty()
+	err = pages.Each(ctx, c, list, func() { _ = meta.EachListItem(list, keep) }, //nolint:errcheck // keep returns none
+		append(opts, s.options(), client.Limit(pages.PerNode))...)
+	return list.GetResourceVersion(), err
+}
+
+// feed is an informer that keeps the objects of a selection as [trimmed] leaves them.
+type feed struct {
+	toolscache.SharedIndexInformer
+
+	client client.WithWatch
+	of     selection
+	stop   context.CancelFunc
+	used   bool // since the View was pruned
+	state  atomic.Int32
+}
+
+// The states of a feed.
 const (
-	// firstLook is how long a feed may bring nothing before it has seen everything once; then
-	// the API server is asked.
-	firstLook = 20 * time.Second
-	// nextLook is likewise where everything comes once more, since a watch could not go on
-	// where it ended, and where a second watch tells: longer than that one takes.
-	nextLook = 5 * time.Second
-	// listAge is how old a list may be that is shown since a watch goes on from it.
-	listAge = 3 * time.Second
-	// longestLook is what everything may take as long as it comes: who asked a slow API server
-	// beside it would have it take twice as long, and keep everything twice.
-	longestLook = time.Minute
+	pending   int32 = iota // for the API server's answer
+	following              // a watch is open
+	refused                // the API server answered with an error, or not at all
 )
 
-// feed is a watch of objects of one kind, which keeps them as [trimmed] leaves them.
-// Where it cannot see what there is now, it says so.
-//
-// A watch ends after some minutes, and what is kept is then as old as its end. The next one
-// brings what came in between, and nothing says when that was all, but the next bookmark:
-// the API server sends one each minute, or, where the watch begins with everything there
-// is, at the end of that. Until what is kept is as new as the first bookmark of the watch
-// that is open, it is not shown; nor is anything between two watches. What was just listed
-// is shown at once: who asks would list the same. Rather than to wait a minute for the bookmark,
-// a second watch that goes on from the same state is asked for, of a few seconds: a bookmark
-// comes before its end, and what it brings until then is what the first one has to bring. Where
-// there is nothing newer it ends without a word, and then there was nothing to bring.
-type feed struct {
-	client   client.WithWatch
-	example  client.Object
-	empty    func() client.ObjectList
-	within   client.ListOptions // namespace and selector
-	informer toolscache.SharedIndexInformer
-	stop     context.CancelFunc
-
-	brought atomic.Int64 // when something came last, in nanoseconds since 1970
-
-	mu      sync.Mutex
-	err     error         // of the last question
-	open    *opening      // nil where nothing is watched
-	listed  listed        // what the next watch may go on from
-	changed chan struct{} // closed when those change
-}
-
-// listed is a list: its resource version, when it was begun and when all of it had come, and the
-// resource version of what was kept before.
-type listed struct {
-	version      string
-	begun, ended time.Time
-	before       string
-}
-
-// opening is a watch from its begin to its end.
-type opening struct {
-	whole  bool   // it begins with everything there is
-	mark   string // resource version of its first bookmark, of the list it goes on from, or of what a second watch brought last; "" before
-	before string // the resource version of what was kept when that came
-	caught bool   // what is kept is as new as that
-	asked  bool   // a second watch is open
-}
-
-// newFeed makes a feed that does not run yet.
-func newFeed(c client.WithWatch, example client.Object, empty func() client.ObjectList, within client.ListOptions) *feed {
-	f := &feed{client: c, example: example, empty: empty, within: within, changed: make(chan struct{})}
-	f.informer = toolscache.NewSharedIndexInformer(
-		toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}, c),
-		example, 0, toolscache.Indexers{})
+// newFeed returns a feed that does not run yet.
+func newFeed(c client.WithWatch, of selection) *feed {
+	f := &feed{client: c, of: of}
+	lw := &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
+	f.SharedIndexInformer = toolscache.NewSharedIndexInformer(
+		toolscache.ToListWatcherWithWatchListSemantics(lw, f), of.example, 0, toolscache.Indexers{})
+	_ = f.SetTransform(func(o any) (any, error) { return trimmed(o), nil }) //nolint:errcheck // it does not run yet
 	return f
 }
 
-// run runs it until ctx is over.
+// IsWatchListSemanticsUnSupported has the informer list, whatever the API server can do: the end of
+// a list is known.
+func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// run runs the informer until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	ctx, f.stop = context.WithCancel(ctx)
-	go f.informer.RunWithContext(ctx)
+	go f.RunWithContext(ctx)
 }
 
-// list lists page by page, and trims each page before it asks for the next one: an API
-// server that was asked for what its cache has would send all of it at once.
+// list trims each page before it reads the next one: an informer decodes a whole list first.
 func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 	raw.ResourceVersion, raw.ResourceVersionMatch = "", ""
-	is := listed{begun: time.Now(), before: f.kept()}
-	// Items of a list of raw objects are kept as they are; of a list of their kind each would
-	// be copied once more.
-	all, opts := &metav1.List{}, f.within
-	opts.Raw, opts.Limit = &raw, pages.PerNode
-	for {
-		page := f.empty()
-		if err := f.client.List(ctx, page, &opts); err != nil {
-			return nil, f.note(err)
-		}
-		f.came()
-		if err := meta.EachListItem(page, func(o runtime.Object) error {
-			all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o)})
-			return nil
-		}); err != nil {
-			return nil, f.note(err)
-		}
-		all.SetResourceVersion(page.GetResourceVersion())
-		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			is.version, is.ended = all.GetResourceVersion(), time.Now()
-			f.mu.Lock()
-			f.listed = is
-			f.mu.Unlock()
-			return all, f.note(nil)
-		}
-	}
+	all := &metav1.List{}
+	version, err := f.of.each(ctx, f.client, func(o runtime.Object) error {
+		all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o).(runtime.Object)}) //nolint:forcetypeassert // as it was
+		return nil
+	}, &client.ListOptions{Raw: &raw})
+	all.SetResourceVersion(version)
+	return all, f.note(err, pending)
 }
 
-// watch trims events as they come. A bookmark has no object that is kept.
+// watch has everything listed again if the API server is behind: after a restore of etcd its watches
+// are silent until it reaches the resource version that they start from.
 func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
-	opts := f.within
-	opts.Raw = &raw
-	from, err := f.client.Watch(ctx, f.empty(), &opts)
-	if raw.SendInitialEvents != nil && apierrors.IsInvalid(err) {
-		return nil, err // of an API server that cannot: all of it is listed now
+	one, opts := f.of.empty(), f.of.options()
+	err := f.client.List(ctx, one, opts, client.Limit(1))
+	is, unknown := resourceversion.CompareResourceVersion(one.GetResourceVersion(), raw.ResourceVersion)
+	if err == nil && unknown == nil && is < 0 {
+		err = apierrors.NewResourceExpired("the API server is behind resource version " + raw.ResourceVersion)
 	}
-	if f.note(err) != nil {
+	if err != nil {
+		return nil, f.note(err, refused)
+	}
+	opts.Raw = &raw
+	w, err := f.client.Watch(ctx, f.of.empty(), opts)
+	if f.note(err, following) != nil {
 		return nil, err
 	}
-	events := make(chan watch.Event)
-	to := watch.NewProxyWatcher(events)
-	o := f.opening(raw)
-	f.watching(o, true)
-	if o.asked {
-		go f.second(ctx, o, raw.ResourceVersion)
-	}
-	go func() {
-		defer close(events)
-		defer f.watching(o, false)
-		defer from.Stop()
-		f.pass(o, from, to, events)
-	}()
-	return to, nil
+	return watched{w, &f.state}, nil
 }
 
-// opening is the watch that was opened by such options.
-func (f *feed) opening(raw metav1.ListOptions) *opening {
-	if raw.SendInitialEvents != nil && *raw.SendInitialEvents {
-		return &opening{whole: true}
+// same returns the object that the feed keeps if it is o, or else what a feed would keep of o. A
+// restore of etcd repeats resource versions, so a feed whose watch ended is not asked.
+func (f *feed) same(o runtime.Object) runtime.Object {
+	if f != nil && f.state.Load() == following {
+		kept, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
+		k, ok := kept.(client.Object)
+		if ok && k.GetResourceVersion() == o.(client.Object).GetResourceVersion() { //nolint:forcetypeassert // of the same kind
+			return k
+		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l := f.listed
-	if raw.ResourceVersion != "" && l.version == raw.ResourceVersion && time.Since(l.begun) < listAge {
-		return &opening{mark: l.version, before: l.before}
-	}
-	return &opening{asked: raw.ResourceVersion != ""}
+	return trimmed(o).(runtime.Object) //nolint:forcetypeassert // as it was
 }
 
-// secondWatch is how long a second watch is asked for, in seconds: an API server sends a
-// bookmark two seconds before the end.
-const secondWatch = 3
-
-// second asks for what came since a resource version, beside a watch that goes on from there,
-// and marks how far that has to come.
-func (f *feed) second(ctx context.Context, o *opening, since string) {
-	last, all := f.broughtSince(ctx, since)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if all && o.mark == "" {
-		o.mark, o.before = last, last
-	}
-	o.asked = false
-	f.tell()
-}
-
-// broughtSince returns the resource version of what a watch of a few seconds brought last, and
-// whether that was all: a bookmark says so, or the API server lets its time pass without a word
-// and is not behind. An end before is that of a connection.
-func (f *feed) broughtSince(ctx context.Context, since string) (last string, all bool) {
-	last, opts := since, f.within
-	begun := time.Now()
-	opts.Raw = &metav1.ListOptions{ResourceVersion: since, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](secondWatch)}
-	short, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
-	defer cancel()
-	w, err := f.client.Watch(short, f.empty(), &opts)
+func (f *feed) note(err error, otherwise int32) error {
 	if err != nil {
-		return "", false
+		otherwise = refused
 	}
-	answered := time.Now()           // a while after the API server, which counts from there
-	context.AfterFunc(short, w.Stop) // which ends what it brings
-	for e := range w.ResultChan() {
-		m, err := meta.Accessor(e.Object)
-		if err != nil || e.Type == watch.Error {
-			return "", false
-		}
-		if e.Type == watch.Bookmark {
-			return last, !older(m.GetResourceVersion(), last)
-		}
-		last = m.GetResourceVersion()
-	}
-	silent := last == since && short.Err() == nil && time.Since(begun) >= secondWatch*time.Second && time.Since(answered) >= (secondWatch-1)*time.Second
-	return last, silent && f.reached(ctx, since)
-}
-
-// reached tells whether the API server's state is as new as a resource version. One whose etcd
-// was put back to a backup says nothing of what is older, which looks like nothing new.
-func (f *feed) reached(ctx context.Context, version string) bool {
-	one, opts := f.empty(), f.within
-	opts.Limit = 1
-	return f.client.List(ctx, one, &opts) == nil && !older(one.GetResourceVersion(), version)
-}
-
-// pass hands events on until either side ends.
-func (f *feed) pass(o *opening, from watch.Interface, to *watch.ProxyWatcher, events chan<- watch.Event) {
-	for {
-		select {
-		case <-to.StopChan():
-			return
-		case e, more := <-from.ResultChan():
-			if !more {
-				return
-			}
-			f.came()
-			switch e.Type {
-			case watch.Added, watch.Modified, watch.Deleted:
-				e.Object = trimmed(e.Object)
-			case watch.Bookmark:
-				f.mark(o, e.Object)
-			}
-			select {
-			case events <- e:
-			case <-to.StopChan():
-				return
-			}
-		}
-	}
-}
-
-// watching notes that a watch has begun, or ended.
-func (f *feed) watching(o *opening, begun bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case begun:
-		f.open = o
-		f.listed = listed{} // one watch goes on from it: after another's end it is old
-	case f.open == o:
-		f.open = nil
-	}
-	f.tell()
-}
-
-// mark notes the first bookmark of a watch: of one that begins with everything there is,
-// the one at the end of that.
-func (f *feed) mark(o *opening, bookmark runtime.Object) {
-	m, err := meta.Accessor(bookmark)
-	if err != nil || (o.whole && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true") {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if o.mark == "" {
-		o.mark, o.before = m.GetResourceVersion(), f.kept()
-		f.tell()
-	}
-}
-
-// kept is the resource version of what is kept.
-func (f *feed) kept() string { return f.informer.GetStore().LastStoreSyncResourceVersion() }
-
-// note keeps what came of the last question to the API server, and returns it.
-func (f *feed) note(err error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-	f.tell()
+	f.state.Store(otherwise)
 	return err
 }
 
-func (f *feed) tell() {
-	close(f.changed)
-	f.changed = make(chan struct{})
+// watched notes the end of a watch: an informer stops each one.
+type watched struct {
+	watch.Interface
+	state *atomic.Int32
 }
 
-// sight is what a feed can show.
-type sight int
-
-const (
-	sees  sight = iota // what is kept is what there is
-	soon               // everything there is comes now
-	blind              // what is kept may be older than what there is, for a while
-)
-
-// state says what can be shown, and what is waited on for another answer.
-func (f *feed) state() (sight, <-chan struct{}) {
-	synced := f.informer.HasSynced()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.err != nil:
-		return blind, f.changed
-	case !synced:
-		return soon, f.changed
-	case f.open == nil && time.Since(f.listed.ended) < nextLook:
-		return soon, f.changed
-	case f.open == nil:
-		return blind, f.changed
-	case f.open.reached(f.kept()):
-		return sees, f.changed
-	case f.open.whole || f.open.mark != "" || f.open.asked:
-		return soon, f.changed
-	}
-	return blind, f.changed
+func (w watched) Stop() {
+	w.state.Store(pending)
+	w.Interface.Stop()
 }
 
-// reached tells whether what is kept is as new as the first bookmark, or has been. Only of
-// an API server that was put back to an earlier state is what was kept before newer.
-func (o *opening) reached(kept string) bool {
-	o.caught = o.caught || (o.mark != "" && !older(kept, o.mark) && (!older(o.mark, o.before) || older(kept, o.before)))
-	return o.caught
-}
-
-// older tells whether a resource version is, or whether that is not known.
-func older(a, than string) bool {
-	is, err := resourceversion.CompareResourceVersion(a, than)
-	return err != nil || is < 0
-}
-
-var errBlind = errors.New("what is watched cannot be seen now")
-
-// came notes that something came.
-func (f *feed) came() { f.brought.Store(time.Now().UnixNano()) }
-
-// see waits while everything comes, and fails where what is kept may be older than the API
-// server's last word: then who asks has to list.
-func (f *feed) see(ctx context.Context) error {
-	most := firstLook
-	if f.informer.HasSynced() {
-		most = nextLook
-	}
-	ctx, cancel := context.WithTimeout(ctx, longestLook)
-	defer cancel()
-	for begun := time.Now(); time.Since(begun) < most || time.Since(time.Unix(0, f.brought.Load())) < most; {
-		can, changed := f.state()
-		switch can {
-		case sees:
-			return nil
-		case blind:
-			return errBlind
+// current waits for the informer, and reports whether it follows the API server.
+func (f *feed) current(ctx context.Context) bool {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, syncTimeout, true, func(context.Context) (bool, error) {
+		if f.state.Load() == refused {
+			return false, context.Canceled
 		}
-		select {
-		case <-changed:
-		case <-time.After(20 * time.Millisecond): // of what is kept nobody tells
-		case <-ctx.Done():
-			return errBlind
-		}
-	}
-	return errBlind
-}
-
-func within(namespace string, selector labels.Selector) client.ListOptions {
-	return client.ListOptions{Namespace: namespace, LabelSelector: selector}
+		return f.state.Load() == following && f.HasSynced(), nil
+	})
+	return err == nil
 }

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +46,7 @@ func (c *Cluster) Observe(ctx context.Context) (assess.Observed, error) {
 
 // ObserveListed observes past the View: everything is listed.
 func (c *Cluster) ObserveListed(ctx context.Context) (assess.Observed, error) {
-	past := &Cluster{Client: c.Client, Reader: c.Reader, Versions: c.Versions, Ask: c.Ask, Log: c.Log, TrustFloor: c.TrustFloor}
+	past := &Cluster{Client: c.Client, Reader: c.Reader, View: c.View, listed: true, Log: c.Log}
 	return past.Observe(ctx)
 }
 
@@ -57,40 +56,27 @@ func (c *Cluster) Serves(kind schema.GroupKind) bool {
 	return err == nil
 }
 
-// each lists page by page; page is called with the list filled. What is no kind of the
-// cluster's has no objects.
+// each lists page by page and calls page with the list filled.
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
-	err := pages.Each(ctx, c.Reader, list, page, opts...)
+	return listFault(what, pages.Each(ctx, c.Reader, list, page, opts...))
+}
+
+// listFault classifies an error of a list. A kind that the cluster lacks has no objects.
+func listFault(what string, err error) error {
 	if err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return classify("list", what, err)
 }
 
-func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
-	if all, ok := shown[*corev1.Node](ctx, c.View.nodeFeed()); ok {
-		o.Nodes = all
-		return nil
-	}
-	var list corev1.NodeList
-	return c.each(ctx, "nodes", &list, func() {
-		for i := range list.Items {
-			o.Nodes = append(o.Nodes, trimNode(&list.Items[i]))
-		}
-	}, client.Limit(pages.PerNode))
+func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) (err error) {
+	o.Nodes, err = all[*corev1.Node](ctx, c, selection{kind: nodes}, nodes.plural)
+	return err
 }
 
-func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
-	if all, ok := shown[*storagev1.CSINode](ctx, c.View.csiFeed()); ok {
-		o.CSINodes = all
-		return nil
-	}
-	var list storagev1.CSINodeList
-	return c.each(ctx, "CSINodes", &list, func() {
-		for i := range list.Items {
-			o.CSINodes = append(o.CSINodes, trimCSINode(&list.Items[i]))
-		}
-	})
+func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) (err error) {
+	o.CSINodes, err = all[*storagev1.CSINode](ctx, c, selection{kind: csiNodes}, csiNodes.plural)
+	return err
 }
 
 // workloads reads what is at the places of drivers.
@@ -156,54 +142,40 @@ func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
 	return nil
 }
 
-// topologies reads what the storage driver says of nodes whose topology it cannot find out.
+// topologies reads why the storage driver cannot find the topology of nodes.
 func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
-	_, err := c.Client.RESTMapper().RESTMapping(topologyKind.GroupKind())
-	if meta.IsNoMatchError(err) {
-		c.View.topology(false)
+	if !c.Serves(topologyKind.GroupKind()) {
 		return nil
 	}
-	if all, ok := shown[*unstructured.Unstructured](ctx, c.View.topology(true)); ok {
-		for _, item := range all {
-			noteTopology(o, item)
+	found, err := all[*unstructured.Unstructured](ctx, c, selection{kind: topologies}, topologies.plural)
+	for _, item := range found {
+		state, _, _ := unstructured.NestedString(item.Object, "status", "status")
+		message, _, _ := unstructured.NestedString(item.Object, "status", "errorMessage")
+		if state != topologyError {
+			continue
 		}
-		return nil
-	}
-	list := topologyList()
-	return c.each(ctx, "CSINodeTopologies", list, func() {
-		for i := range list.Items {
-			noteTopology(o, &list.Items[i])
+		if o.NodeTopologies == nil {
+			o.NodeTopologies = map[string]string{}
 		}
-	})
-}
-
-func noteTopology(o *assess.Observed, item *unstructured.Unstructured) {
-	state, _, _ := unstructured.NestedString(item.Object, "status", "status")
-	message, _, _ := unstructured.NestedString(item.Object, "status", "errorMessage")
-	if state != topologyError {
-		return
+		o.NodeTopologies[item.GetName()] = cmp.Or(message, "the driver gives no reason")
 	}
-	if o.NodeTopologies == nil {
-		o.NodeTopologies = map[string]string{}
-	}
-	o.NodeTopologies[item.GetName()] = cmp.Or(message, "the driver gives no reason")
+	return err
 }
 
 // pods reads the pods of the workloads that are ours or may become so, and of
 // workloads that are not rolled out the events that tell why pods are not created; and
 // the last words of containers that fall over.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
-	asked, selected := map[string]bool{}, map[selection]bool{}
+	asked := map[string]bool{}
 	var fallen []silent
 	for _, w := range o.All() {
 		selector, selects := w.Selector()
 		if w.Foreign || !selects {
 			continue
 		}
-		selected[selection{w.Namespace, selector.String()}] = true
-		before := len(o.Pods)
-		err := c.podsOf(ctx, o, w, selector)
-		fallen = append(fallen, silentContainers(w, o.Pods[before:])...)
+		found, err := all[*corev1.Pod](ctx, c, selection{pods, w.Namespace, selector.String()}, "pods of "+w.String())
+		o.Pods = append(o.Pods, found...)
+		fallen = append(fallen, silentContainers(w, found)...)
 		if err == nil && !o.RolledOut(w) && !asked[w.Namespace] {
 			asked[w.Namespace] = true
 			err = c.events(ctx, o, w.Namespace)
@@ -216,22 +188,9 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 			return err
 		}
 	}
-	c.View.keep(selected)
+	c.View.prune()
 	c.lastWords(ctx, o, fallen)
 	return nil
-}
-
-func (c *Cluster) podsOf(ctx context.Context, o *assess.Observed, w assess.Workload, selector labels.Selector) error {
-	if all, ok := shown[*corev1.Pod](ctx, c.View.podsOf(w.Namespace, selector)); ok {
-		o.Pods = append(o.Pods, all...)
-		return nil
-	}
-	var list corev1.PodList
-	return c.each(ctx, "pods of "+w.String(), &list, func() {
-		for i := range list.Items {
-			o.Pods = append(o.Pods, trimPod(&list.Items[i]))
-		}
-	}, client.Limit(pages.PerNode), client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
 }
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {

@@ -1,15 +1,14 @@
 package cluster
 
 import (
-	"hash/maphash"
-	"maps"
 	"sync"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -18,8 +17,12 @@ import (
 // that both show the same: a field that is judged has to be kept here. Of a node of 20 KiB
 // one is left, of a pod of 15 KiB half of one.
 
-// trimmed returns what is kept of an object; the object itself may go.
-func trimmed(o runtime.Object) runtime.Object {
+// trimmed returns what is kept of an object; the object itself may go. One without managed fields,
+// which the API server adds, is trimmed already.
+func trimmed(o any) any {
+	if m, ok := o.(metav1.Object); ok && len(m.GetManagedFields()) == 0 {
+		return o
+	}
 	switch o := o.(type) {
 	case *corev1.Node:
 		return trimNode(o)
@@ -35,18 +38,18 @@ func trimmed(o runtime.Object) runtime.Object {
 
 func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: known.of(m.Namespace), Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: known.labels(m.Labels),
+		Namespace: intern(m.Namespace), Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: internLabels(m.Labels),
 	}
 }
 
 func trimNode(n *corev1.Node) *corev1.Node {
 	out := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
 	out.Spec.ProviderID, out.Spec.Unschedulable, out.Spec.Taints = n.Spec.ProviderID, n.Spec.Unschedulable, n.Spec.Taints
-	out.Status.NodeInfo.KubeletVersion = known.of(n.Status.NodeInfo.KubeletVersion)
+	out.Status.NodeInfo.KubeletVersion = intern(n.Status.NodeInfo.KubeletVersion)
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			status := corev1.ConditionStatus(known.of(string(c.Status)))
+			status := intern(c.Status)
 			kept := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: c.LastTransitionTime}
 			out.Status.Conditions = []corev1.NodeCondition{kept}
 		}
@@ -69,15 +72,15 @@ func trimCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 // of a pod without a node which one it is for.
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
-	out.Labels = shared.of(out.Labels) // a workload's pods have the same
+	out.Labels = shareLabels(out.Labels) // a workload's pods have the same
 	if out.Spec.NodeName = p.Spec.NodeName; out.Spec.NodeName == "" {
 		out.Spec.Affinity = p.Spec.Affinity
 	}
-	out.Status.Phase = corev1.PodPhase(known.of(string(p.Status.Phase)))
+	out.Status.Phase = intern(p.Status.Phase)
 	for _, c := range p.Status.Conditions {
 		switch {
 		case c.Type == corev1.PodReady:
-			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionStatus(known.of(string(c.Status)))})
+			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: intern(c.Status)})
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
 			out.Status.Conditions = append(out.Status.Conditions, c)
 		}
@@ -114,69 +117,26 @@ func trimTopology(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// maxKnown bounds what is kept of texts, most of which come once for each node.
-const maxKnown = 1 << 14
+// shared are the labels of pods by their text. The pods of a workload have the same.
+var shared sync.Map
 
-// known are the texts of labels and states seen lately: those of thousands of nodes are
-// the same few.
-var known texts
-
-// texts are texts by themselves. Several goroutines may use it at once.
-type texts struct {
-	mu  sync.Mutex
-	all map[string]string
+// shareLabels returns labels equal to m that others share: the caller must not change them.
+func shareLabels(m map[string]string) map[string]string {
+	is, _ := shared.LoadOrStore(labels.FormatLabels(m), m)
+	return is.(map[string]string) //nolint:forcetypeassert // nothing else is stored
 }
 
-// of returns a text equal to s that others share.
-func (t *texts) of(s string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if is, ok := t.all[s]; ok {
-		return is
-	}
-	if t.all == nil || len(t.all) >= maxKnown {
-		t.all = map[string]string{}
-	}
-	t.all[s] = s
-	return s
-}
-
-// shared are the labels of pods seen lately.
-var shared labelSets
-
-// labelSets are labels by what is in them. Several goroutines may use it at once.
-type labelSets struct {
-	mu   sync.Mutex
-	seed maphash.Seed
-	all  map[uint64]map[string]string
-}
-
-// of returns labels equal to m that others share: nobody may change them.
-func (s *labelSets) of(m map[string]string) map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil || len(s.all) >= maxKnown {
-		s.seed, s.all = maphash.MakeSeed(), map[uint64]map[string]string{}
-	}
-	var key uint64
-	for k, v := range m { // in any order
-		key += maphash.Comparable(s.seed, [2]string{k, v})
-	}
-	if is, ok := s.all[key]; ok && maps.Equal(is, m) {
-		return is
-	}
-	s.all[key] = m
-	return m
-}
-
-// labels returns labels of such texts.
-func (t *texts) labels(m map[string]string) map[string]string {
+// internLabels returns m with texts that equal ones share: those of thousands of nodes are few.
+func internLabels(m map[string]string) map[string]string {
 	if m == nil {
 		return nil
 	}
 	out := make(map[string]string, len(m))
 	for k, v := range m {
-		out[t.of(k)] = t.of(v)
+		out[intern(k)] = intern(v)
 	}
 	return out
 }
+
+// intern returns the one copy of a text.
+func intern[T ~string](s T) T { return unique.Make(s).Value() }

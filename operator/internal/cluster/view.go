@@ -9,175 +9,132 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// View keeps, by watching, the few fields that are judged of what there is one of for
-// each node: Nodes, CSINodes, CSINodeTopologies where they are served, and the pods of
-// the workloads that were asked about last. So a look at a cluster of thousands of nodes
-// lists nothing.
-//
-// What it shows is as old as what a watch brought last: a moment, and where a connection
-// goes silent without an end, until the client's pings notice, within a minute. From the end
-// of a watch until the next one has brought what came in between, nothing is shown (see
-// [feed]). Nothing is written on its word alone but what the
-// next event would have written too (the number of replicas by the nodes that there are,
-// and that a stage goes on where the one before is rolled out). Nothing is removed on it, and
-// no revision is called healthy: all of it is listed before (see [Cluster.ObserveListed]).
-// What is installed, inventories and trust policies are always read past it. Where a watch
-// is broken or forbidden, the API server is asked as without a View.
-type View struct {
-	client client.WithWatch
-	nodes  *feed
-	csi    *feed
+// The kinds that a View keeps.
+var (
+	nodes      = &kind{"nodes", &corev1.Node{}, &corev1.NodeList{}}
+	csiNodes   = &kind{"CSINodes", &storagev1.CSINode{}, &storagev1.CSINodeList{}}
+	pods       = &kind{"pods", &corev1.Pod{}, &corev1.PodList{}}
+	topologies = &kind{"CSINodeTopologies", topology(), topologyList()}
+)
 
-	mu         sync.Mutex
-	ctx        context.Context //nolint:containedctx // of Start: feeds are begun as they are asked for
-	topologies *feed           // nil while the kind is not served
-	pods       map[selection]*feed
-}
-
-// selection names the pods of a workload.
-type selection struct{ namespace, selector string }
-
-// NewView returns a View that shows nothing before it is started.
-func NewView(c client.WithWatch) *View {
-	return &View{
-		client: c, pods: map[selection]*feed{},
-		nodes: newFeed(c, &corev1.Node{}, func() client.ObjectList { return &corev1.NodeList{} }, client.ListOptions{}),
-		csi:   newFeed(c, &storagev1.CSINode{}, func() client.ObjectList { return &storagev1.CSINodeList{} }, client.ListOptions{}),
-	}
-}
-
-// Nodes tells of Nodes; of their fields it has those that are judged.
-func (v *View) Nodes() toolscache.SharedIndexInformer { return v.nodes.informer }
-
-// CSINodes tells of CSINodes likewise: of their drivers it has the storage driver.
-func (v *View) CSINodes() toolscache.SharedIndexInformer { return v.csi.informer }
-
-// Start watches until ctx is over. A manager calls it.
-func (v *View) Start(ctx context.Context) error {
-	v.mu.Lock()
-	v.ctx = ctx
-	v.mu.Unlock()
-	v.nodes.run(ctx)
-	v.csi.run(ctx)
-	<-ctx.Done()
-	return nil
-}
-
-func (v *View) nodeFeed() *feed {
-	if v.ended() {
-		return nil
-	}
-	return v.nodes
-}
-
-func (v *View) csiFeed() *feed {
-	if v.ended() {
-		return nil
-	}
-	return v.csi
-}
-
-// ended tells whether it does not run: before Start, and after its end.
-func (v *View) ended() bool {
-	if v == nil {
-		return true
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.ctx == nil || v.ctx.Err() != nil
-}
-
-// running returns a feed, which is begun where it is not there.
-func (v *View) running(there *feed, begin func() *feed) *feed {
-	if there != nil {
-		return there
-	}
-	f := begin()
-	f.run(v.ctx)
-	return f
-}
-
-// topology returns the feed of CSINodeTopologies, or nil where their kind is not served.
-func (v *View) topology(served bool) *feed {
-	if v.ended() {
-		return nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !served {
-		if v.topologies != nil {
-			v.topologies.stop()
-		}
-		v.topologies = nil
-		return nil
-	}
-	v.topologies = v.running(v.topologies, func() *feed {
-		example := &unstructured.Unstructured{}
-		example.SetGroupVersionKind(topologyKind)
-		return newFeed(v.client, example, func() client.ObjectList { return topologyList() }, client.ListOptions{})
-	})
-	return v.topologies
-}
-
-// podsOf returns the feed of the pods that a selector selects in a namespace, or nil.
-func (v *View) podsOf(namespace string, selector labels.Selector) *feed {
-	if v.ended() {
-		return nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	key := selection{namespace, selector.String()}
-	f := v.running(v.pods[key], func() *feed {
-		return newFeed(v.client, &corev1.Pod{}, func() client.ObjectList { return &corev1.PodList{} }, within(namespace, selector))
-	})
-	v.pods[key] = f
-	return f
-}
-
-// keep ends the feeds of pods that were not asked for.
-func (v *View) keep(asked map[selection]bool) {
-	if v == nil {
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for key, f := range v.pods {
-		if !asked[key] {
-			f.stop()
-			delete(v.pods, key)
-		}
-	}
-}
-
-// shown returns all objects of a feed, sorted by name, and whether it could. Nothing of them
-// may be changed.
-func shown[T client.Object](ctx context.Context, f *feed) (all []T, ok bool) {
-	if f == nil || f.see(ctx) != nil {
-		return nil, false
-	}
-	for _, o := range f.informer.GetStore().List() {
-		if t, is := o.(T); is {
-			all = append(all, t)
-		}
-	}
-	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return all, true
-}
-
-// topologyKind is what the storage driver says of nodes in.
+// topologyKind is the kind in which the storage driver reports the topology of nodes.
 var topologyKind = schema.GroupVersionKind{Group: "cns.vmware.com", Version: "v1alpha1", Kind: "CSINodeTopology"}
 
-// topologyError is the status of one whose topology cannot be found out.
+// topologyError is the status of a node whose topology the storage driver cannot find.
 const topologyError = "Error"
+
+func topology() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(topologyKind)
+	return o
+}
 
 func topologyList() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(topologyKind.GroupVersion().WithKind(topologyKind.Kind + "List"))
 	return list
+}
+
+// View watches the kinds with one object per node, and keeps the few fields that are judged: Nodes,
+// CSINodes, CSINodeTopologies if they are served, and the pods of the workloads that the last
+// observation named. A reconcile of a cluster with thousands of nodes then lists nothing.
+//
+// A View is as old as its last event: a moment, or up to a minute if a connection is silent. Between
+// two watches, and where a watch is forbidden or fails, the API server is asked as without a View.
+// The operator writes nothing on its word alone but what the next event would have it write too (the
+// number of replicas, and the next stage once one is rolled out). It removes nothing on it, and calls
+// no revision healthy: it lists before (see [Cluster.ObserveListed]). It reads installed objects,
+// inventories and trust policies past it.
+type View struct {
+	client client.WithWatch
+
+	mu    sync.Mutex
+	ctx   context.Context //nolint:containedctx // of Start: feeds start when they are first used
+	feeds map[selection]*feed
+}
+
+// NewView returns a View that shows nothing before it is started.
+func NewView(c client.WithWatch) *View {
+	return &View{client: c, feeds: map[selection]*feed{
+		{kind: nodes}: newFeed(c, selection{kind: nodes}), {kind: csiNodes}: newFeed(c, selection{kind: csiNodes}),
+	}}
+}
+
+// Nodes returns the informer of Nodes; they have the fields that are judged.
+func (v *View) Nodes() toolscache.SharedIndexInformer { return v.feeds[selection{kind: nodes}] }
+
+// CSINodes returns the informer of CSINodes; of their drivers they have the storage driver.
+func (v *View) CSINodes() toolscache.SharedIndexInformer { return v.feeds[selection{kind: csiNodes}] }
+
+// Start watches until ctx ends. A manager calls it.
+func (v *View) Start(ctx context.Context) error {
+	v.mu.Lock()
+	v.ctx = ctx
+	for _, f := range v.feeds {
+		f.run(ctx)
+	}
+	v.mu.Unlock()
+	<-ctx.Done()
+	return nil
+}
+
+// feed returns the running feed of a selection, nil if the View does not run.
+func (v *View) feed(of selection) *feed {
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ctx == nil || v.ctx.Err() != nil {
+		return nil
+	}
+	f := v.feeds[of]
+	if f == nil {
+		f = newFeed(v.client, of)
+		f.run(v.ctx)
+		v.feeds[of] = f
+	}
+	f.used = true
+	return f
+}
+
+// prune stops the feeds of pods and topologies that nobody used since it was called last.
+func (v *View) prune() {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for of, f := range v.feeds {
+		if !f.used && (of.kind == pods || of.kind == topologies) {
+			f.stop()
+			delete(v.feeds, of)
+		}
+		f.used = false
+	}
+}
+
+// all returns the objects of a selection, trimmed and sorted by name; what names them in errors. A
+// listed object that the View keeps too is the same pointer. The caller must not change any.
+func all[T client.Object](ctx context.Context, c *Cluster, of selection, what string) (out []T, err error) {
+	f := c.View.feed(of)
+	keep := func(o runtime.Object) error {
+		out = append(out, f.same(o).(T)) //nolint:forcetypeassert // of the kind
+		return nil
+	}
+	if f == nil || c.listed || !f.current(ctx) {
+		_, err = of.each(ctx, c.Reader, keep)
+		return out, listFault(what, err)
+	}
+	for _, o := range f.GetStore().List() {
+		out = append(out, o.(T)) //nolint:forcetypeassert // of the kind
+	}
+	slices.SortFunc(out, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return out, nil
 }

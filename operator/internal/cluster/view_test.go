@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -26,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // lists counts the lists that a cluster's Reader is asked for.
@@ -114,6 +112,10 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	_, err = with.Observe(ctx)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), asked.n.Load()-before, "events of a workload that is not rolled out, and nothing else")
+	listed, err := with.ObserveListed(ctx)
+	require.NoError(t, err)
+	require.Greater(t, asked.n.Load()-before, int64(4), "nodes, CSINodes, pods and events are listed")
+	require.Same(t, o.Nodes[0], listed.Nodes[0], "an unchanged object is kept once")
 
 	var n corev1.Node
 	require.NoError(t, k.Get(ctx, client.ObjectKey{Name: "view-1"}, &n))
@@ -132,18 +134,15 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// wire is between a View and the API server: it can be cut, and hold back what comes over
-// watches of nodes.
+// wire is between a View and the API server: it can break, slow down and replace watches of nodes.
 type wire struct {
 	mu      sync.Mutex
-	broken  error
-	anew    bool          // what is watched begins with everything there is, as the API server does from 1.34 on
-	held    chan struct{} // what a watch brings waits for its end; nil where nothing waits
-	pause   time.Duration // before each object that a watch begins with
-	slow    bool          // what is held, is of watches that are to stay alone; and their bookmarks do not come
-	watches []chan watch.Event
-	opened  int // watches of nodes that were asked for
-	begun   int // of those that begin with everything, how many have brought something
+	broken  error           // the answer to every list and watch, nil for the API server's
+	pause   time.Duration   // before a list of nodes
+	restart bool            // the API server is behind, as after a restore of etcd
+	next    watch.Interface // the next watch of nodes, nil for the API server's
+	lists   int             // of nodes
+	last    watch.Interface // of nodes
 }
 
 func (w *wire) set(change func()) {
@@ -152,157 +151,50 @@ func (w *wire) set(change func()) {
 	change()
 }
 
-func (w *wire) fails() error {
+func (w *wire) listed() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.broken
-}
-
-func (w *wire) asked() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.opened
-}
-
-// each sends an event over the watches of nodes, and ends them where it says so.
-func (w *wire) each(e watch.Event, end bool) {
-	w.set(func() {
-		for _, events := range w.watches {
-			events <- e
-			if end {
-				close(events)
-			}
-		}
-		if end {
-			w.watches = nil
-		}
-	})
+	return w.lists
 }
 
 // client is one over the wire.
 func (w *wire) client(k client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(k, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if err := w.fails(); err != nil {
-				return err
+			_, nodes := list.(*corev1.NodeList)
+			one := (&client.ListOptions{}).ApplyOptions(opts).Limit == 1
+			w.mu.Lock()
+			broken, pause, restart := w.broken, w.pause, w.restart
+			if nodes && !one {
+				w.lists++
 			}
-			return c.List(ctx, list, opts...)
+			w.mu.Unlock()
+			if broken != nil {
+				return broken
+			}
+			if nodes && !one {
+				time.Sleep(pause)
+			}
+			err := c.List(ctx, list, opts...)
+			if nodes && one && restart {
+				list.SetResourceVersion("1")
+			}
+			return err
 		},
 		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 			_, nodes := list.(*corev1.NodeList)
-			if nodes {
-				w.set(func() { w.opened++ })
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.broken != nil || !nodes {
+				return c.Watch(ctx, list, opts...)
 			}
-			if err := w.fails(); err != nil {
-				return nil, err
+			var err error
+			if w.last, w.next = w.next, nil; w.last == nil {
+				w.last, err = c.Watch(ctx, list, opts...)
 			}
-			if nodes {
-				return w.nodes(ctx, c, opts)
-			}
-			return c.Watch(ctx, list, opts...)
+			return w.last, err
 		},
 	})
-}
-
-func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.ListOption) (watch.Interface, error) {
-	raw := *(&client.ListOptions{}).ApplyOptions(opts).Raw
-	w.mu.Lock()
-	anew, held, pause, slow := w.anew, w.held, w.pause, w.slow
-	if second := raw.TimeoutSeconds != nil && *raw.TimeoutSeconds < 60; slow && second {
-		held, slow = nil, false
-	}
-	w.mu.Unlock()
-	var first []watch.Event
-	if raw.SendInitialEvents != nil {
-		if !anew {
-			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "", nil)
-		}
-		var all corev1.NodeList
-		if err := c.List(ctx, &all); err != nil {
-			return nil, err
-		}
-		for i := range all.Items {
-			first = append(first, watch.Event{Type: watch.Added, Object: &all.Items[i]})
-		}
-		first = append(first, bookmark(all.ResourceVersion, true))
-		raw = metav1.ListOptions{ResourceVersion: all.ResourceVersion, AllowWatchBookmarks: true}
-	}
-	from, err := c.Watch(ctx, &corev1.NodeList{}, &client.ListOptions{Raw: &raw})
-	if err != nil {
-		return nil, err
-	}
-	to, more := make(chan watch.Event), make(chan watch.Event, 8) // one that ended takes them too
-	proxy := watch.NewProxyWatcher(to)
-	w.set(func() { w.watches = append(w.watches, more) })
-	go func() {
-		defer close(to)
-		defer from.Stop()
-		relay(proxy, relayed{begun: func() { w.set(func() { w.begun++ }) }, first: first, held: held, pause: pause, unmarked: slow, from: from.ResultChan(), more: more, to: to})
-	}()
-	return proxy, nil
-}
-
-type relayed struct {
-	begun    func()
-	first    []watch.Event
-	held     <-chan struct{}
-	pause    time.Duration
-	unmarked bool
-	from     <-chan watch.Event
-	more     <-chan watch.Event
-	to       chan<- watch.Event
-}
-
-// relay hands on what comes first, then what comes from the API server and from the test.
-func relay(proxy *watch.ProxyWatcher, r relayed) {
-	send := func(e watch.Event) bool {
-		select {
-		case r.to <- e:
-			return true
-		case <-proxy.StopChan():
-			return false
-		}
-	}
-	if r.held != nil {
-		select {
-		case <-r.held:
-		case <-proxy.StopChan():
-			return
-		}
-	}
-	for i, e := range r.first {
-		time.Sleep(r.pause)
-		if !send(e) {
-			return
-		}
-		if i == 0 {
-			r.begun()
-		}
-	}
-	for {
-		var e watch.Event
-		var more bool
-		select {
-		case e, more = <-r.from:
-		case e, more = <-r.more:
-		case <-proxy.StopChan():
-			return
-		}
-		if r.unmarked && e.Type == watch.Bookmark {
-			continue
-		}
-		if !more || (e.Type != "" && !send(e)) {
-			return
-		}
-	}
-}
-
-func bookmark(version string, end bool) watch.Event {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
-	if end {
-		n.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	return watch.Event{Type: watch.Bookmark, Object: n}
 }
 
 // listless tells whether a look listed nothing but events.
@@ -314,168 +206,26 @@ func listless(t *testing.T, with *edge.Cluster, asked *lists) bool {
 	return asked.n.Load() == before+1
 }
 
-// A watch that goes on where the one before ended is not known to have brought everything until
-// its first bookmark, which comes after a minute: another one, of a few seconds, tells sooner.
-func TestASecondWatchTellsWhatTheFirstHasToBring(t *testing.T) {
+// A slow API server is asked once, and nothing old is shown in the meantime.
+func TestASlowListIsWaitedFor(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)
-	// Nodes report, as everywhere: an API server that has nothing newer sends no bookmark.
-	beats, ended := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Go(func() {
-		for beats.Err() == nil {
-			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"beat":"%d"}}}`, time.Now().UnixNano()))
-			_ = k.Patch(beats, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-0"}}, patch) //nolint:errcheck // the next one does
-			time.Sleep(100 * time.Millisecond)
-		}
-	})
-	defer done.Wait()
-	defer ended()
-	w := &wire{slow: true}
-	viewed, asked := viewed(t, c, w.client(k))
-	until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
-	var list corev1.NodeList
-	require.NoError(t, k.List(ctx, &list))
-	held := make(chan struct{})
-	w.set(func() { w.broken, w.held = syscall.ECONNREFUSED, held })
-	before := w.asked()
-	w.each(watch.Event{Type: watch.Modified, Object: &list.Items[0]}, true)
-	until(t, "its end is known", func() bool { return w.asked() > before })
+	first := watch.NewFake()
+	w := &wire{pause: time.Second, next: first}
+	with, asked := viewed(t, c, w.client(k))
+	until(t, "it is asked", func() bool { return w.listed() > 0 })
+	require.True(t, listless(t, with, asked))
+	require.Len(t, nodesOf(t, with), 3)
+
 	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
-	w.set(func() { w.broken = nil })
-	until(t, "it is open again", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.watches) > 1
-	})
-	for range 3 {
-		require.False(t, listless(t, viewed, asked), "it brought nothing yet")
-	}
-	close(held)
-	until(t, "it brought what the second one did", func() bool { return listless(t, viewed, asked) })
-	o, err := viewed.Observe(ctx)
-	require.NoError(t, err)
-	require.Len(t, o.Nodes, 2)
-
-	// Where nothing came in between, there is nothing to wait for.
-	require.NoError(t, k.List(ctx, &list))
-	before = w.asked()
-	w.each(watch.Event{Type: watch.Modified, Object: &list.Items[0]}, true)
-	until(t, "it is opened again", func() bool { return w.asked() > before })
-	until(t, "it is seen", func() bool { return listless(t, viewed, asked) })
-}
-
-// A list that took long is shown once the watch that goes on from it has nothing to bring: where
-// nothing has changed, its bookmark comes after a minute, and a second one ends without a word.
-func TestAListThatTookLongIsNotListedBeside(t *testing.T) {
-	tier.Later(t, tier.All)
-	c, k, _ := start(t)
-	populate(t, k)
-	w := &wire{slow: true}
-	with := w.client(k)
-	long := interceptor.NewClient(with, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		err := c.List(ctx, list, opts...)
-		if _, nodes := list.(*corev1.NodeList); nodes {
-			time.Sleep(6 * time.Second) // longer than a list may be old
-		}
-		return err
-	}})
-	viewed, asked := viewed(t, c, long)
-	until(t, "it is shown", func() bool { return listless(t, viewed, asked) })
-	o, err := viewed.Observe(ctx)
-	require.NoError(t, err)
-	require.Len(t, o.Nodes, 3)
-}
-
-// Of an API server that takes longer than a look may wait, but brings one thing after the
-// other, nothing is listed beside.
-func TestWhatComesSlowlyIsWaitedFor(t *testing.T) {
-	c, k, _ := start(t)
-	populate(t, k)
-	for i := range 20 {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slow-%02d", i)}}
-		require.NoError(t, k.Create(ctx, n))
-		t.Cleanup(func() { _ = k.Delete(ctx, n) }) //nolint:errcheck // the control plane ends
-	}
-	w := &wire{anew: true}
-	viewed, asked := viewed(t, c, w.client(k))
-	until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
-	w.set(func() { w.pause, w.begun = 200*time.Millisecond, 0 })
 	expired := apierrors.NewResourceExpired("too old").ErrStatus
-	w.each(watch.Event{Type: watch.Error, Object: &expired}, true)
-	until(t, "it begins anew", func() bool { // the watch is open: something of it was taken
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.begun > 0
-	})
-	require.True(t, listless(t, viewed, asked), "what comes is waited for")
-	o, err := viewed.Observe(ctx)
-	require.NoError(t, err)
-	require.Len(t, o.Nodes, 23)
+	first.Error(&expired)
+	until(t, "the watch's end is known", first.IsStopped)
+	require.True(t, listless(t, with, asked))
+	require.Len(t, nodesOf(t, with), 2)
 }
 
-// A watch that comes back brings what came in between later than it is open: until then no
-// look shows what there was before, be it that it goes on or that it begins anew.
-func TestAWatchThatComesBackShowsNothingOld(t *testing.T) {
-	tier.Later(t, tier.Peers)
-	expired := apierrors.NewResourceExpired("too old").ErrStatus
-	for name, with := range map[string]struct {
-		end  watch.Event // what the watch ends with; without one it can go on where it ended
-		anew bool
-	}{
-		"it goes on":                      {},
-		"it begins anew":                  {watch.Event{Type: watch.Error, Object: &expired}, true},
-		"it is listed, and goes on again": {watch.Event{Type: watch.Error, Object: &expired}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, k, _ := start(t)
-			populate(t, k)
-			w := &wire{anew: with.anew}
-			viewed, asked := viewed(t, c, w.client(k))
-			until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
-			nodes := func() []*corev1.Node {
-				o, err := viewed.Observe(ctx)
-				require.NoError(t, err)
-				return o.Nodes
-			}
-			require.Len(t, nodes(), 3)
-
-			var list corev1.NodeList
-			require.NoError(t, k.List(ctx, &list))
-			held, end := make(chan struct{}), with.end
-			if end.Type == "" {
-				end = bookmark(list.ResourceVersion, false)
-			}
-			w.set(func() { w.broken, w.held = syscall.ECONNREFUSED, held })
-			before := w.asked()
-			w.each(end, true)
-			until(t, "its end is known", func() bool { return w.asked() > before })
-			require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
-			require.Len(t, nodes(), 2, "between two watches")
-			w.set(func() { w.broken = nil })
-			until(t, "it is open again", func() bool {
-				require.Len(t, nodes(), 2)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return len(w.watches) > 0
-			})
-			for range 2 {
-				require.Len(t, nodes(), 2, "it is open, and brought nothing yet")
-			}
-			close(held)
-			for range 20 {
-				require.Len(t, nodes(), 2, "it brings what it has")
-			}
-			require.NoError(t, k.List(ctx, &list))
-			w.each(bookmark(list.ResourceVersion, false), false)
-			until(t, "it is shown again", func() bool { return listless(t, viewed, asked) })
-			require.Len(t, nodes(), 2)
-		})
-	}
-}
-
-// Where a watch is forbidden, or breaks, what it would show is listed, and that may be
-// forbidden too.
+// If a watch is forbidden or breaks, what it would show is listed.
 func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	c, k, _ := start(t)
 	populate(t, k)
@@ -489,14 +239,40 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	w.set(func() { w.broken = nil })
 	until(t, "the right was given", func() bool { return listless(t, with, asked) })
 
-	w.set(func() { w.broken = errors.New("connection refused") })
-	before := w.asked()
-	w.each(watch.Event{}, true)
-	until(t, "its end is known", func() bool { return w.asked() > before })
+	w.set(func() { w.broken = syscall.ECONNREFUSED; w.last.Stop() })
 	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
-	o, err = with.Observe(ctx)
+	begun := time.Now()
+	require.Len(t, nodesOf(t, with), 2, "between two watches")
+	require.Less(t, time.Since(begun), 10*time.Second, "it does not wait for the watch")
+	require.False(t, listless(t, with, asked))
+	w.set(func() { w.broken = nil })
+	until(t, "it is watched again", func() bool { return listless(t, with, asked) })
+	require.Len(t, nodesOf(t, with), 2)
+}
+
+// After a restore of etcd a watch from a later resource version brings nothing for long: everything
+// is listed instead.
+func TestAnAPIServerThatIsBehindIsListed(t *testing.T) {
+	c, k, _ := start(t)
+	populate(t, k)
+	w := &wire{}
+	with, asked := viewed(t, c, w.client(k))
+	until(t, "it is watched", func() bool { return listless(t, with, asked) })
+	lists := w.listed()
+	w.set(func() { w.restart, w.next = true, watch.NewFake(); w.last.Stop() })
+	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
+	until(t, "it is listed", func() bool { return w.listed() > lists })
+	require.Len(t, nodesOf(t, with), 2)
+	w.set(func() { w.restart, w.next = false, nil })
+	until(t, "it is watched", func() bool { return listless(t, with, asked) })
+	require.Len(t, nodesOf(t, with), 2)
+}
+
+func nodesOf(t *testing.T, c *edge.Cluster) []*corev1.Node {
+	t.Helper()
+	o, err := c.Observe(ctx)
 	require.NoError(t, err)
-	require.Len(t, o.Nodes, 2, "what may be old is not shown")
+	return o.Nodes
 }
 
 func asJSON(t *testing.T, o assess.Observed) string {
