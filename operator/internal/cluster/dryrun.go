@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
@@ -22,14 +20,12 @@ const answerLasts = time.Hour
 
 // answers are the objects that the API server would change nothing of, were they applied:
 // as they were rendered, and as they were there. It is not asked again while both are the
-// same, and neither is the API server's version another. What is kept is a sum of it under
-// a key of this process, since what is rendered may be a Secret. Of an object that is
+// same, and neither is the API server's version another. Of an object that is
 // rendered in several ways (what is in force, and what waits for an approval) the answers
 // to the latest of them are kept. The zero value is ready, and several goroutines may use
 // it at once.
 type answers struct {
 	mu      sync.Mutex
-	key     []byte
 	version string
 	of      map[inventory.Key][]answer // the latest one last
 }
@@ -53,7 +49,7 @@ func (a *answers) server(version string) {
 
 // unchanged tells whether the API server has answered that it would change nothing.
 func (a *answers) unchanged(o render.Object, live *unstructured.Unstructured, now time.Time) bool {
-	sum, ok := a.sum(o, live)
+	sum, ok := sumOf(o, live)
 	if !ok {
 		return false
 	}
@@ -64,7 +60,7 @@ func (a *answers) unchanged(o render.Object, live *unstructured.Unstructured, no
 
 // note keeps what the API server would make of an object that is there.
 func (a *answers) note(o render.Object, live, would *unstructured.Unstructured, now time.Time) {
-	sum, ok := a.sum(o, live)
+	sum, ok := sumOf(o, live)
 	if !ok {
 		return
 	}
@@ -87,29 +83,10 @@ func (a *answers) note(o render.Object, live, would *unstructured.Unstructured, 
 
 // sum identifies an object as it was rendered, how it is applied, and the state of the one
 // that is there.
-func (a *answers) sum(o render.Object, live *unstructured.Unstructured) (sum [sha256.Size]byte, ok bool) {
-	secret, err := a.secret()
-	if err != nil {
-		return sum, false
-	}
+func sumOf(o render.Object, live *unstructured.Unstructured) (sum [sha256.Size]byte, ok bool) {
 	data, err := json.Marshal([]any{o.Object, o.Apply, live.GetUID(), live.GetResourceVersion()})
 	if err != nil {
 		return sum, false
 	}
-	mac := hmac.New(sha256.New, secret)
-	_, _ = mac.Write(data) // a hash takes everything
-	return [sha256.Size]byte(mac.Sum(nil)), true
-}
-
-func (a *answers) secret() ([]byte, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.key == nil {
-		key := make([]byte, sha256.Size)
-		if _, err := rand.Read(key); err != nil {
-			return nil, err
-		}
-		a.key = key
-	}
-	return a.key, nil
+	return sha256.Sum256(data), true
 }
