@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
@@ -21,13 +22,8 @@ type counts struct {
 	events   *prometheus.CounterVec
 	checks   *prometheus.CounterVec
 
-	mu   *sync.Mutex
-	took map[string]time.Duration // by the vCenter's address; at most maxAddresses
+	took *sync.Map // address of a vCenter: time.Duration
 }
-
-// maxAddresses is how many vCenters' latencies are kept between two scrapes, of which
-// there may never be one: metrics are off unless asked for.
-const maxAddresses = 1 << 10
 
 // Removal is the cause of an object's deletion, beside those of package plan.
 const Removal = "removal"
@@ -72,7 +68,7 @@ func newCounts() counts {
 		upgrades: counter("vdo_upgrades_total", "Upgrades of the drivers to another revision, and rollbacks to an earlier one, by outcome: started, healthy, failed or superseded.", "course", "outcome"),
 		events:   counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
 		checks:   counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
-		mu:       &sync.Mutex{}, took: map[string]time.Duration{},
+		took:     &sync.Map{},
 	}
 	// An increase is seen only of a series that was there before.
 	for _, d := range drivers {
@@ -140,31 +136,25 @@ func (c counts) EventRecorded(kind, typ, why string) {
 // is that of its failure, or "Succeeded".
 func (c counts) VCenterChecked(host string, port int32, took time.Duration, why string) {
 	c.checks.WithLabelValues(reason(why)).Inc()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := address(host, port)
-	if _, known := c.took[of]; !known && len(c.took) >= maxAddresses {
-		for any := range c.took {
-			delete(c.took, any) // it comes back when it is next asked
-			break
-		}
-	}
-	c.took[of] = took
+	c.took.Store(address(host, port), took)
 }
 
-// latencies returns how long each of the vCenters took last, and forgets all others.
-func (c counts) latencies(of map[string]bool) map[string]time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := map[string]time.Duration{}
-	for a, took := range c.took {
-		if of[a] {
-			known[a] = took
-		} else {
-			delete(c.took, a)
+// latencies sends how long each vCenter took last, and forgets those without a resource.
+func (c counts) latencies(to chan<- prometheus.Metric, all []v1alpha1.VsphereCloudConfig) {
+	known := map[any]bool{}
+	for i := range all {
+		at := address(all[i].Spec.VcIP, all[i].Spec.Port)
+		known[at] = true
+		if took, ok := c.took.Load(at); ok {
+			gauge(to, vcenterDuration, took.(time.Duration).Seconds(), all[i].Name) //nolint:forcetypeassert // nothing else is stored
 		}
 	}
-	return known
+	c.took.Range(func(at, _ any) bool {
+		if !known[at] {
+			c.took.Delete(at)
+		}
+		return true
+	})
 }
 
 // address identifies a vCenter; it is never a label.

@@ -77,11 +77,7 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	s.collect(to)
-	for address, took := range m.latencies(s.addresses()) {
-		for _, name := range s.names(address) {
-			gauge(to, vcenterDuration, took.Seconds(), name)
-		}
-	}
+	m.latencies(to, s.vcenters.Items)
 }
 
 func gauge(to chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {

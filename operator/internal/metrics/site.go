@@ -2,8 +2,6 @@ package metrics
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -245,26 +243,6 @@ func reachable(conds []metav1.Condition) (yes, known bool) {
 	default:
 		return true, ready.Status == metav1.ConditionTrue
 	}
-}
-
-// addresses are those of the vCenters.
-func (s *site) addresses() map[string]bool {
-	all := map[string]bool{}
-	for i := range s.vcenters.Items {
-		all[address(s.vcenters.Items[i].Spec.VcIP, s.vcenters.Items[i].Spec.Port)] = true
-	}
-	return all
-}
-
-// names are those of the resources for the vCenter at an address.
-func (s *site) names(at string) []string {
-	all := map[string]bool{}
-	for i := range s.vcenters.Items {
-		if v := &s.vcenters.Items[i]; address(v.Spec.VcIP, v.Spec.Port) == at {
-			all[v.Name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
 }
 
 // seconds of Unix time, in whole milliseconds.
