@@ -177,7 +177,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupLegacyWithManager(mgr, watched, o.Namespace); err != nil {
+	if err := driverbundle.SetupLegacyWithManager(mgr, watched); err != nil {
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}

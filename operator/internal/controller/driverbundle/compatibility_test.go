@@ -93,14 +93,17 @@ func (o *older) start() (stop func()) {
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "operator", Groups: []string{"system:authenticated"}}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return looking{next, &o.looked} })
 	several := true
+	own := cache.Options{DefaultNamespaces: map[string]cache.Config{o.ns: {}}, Scheme: o.scheme}
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme: o.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: &several},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{o.ns: {}}},
-		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
+		Controller: config.Controller{SkipNameValidation: &several}, Cache: own,
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 	})
 	require.NoError(o.t, err)
-	require.NoError(o.t, setupLegacy(mgr, mgr.GetCache(), o.ns, 100*time.Millisecond))
+	watched, err := cache.New(cfg, own) // controllers wait for all of the manager's
+	require.NoError(o.t, err)
+	require.NoError(o.t, mgr.Add(watched))
+	require.NoError(o.t, setupLegacy(mgr, watched, 100*time.Millisecond))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

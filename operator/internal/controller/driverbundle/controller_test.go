@@ -165,7 +165,7 @@ func (w *world) start() {
 		Store: st, Now: w.clock.Now, Floor: w.floor, Timeout: w.limit, WithoutVDOConfigs: !w.vdoConfigs,
 	}))
 	if w.vdoConfigs {
-		require.NoError(w.t, driverbundle.SetupLegacyWithManager(mgr, mgr.GetCache(), w.ns))
+		require.NoError(w.t, driverbundle.SetupLegacyWithManager(mgr, mgr.GetCache()))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -64,31 +67,50 @@ type legacy struct {
 
 // SetupLegacyWithManager adds the controller for the predecessor's matrix ConfigMap to the
 // manager of VDOConfigs, whose namespace had it. Its cache needs DriverBundles and VDOConfigs of that
-// namespace, watched the metadata of ConfigMaps.
-func SetupLegacyWithManager(mgr manager.Manager, watched cache.Cache, namespace string) error {
-	return setupLegacy(mgr, watched, namespace, compatibilityRetry)
+// namespace, watched the metadata of ConfigMaps and CompatibilityConfigs.
+func SetupLegacyWithManager(mgr manager.Manager, watched cache.Cache) error {
+	return setupLegacy(mgr, watched, compatibilityRetry)
 }
 
-func setupLegacy(mgr manager.Manager, watched cache.Cache, namespace string, retry time.Duration) error {
+func setupLegacy(mgr manager.Manager, watched cache.Cache, retry time.Duration) error {
 	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("vdo-operator")}
-	compatibility, err := newCompatibility(mgr, namespace, retry)
-	if err != nil {
-		return err
-	}
-	toOne := func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}}}
-	}
+	toOne := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		one := types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}
+		return []reconcile.Request{{NamespacedName: one}}
+	})
 	configMap := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	compatibility := v1alpha1.GroupVersion.WithKind(kindCompatibility)
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
 	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
-		WatchesRawSource(reconciler.Watch(watched, configMap, handler.EnqueueRequestsFromMapFunc(toOne), named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(
+		WatchesRawSource(reconciler.Watch(watched, configMap, toOne, named)).
+		Watches(&v1alpha1.DriverBundle{}, toOne, builder.WithPredicates(
 			// another one may have been in the way
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.VDOConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(compatibility).
+		Watches(&v1alpha1.VDOConfig{}, toOne, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(onceServed(reconciler.Watch(watched, compatibility, toOne), retry)).
 		Complete(r)
+}
+
+// compatibilityRetry is how often a watch of CompatibilityConfigs is tried.
+const compatibilityRetry = time.Minute
+
+// onceServed starts a watch of CompatibilityConfigs when the cluster has the kind. CRDs of an earlier
+// release lack it, and an administrator may replace them at any time.
+func onceServed(s source.Source, retry time.Duration) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		told := false
+		go wait.PollUntilContextCancel(ctx, retry, true, func(context.Context) (bool, error) { //nolint:errcheck // it ends with ctx
+			err := s.Start(ctx, q)
+			if err != nil && !told {
+				told = true
+				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched: apply deploy/crds of this release",
+					"error", err.Error())
+			}
+			return err == nil, nil
+		})
+		return nil
+	})
 }
 
 const kindCompatibility = "CompatibilityConfig"
