@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -314,33 +313,6 @@ func TestForgetKeepsWhatRetainedRevisionsWereInstalledFrom(t *testing.T) {
 	_, err = store.New(s.opts).Evidence(t.Context(), first)
 	require.NoError(t, err, "signatures are in the copy")
 
-	require.NoError(t, s.Delete(t.Context(), kept))
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Len(t, s.parts(), 1)
-}
-
-// Whoever may make ConfigMaps can make any number of newer ones with the labels of revisions:
-// a copy that a revision owns stays.
-func TestForgedRevisionsTakeNoCopyAway(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", UID: "r1"}}
-	st := store.New(s.opts)
-	s.accept(st)
-	first := s.bundle.DeepCopy()
-	kept.Labels = map[string]string{revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}
-	require.NoError(t, s.Create(t.Context(), kept))
-	part := s.parts()[0]
-	part.OwnerReferences = append(part.OwnerReferences, revision.Owner(kept))
-	require.NoError(t, s.Update(t.Context(), &part))
-	for i := range 20 {
-		require.NoError(t, s.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "a-forged-" + strconv.Itoa(i),
-			UID: types.UID(strconv.Itoa(i)), Labels: map[string]string{revision.LabelDigest: strconv.Itoa(i)}}}))
-	}
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 2})
-	s.accept(st)
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Len(t, s.parts(), 2)
 	require.NoError(t, s.Delete(t.Context(), kept))
 	require.NoError(t, st.Forget(t.Context(), s.bundle))
 	require.Len(t, s.parts(), 1)
