@@ -35,7 +35,7 @@ const (
 	interval   = 10 * time.Second // the shortest that may be asked for
 	patience   = 10 * time.Minute
 
-	maxResident = 128.0       // MiB, at any time
+	maxResident = 120.0       // MiB, at any time
 	maxJoin     = time.Second // of processor, for a node that joins
 )
 

@@ -1,5 +1,5 @@
 // Package scale measures what the operator costs in time, requests and memory on clusters of
-// 10, 1,000 and 5,000 nodes. The benchmark fails above 128 MiB, and where a node that joins takes
+// 10, 1,000 and 5,000 nodes. The benchmark fails above 120 MiB, and where a node that joins takes
 // a second of processor. Where nothing happens, or only heartbeats, it fails on what is written,
 // listed or asked too often, as a test with 10 nodes does.
 //
