@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // What is counted is counted at the edges, where it happens, so that the controllers
@@ -169,15 +170,19 @@ func rollout(was, is string) metrics.Rollout {
 	return metrics.Upgrade
 }
 
-// meteredChecker counts questions to vCenters, and measures them.
+// meteredChecker counts, measures and traces questions to vCenters.
 type meteredChecker struct {
 	vspherecloudconfig.Checker
 	meter *metrics.Meter
 }
 
-func (c meteredChecker) Check(ctx context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
+func (c meteredChecker) Check(
+	ctx context.Context, q vspherecloudconfig.Request,
+) (found vspherecloudconfig.Found, err error) {
+	ctx, end := tracing.Span(ctx, "ask vCenter")
+	defer func() { end(err) }()
 	start := time.Now()
-	found, err := c.Checker.Check(ctx, q)
+	found, err = c.Checker.Check(ctx, q)
 	reason := condition.ReasonSucceeded
 	if err != nil {
 		reason = string(fault.ReasonOf(err))

@@ -167,7 +167,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	tried := &logins.Logins{Past: vspherecloudconfig.Past(mgr.GetAPIReader(), o.Namespace)}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: tracedChecker{meteredChecker{checker{}, meter}}, Logins: tried, Watched: watched}); err != nil {
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}, Logins: tried, Watched: watched}); err != nil {
 		return err
 	}
 	checks := inspection.New(inspection.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Logins: tried})
@@ -181,7 +181,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: tracedCluster{target}, Store: tracedStore{bundles}, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered(), Refusals: refusals}); err != nil {
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered(), Refusals: refusals}); err != nil {
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})

@@ -42,6 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 const (
@@ -86,7 +87,11 @@ type Cluster struct {
 
 // Read returns those of the objects that are there, and of those that may not be read
 // why: that concerns the driver that has them, and no other.
-func (c *Cluster) Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
+func (c *Cluster) Read(
+	ctx context.Context, ids []inventory.ID,
+) (live plan.Live, why map[inventory.Key]error, err error) {
+	ctx, end := tracing.Span(ctx, "read")
+	defer func() { end(err) }()
 	found, refused := make([]*unstructured.Unstructured, len(ids)), make([]error, len(ids))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -103,7 +108,7 @@ func (c *Cluster) Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[
 	if err := group.Wait(); err != nil {
 		return nil, nil, err
 	}
-	live, why := plan.Live{}, map[inventory.Key]error{}
+	live, why = plan.Live{}, map[inventory.Key]error{}
 	for i, id := range ids {
 		if found[i] != nil {
 			live[id.Key] = found[i]
@@ -187,7 +192,11 @@ func empty(id inventory.ID) *unstructured.Unstructured {
 // DryRun asks the API server what it would make of each object, without changing
 // anything; not again where the answer was that nothing would change and both are the
 // same since. An object whose namespace or kind is not there yet has an empty outcome.
-func (c *Cluster) DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error) {
+func (c *Cluster) DryRun(
+	ctx context.Context, objects []render.Object, live plan.Live,
+) (all map[inventory.Key]plan.Outcome, err error) {
+	ctx, end := tracing.Span(ctx, "dry run")
+	defer func() { end(err) }()
 	outcomes := make([]plan.Outcome, len(objects))
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -203,7 +212,7 @@ func (c *Cluster) DryRun(ctx context.Context, objects []render.Object, live plan
 	if err := ctx.Err(); err != nil {
 		return nil, &fault.Error{Reason: fault.Interrupted, Op: "try", Subject: "the drivers' objects", Err: err}
 	}
-	all := make(map[inventory.Key]plan.Outcome, len(objects))
+	all = make(map[inventory.Key]plan.Outcome, len(objects))
 	for i, o := range objects {
 		all[plan.IDOf(o.Unstructured).Key] = outcomes[i]
 	}
@@ -266,7 +275,12 @@ func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how ren
 // Apply does a step of the kinds Create, Change and Replace, and returns the object
 // as it is then. Of a Recreate it does the delete while the object is there: the
 // next pass creates it, but of what no pods hang on, which is made at once.
-func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c *Cluster) Apply(
+	ctx context.Context, s plan.Step, live *unstructured.Unstructured,
+) (out *unstructured.Unstructured, err error) {
+	ctx, end := tracing.Span(ctx, "apply",
+		"object", s.Key.String(), "driver", string(s.Driver), "action", string(s.Action), "cause", string(s.Cause))
+	defer func() { end(err) }()
 	switch {
 	case s.AtOnce() && live != nil:
 		return c.replace(ctx, s, live)
@@ -278,7 +292,7 @@ func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Uns
 			return nil, c.refused(ctx, "take over", s.Key, err)
 		}
 	}
-	out, err := c.put(ctx, s.Object, s.Strategy, live, false)
+	out, err = c.put(ctx, s.Object, s.Strategy, live, false)
 	if err != nil {
 		return nil, c.refused(ctx, string(s.Action), s.Key, err)
 	}
@@ -327,7 +341,9 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 // was not asked for before. It is there until its pods are gone, but for one that is made anew to be
 // taken over: a pod on a node that does not answer would keep its successor away for as long.
 // That it is gone is seen by reading.
-func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
+func (c *Cluster) Delete(ctx context.Context, s plan.Step) (err error) {
+	ctx, end := tracing.Span(ctx, "delete", "object", s.Key.String(), "driver", string(s.Driver))
+	defer func() { end(err) }()
 	if s.Deleting {
 		return nil
 	}
@@ -340,7 +356,7 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 		client.Preconditions{UID: &uid, ResourceVersion: &s.ResourceVersion},
 		client.PropagationPolicy(how),
 	}
-	err := c.Client.Delete(ctx, empty(s.ID), opts...)
+	err = c.Client.Delete(ctx, empty(s.ID), opts...)
 	if err == nil || c.absent(ctx, s.Namespace, err) {
 		return nil
 	}

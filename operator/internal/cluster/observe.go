@@ -19,14 +19,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // Observe reads what is needed to judge drivers and nodes. Workloads are read at the
 // places of drivers alone, and of pods only those of ours: whatever else is on the
 // cluster is neither read nor asked for. What may not be read of a driver is noted
 // as a fault of that driver's.
-func (c *Cluster) Observe(ctx context.Context) (assess.Observed, error) {
-	var o assess.Observed
+func (c *Cluster) Observe(ctx context.Context) (o assess.Observed, err error) {
+	ctx, end := tracing.Span(ctx, "observe")
+	defer func() { end(err) }()
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	group.Go(func() error { return c.nodes(gctx, &o) })
@@ -45,7 +47,9 @@ func (c *Cluster) Observe(ctx context.Context) (assess.Observed, error) {
 }
 
 // ObserveListed observes past the View: everything is listed.
-func (c *Cluster) ObserveListed(ctx context.Context) (assess.Observed, error) {
+func (c *Cluster) ObserveListed(ctx context.Context) (o assess.Observed, err error) {
+	ctx, end := tracing.Span(ctx, "observe past what is watched")
+	defer func() { end(err) }()
 	past := &Cluster{Client: c.Client, Reader: c.Reader, View: c.View, listed: true, Log: c.Log}
 	return past.Observe(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // labelPart tells the operator's own bookkeeping from what it installs.
@@ -67,15 +68,18 @@ func (c *Cluster) inventoryAt(ctx context.Context, namespace, name string) (*cor
 
 // SaveInventory writes the inventory of an owner in the place of the one that was read. It fails
 // with Conflict where that is not there any more as it was: another operator leads now.
-func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was Loaded) (Loaded, error) {
+func (c *Cluster) SaveInventory(
+	ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was Loaded,
+) (out Loaded, err error) {
+	ctx, end := tracing.Span(ctx, "write inventory")
+	defer func() { end(err) }()
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
-	out := Loaded{Inventory: inv, Found: true}
+	out = Loaded{Inventory: inv, Found: true}
 	if was.twice && was.configMap != nil { // the seal in it says until then that there is a copy
 		if err := c.dropCopy(ctx, of); err != nil {
 			return was, err
 		}
 	}
-	var err error
 	if was.configMap == nil {
 		out.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name), Labels: map[string]string{labelPart: FieldManager}}, Data: data}

@@ -64,6 +64,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // Options configure a Store.
@@ -123,7 +124,9 @@ func New(o Options) *Store {
 // Contents returns what is in the accepted bundle (status.digest): from memory, else
 // from the copy in the cluster, else from the mirror. The result is shared: callers
 // do not change it.
-func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bundle.Contents, err error) {
+	ctx, end := tracing.Span(ctx, "read bundle", "name", b.Name, "digest", b.Status.Digest)
+	defer func() { end(err) }()
 	digest, err := accepted(b)
 	if err != nil {
 		return nil, err
