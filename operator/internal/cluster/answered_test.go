@@ -20,20 +20,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 )
 
+// limit is how long answers may take here.
+const limit = time.Second
+
+// behind returns a client behind a proxy that answers, and hangs until the client goes.
+func behind(t *testing.T, answer func(w http.ResponseWriter, req *http.Request, hang func())) client.WithWatch {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.Copy(io.Discard, req.Body) // a server sees the end of a connection after that
+		answer(w, req, func() { <-req.Context().Done() })
+	}))
+	t.Cleanup(proxy.Close)
+	cfg := &rest.Config{Host: proxy.URL}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, limit) })
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
+	require.NoError(t, err)
+	return c
+}
+
 // A proxy before the API server that takes requests and does not pass them on, or cuts the
 // answer short without an end, holds nobody for ever. What it does to a watch, and what is
 // only slow, is let be.
 func TestNoRequestWaitsForEver(t *testing.T) {
-	const limit = time.Second
-	gone := make(chan struct{})
-	hang := func(req *http.Request) {
-		select {
-		case <-req.Context().Done():
-		case <-gone:
-		}
-	}
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	c := behind(t, func(w http.ResponseWriter, req *http.Request, hang func()) {
 		switch {
 		case req.URL.Query().Get("watch") == "true":
 			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
@@ -42,21 +54,13 @@ func TestNoRequestWaitsForEver(t *testing.T) {
 		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/half":
 			_, _ = io.WriteString(w, `{"kind":"ConfigMap",`)
 			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
-			hang(req)
+			hang()
 		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/there":
 			_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"there"}}`)
 		default:
-			hang(req)
+			hang()
 		}
-	}))
-	t.Cleanup(proxy.Close)
-	t.Cleanup(func() { close(gone) })
-	cfg := &rest.Config{Host: proxy.URL}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, limit) })
-	kinds := meta.NewDefaultRESTMapper(nil)
-	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
-	require.NoError(t, err)
+	})
 	get := func(name string) error {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &corev1.ConfigMap{})
 	}
@@ -76,29 +80,15 @@ func TestNoRequestWaitsForEver(t *testing.T) {
 // A watch that nobody answers, or that lasts longer than it was asked for, ends: what is kept
 // by it would stay as it is.
 func TestNoWatchWaitsForEver(t *testing.T) {
-	const limit = time.Second
-	gone := make(chan struct{})
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	c := behind(t, func(w http.ResponseWriter, req *http.Request, hang func()) {
 		if req.URL.Query().Get("timeoutSeconds") != "" {
 			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
 		}
-		select {
-		case <-req.Context().Done():
-		case <-gone:
-		}
-	}))
-	t.Cleanup(proxy.Close)
-	t.Cleanup(func() { close(gone) })
-	cfg := &rest.Config{Host: proxy.URL}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, limit) })
-	kinds := meta.NewDefaultRESTMapper(nil)
-	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
-	require.NoError(t, err)
+		hang()
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	_, err = c.Watch(ctx, &corev1.ConfigMapList{})
+	_, err := c.Watch(ctx, &corev1.ConfigMapList{})
 	require.ErrorContains(t, err, "did not answer it in time")
 
 	w, err := c.Watch(ctx, &corev1.ConfigMapList{}, &client.ListOptions{Raw: &metav1.ListOptions{TimeoutSeconds: ptr.To(int64(1))}})

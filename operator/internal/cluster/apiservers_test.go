@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -86,10 +88,14 @@ func TestEveryAPIServerIsAskedForItsVersion(t *testing.T) {
 // Whatever may be written into endpoints, the question goes to API servers of this
 // cluster alone, and does not wait.
 func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
-	cfg := cluster.Config(t)
-	other := cluster.New(t, cluster.Options{})
-	ask := edge.Asking(cfg)
-	_, err := ask(ctx, other.Config().Host[len("https://"):])
+	own := pki.Root(t, "other").Issue(t, pki.Spec{DNS: []string{"kubernetes.default.svc"}})
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	served := tls.Certificate{Certificate: [][]byte{own.Certificate.Raw}, PrivateKey: own.Key}
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{served}}
+	other.StartTLS()
+	t.Cleanup(other.Close)
+	ask := edge.Asking(cluster.Config(t))
+	_, err := ask(ctx, other.Listener.Addr().String())
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
 
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
