@@ -101,6 +101,47 @@ func TestSplitGivesTheSamePartsAsPulling(t *testing.T) {
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 }
 
+// The name of an archive that is replaced by parts leads to the parts afterwards. The archive
+// that is split stays, whatever names it has.
+func TestSplitReplacesTheArchiveAtItsName(t *testing.T) {
+	b, old := bundles.New(t, bundles.Options{Seed: 63}), bundles.New(t, bundles.Options{Seed: 64})
+	o := Options{VolumeSize: 30_000}
+	for name, prepare := range map[string]func(dir, src string) (to string, err error){
+		"another archive": func(dir, _ string) (string, error) {
+			to := filepath.Join(dir, "old.tar")
+			return to, os.WriteFile(to, read(t, written(t, old)), 0o600)
+		},
+		"another spelling": func(dir, src string) (string, error) { return dir + "/./" + filepath.Base(src), nil },
+		"a hard link": func(dir, src string) (string, error) {
+			return filepath.Join(dir, "hard.tar"), os.Link(src, filepath.Join(dir, "hard.tar"))
+		},
+		"a link": func(dir, src string) (string, error) {
+			return filepath.Join(dir, "link.tar"), os.Symlink(src, filepath.Join(dir, "link.tar"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := written(t, b)
+			want := read(t, src)
+			to, err := prepare(filepath.Dir(src), src)
+			require.NoError(t, err)
+			_, err = Split(t.Context(), src, to, o)
+			if name == "another archive" {
+				require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+				_, err = Split(t.Context(), src, to, Options{VolumeSize: 30_000, Replace: true})
+			}
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, cat(t, to+parts.Suffix)))
+			require.True(t, bytes.Equal(want, read(t, src)), "the source stays")
+			a, err := OpenFile(to)
+			require.NoError(t, err)
+			defer a.Close()
+			root, err := a.Root(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, b.Graph.Root.Digest, root.Digest)
+		})
+	}
+}
+
 // Any parts up to the number of recovery parts may be lost or damaged.
 func TestLostAndDamagedPartsAreRebuilt(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 62})

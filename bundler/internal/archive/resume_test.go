@@ -623,6 +623,7 @@ func TestASplitStoppedAmongTheNamesIsCompleted(t *testing.T) {
 			require.NoError(t, os.WriteFile(name, data, 0o600))
 		}
 		require.NoError(t, os.WriteFile(path+splitSuffix, l.Text(), 0o600))
+		require.NoError(t, os.WriteFile(tar, []byte("another archive"), 0o600))
 		o := o
 		o.Replace = true
 		_, err := Split(t.Context(), path, tar, o)

@@ -22,6 +22,7 @@ const splitSuffix = ".split"
 // would have). It returns the path of the parts file. What it replaces, which may be
 // the very parts that it reads, is there until the new parts are whole and listed in
 // FILE.parts.split; from then on a Split that was interrupted is completed by the next.
+// An archive at to goes with what is replaced, unless it is the source.
 func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	if err := checkParent(to); err != nil {
 		return "", err
@@ -35,8 +36,8 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := &splitter{dir: dir, to: to, o: o, begun: dir.has(name + parts.Suffix + splitSuffix)}
-	if s.begun {
+	s := &splitter{dir: dir, to: to, o: o, isSource: sameFile(path, to)}
+	if s.begun = dir.has(name + parts.Suffix + splitSuffix); s.begun {
 		err = s.complete(ctx, name)
 	}
 	if err == nil {
@@ -56,6 +57,15 @@ type splitter struct {
 	begun bool // an interrupted run has made what is there now
 	list  *parts.List
 	files []*os.File
+
+	isSource bool // the archive at to is the one that is split: it stays
+}
+
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	second, secondErr := os.Stat(b)
+	return err == nil && secondErr == nil && os.SameFile(first, second)
 }
 
 // run splits under the lock.
@@ -69,16 +79,16 @@ func (s *splitter) run(ctx context.Context, path string) error {
 	if s.list, err = parts.New(filepath.Base(s.to), from.size, s.o.VolumeSize, s.o.Recovery); err != nil {
 		return err
 	}
+	if !s.isSource {
+		if err := checkTarget(s.to, s.o); err != nil {
+			return err
+		}
+	}
 	if done, err := s.done(ctx, from.r); err != nil || done {
 		return err
 	}
 	if err := checkTarget(s.to+parts.Suffix, s.o); err != nil {
 		return err
-	}
-	if s.to != path {
-		if err := checkTarget(s.to, s.o); err != nil {
-			return err
-		}
 	}
 	if s.dir.has(s.list.File() + parts.Suffix) {
 		if _, err := s.dir.ownParts(s.list.File() + parts.Suffix); err != nil {
@@ -201,6 +211,11 @@ func (s *splitter) complete(ctx context.Context, name string) error {
 			continue // it has its name already
 		}
 		if err := s.dir.rename(splitName(l, i), l.Name(i)); err != nil {
+			return err
+		}
+	}
+	if s.o.Replace && !s.isSource { // before the list: a reader of the archive's name would take the old one
+		if err := s.dir.remove(name); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,8 @@ func newSplitCommand(a *app) *cobra.Command {
 that "cat FILE.tar.[0-9]*" joins again, and FILE.tar.parts, which lists them with
 their sha256 ("sha256sum -c" reads it). All commands take FILE.tar.parts for the
 bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
-damaged parts can be rebuilt by repair. The archive itself stays.
+damaged parts can be rebuilt by repair. The archive itself stays; another archive of
+the name that -o gives is replaced by the parts, with --replace.
 
 The parts are not signed by themselves: the bundle's signature covers the root's
 digest and by digests every byte of the archive, whatever it was split into.
@@ -99,7 +100,7 @@ pull --volume-size makes the parts at once, without an archive to split.`,
 	}
 	o.volumeFlags.bind(cmd)
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
-	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace parts that are there already")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace the archive or parts at FILE")
 	o.bindFormat(cmd)
 	return cmd
 }
