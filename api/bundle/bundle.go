@@ -271,3 +271,8 @@ const NoteSuffix image.Suffix = ".confirmed"
 // NoteTag returns the tag of that note, sha256-HEX.confirmed, for the hex digest of
 // the bundle's root.
 func NoteTag(hex string) string { return "sha256-" + hex + string(NoteSuffix) }
+
+// DigestTag returns the tag that a push gives a bundle's root, and an image beside it, for
+// the hex digest: when another tag moves on, registries keep what still has this one.
+// sha256-HEX would be the list of its referrers.
+func DigestTag(hex string) string { return "digest-" + hex[:16] }

@@ -111,6 +111,16 @@ func (g *Graph) Platforms(ctx context.Context, f Fetcher, lock *Lock) (map[image
 	return out, nil
 }
 
+// Platforms are those that the image is for, as in [Graph.Platforms]; none where a part of
+// it does not say.
+func (t Tree) Platforms(ctx context.Context, f Fetcher) ([]image.Platform, error) {
+	found, all, err := (&Graph{Manifests: t.Nodes}).PlatformReader(f).Of(ctx, t.Root)
+	if err != nil || !all {
+		return nil, err
+	}
+	return found, nil
+}
+
 // PlatformReader reads the platforms of a graph's images, each manifest and configuration once.
 type PlatformReader struct {
 	f     Fetcher

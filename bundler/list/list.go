@@ -114,7 +114,9 @@ func newListing(tags []string, found []tagged) *Listing {
 				at[f.bundle.Root] = n
 				l.Bundles = append(l.Bundles, *f.bundle)
 			}
-			l.Bundles[n].Tags = append(l.Bundles[n].Tags, tags[i])
+			if tags[i] != bundle.DigestTag(f.bundle.Root.Hex()) { // it says no more than the digest
+				l.Bundles[n].Tags = append(l.Bundles[n].Tags, tags[i])
+			}
 		}
 		l.Tags[tags[i]] = f.root
 	}

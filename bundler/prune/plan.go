@@ -126,7 +126,12 @@ func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach,
 func (p *Plan) manifests(gone, needed *reach) []target {
 	roots := map[string][]string{}
 	for _, b := range p.Delete {
-		roots[b.Root.String()] = b.Tags
+		roots[b.Root.String()] = nil
+	}
+	for tag, d := range p.tags {
+		if _, ok := roots[d.Digest.String()]; ok {
+			roots[d.Digest.String()] = append(roots[d.Digest.String()], tag)
+		}
 	}
 	var first, rest []target
 	for _, d := range slices.Backward(gone.order) { // children came before parents

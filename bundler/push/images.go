@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -26,21 +28,18 @@ type ImagesInput struct {
 // Images puts every image of a bundle, with what is attached to it, below the
 // bundle's repository under its upstream name, for nodes that pull by that name. The
 // bundle itself has been pushed before, so that a registry that can mount is sent no
-// blob twice. It returns the references, sorted.
-func Images(ctx context.Context, in ImagesInput, o run.Options) ([]image.Reference, error) {
+// blob twice.
+func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 	g, lock, err := in.Bundle.Whole(ctx, run.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := make([]image.Reference, len(lock.Images))
-	o.Reporter().Phase("images under their upstream names", len(out), 0)
-	quiet := o
-	quiet.Progress = run.Silent{}
-	err = run.Each(ctx, o.Limit(), len(out), func(n int) error {
+	o.Reporter().Phase("images under their upstream names", len(lock.Images), 0)
+	err = run.Each(ctx, o.Limit(), len(lock.Images), func(n int) error {
 		i := lock.Images[n]
-		var err error
-		if out[n], err = beside(in.Reference, i); err == nil {
-			err = pushBeside(ctx, in, g.Below(i.Descriptor()), out[n], quiet)
+		at, err := beside(in.Reference, i)
+		if err == nil {
+			err = pushBeside(ctx, in, g.Below(i.Descriptor()), at, o)
 		}
 		o.Reporter().Done(i.Reference.String(), err)
 		if err != nil {
@@ -49,9 +48,9 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) ([]image.Referen
 		return nil
 	})
 	if err == nil || ctx.Err() != nil {
-		return out, err
+		return err
 	}
-	return nil, &fault.Error{
+	return &fault.Error{
 		Reason: fault.Incomplete, Op: "put images beside", Subject: in.Reference.String(), Err: err,
 		Hint: "run the same command again: the bundle itself has arrived, and what is there is not sent twice",
 	}
@@ -66,12 +65,16 @@ func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
 	}
 	tag := ref.Tag()
 	if tag == "" {
-		tag = "digest-" + i.Digest.Hex()[:16]
+		tag = bundle.DigestTag(i.Digest.Hex())
 	}
 	return ref.WithTag(tag)
 }
 
 func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) error {
+	if lost := in.lost(ctx, at, g); len(lost) > 0 {
+		o.Reporter().Say(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
+	}
+	o.Progress = run.Silent{}
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
@@ -86,4 +89,30 @@ func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.R
 	}
 	_, err = d.Deliver(ctx, origins)
 	return err
+}
+
+// lost returns the platforms of the image that a tag names and of the one that takes its
+// place no more. An image that cannot be read, or does not name its platforms, has none.
+func (in ImagesInput) lost(ctx context.Context, at image.Reference, g *bundle.Graph) (lost []string) {
+	there := in.Registry(at)
+	defer there.Close() //nolint:errcheck // only read
+	d, err := there.Root(ctx)
+	if err != nil || d.Digest == g.Root.Digest {
+		return nil
+	}
+	old, err := bundle.ReadTree(ctx, there, d)
+	if err != nil {
+		return nil
+	}
+	had, hadErr := old.Platforms(ctx, there)
+	has, hasErr := bundle.Tree{Root: g.Root, Nodes: g.Manifests}.Platforms(ctx, in.Bundle)
+	if hadErr != nil || hasErr != nil || len(has) == 0 {
+		return nil
+	}
+	for _, p := range had {
+		if !slices.Contains(has, p) {
+			lost = append(lost, p.String())
+		}
+	}
+	return lost
 }

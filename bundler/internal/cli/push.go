@@ -38,8 +38,9 @@ const (
 )
 
 const pushHelp = `push copies a bundle and its signatures into one repository of a registry. What is
-there already is not sent again; the tag is set last; and then the root and every
-image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
+there already is not sent again; the tag is set last, with a tag digest-… that stays
+when the first moves on; and then the root and every image are looked up as the
+operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong. A tag of SRC is resolved
 once: what was verified is what is pushed, wherever the tag moves meanwhile.
@@ -129,11 +130,10 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place, p run.P
 		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil
 	}
-	_, err := push.Images(ctx, push.ImagesInput{
+	return push.Images(ctx, push.ImagesInput{
 		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
 		Open: func(ref image.Reference) medium.Target { return b.client.Repository(ref) },
 	}, o.options(o.app, p))
-	return err
 }
 
 // checkReceipt looks, before anything is sent, whether the receipt can be written.

@@ -25,7 +25,7 @@
 // with its newline.
 //
 // A later push of the same bundle that finds a note of this set asks for the
-// root, the tag, the root's signatures with their blobs and a random sample of eight
+// root by its two tags, the root's signatures with their blobs and a random sample of eight
 // other blobs and manifests only. Any of them missing leads to the full look, before
 // which the note is overwritten by one with an empty set: no push believes that, until
 // one has come to its end. So does Options.CheckAll lead to the full look.

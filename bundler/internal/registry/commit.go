@@ -85,7 +85,7 @@ func (r *Repository) Commit(ctx context.Context) error {
 		return err
 	}
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
-	if err := r.tag(ctx, root); err != nil {
+	if err := r.tag(ctx, p, root); err != nil {
 		return err
 	}
 	if err := r.kept(ctx, p); err != nil { // what joining attachments with those of others took
@@ -230,9 +230,14 @@ func (r *Repository) putManifests(ctx context.Context, p *push, nodes []bundle.N
 	group, ctx := r.group(ctx)
 	for _, n := range nodes {
 		digest := n.Descriptor.Digest.String()
-		if p.lacking(digest) {
-			group.Go(func() error { return r.putManifest(ctx, digest, n) })
+		if !p.lacking(digest) {
+			continue
 		}
+		id := digest
+		if n.Descriptor.Digest == p.graph.Root.Digest {
+			id = bundle.DigestTag(n.Descriptor.Digest.Encoded())
+		}
+		group.Go(func() error { return r.putManifest(ctx, id, n) })
 	}
 	return group.Wait()
 }
@@ -262,17 +267,30 @@ func clock(h http.Header) time.Time {
 	return time.Now()
 }
 
-// tag names the root, unless the tag names it already.
-func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
-	tag := r.ref.Tag()
-	if tag == "" {
-		return nil
+// tag gives the root its tags, unless it has them.
+func (r *Repository) tag(ctx context.Context, p *push, root bundle.Node) error {
+	for _, tag := range r.tags(root.Descriptor) {
+		if tag != r.ref.Tag() && (p.known == confirmed || p.lacking(root.Descriptor.Digest.String())) {
+			continue // Begin has seen it, or the root was written under it
+		}
+		d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
+		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
+			err = r.putManifest(ctx, tag, root)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
-	if err != nil || (found && d.Digest == root.Descriptor.Digest) {
-		return err
+	return nil
+}
+
+// tags returns the tags of a root: one by its digest, and that of the reference.
+func (r *Repository) tags(root ocispec.Descriptor) []string {
+	tags := []string{bundle.DigestTag(root.Digest.Encoded())}
+	if tag := r.ref.Tag(); tag != "" && tag != tags[0] {
+		tags = append(tags, tag)
 	}
-	return r.putManifest(ctx, tag, root)
+	return tags
 }
 
 // check asks for everything as a cluster will; where an earlier push has noted that all
@@ -283,7 +301,7 @@ func (r *Repository) check(ctx context.Context, p *push) error {
 	for _, n := range g.Manifests {
 		want[n.Descriptor.Digest.String()] = n.Descriptor
 	}
-	if tag := r.ref.Tag(); tag != "" {
+	for _, tag := range r.tags(g.Root) {
 		want[tag] = g.Root
 	}
 	for _, a := range g.Attachments {

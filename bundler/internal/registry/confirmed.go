@@ -150,9 +150,14 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph, l *look) erro
 		}
 		return err
 	}
-	for _, d := range append(sample, g.Root) {
+	for _, d := range sample {
 		group.Go(func() error { return note(r.has(groupCtx, d, r.Pushes())) })
 	}
+	group.Go(func() error {
+		root := remote.Look{Op: "look for", ID: bundle.DigestTag(g.Root.Digest.Encoded()), Access: r.Pushes()}
+		d, found, err := r.Stat(groupCtx, root)
+		return note(found && d.Digest == g.Root.Digest, err)
+	})
 	for _, a := range pick(tags, sampleTags) {
 		group.Go(func() error {
 			_, found, err := r.Stat(groupCtx, remote.Look{Op: "look for", ID: a.Tag, Access: r.Pushes()})

@@ -58,7 +58,7 @@ func TestSparseIndexIsRefusedByTheRegistry(t *testing.T) {
 	g := graph(t, from)
 	sparse := *g
 	sparse.Manifests = g.Manifests[1:]
-	wantFault(t, copyGraph(t.Context(), &sparse, from, to), fault.Incomplete, g.Root.Digest.String())
+	wantFault(t, copyGraph(t.Context(), &sparse, from, to), fault.Incomplete, bundle.DigestTag(g.Root.Digest.Encoded()))
 	_, err := to.Resolve(t.Context())
 	wantFault(t, err, fault.NotFound)
 	require.NoError(t, copyGraph(t.Context(), g, from, to))

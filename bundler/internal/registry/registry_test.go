@@ -274,7 +274,7 @@ func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 	}
 	require.Zero(t, mirror.Count("PUT", "/blobs/"), "blobs are there since the first run")
 	require.Equal(t, "/v2/site/bundle/manifests/1", puts[len(puts)-1])
-	require.Equal(t, "/v2/site/bundle/manifests/"+g.Root.Digest.String(), puts[len(puts)-2])
+	require.Equal(t, "/v2/site/bundle/manifests/"+bundle.DigestTag(g.Root.Digest.Encoded()), puts[len(puts)-2])
 }
 
 func TestTwoPushesAtOnceBothSucceed(t *testing.T) {
