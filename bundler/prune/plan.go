@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
@@ -22,6 +24,8 @@ type Repository interface {
 	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
 	// Lacks returns those that are not there.
 	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+	// Beside opens the repository below this one that has an image under its upstream name.
+	Beside(upstream image.Reference) (Repository, error)
 }
 
 // Plan says what is deleted from a repository, and what stays.
@@ -29,7 +33,7 @@ type Plan struct {
 	Keep      []list.Bundle `json:"keep"`
 	Delete    []list.Bundle `json:"delete"`
 	Others    []string      `json:"others"`           // tags of other things, which stay with all that they need
-	Manifests int           `json:"manifests"`        // that are deleted, with those of the bundles' images
+	Manifests int           `json:"manifests"`        // that are deleted, with those of images
 	Attached  int           `json:"attached"`         // signatures and other things about them
 	Bytes     int64         `json:"bytes"`            // that nothing needs any more: the registry's garbage collection frees them
 	Broken    []string      `json:"broken,omitempty"` // roots without a tag that cannot be read whole, by digest: they are left alone
@@ -39,12 +43,20 @@ type Plan struct {
 	Deleted   int      `json:"deleted"`
 	Remaining []string `json:"remaining,omitempty"`
 
+	places  []place // the repository first
 	targets []target
-	tags    map[string]ocispec.Descriptor
+	roots   int // the first target that is one of the repository's manifests
+}
+
+// place is a repository, and what its tags name, but those of attachments.
+type place struct {
+	Repository
+	tags map[string]ocispec.Descriptor
 }
 
 // target is one manifest to delete.
 type target struct {
+	in   Repository
 	d    ocispec.Descriptor
 	tags []string
 }
@@ -62,7 +74,7 @@ func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Option
 			Hint: fault.HintOf(err),
 		}
 	}
-	p := &Plan{Others: l.Others, Broken: l.Broken, tags: l.Tags}
+	p := &Plan{Others: l.Others, Broken: l.Broken, places: []place{{repository, l.Tags}}}
 	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {
 		return nil, err
 	}
@@ -83,21 +95,16 @@ func (p *Plan) needed(ctx context.Context, repository Repository, o run.Options)
 		r.graph(b.Graph)
 	}
 	for _, tag := range p.Others {
-		s, err := repository.At(tag)
-		if err != nil {
+		if err := r.read(ctx, tag, p.places[0].tags[tag]); err != nil {
 			return nil, err
 		}
-		tree, err := bundle.ReadTree(ctx, s, p.tags[tag])
-		if err := errors.Join(err, s.Close()); err != nil {
-			return nil, fmt.Errorf("tag %s: %w", tag, err)
-		}
-		r.tree(tree.Nodes, tree.Blobs)
 	}
 	return r, r.attached(ctx, o)
 }
 
-// choose lists what only the bundles to delete need: after the notes the roots, so
-// that no bundle is there in part, parents before children, then what is about them.
+// choose lists what only the bundles to delete need: the notes, then the images in other
+// repositories, which nobody finds without the bundle, then the roots, so that no bundle
+// is there in part, parents before children, then what is about them.
 func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach, o run.Options) error {
 	gone := newReach(repository)
 	for _, b := range p.Delete {
@@ -110,9 +117,14 @@ func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach,
 	if err != nil {
 		return err
 	}
-	manifests, attached := p.manifests(gone, needed), gone.attachmentsBut(needed)
-	p.Manifests, p.Attached = len(manifests), len(attached)+len(notes)
-	p.targets = slices.Concat(notes, manifests, attached)
+	p.Attached, p.targets = len(notes), notes
+	for _, x := range besides(p.Keep, p.Delete) {
+		if err := x.plan(ctx, p, repository, gone, needed, o); err != nil {
+			return fmt.Errorf("images of %s: %w", x.reference.Repository(), err)
+		}
+	}
+	p.roots = len(p.targets)
+	p.add(p.places[0].tags, gone, needed)
 	for digest, size := range gone.blobs {
 		if _, stays := needed.blobs[digest]; !stays {
 			p.Bytes += size
@@ -121,28 +133,30 @@ func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach,
 	return nil
 }
 
-// manifests are those that nothing needed needs: roots first, then parents before
-// children.
-func (p *Plan) manifests(gone, needed *reach) []target {
-	roots := map[string][]string{}
-	for _, b := range p.Delete {
-		roots[b.Root.String()] = nil
-	}
-	for tag, d := range p.tags {
-		if _, ok := roots[d.Digest.String()]; ok {
-			roots[d.Digest.String()] = append(roots[d.Digest.String()], tag)
-		}
+// add adds what is gone and not needed in a repository.
+func (p *Plan) add(tags map[string]ocispec.Descriptor, gone, needed *reach) {
+	manifests, attached := gone.manifestsBut(needed, tags), gone.attachmentsBut(needed)
+	p.Manifests += len(manifests)
+	p.Attached += len(attached)
+	p.targets = slices.Concat(p.targets, manifests, attached)
+}
+
+// manifestsBut are those that nothing needed needs, with their tags: roots first, then
+// parents before children.
+func (r *reach) manifestsBut(needed *reach, tags map[string]ocispec.Descriptor) []target {
+	named := map[digest.Digest][]string{}
+	for tag, d := range tags {
+		named[d.Digest] = append(named[d.Digest], tag)
 	}
 	var first, rest []target
-	for _, d := range slices.Backward(gone.order) { // children came before parents
-		if needed.manifests[d.Digest.String()] {
-			continue
+	for _, d := range slices.Backward(r.order) { // children came before parents
+		switch {
+		case needed.manifests[d.Digest.String()]:
+		case r.roots[d.Digest]:
+			first = append(first, target{r.repository, d, named[d.Digest]})
+		default:
+			rest = append(rest, target{r.repository, d, named[d.Digest]})
 		}
-		if tags, ok := roots[d.Digest.String()]; ok {
-			first = append(first, target{d, tags})
-			continue
-		}
-		rest = append(rest, target{d: d})
 	}
 	return append(first, rest...)
 }
@@ -171,7 +185,7 @@ func (p *Plan) notes(ctx context.Context, repository Repository) ([]target, erro
 		if err := errors.Join(err, s.Close()); err != nil {
 			return nil, fmt.Errorf("tag %s: %w", tag, err)
 		}
-		out = append(out, target{d, []string{tag}})
+		out = append(out, target{repository, d, []string{tag}})
 	}
 	return out, nil
 }

@@ -3,7 +3,7 @@
 // as it was planned for, and afterwards the plan says what is true.
 //
 //	plan, err := prune.NewPlan(ctx, repository, prune.Keep{Newest: 3}, o)
-//	err = prune.Run(ctx, repository, plan, o)
+//	err = prune.Run(ctx, plan, o)
 //
 // Nothing that a bundle needs which stays, or another tag, is deleted, and nothing where
 // not everything could be read.
@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -22,37 +23,40 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// Run carries a plan out, if the repository is still as it was planned for; then it
+// Run carries a plan out, if the repositories are still as it was planned for; then it
 // asks for all that was deleted once more, since registries answer with success and
-// delete nothing, and makes sure that all that should stay is there. The plan says
-// afterwards what is true.
-func Run(ctx context.Context, repository Repository, p *Plan, o run.Options) error {
-	if err := p.unchanged(ctx, repository, o); err != nil {
+// delete nothing, and makes sure that all is there that should stay or was pushed
+// meanwhile. The plan says afterwards what is true.
+func Run(ctx context.Context, p *Plan, o run.Options) error {
+	if err := p.unchanged(ctx, p.places, o); err != nil {
 		return err
 	}
 	o.Reporter().Phase("delete", len(p.targets), 0)
 	for i, v := range p.targets {
 		err := ctx.Err()
+		if err == nil && i > 0 && i == p.roots { // what went before took its time
+			err = p.unchanged(ctx, p.places[:1], o)
+		}
 		if err == nil {
-			err = repository.Delete(ctx, v.d, v.tags)
+			err = v.in.Delete(ctx, v.d, v.tags)
 		}
 		o.Reporter().Done(v.d.Digest.String(), err)
 		if err != nil {
 			if ctx.Err() == nil { // else there is nobody to ask
-				err = errors.Join(err, p.look(ctx, repository, p.targets[:i], o))
+				err = errors.Join(err, p.look(ctx, p.targets[:i], o))
 			}
 			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.targets), err)
 		}
 	}
-	if err := p.look(ctx, repository, p.targets, o); err != nil {
+	if err := p.look(ctx, p.targets, o); err != nil {
 		return err
 	}
 	p.Done = len(p.Remaining) == 0
-	return errors.Join(p.remaining(), p.stillThere(ctx, repository))
+	return errors.Join(p.remaining(), p.stillThere(ctx), p.pushed(ctx, o))
 }
 
 // look asks for what was deleted, by digest and by tag.
-func (p *Plan) look(ctx context.Context, repository Repository, deleted []target, o run.Options) error {
+func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error {
 	if len(deleted) == 0 {
 		return nil
 	}
@@ -60,7 +64,7 @@ func (p *Plan) look(ctx context.Context, repository Repository, deleted []target
 	err := run.Each(ctx, o.Limit(), len(deleted), func(i int) (err error) {
 		for _, id := range append([]string{deleted[i].d.Digest.String()}, deleted[i].tags...) {
 			if !there[i] && err == nil {
-				there[i], err = names(ctx, repository, id, deleted[i].d)
+				there[i], err = names(ctx, deleted[i].in, id, deleted[i].d)
 			}
 		}
 		return err
@@ -101,45 +105,83 @@ func (p *Plan) remaining() error {
 	}
 }
 
-// unchanged refuses to delete when somebody pushed or tagged since the plan.
-func (p *Plan) unchanged(ctx context.Context, repository Repository, o run.Options) error {
+// namedBy reads what the tags of a repository name, but those of attachments.
+func namedBy(ctx context.Context, repository Repository, o run.Options) (map[string]ocispec.Descriptor, error) {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tags = slices.DeleteFunc(tags, list.IsAttachmentTag)
-	same := len(tags) == len(p.tags)
-	now := make([]ocispec.Descriptor, len(tags))
+	found := make([]ocispec.Descriptor, len(tags))
 	err = run.Each(ctx, o.Limit(), len(tags), func(i int) error {
 		s, err := repository.At(tags[i])
 		if err != nil {
 			return err
 		}
 		defer s.Close() //nolint:errcheck // only read
-		now[i], err = s.Root(ctx)
+		if found[i], err = s.Root(ctx); fault.ReasonOf(err) == fault.NotFound {
+			return nil // a tag that names nothing
+		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
+	out := make(map[string]ocispec.Descriptor, len(tags))
 	for i, tag := range tags {
-		same = same && p.tags[tag].Digest == now[i].Digest
+		out[tag] = found[i]
 	}
-	if same {
-		return nil
+	return out, err
+}
+
+// unchanged refuses to delete when somebody pushed or tagged since the plan.
+func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) error {
+	for _, place := range places {
+		now, err := namedBy(ctx, place, o)
+		if err != nil {
+			return err
+		}
+		sameDigest := func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest }
+		if !maps.EqualFunc(now, place.tags, sameDigest) {
+			return &fault.Error{
+				Reason: fault.Conflict, Op: "prune", Err: errors.New("somebody changed tags since the plan was made"), Hint: "run it again",
+			}
+		}
 	}
-	return &fault.Error{Reason: fault.Conflict, Op: "prune", Err: errors.New("somebody changed tags since the plan was made, so nothing was deleted"), Hint: "run it again"}
+	return nil
+}
+
+// pushed reads what got a tag while this deleted. A push that found a manifest in its place
+// before it went does not send it.
+func (p *Plan) pushed(ctx context.Context, o run.Options) error {
+	var errs []error
+	for _, place := range p.places {
+		now, err := namedBy(ctx, place, o)
+		if fault.ReasonOf(err) == fault.NotFound {
+			continue // it had nothing else
+		}
+		errs = append(errs, err)
+		for tag, d := range now {
+			if place.tags[tag].Digest == d.Digest {
+				continue
+			}
+			if err := newReach(place).read(ctx, tag, d); err != nil {
+				errs = append(errs, &fault.Error{
+					Reason: fault.Incomplete, Op: "prune", Hint: "repeat that push with --check-all",
+					Err: fmt.Errorf("a push at the same time has lost a part to it: %w", err),
+				})
+			}
+		}
+	}
+	return fault.Join(errs...)
 }
 
 // stillThere asks for every manifest of what was kept.
-func (p *Plan) stillThere(ctx context.Context, repository Repository) error {
+func (p *Plan) stillThere(ctx context.Context) error {
 	var want []ocispec.Descriptor
 	for _, b := range p.Keep {
 		for _, n := range b.Graph.Manifests {
 			want = append(want, n.Descriptor)
 		}
 	}
-	lacks, err := repository.Lacks(ctx, want)
+	lacks, err := p.places[0].Lacks(ctx, want)
 	if err != nil || len(lacks) == 0 {
 		return err
 	}

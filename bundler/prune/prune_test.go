@@ -3,7 +3,10 @@ package prune
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +63,9 @@ func TestAPlanIsNotCarriedOutWhereTagsHaveChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			repository := &movingRepository{tags: c.now}
-			p := &Plan{tags: c.planned, targets: []target{{d: at("x")}, {d: at("y")}}}
-			err := Run(t.Context(), repository, p, run.Options{})
+			targets := []target{{in: repository, d: at("x")}, {in: repository, d: at("y")}}
+			p := &Plan{places: []place{{repository, c.planned}}, targets: targets}
+			err := Run(t.Context(), p, run.Options{})
 			require.Error(t, err)
 			require.False(t, p.Done)
 			if c.deletes {
@@ -72,6 +76,71 @@ func TestAPlanIsNotCarriedOutWhereTagsHaveChanged(t *testing.T) {
 			require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 			require.Empty(t, repository.deleted)
 		})
+	}
+}
+
+// pushedMeanwhile is a repository that gets a tag while the first manifest is deleted.
+type pushedMeanwhile struct {
+	movingRepository
+	lost bool // the tag needs what was deleted
+}
+
+func (m *pushedMeanwhile) Delete(_ context.Context, d ocispec.Descriptor, _ []string) error {
+	m.tags, m.deleted = []string{"new"}, append(m.deleted, d.Digest.String())
+	return nil
+}
+
+func (m *pushedMeanwhile) Lacks(context.Context, []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	return nil, nil
+}
+
+func (m *pushedMeanwhile) At(id string) (medium.Source, error) {
+	if id != "new" {
+		return fixedRoot{}, nil
+	}
+	if !m.lost {
+		return pushedRoot{data: `{"schemaVersion":2,"manifests":[]}`}, nil
+	}
+	child := fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":9}`, ocispec.MediaTypeImageIndex, image.DigestOf(nil))
+	return pushedRoot{data: `{"schemaVersion":2,"manifests":[` + child + `]}`}, nil
+}
+
+// pushedRoot is an index of which the children are gone.
+type pushedRoot struct {
+	medium.Source
+	data string
+}
+
+func (p pushedRoot) Root(context.Context) (ocispec.Descriptor, error) {
+	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Size: int64(len(p.data))}
+	d.Digest = digest.FromString(p.data)
+	return d, nil
+}
+
+func (p pushedRoot) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if d.Digest != digest.FromString(p.data) {
+		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("it is not there")}
+	}
+	return io.NopCloser(strings.NewReader(p.data)), nil
+}
+
+func (p pushedRoot) Close() error { return nil }
+
+// A push that saw a manifest before it was deleted does not send it: prune reads what got a
+// tag meanwhile, and says which push has to be repeated.
+func TestAPushThatLostAPartToPruneIsNamed(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		repository := &pushedMeanwhile{lost: lost}
+		deleted := target{in: repository, d: ocispec.Descriptor{Digest: named("x")}}
+		p := &Plan{places: []place{{repository, nil}}, targets: []target{deleted}}
+		err := Run(t.Context(), p, run.Options{})
+		require.True(t, p.Done)
+		require.Equal(t, lost, err != nil, "%v", err)
+		if lost {
+			require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+			require.ErrorContains(t, err, "tag new")
+			require.Contains(t, fault.HintOf(err), "--check-all")
+		}
 	}
 }
 

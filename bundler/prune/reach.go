@@ -2,8 +2,11 @@ package prune
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -14,6 +17,7 @@ import (
 // reach is what some bundles and tags reach in a repository.
 type reach struct {
 	repository Repository
+	roots      map[digest.Digest]bool
 	manifests  map[string]bool
 	order      []ocispec.Descriptor // of manifests, children before parents
 	about      []target             // attachments of them, with their tags
@@ -21,10 +25,30 @@ type reach struct {
 }
 
 func newReach(repository Repository) *reach {
-	return &reach{repository: repository, manifests: map[string]bool{}, blobs: map[string]int64{}}
+	return &reach{
+		repository: repository, roots: map[digest.Digest]bool{},
+		manifests: map[string]bool{}, blobs: map[string]int64{},
+	}
 }
 
-func (r *reach) graph(g *bundle.Graph) { r.tree(g.Manifests, g.Blobs) }
+func (r *reach) graph(g *bundle.Graph) {
+	r.roots[g.Root.Digest] = true
+	r.tree(g.Manifests, g.Blobs)
+}
+
+// read adds all that a tag needs.
+func (r *reach) read(ctx context.Context, tag string, d ocispec.Descriptor) error {
+	s, err := r.repository.At(tag)
+	if err != nil {
+		return err
+	}
+	tree, err := bundle.ReadTree(ctx, s, d)
+	if err := errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("tag %s: %w", tag, err)
+	}
+	r.tree(tree.Nodes, tree.Blobs)
+	return nil
+}
 
 func (r *reach) tree(nodes []bundle.Node, blobs []ocispec.Descriptor) {
 	for _, n := range nodes {
@@ -103,7 +127,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	}
 	var out []target
 	for _, a := range attached {
-		v := target{d: a}
+		v := target{in: r.repository, d: a}
 		if tag := a.Annotations[ocispec.AnnotationRefName]; tag != "" {
 			v.tags = []string{tag}
 		}
@@ -119,7 +143,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	}
 	defer fallback.Close() //nolint:errcheck // only read
 	root, err := fallback.Root(ctx)
-	return append(out, target{root, []string{list}}), err
+	return append(out, target{r.repository, root, []string{list}}), err
 }
 
 // attachmentsBut are those that are not needed.

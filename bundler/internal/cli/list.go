@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
 )
 
 // tagList is a repository with all its tags.
@@ -36,6 +37,15 @@ func (s tagList) At(identifier string) (medium.Source, error) {
 		return nil, err
 	}
 	return s.client.Repository(ref), nil
+}
+
+// Beside opens the repository in which push --layout paths puts an image.
+func (s tagList) Beside(upstream image.Reference) (prune.Repository, error) {
+	ref, err := upstream.Below(s.Reference())
+	if err != nil {
+		return nil, err
+	}
+	return tagList{s.client.Repository(ref), s.client}, nil
 }
 
 // tagList opens REGISTRY/REPO.

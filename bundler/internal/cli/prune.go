@@ -31,8 +31,9 @@ signatures. A bundle is deleted only where N others are shown to be newer: by th
 matrix's serial and date, and by when a push of vdo-bundle last put a tag on it, where
 both agree. The name of a tag shows nothing, since tags are moved. --keep-tag and
 --keep-digest keep more. What a kept bundle, its signatures, or any other tag of the
-repository needs stays. Where anything cannot be read, or somebody changed a tag
-meanwhile, nothing is deleted. Manifests are deleted, and asked for once more; the bytes
+repository needs stays. Images that push --layout paths put below the repository go
+with their bundles, unless they have a tag of another's. Where anything cannot be read,
+or somebody changed a tag since the plan, nothing is deleted. Manifests are deleted, and asked for once more; the bytes
 of layers are freed by the registry's own garbage collection.`
 
 func newPruneCommand(a *app) *cobra.Command {
@@ -77,7 +78,7 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	if o.yes && len(plan.Delete) > 0 {
-		err = prune.Run(cmd.Context(), s, plan, o.options(o.app, progress))
+		err = prune.Run(cmd.Context(), plan, o.options(o.app, progress))
 	}
 	progress.end()
 	switch {

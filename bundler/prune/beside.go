@@ -1,0 +1,121 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+)
+
+// images are images by their digests.
+type images map[digest.Digest]*bundle.Graph
+
+// beside are the images that bundles have for one repository below their own, where push
+// --layout paths puts them.
+type beside struct {
+	reference  image.Reference // of one of them, upstream
+	kept, gone images
+	tags       map[digest.Digest][]string // that push gives them
+}
+
+// besides sorts the images of bundles by their repository.
+func besides(keep, leave []list.Bundle) []*beside {
+	of := map[string]*beside{}
+	add := func(b list.Bundle, to func(*beside) images) {
+		for _, d := range b.Graph.Images() {
+			ref, err := image.ParseReference(d.Annotations[bundle.AnnotationReference])
+			if err != nil {
+				continue // push cannot have put it anywhere
+			}
+			x := of[ref.Repository()]
+			if x == nil {
+				x = &beside{reference: ref, kept: images{}, gone: images{}, tags: map[digest.Digest][]string{}}
+				of[ref.Repository()] = x
+			}
+			to(x)[d.Digest] = b.Graph.Below(bundle.Plain(d))
+			x.tags[d.Digest] = append(x.tags[d.Digest], ref.Tag(), bundle.DigestTag(d.Digest.Encoded()))
+		}
+	}
+	for _, b := range leave {
+		add(b, func(x *beside) images { return x.gone })
+	}
+	for _, b := range keep {
+		add(b, func(x *beside) images { return x.kept })
+	}
+	var out []*beside
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		x := of[name]
+		maps.DeleteFunc(x.gone, func(d digest.Digest, _ *bundle.Graph) bool { return x.kept[d] != nil })
+		if len(x.gone) > 0 {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// plan adds what goes of the repository: images of no kept bundle that have no tag of
+// somebody else. An image with such a tag stays, and so do its bytes.
+func (x *beside) plan(ctx context.Context, p *Plan, below Repository, allGone, allNeeded *reach, o run.Options) error {
+	repository, err := below.Beside(x.reference)
+	if err != nil {
+		return nil //nolint:nilerr // push cannot have put it there either
+	}
+	tags, err := namedBy(ctx, repository, o)
+	switch fault.ReasonOf(err) {
+	case fault.NotFound:
+		return nil
+	case fault.Forbidden, fault.Unauthorized:
+		o.Reporter().Say(fmt.Sprintf("did not look for %s below the repository: %v", x.reference.Repository(), err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	gone, needed := newReach(repository), newReach(repository)
+	for tag, d := range tags {
+		if !slices.Contains(x.tags[d.Digest], tag) {
+			delete(x.gone, d.Digest)
+			err = errors.Join(err, needed.read(ctx, tag, d))
+		}
+	}
+	err = errors.Join(err, gone.present(ctx, x.gone), needed.present(ctx, x.kept))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(gone.attached(ctx, o), needed.attached(ctx, o)); err != nil {
+		return err
+	}
+	p.places = append(p.places, place{repository, tags})
+	p.add(tags, gone, needed)
+	maps.Copy(allGone.blobs, gone.blobs)
+	maps.Copy(allNeeded.blobs, needed.blobs)
+	return nil
+}
+
+// present adds those of some images that the repository has.
+func (r *reach) present(ctx context.Context, of images) error {
+	var roots []ocispec.Descriptor
+	for _, g := range of {
+		roots = append(roots, g.Root)
+	}
+	lacks, err := r.repository.Lacks(ctx, roots)
+	if err != nil {
+		return err
+	}
+	for _, d := range roots {
+		if !slices.ContainsFunc(lacks, func(l ocispec.Descriptor) bool { return l.Digest == d.Digest }) {
+			r.graph(of[d.Digest])
+		}
+	}
+	return nil
+}
