@@ -55,15 +55,12 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 	}
 	c := &e.candidate
 	leaf, chain := []byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation])
-	stamp, err := readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
+	stamp, err := readStamp(annotations)
 	if err != nil {
 		e.doubt = "with a damaged certificate: its time stamp cannot be read"
 		return
 	}
-	var stamps [][]byte
-	if stamp != nil {
-		stamps = [][]byte{stamp.SignedRFC3161Timestamp}
-	}
+	stamps := stampsOf(annotations)
 	if e.holder, err = readCertified(leaf, chain, stamps); err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
 		return
@@ -79,6 +76,20 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 		log = nil
 	}
 	c.certificate, c.chain, c.stamp, c.log = leaf, chain, stamp, log
+}
+
+// readStamp reads the time stamp that cosign keeps beside a signature; nil where there is
+// none.
+func readStamp(annotations map[string]string) (*cosignbundle.RFC3161Timestamp, error) {
+	return readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
+}
+
+// stampsOf are the time stamps in the annotations that can be read.
+func stampsOf(annotations map[string]string) [][]byte {
+	if stamp, err := readStamp(annotations); err == nil && stamp != nil {
+		return [][]byte{stamp.SignedRFC3161Timestamp}
+	}
+	return nil
 }
 
 // readAnnotation reads JSON of a bounded length; nil where there is none.

@@ -89,7 +89,7 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == layer.Digest && err == nil && signed(s.key.verifiers, claim, raw) &&
 			(s.certified == nil || l.Annotations[CertificateAnnotation] == string(pemOf(s.certified.leaf))) &&
-			(s.stamp == nil || l.Annotations[TimestampAnnotation] != "")
+			s.hasStamp(stampsOf(l.Annotations), raw)
 	}) {
 		return false, nil
 	}

@@ -119,7 +119,7 @@ func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
 		switch {
 		case e.problem != "" || e.candidate.form != statementForm || !e.candidate.madeBy(s.key.verifiers, subject):
 		case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
-		case s.stamp != nil && len(e.holder.timestamps) == 0:
+		case s.stamp != nil && (e.holder == nil || !s.hasStamp(e.holder.timestamps, e.stamped)):
 		default:
 			return true
 		}

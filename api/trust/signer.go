@@ -25,6 +25,8 @@ type Signer struct {
 	private   crypto.Signer
 	certified *certified // by a certificate for the key, or nil
 	stamp     func(signature []byte) ([]byte, error)
+
+	stampRoots TimestampRoots // of the time-stamping authority, or none
 }
 
 // String names the key by its public fingerprint, so that printing a Signer never

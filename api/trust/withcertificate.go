@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
@@ -51,10 +52,18 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 // each signature that is made from now on, and returns the authority's answer (RFC
 // 3161), which the signature then carries, as those of cosign sign
 // --timestamp-server-url do. An answer that is not a time stamp of the signature, or
-// says that it was made while the signer's certificate was not valid, is refused.
+// says that it was made while the signer's certificate was not valid, is refused. A
+// signature that is there already and has no better one is made again.
 func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
 	out := *s
 	out.stamp = stamp
+	return &out
+}
+
+// WithTimestampRoots returns the signer with the roots of its time-stamping authority.
+func (s *Signer) WithTimestampRoots(roots TimestampRoots) *Signer {
+	out := *s
+	out.stampRoots = roots
 	return &out
 }
 
@@ -86,15 +95,28 @@ func (s *Signer) stamped(signature []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := CheckTimestamp(stamp, signature, TimestampRoots{})
-	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
-		err = fmt.Errorf("it gives the time %s, at which the certificate of the key is not valid", at.UTC().Format(time.RFC3339))
-	}
-	if err != nil {
+	if err := s.checkStamp(stamp, signature); err != nil {
 		return nil, &fault.Error{
 			Reason: fault.Corrupt, Op: "check the time stamp of", Subject: "the signature", Err: err,
 			Hint: "have the time-stamping authority looked at, its clock first, or use another one",
 		}
 	}
 	return stamp, nil
+}
+
+// checkStamp verifies the time stamp of a signature, as far as the signer can.
+func (s *Signer) checkStamp(stamp, signature []byte) error {
+	at, err := CheckTimestamp(stamp, signature, s.stampRoots)
+	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
+		const late = "it gives the time %s, at which the certificate of the key is not valid"
+		err = fmt.Errorf(late, at.UTC().Format(time.RFC3339))
+	}
+	return err
+}
+
+// hasStamp reports whether one of the time stamps of a signature holds, where the signer
+// has them made.
+func (s *Signer) hasStamp(stamps [][]byte, signature []byte) bool {
+	holds := func(stamp []byte) bool { return s.checkStamp(stamp, signature) == nil }
+	return s.stamp == nil || slices.ContainsFunc(stamps, holds)
 }

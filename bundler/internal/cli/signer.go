@@ -100,7 +100,8 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 	if err != nil || authority == nil {
 		return signer, err
 	}
-	return signer.WithTimestamps(func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }), nil
+	stamp := func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }
+	return signer.WithTimestamps(stamp).WithTimestampRoots(authority.Roots()), nil
 }
 
 // check refuses flags that want another one beside them.

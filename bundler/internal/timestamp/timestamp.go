@@ -90,6 +90,9 @@ func New(o Options) (*Authority, error) {
 	}}, nil
 }
 
+// Roots are those whose time stamps are taken; none: those of anybody.
+func (a *Authority) Roots() trust.TimestampRoots { return a.o.Roots }
+
 func redacted(u *url.URL) string {
 	if u == nil {
 		return ""

@@ -1,0 +1,70 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+// A signature with a time stamp that proves nothing is made again, or it would end with
+// its certificate.
+func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
+	o := newOffice(t)
+	stampRoot, other := pki.Root(t, "TSA Root"), pki.Root(t, "Other Root")
+	usage := pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}
+	tsa, stranger := stampRoot.Issue(t, usage), other.Issue(t, usage)
+	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning})
+	certified, err := signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now())
+	require.NoError(t, err)
+	roots, err := trust.ParseTimestampRoots("tsa.pem", stampRoot.PEM())
+	require.NoError(t, err)
+	stamps := func(a pki.Authority) func([]byte) ([]byte, error) {
+		return func(signature []byte) ([]byte, error) { return a.Stamp(t, signature, time.Now()), nil }
+	}
+	s := certified.WithTimestamps(stamps(tsa)).WithTimestampRoots(roots)
+	text := func(stamp []byte) string {
+		return `{"SignedRFC3161Timestamp":"` + base64.StdEncoding.EncodeToString(stamp) + `"}`
+	}
+	root := subject("bundle")
+	for name, c := range map[string]struct {
+		change func(string) string
+		layers int
+	}{
+		"good":                 {func(stamp string) string { return stamp }, 1},
+		"text":                 {func(string) string { return "garbage" }, 2},
+		"garbage":              {func(string) string { return text([]byte("garbage")) }, 2},
+		"of another signature": {func(string) string { return text(tsa.Stamp(t, []byte("other"), time.Now())) }, 2},
+		"none":                 {func(string) string { return "" }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m ocispec.Manifest
+			require.NoError(t, json.Unmarshal(sign(t, s, root, nil).Manifest, &m))
+			annotations := m.Layers[0].Annotations
+			annotations[trust.TimestampAnnotation] = c.change(annotations[trust.TimestampAnnotation])
+			existing, err := json.Marshal(m)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(sign(t, s, root, existing).Manifest, &m))
+			require.Len(t, m.Layers, c.layers)
+		})
+	}
+	foreign := sign(t, certified.WithTimestamps(stamps(stranger)), root, nil)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(sign(t, s, root, foreign.Manifest).Manifest, &m))
+	require.Len(t, m.Layers, 2, "by an authority that was not asked for")
+
+	r := repoWith(t, true)
+	pushed := r.push(t)
+	signed, err := certified.WithTimestamps(stamps(stranger)).SignBundle(r.subject(t, pushed))
+	require.NoError(t, err)
+	r.putReferrer(t, signed)
+	require.True(t, certified.HasSigned(pushed, r.evidence(t, pushed)))
+	require.False(t, s.HasSigned(pushed, r.evidence(t, pushed)))
+}
