@@ -3,6 +3,8 @@ package archive
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,6 +89,9 @@ func attachTo(ctx context.Context, dir *folder, path string, f storage, atts []b
 	if err := sameTags(path, atts, was, s.index); err != nil {
 		return err
 	}
+	if err := s.ownCopy(dir, path); err != nil {
+		return err
+	}
 	if err := s.cutTorn(ctx, path, f); err != nil {
 		return err
 	}
@@ -119,6 +124,23 @@ func attachTo(ctx context.Context, dir *folder, path string, f storage, atts []b
 			Err:  errors.New("the room for signatures in its index.json is used up")}
 	}
 	return s.rewrite(dir, path, file, tail, text)
+}
+
+// ownCopy refuses a file that has the name of the copy of index.json and is none.
+func (s *scan) ownCopy(dir *folder, path string) error {
+	name := indexCopy(filepath.Base(path))
+	if !dir.has(name) {
+		return nil
+	}
+	data, err := readRegular(dir.at(name), maxIndexSize)
+	if err == nil && int64(len(data)) == s.entries[s.byName[indexName]].size && json.Valid(data) {
+		return nil // of a signing that was interrupted
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "sign", Subject: path,
+		Hint: "move " + fault.Quote(dir.at(name)) + " away, and run the same command again",
+		Err:  fmt.Errorf("%s is in the way: a copy of index.json is kept there meanwhile", dir.at(name)),
+	}
 }
 
 // fits reports whether an index.json can be written where the old one is: ours
@@ -183,7 +205,7 @@ func (s *scan) rewrite(dir *folder, path string, f *os.File, tail *Layout, text 
 		return err
 	}
 	name := filepath.Base(path)
-	tmp := name + ".sign"
+	tmp := "." + rand.Text() + ".sign"
 	if err := s.writeAnew(dir, tmp, f, tail, text); err != nil {
 		return errors.Join(storageFault("sign", dir.at(tmp), err), dir.remove(tmp))
 	}
@@ -198,7 +220,7 @@ func (s *scan) writeAnew(dir *folder, tmp string, f *os.File, tail *Layout, text
 	if err != nil {
 		return err
 	}
-	out, err := dir.create(tmp, info.Mode().Perm())
+	out, err := dir.make(tmp, info.Mode().Perm())
 	if err != nil {
 		return err
 	}

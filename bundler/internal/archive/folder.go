@@ -125,14 +125,9 @@ func (d *folder) resume(name string) (*os.File, error) {
 	return f, err
 }
 
-// write makes a file with data appear at once: a name of its own, flush, rename.
+// write makes a file with data appear at once.
 func (d *folder) write(name string, data []byte) error {
-	tmp := name + ".tmp"
-	f, err := d.create(tmp, 0o644)
-	if err != nil {
-		return err
-	}
-	return storageFault("write", d.at(name), atomicfile.Finish(d.root, atomicfile.Temporary{File: f, Name: tmp}, name, data))
+	return storageFault("write", d.at(name), atomicfile.Replace(d.root, name, data, 0o644))
 }
 
 // rename gives a file another name. What has that name loses it; a link there is

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
 
@@ -219,6 +222,56 @@ func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
 		for name, data := range before {
 			require.Equal(t, data, string(read(t, filepath.Join(dir, name))), "%s: %s", what, name)
 		}
+	}
+}
+
+// byTar makes an archive that tar has written.
+func byTar(t *testing.T, b *bundles.Bundle) string {
+	t.Helper()
+	path, dir := written(t, b), t.TempDir()
+	out, err := exec.Command("tar", "-xf", path, "-C", dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	out, err = exec.Command("tar", "-cf", path, "-C", dir, "oci-layout", "blobs", "index.json").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
+}
+
+// Files of the user's beside an archive stay as they are, whatever names they have.
+func TestSigningLeavesTheFilesBesideIt(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 85})
+	for name, c := range map[string]struct {
+		beside  string
+		refused bool
+		path    func() string
+	}{
+		"an archive of another tool": {"b.tar.sign", false, func() string { return byTar(t, b) }},
+		"the list of parts":          {"b.tar.parts.tmp", false, func() string { return inParts(t, b, Options{VolumeSize: 20_000}) }},
+		"the copy of index.json":     {"b.tar.index", true, func() string { return written(t, b) }},
+		"the copy, of another tool":  {"b.tar.index", true, func() string { return byTar(t, b) }},
+		"the next part": {"", true, func() string {
+			return inParts(t, b, Options{VolumeSize: int64(len(streamed(t, b)))})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := c.path()
+			beside := filepath.Join(filepath.Dir(path), c.beside)
+			if c.beside == "" {
+				beside = strings.TrimSuffix(path, parts.Suffix) + ".002"
+			}
+			require.NoError(t, os.WriteFile(beside, []byte("mine"), 0o600))
+			f, err := OpenFile(path)
+			require.NoError(t, err)
+			defer f.Close()
+			err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+			require.Equal(t, c.refused, err != nil, "%v", err)
+			if err != nil {
+				require.ErrorContains(t, err, filepath.Base(beside))
+			}
+			require.Equal(t, "mine", string(read(t, beside)))
+			again, err := OpenFile(path)
+			require.NoError(t, err)
+			require.NoError(t, again.Close())
+		})
 	}
 }
 

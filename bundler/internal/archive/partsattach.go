@@ -84,7 +84,8 @@ func (v *volumes) attach(ctx context.Context, atts []bundle.Attachment, was *ind
 	return v.seal(ctx, l)
 }
 
-// roomFor refuses, before anything is changed, what would make too many parts.
+// roomFor refuses, before anything is changed, what would make too many parts, and files
+// in the way of new ones: once the list says "changing", what has a part's name is a part.
 func (v *volumes) roomFor(atts []bundle.Attachment) error {
 	size, err := storageSize(v.path, v)
 	if err != nil {
@@ -95,8 +96,16 @@ func (v *volumes) roomFor(atts []bundle.Attachment) error {
 			size += 3*blockSize + padded(d.Size)
 		}
 	}
-	_, err = parts.New(v.list.File(), size, v.volume, v.list.Recovery())
-	return err
+	grown, err := parts.New(v.list.File(), size, v.volume, v.list.Recovery())
+	if err != nil || v.list.Changing {
+		return err
+	}
+	for i := int(v.list.Count()); i <= int(grown.Count()); i++ {
+		if name := v.name(i); v.dir.has(name) {
+			return v.dir.refuse(name, "it is no part of this archive, and has the name of the next one")
+		}
+	}
+	return nil
 }
 
 // seal writes the recovery parts and the list of parts that have been changed.

@@ -249,7 +249,7 @@ func (v *volumes) Truncate(size int64) error {
 	}
 	for i := range n {
 		if i == len(v.files) {
-			f, err := v.dir.resume(v.name(i))
+			f, err := v.dir.make(v.name(i), 0o644)
 			if err != nil {
 				return err
 			}

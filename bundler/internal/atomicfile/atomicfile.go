@@ -49,7 +49,7 @@ func Replace(root *os.Root, name string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return Finish(root, tmp, name, data)
+	return finish(root, tmp, name, data)
 }
 
 // Create writes data under a name that nothing has yet; else the error is fs.ErrExist.
@@ -91,30 +91,29 @@ func createInPlace(root *os.Root, name string, data []byte, mode fs.FileMode) er
 	if err != nil {
 		return err
 	}
-	if err := write(Temporary{File: f, Mode: mode}, data); err != nil {
+	if err := write(temp{File: f, Mode: mode}, data); err != nil {
 		return errors.Join(err, root.Remove(name))
 	}
 	return SyncFolder(root, filepath.Dir(name))
 }
 
 // temporary makes a temporary file beside a name, with as much of it as fits.
-func temporary(root *os.Root, name string, mode fs.FileMode) (Temporary, error) {
+func temporary(root *os.Root, name string, mode fs.FileMode) (temp, error) {
 	base := filepath.Base(name)
 	tmp := filepath.Join(filepath.Dir(name), "."+strings.ToValidUTF8(base[:min(len(base), longest)], "")+"."+rand.Text())
 	f, err := root.OpenFile(tmp, newFile, 0o600)
-	return Temporary{File: f, Name: tmp, Mode: mode}, err
+	return temp{File: f, Name: tmp, Mode: mode}, err
 }
 
-// Temporary is a new, empty file, made with O_EXCL, and its name below the root.
-type Temporary struct {
+// temp is a new, empty file, made with O_EXCL, and its name below the root.
+type temp struct {
 	File *os.File // open for writing
 	Name string
-	Mode fs.FileMode // that it gets, whatever the umask is; 0: it keeps its own
+	Mode fs.FileMode // that it gets, whatever the umask is
 }
 
-// Finish writes data into a temporary file that the caller has made, for those whose
-// temporary files have a name of their own, and renames it. On an error it is removed.
-func Finish(root *os.Root, tmp Temporary, name string, data []byte) error {
+// finish writes data into a temporary file, and renames it. On an error it is removed.
+func finish(root *os.Root, tmp temp, name string, data []byte) error {
 	err := write(tmp, data)
 	if err == nil {
 		err = root.Rename(tmp.Name, name)
@@ -125,9 +124,9 @@ func Finish(root *os.Root, tmp Temporary, name string, data []byte) error {
 	return SyncFolder(root, filepath.Dir(name))
 }
 
-func write(tmp Temporary, data []byte) error {
+func write(tmp temp, data []byte) error {
 	_, err := tmp.File.Write(data)
-	if err == nil && tmp.Mode != 0 {
+	if err == nil {
 		err = tmp.File.Chmod(tmp.Mode)
 	}
 	if err == nil {

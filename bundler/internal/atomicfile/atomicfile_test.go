@@ -78,12 +78,6 @@ func TestAFailureLeavesTheOldFileAndNoTemporaryOne(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "in"), nil, 0o600))
 	require.Error(t, atomicfile.Replace(root, "a", []byte("x"), 0o644))
 	require.Equal(t, []string{"a"}, names(t, dir))
-
-	f, err := root.Create("closed")
-	require.NoError(t, err)
-	require.NoError(t, f.Close()) // so that it cannot be written
-	require.Error(t, atomicfile.Finish(root, atomicfile.Temporary{File: f, Name: "closed", Mode: 0o644}, "b", []byte("x")))
-	require.Equal(t, []string{"a"}, names(t, dir))
 }
 
 func TestAPipeIsNoFolder(t *testing.T) {

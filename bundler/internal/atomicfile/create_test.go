@@ -113,3 +113,17 @@ func TestTheLongestNames(t *testing.T) {
 	name, text, _ := only(t, dir)
 	require.Equal(t, []string{long, "y"}, []string{name, text})
 }
+
+func TestAFileThatCannotBeWrittenIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	f, err := root.Create("closed")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Error(t, finish(root, temp{File: f, Name: "closed", Mode: 0o644}, "b", []byte("x")))
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
