@@ -182,7 +182,7 @@ func (k Keyless) file() keylessFile {
 // accepts checks that the sigstore's trusted root accepts a signature over a subject, by
 // one of the identities; nil: it does.
 func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
-	if err := k.check(e, subject); err != nil {
+	if err := k.check(e, subject, now); err != nil {
 		return unknown("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
 	if why := k.invalid(now); why != "" {
@@ -196,8 +196,8 @@ func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refus
 // holds is enough. Told neither, it would take its own clock: that is never asked for.
 // Told of time stamps none of which holds, it prints that and panics: so they are looked
 // at before.
-func (k Keyless) check(e Evidence, subject image.Digest) error {
-	stamped := k.stamped(e)
+func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) error {
+	stamped := k.stamped(e, now)
 	if stamped == nil {
 		stamped = k.checkBy(e, subject, true)
 	}
@@ -207,15 +207,20 @@ func (k Keyless) check(e Evidence, subject image.Digest) error {
 	return k.checkBy(e, subject, false)
 }
 
-// stamped checks that an authority of the trusted root has stamped the signature.
-func (k Keyless) stamped(e Evidence) error {
+// stamped checks that an authority of the trusted root has stamped the signature, not in
+// the future.
+func (k Keyless) stamped(e Evidence, now time.Time) error {
 	if len(e.holder.timestamps) == 0 {
 		return errors.New("it has no time stamp")
 	}
 	last := errors.New("the trusted root has no time-stamping authority")
 	for _, stamp := range e.holder.timestamps {
 		for _, a := range k.material.TimestampingAuthorities() {
-			if _, last = a.Verify(stamp, e.stamped); last == nil {
+			var at *root.Timestamp
+			if at, last = a.Verify(stamp, e.stamped); last == nil && at.Time.After(now) {
+				last = fmt.Errorf("it gives the time %s, which is to come", at.Time.UTC().Format(time.RFC3339))
+			}
+			if last == nil {
 				return nil
 			}
 		}

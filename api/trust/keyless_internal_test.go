@@ -3,6 +3,7 @@ package trust
 import (
 	"crypto/x509"
 	"testing"
+	"time"
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	"github.com/sigstore/sigstore-go/pkg/testing/data"
@@ -26,7 +27,7 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	check := func(who KeylessIdentity) error {
 		k, err := NewKeyless("public", KeylessOptions{TrustedRoot: trusted, Identities: []KeylessIdentity{who}})
 		require.NoError(t, err)
-		return k.check(e, image.DigestOf([]byte("x")))
+		return k.check(e, image.DigestOf([]byte("x")), time.Now())
 	}
 	who := KeylessIdentity{
 		Issuer: "https://token.actions.githubusercontent.com", Subject: "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml@refs/heads/main",
@@ -34,7 +35,7 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	require.ErrorContains(t, check(who), "digest", "everything but the digest is right")
 	who.Subject = "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml"
 	require.Error(t, check(who))
-	require.ErrorContains(t, Keyless{}.check(e, image.DigestOf([]byte("x"))), "no identity")
+	require.ErrorContains(t, Keyless{}.check(e, image.DigestOf([]byte("x")), time.Now()), "no identity")
 }
 
 func FuzzTrustedRoot(f *testing.F) {
@@ -45,7 +46,7 @@ func FuzzTrustedRoot(f *testing.F) {
 			require.Error(t, k.check(Evidence{
 				candidate: candidate{form: statementForm, bundle: &protobundle.Bundle{}},
 				holder:    &certified{leaf: &x509.Certificate{EmailAddresses: []string{"b"}}, timestamps: [][]byte{{0x30}}},
-			}, image.DigestOf(nil)))
+			}, image.DigestOf(nil), time.Now()))
 		}
 	})
 }

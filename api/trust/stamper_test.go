@@ -105,4 +105,11 @@ func TestStampsOfATrustedRootAreOfItsAuthorities(t *testing.T) {
 			})
 		}
 	}
+	good := func(s []byte, at time.Time) []byte { return tsa.Stamp(t, s, at) }
+	for form, evidence := range stampKeylessly(t, w, subject, good) {
+		t.Run("in the future/"+form, func(t *testing.T) {
+			_, err := p.Verify(subject, evidence, time.Now().Add(-24*time.Hour))
+			requireUntrusted(t, err, "which is to come")
+		})
+	}
 }
