@@ -139,6 +139,8 @@ func TestFoldersOfSomethingElseAreNotTouched(t *testing.T) {
 	root, err := d.Root(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, b.Graph.Root.Digest, root.Digest)
+	require.Len(t, mustList(t, filepath.Join(path, blobPrefix)), len(b.Graph.Order()), "what was replaced is gone")
+	require.NoError(t, verifyDir(t.Context(), path))
 }
 
 // The probe of another process, or of one that was killed, is nobody's file.

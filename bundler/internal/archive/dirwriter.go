@@ -301,7 +301,25 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	if err := w.dir.write(indexName, text); err != nil {
 		return err
 	}
-	return errors.Join(storageFault("remove", w.path, w.dir.root.RemoveAll(partialDir)), w.Close())
+	return errors.Join(w.sweep(), storageFault("remove", w.path, w.dir.root.RemoveAll(partialDir)), w.Close())
+}
+
+// sweep removes the blobs of what was replaced.
+func (w *DirWriter) sweep() error {
+	if !w.o.Replace {
+		return nil
+	}
+	list, err := os.ReadDir(filepath.Join(w.path, blobPrefix))
+	if err != nil {
+		return storageFault("read", w.path, err)
+	}
+	var errs []error
+	for _, e := range list {
+		if w.blobs[e.Name()] == nil && isBlobName(blobPrefix+e.Name()) {
+			errs = append(errs, w.dir.remove(blobPrefix+e.Name()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close without Commit leaves what can be resumed.
