@@ -102,3 +102,8 @@ func TestReadOnlyTargetsAreStorageFaults(t *testing.T) {
 	_, err = d.Begin(t.Context(), b.Graph)
 	require.ErrorIs(t, err, syscall.EROFS)
 }
+
+func TestSpaceIsCountedInTheBlocksOfTheFileSystem(t *testing.T) {
+	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 1 << 20, Frsize: 4096}), "FUSE")
+	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 4096}))
+}

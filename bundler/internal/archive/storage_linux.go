@@ -17,8 +17,17 @@ func freeSpace(dir string) (free int64, known bool) {
 	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 {
 		return 0, false
 	}
-	total := s.Bavail * uint64(s.Bsize) //nolint:gosec // block sizes are positive
-	return int64(min(total, math.MaxInt64)), true
+	return available(s), true
+}
+
+// available is what a file system says to have, in blocks of Frsize: Bsize is the best size
+// of a transfer, on FUSE larger than a block.
+func available(s unix.Statfs_t) int64 {
+	block := s.Frsize
+	if block == 0 { // before Linux 2.6
+		block = s.Bsize
+	}
+	return int64(min(s.Bavail*uint64(block), math.MaxInt64)) //nolint:gosec // block sizes are positive
 }
 
 // allocated is the number of bytes of a sparse file that have a place on the disk.
