@@ -140,6 +140,7 @@ type fallback struct {
 	digest godigest.Digest // of what is under the tag; "": nothing
 	index  ocispec.Index
 	listed []ocispec.Descriptor // of the index, what may be
+	other  bool                 // what is under the tag is no such list
 }
 
 // fallbackIndex reads the list; none is an empty one. An index that is the subject
@@ -154,8 +155,11 @@ func (r *Repository) fallbackIndex(ctx context.Context, op string, subject image
 	if mayBeAbsent(err) && right.Actions == "pull" {
 		return f, nil
 	}
-	if err != nil || !found || d.MediaType != ocispec.MediaTypeImageIndex || d.Digest.String() == subject.String() {
+	if err != nil || !found || d.Digest.String() == subject.String() {
 		return f, err
+	}
+	if f.other = d.MediaType != ocispec.MediaTypeImageIndex; f.other {
+		return f, nil
 	}
 	x := r.exchange(look, 0)
 	if err := json.Unmarshal(data, &f.index); err != nil {
@@ -188,6 +192,12 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 		there, err := r.fallbackIndex(ctx, op, subject, r.Pushes())
 		if err != nil || contains(there.index.Manifests, n.Descriptor.Digest) {
 			return err == nil, err
+		}
+		if there.other {
+			return false, &fault.Error{
+				Reason: fault.Conflict, Op: op, Subject: r.At(tag), Err: errors.New("it is no list of referrers, and would be replaced by one"),
+				Hint: "see who has put it there, and remove this tag",
+			}
 		}
 		list, err := there.with(n)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
@@ -44,4 +45,27 @@ func TestListsOfReferrersAreBoundedOverAllPages(t *testing.T) {
 	_, err = repo.Referrers(t.Context(), "list", subject, repo.Pulls())
 	wantFault(t, err, fault.Corrupt, "longer than 8388608 bytes")
 	require.EqualValues(t, 3, pages.Load())
+}
+
+// What somebody put under the tag of a list, and is none, is not replaced by one.
+func TestWhatIsNoListOfReferrersIsNotReplaced(t *testing.T) {
+	subject := image.DigestOf([]byte("subject"))
+	manifest := []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json"}`)
+	var puts atomic.Int64
+	c, host := serving(t, remote.Credential{}, func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.Method == http.MethodPut:
+			puts.Add(1)
+		case strings.HasSuffix(req.URL.Path, "/manifests/sha256-"+subject.Hex()):
+			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+			w.Header().Set("Docker-Content-Digest", image.DigestOf(manifest).String())
+			_, _ = w.Write(manifest)
+		case strings.Contains(req.URL.Path, "/referrers/"):
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	repo := c.Repository(image.MustReference(host + "/a/b"))
+	_, err := repo.EnsureListed(t.Context(), "push", subject, bundle.Node{Data: manifest})
+	wantFault(t, err, fault.Conflict, "no list of referrers")
+	require.Zero(t, puts.Load())
 }
