@@ -229,9 +229,7 @@ func (l *login) askToken(req *http.Request, ch challenge) (*http.Response, error
 		form[key] = values
 	}
 	realm.RawQuery = form.Encode()
-	req = req.Clone(req.Context())
-	req.URL, req.Host = realm, ""
-	resp, err := l.client.roundTrip(req.Context(), l.client.transport(realm.Host, realm.Host != l.host.base.Host), req)
+	resp, err := l.followToken(req.Clone(req.Context()), realm)
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +246,38 @@ func (l *login) askToken(req *http.Request, ch challenge) (*http.Response, error
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	return resp, nil
+}
+
+// followToken makes a request to a token service, and goes where the answer points: the
+// login goes to no other host than the service's.
+func (l *login) followToken(req *http.Request, realm *url.URL) (*http.Response, error) {
+	req.URL, req.Host = realm, ""
+	for hop := 0; ; hop++ {
+		transport := l.client.transport(req.URL.Host, req.URL.Host != l.host.base.Host)
+		resp, err := l.client.roundTrip(req.Context(), transport, req)
+		if err != nil || !isRedirect(resp.StatusCode, req.Method) {
+			return resp, err
+		}
+		Drain(resp.Body)
+		if hop == maxRedirects {
+			return nil, Refused("", errors.New("the token service redirects without end"))
+		}
+		if req.URL, err = l.client.Location(l.host, req.URL, resp); err != nil {
+			return nil, err
+		}
+		if req.URL.Host != realm.Host {
+			req.Header.Del("Authorization")
+			if req.GetBody != nil {
+				return nil, Refused("name that service in the registry's settings",
+					fmt.Errorf("the token service sends the login on to another host, %s", req.URL.Host))
+			}
+		}
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // tokenRefused makes of a token service's 400 what it means: the login is not good

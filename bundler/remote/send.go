@@ -63,7 +63,7 @@ func (c *Client) follow(ctx context.Context, h *Host, q Request) (*http.Response
 	for hop := 0; ; hop++ {
 		left = left || u.Host != h.base.Host
 		resp, err := c.sendTo(ctx, h, q, u, left)
-		if err != nil || !isRedirect(resp.StatusCode) || (q.Method != http.MethodGet && q.Method != http.MethodHead) {
+		if err != nil || !isRedirect(resp.StatusCode, q.Method) {
 			return resp, err
 		}
 		Drain(resp.Body)
@@ -76,8 +76,11 @@ func (c *Client) follow(ctx context.Context, h *Host, q Request) (*http.Response
 	}
 }
 
-func isRedirect(status int) bool {
-	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308
+// isRedirect reports whether a request is made again elsewhere. With others than 307 and
+// 308 what is not GET or HEAD would become GET.
+func isRedirect(status int, method string) bool {
+	reads := method == http.MethodGet || method == http.MethodHead
+	return status == 307 || status == 308 || reads && (status == 301 || status == 302 || status == 303)
 }
 
 func (c *Client) sendTo(ctx context.Context, h *Host, q Request, u *url.URL, foreign bool) (*http.Response, error) {

@@ -517,3 +517,33 @@ func TestTooManyOpenFilesAreNamed(t *testing.T) {
 		require.NotContains(t, fault.Text(err), "network to")
 	}
 }
+
+// What is written is sent on as well, to another host without the login.
+func TestRedirectsOfUploadsAndTokensAreFollowed(t *testing.T) {
+	source, _ := upstream(t)
+	for _, match := range []real.Match{
+		{Method: "POST"}, {Method: "PATCH"}, {Method: "PUT", Path: "/blobs/"}, {Method: "PUT", Path: "/manifests/"}, {Path: "/auth/token"},
+	} {
+		t.Run(match.Method+match.Path, func(t *testing.T) {
+			mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
+			c, _ := client(t, registry.Options{ChunkSize: 1000}, source, mirror)
+			mirror.Fail(real.Fault{Match: match, Times: 1, RedirectTo: mirror.URL()})
+			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+			g := graph(t, from)
+			require.NoError(t, copyGraph(t.Context(), g, from, to))
+			lacks, err := to.Lacks(t.Context(), g.Order())
+			require.NoError(t, err)
+			require.Empty(t, lacks)
+		})
+	}
+	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
+	store := mirror.Storage(t)
+	c, _ := client(t, registry.Options{}, source, mirror)
+	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/blobs/"}, RedirectTo: store.URL()})
+	from := repository(c, source, "csi/driver:v1")
+	require.NoError(t, copyGraph(t.Context(), graph(t, from), from, repository(c, mirror, "site/bundle:1")))
+	require.Positive(t, store.Count("PUT", "/blobs/"))
+	for _, q := range store.Requests() {
+		require.False(t, q.Authorization, "%s %s", q.Method, q.Path)
+	}
+}
