@@ -26,6 +26,13 @@ type Statement struct {
 	payload  []byte
 }
 
+// UnverifiedPredicate returns what somebody says, to choose which statement is verified
+// first; nil where it cannot be read.
+func (s Statement) UnverifiedPredicate() json.RawMessage {
+	predicate, _ := predicateOf(s.payload)
+	return predicate
+}
+
 // ReadStatements reads the statements of one predicate type that manifests hold: what
 // is under the tag sha256-HEX.att, as cosign attest writes it, or referrers with a
 // sigstore bundle. Manifests of another kind hold none, and statements of other types

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -69,7 +70,7 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 			Hint: "have it pulled with --provenance, and copy its attestations too (tag " + trust.AttestationTag(c.Digest()) + ")",
 		}
 	}
-	slices.Reverse(statements) // of several builds the last one counts, and it was added last
+	slices.SortStableFunc(statements, func(a, b trust.Statement) int { return startOf(b).Compare(startOf(a)) })
 	verified, predicate, err := c.rules.Policy.VerifyStatement(c.Digest(), statements, c.now)
 	if err != nil {
 		return p, true, err
@@ -85,6 +86,17 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 		SignedBy: verified.Keys(), Builder: found.RunDetails.Builder.Version["vdo-bundle"], Started: found.RunDetails.Metadata.StartedOn,
 		UpstreamVerified: found.BuildDefinition.ExternalParameters.UpstreamPolicy, ServedBy: found.ServedBy(),
 	}, true, nil
+}
+
+// startOf is when a build began, by what its statement says and nobody has verified: the
+// newest of those that count is taken. Zero where it does not say.
+func startOf(s trust.Statement) time.Time {
+	var p provenance.Statement
+	if json.Unmarshal(s.UnverifiedPredicate(), &p) != nil {
+		return time.Time{}
+	}
+	at, _ := time.Parse(time.RFC3339, p.RunDetails.Metadata.StartedOn)
+	return at
 }
 
 func misdescribed(why error) error {

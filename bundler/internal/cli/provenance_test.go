@@ -169,6 +169,40 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 	}
 }
 
+// Of several builds the newest counts by its own time, wherever it stands in the list.
+func TestTheNewestBuildCounts(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.key(t, "signer")
+	signed := []string{"--sign-key", "signer.key", "--signature-format", "simple", "--provenance"}
+	w.must(t, append([]string{"pull", "@up", "-q", "-o", "oci:b"}, signed...)...)
+	password := func() ([]byte, error) { return []byte(w.env()["COSIGN_PASSWORD"]), nil }
+	signer, err := trust.LoadSigner("signer.key", w.read(t, "signer.key"), password)
+	require.NoError(t, err)
+	f := forge{t, filepath.Join(w.dir, "b")}
+	_, statement := f.statementOf()
+	data, err := json.Marshal(statement["predicate"])
+	require.NoError(t, err)
+	var first string
+	require.NoError(t, json.Unmarshal(data, &struct {
+		RunDetails struct{ Metadata struct{ StartedOn *string } }
+	}{struct{ Metadata struct{ StartedOn *string } }{struct{ StartedOn *string }{&first}}}))
+	root := f.named("bundle")
+	for _, started := range []string{"2000-01-01T00:00:00Z", "2099-01-01T00:00:00Z", "2001-01-01T00:00:00Z"} {
+		var m ocispec.Manifest
+		require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
+		changed := bytes.ReplaceAll(data, []byte(first), []byte(started))
+		subject := image.MustDigest(root.Digest.String())
+		signed, err := signer.Attest(subject, "", "https://slsa.dev/provenance/v1", changed, nil)
+		require.NoError(t, err)
+		var added ocispec.Manifest
+		require.NoError(t, json.Unmarshal(signed.Manifest, &added))
+		f.put(added.Layers[0].MediaType, signed.Blobs[1].Data)
+		f.attach(root, ".att", append(m.Layers, added.Layers[0])...)
+	}
+	out := w.must(t, "verify", "-q", "oci:b", "--key", "signer.pub", "--provenance")
+	require.Contains(t, out, `started "2099-01-01`)
+}
+
 // rewritten puts an envelope whose statement has a text replaced, under the signature
 // that it had.
 func (f forge) rewritten(layer ocispec.Descriptor, envelope []byte, from, to string) ocispec.Descriptor {
