@@ -100,7 +100,7 @@ func (s *blobStream) finish() error {
 // resume waits after a fault and opens the blob where it stopped.
 func (s *blobStream) resume(err error) error {
 	s.closeBody()
-	if s.offset-s.failedAt >= goodProgress {
+	if s.offset-s.failedAt >= goodProgress && !s.noRange { // else all before the offset has to come once more
 		s.failures = 0
 	}
 	s.failedAt = s.offset
@@ -150,6 +150,7 @@ func (s *blobStream) request() error {
 		s.noRange = true
 		return s.request()
 	}
+	s.noRange = s.noRange || ranged
 	if err := s.take(resp, s.d.Size); err != nil {
 		return err
 	}

@@ -345,6 +345,23 @@ func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 	}
 }
 
+// A host without ranges that cuts early sends all of it again each time: no progress gives
+// it more attempts than there are.
+func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
+	reg := real.Start(t, real.Options{})
+	images.Push(t, reg, "csi/big:v1", images.Spec{Seed: 5, Layers: []int64{5 << 20}})
+	c, _ := client(t, registry.Options{Attempts: 4}, reg)
+	repo := repository(c, reg, "csi/big:v1")
+	d := largest(graph(t, repo))
+	blob := real.Match{Method: "GET", Path: "/blobs/" + d.Digest.String()}
+	for n := range 12 {
+		reg.Fail(real.Fault{Match: blob, Times: 1, IgnoreRange: true, Cut: int64(n+1) * 300_000})
+	}
+	_, err := readBlob(repo, d, 0)
+	wantFault(t, err, fault.Unreachable)
+	require.LessOrEqual(t, reg.Count("GET", "/blobs/"+d.Digest.String()), 5)
+}
+
 func TestFetchFromStartsAtTheOffset(t *testing.T) {
 	reg, root := upstream(t)
 	c, _ := client(t, registry.Options{}, reg)
