@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -23,10 +24,17 @@ type Accounts struct {
 	hashes map[string][]byte
 	nobody []byte // hash that is compared with for users who are not there
 
-	slots chan struct{} // hashing is slow on purpose: one for each core
-	key   []byte
-	mu    sync.Mutex
-	known map[string]bool // keyed digests of logins that were right
+	slots   chan struct{} // hashing is slow on purpose: one for each core
+	key     []byte
+	mu      sync.Mutex
+	known   map[string]bool // keyed digests of logins that were right
+	clients map[string]*client
+}
+
+// client is one address from which logins come that are not known.
+type client struct {
+	turn    chan struct{} // one login at a time: wrong ones take one slot at most
+	waiting int
 }
 
 const (
@@ -36,7 +44,7 @@ const (
 
 // ParseAccounts reads an htpasswd file. name is for errors.
 func ParseAccounts(name string, data []byte) (*Accounts, error) {
-	a := &Accounts{hashes: map[string][]byte{}, known: map[string]bool{}, key: make([]byte, 32), slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	a := &Accounts{hashes: map[string][]byte{}, known: map[string]bool{}, clients: map[string]*client{}, key: make([]byte, 32), slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if _, err := rand.Read(a.key); err != nil {
 		return nil, err
 	}
@@ -107,12 +115,11 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 	if right {
 		return true, nil
 	}
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-req.Context().Done():
-		return false, errGone
+	done, err := a.turn(req)
+	if err != nil {
+		return false, err
 	}
+	defer done()
 	hash, there := a.hashes[user]
 	if !there {
 		hash = a.nobody // as long as for one who is
@@ -124,4 +131,41 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 	defer a.mu.Unlock()
 	a.known[login] = true
 	return true, nil
+}
+
+// turn waits for the client's turn, and then for a slot.
+func (a *Accounts) turn(req *http.Request) (done func(), err error) {
+	address, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		address = req.RemoteAddr
+	}
+	a.mu.Lock()
+	c := a.clients[address]
+	if c == nil {
+		c = &client{turn: make(chan struct{}, 1)}
+		a.clients[address] = c
+	}
+	c.waiting++
+	a.mu.Unlock()
+	leave := func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if c.waiting--; c.waiting == 0 {
+			delete(a.clients, address)
+		}
+	}
+	select {
+	case c.turn <- struct{}{}:
+	case <-req.Context().Done():
+		leave()
+		return nil, errGone
+	}
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots; <-c.turn; leave() }, nil
+	case <-req.Context().Done():
+		<-c.turn
+		leave()
+		return nil, errGone
+	}
 }
