@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -76,6 +77,9 @@ func (r *Repository) Commit(ctx context.Context) error {
 	if err := r.kept(ctx, p); err != nil {
 		return err
 	}
+	if err := r.putTwins(ctx, p.graph); err != nil {
+		return err
+	}
 	for _, level := range levels(p.graph.Manifests) {
 		if err := r.putManifests(ctx, p, level); err != nil {
 			return err
@@ -95,6 +99,31 @@ func (r *Repository) Commit(ctx context.Context) error {
 		return err
 	}
 	return r.stillListed(ctx, p)
+}
+
+// putTwins sends the blobs whose bytes are those of a manifest, which are one thing in a
+// graph, and two in a registry.
+func (r *Repository) putTwins(ctx context.Context, g *bundle.Graph) error {
+	manifests := map[godigest.Digest][]byte{}
+	for _, n := range g.All() {
+		manifests[n.Descriptor.Digest] = n.Data
+	}
+	twins := g.Held()
+	for _, a := range g.Attachments {
+		twins = slices.Concat(twins, a.Blobs)
+	}
+	isNone := func(d ocispec.Descriptor) bool { return manifests[d.Digest] == nil }
+	twins = slices.DeleteFunc(slices.Clone(twins), isNone)
+	lacks, err := r.Lacks(ctx, twins)
+	if err != nil {
+		return err
+	}
+	for _, d := range lacks {
+		if err := r.putBlob(ctx, d, bytesOf(manifests[d.Digest])); err != nil {
+			return err
+		}
+	}
+	return r.wantKept(ctx, lacks)
 }
 
 // stillListed looks once more, after everything else, at the lists of referrers that

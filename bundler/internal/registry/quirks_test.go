@@ -1,11 +1,15 @@
 package registry_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -135,4 +139,43 @@ func TestPreflightTellsWhatAPushWould(t *testing.T) {
 	pullOnly := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
 	c, _ = client(t, registry.Options{}, pullOnly)
 	wantFault(t, repository(c, pullOnly, "a/b:1").Preflight(t.Context()), fault.Forbidden)
+}
+
+// A layer may have the bytes of a manifest: a registry keeps it as a blob as well.
+func TestALayerThatIsAManifestIsPushed(t *testing.T) {
+	mirror := real.Start(t, real.Options{})
+	c, _ := client(t, registry.Options{}, mirror)
+	content := map[digest.Digest][]byte{}
+	describe := func(mediaType string, data []byte) ocispec.Descriptor {
+		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+		content[d.Digest] = data
+		return d
+	}
+	config := describe(ocispec.MediaTypeImageConfig, []byte("{}"))
+	g := &bundle.Graph{Blobs: []ocispec.Descriptor{config}}
+	layer := config
+	for range 2 {
+		data, err := json.Marshal(ocispec.Manifest{
+			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+			Config: config, Layers: []ocispec.Descriptor{layer},
+		})
+		require.NoError(t, err)
+		g.Root = describe(ocispec.MediaTypeImageManifest, data)
+		g.Manifests = append(g.Manifests, bundle.Node{Descriptor: g.Root, Data: data})
+		layer = describe("application/vnd.example.other", data)
+	}
+	twin := describe("application/vnd.example.other", g.Manifests[0].Data)
+	g.Blobs = append(g.Blobs, twin)
+	to := repository(c, mirror, "site/bundle:1")
+	missing, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	for _, d := range missing {
+		require.NoError(t, to.Put(t.Context(), d, func(offset int64) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(content[d.Digest][offset:])), nil
+		}))
+	}
+	require.NoError(t, to.Commit(t.Context()))
+	lacks, err := to.Lacks(t.Context(), []ocispec.Descriptor{twin, g.Manifests[0].Descriptor, g.Root})
+	require.NoError(t, err)
+	require.Empty(t, lacks)
 }
