@@ -70,7 +70,7 @@ func Manifests() []Manifest {
 // applied: after the kinds of [Manifests] that [ForSIP] names.
 func SIPManifests() []Manifest {
 	var all []Manifest
-	for _, name := range []string{"crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "operator.yaml"} {
+	for _, name := range []string{"crds/airship.airshipit.org_hostactions.yaml", "crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "operator.yaml"} {
 		m := read("sip/" + name)
 		m.Name = sipPrefix + m.Name
 		all = append(all, m)

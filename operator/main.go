@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -122,7 +121,8 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
-	fs.StringVar(&f.SIP.BMCProxy, "bmc-proxy", "", "sip: `URL` of the proxy for jump hosts whose bmc.proxy is set and that name none")
+	fs.String("bmc-proxy", "", "sip: has no effect")
+	_ = fs.MarkDeprecated("bmc-proxy", "it has no effect: a HostAction controls a host's power")
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
 	fs.StringVar(&f.level, "log-level", "info", "`LEVEL`: debug, info or error")
 }
@@ -169,11 +169,7 @@ func (f *flags) choose() error {
 	case f.Controllers != Drivers && f.Controllers != SIP:
 		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
 	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
-		return usageFault(errors.New("--allow-other-images and --bmc-proxy need --controllers=sip"))
-	}
-	// Arguments are seen by who sees the pod.
-	if u, err := url.Parse(f.SIP.BMCProxy); err != nil || u.User != nil {
-		return usageFault(errors.New("--bmc-proxy is not a URL, or has a login in it, which everybody would see who sees the pod: name a proxy that asks for none"))
+		return usageFault(errors.New("--allow-other-images needs --controllers=sip"))
 	}
 	return nil
 }

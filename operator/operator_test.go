@@ -414,8 +414,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
 		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
-		"flag of sip":    {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"need --controllers=sip"}},
-		"proxy's login":  {[]string{"--controllers", "sip", "--bmc-proxy", "http://u:p@p"}, operator.ExitUsage, []string{"has a login in it", "name a proxy that asks for none"}},
+		"flag of sip":    {[]string{"--allow-other-images"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
+		"retired flag":   {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"--bmc-proxy", "a HostAction controls", "this is not a pod"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
 		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is not a regular file"}},
@@ -446,7 +446,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, out.String(), "v9.8.7")
 	out.Reset()
 	require.Zero(t, operator.Main(t.Context(), "", []string{"--help"}, &out, io.Discard))
-	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "allow-other-images", "bmc-proxy"} {
+	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "allow-other-images"} {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
 	help.TextFits(t, "vdo-operator", out.String())

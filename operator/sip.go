@@ -27,8 +27,6 @@ const (
 type SIPOptions struct {
 	// AllowOtherImages lets SIPClusters name images that are not in the bundle.
 	AllowOtherImages bool
-	// BMCProxy is for jump hosts that ask for a proxy and name none.
-	BMCProxy string
 }
 
 // runSIP runs the controllers of SIPClusters, and that of DriverBundles in their namespace:
@@ -66,7 +64,7 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	defer unregister()
 	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
-		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy, Meter: meter, AssignsUsers: openShift,
+		Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift,
 		Bundles: &sipcluster.Accepted{
 			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,

@@ -1,6 +1,6 @@
 // Package v1 holds [SIPCluster], which says which BareMetalHosts of a management cluster
 // a tenant cluster gets, and which services (load balancers, jump host, login) stand
-// before it.
+// before it; and [HostAction], which requests a change of power of one of these hosts.
 //
 // The spec fields that the predecessor's last version had keep their names and meaning,
 // so that its resources apply unchanged. Of its older schemas the role keys are refused,

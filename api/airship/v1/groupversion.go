@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of the kind here.
+// GroupVersion is the group and version of the kinds here.
 var GroupVersion = schema.GroupVersion{Group: "airship.airshipit.org", Version: "v1"}
 
-// AddToScheme makes the kind known to a scheme.
+// AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &SIPCluster{}, &SIPClusterList{})
+	s.AddKnownTypes(GroupVersion, &SIPCluster{}, &SIPClusterList{}, &HostAction{}, &HostActionList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
@@ -34,7 +34,11 @@ const (
 	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"
 )
 
-// Reasons of the condition Ready.
+// AnnotationRequestedBy on a HostAction is the user who requests it. The shipped admission
+// policy refuses any other user's name.
+const AnnotationRequestedBy = "sip.airshipit.org/requested-by"
+
+// Reasons of the condition Ready of a SIPCluster.
 const (
 	ReasonProgressing          = "Progressing"             // hosts or services are under way
 	ReasonUnschedulable        = "Unschedulable"           // too few hosts fit

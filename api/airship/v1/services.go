@@ -90,8 +90,8 @@ type PortRange struct {
 	End int32 `json:"end"`
 }
 
-// JumpHost is an SSH server that leads to the tenant's hosts and to nothing else, and has
-// commands for their power.
+// JumpHost is an SSH server that leads to the tenant's hosts and to nothing else. A
+// HostAction controls their power.
 type JumpHost struct {
 	Service `json:",inline"`
 	// +kubebuilder:validation:Minimum=1
@@ -104,8 +104,8 @@ type JumpHost struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
-	// BMC lets the jump host power hosts over Redfish; left out, it cannot, and gets no
-	// credentials of theirs.
+	// BMC is accepted from earlier versions and has no effect: create a HostAction to control
+	// a host's power. An event reports it.
 	// +optional
 	BMC *BMC `json:"bmc,omitempty"`
 	// SSHAuthorizedKeys may log in: public keys as in authorized_keys, without options.
@@ -120,20 +120,17 @@ type JumpHost struct {
 	NodeSSHPrivateKeys SecretName `json:"nodeSSHPrivateKeys,omitempty"`
 }
 
-// BMC is how a jump host reaches the hosts' management controllers.
+// BMC is how a jump host of an earlier version reached BMCs. It has no effect.
 type BMC struct {
-	// Proxy makes it go through a proxy: ProxyURL, or the operator's where that is empty.
+	// Proxy has no effect.
 	// +optional
 	Proxy bool `json:"proxy,omitempty"`
-	// ProxyURL is http://HOST:PORT or https://HOST:PORT, without a password.
+	// ProxyURL has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https?://[^/?#@\s]+/?$')`,message="write http://HOST:PORT or https://HOST:PORT, without user and path"
 	ProxyURL string `json:"proxyURL,omitempty"`
-	// CASecret names a Secret, in the resource's own namespace, with the key ca.crt: the
-	// authorities of a private PKI that issue the certificates of management controllers.
-	// Public authorities count beside them. Verification is switched off for a host only by
-	// spec.bmc.disableCertificateVerification of its BareMetalHost.
+	// CASecret has no effect.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
 }
@@ -244,9 +241,6 @@ func (s *Services) SecretNames() []SecretName {
 	}
 	for _, j := range s.JumpHost {
 		all = append(all, j.NodeSSHPrivateKeys)
-		if j.BMC != nil {
-			all = append(all, j.BMC.CASecret)
-		}
 	}
 	for _, a := range s.Auth {
 		all = append(all, a.CASecret)
@@ -280,10 +274,4 @@ func (s *Services) Interfaces() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// WantBMC tells whether a jump host shall have the credentials of the hosts' management
-// controllers.
-func (s *Services) WantBMC() bool {
-	return slices.ContainsFunc(s.JumpHost, func(j JumpHost) bool { return j.BMC != nil })
 }

@@ -110,14 +110,12 @@ func TestSIPCluster(t *testing.T) {
 func TestReferencesOfTheServices(t *testing.T) {
 	var spec airship.SIPClusterSpec
 	require.NoError(t, yaml.UnmarshalStrict([]byte(everything), &spec))
-	require.Equal(t, []airship.SecretName{"admin-hash", "bmc-ca", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
+	require.Equal(t, []airship.SecretName{"admin-hash", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
 	require.Equal(t, []string{"", "oam-ipv4"}, spec.Services.Interfaces())
-	require.True(t, spec.Services.WantBMC())
 	require.Equal(t, []airship.Role{airship.RoleControlPlane, airship.RoleWorker}, spec.Roles())
 	total, standby := spec.Nodes[airship.RoleControlPlane].Wanted()
 	require.Equal(t, []int{4, 1}, []int{total, standby})
 	total, _ = airship.NodeSet{}.Wanted()
 	require.Zero(t, total)
 	require.Empty(t, (&airship.Services{}).SecretNames())
-	require.False(t, (&airship.Services{}).WantBMC())
 }

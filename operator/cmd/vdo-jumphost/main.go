@@ -1,5 +1,5 @@
 // Command vdo-jumphost is the jump host of a tenant cluster: it leads to the cluster's
-// hosts over SSH and powers them over Redfish. See package jumphost.
+// hosts over SSH. See package jumphost.
 package main
 
 import (

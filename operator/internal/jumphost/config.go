@@ -22,13 +22,10 @@ import (
 const (
 	APIVersion = "vdo.vmware.com/jumphost/v1"
 	ConfigKind = "JumpHost"
-	BMCKind    = "JumpHostBMC"
 
 	Dir        = "/etc/vdo-jumphost" // what follows is below it
 	ConfigFile = "config/config.json"
 	HostKeys   = "host-keys"
-	BMCFile    = "bmc/bmc.json"
-	BMCCAFile  = "bmc/ca.crt"
 	NodeKeys   = "node-keys"
 	KnownHosts = "known_hosts" // in NodeKeys
 )

@@ -9,8 +9,7 @@
 //
 //   - go through it to a host: `ssh -J`, `-W` and `-L` (direct-tcpip) to the hosts of the
 //     configuration, by address or by name, on the ports of the configuration;
-//   - run `host list [-l]`, `host power NAME [on|off [--force]]` and
-//     `host reboot NAME [--force]`, over Redfish;
+//   - run `host list [-l]`;
 //   - where node keys are mounted, run `ssh [USER@]NAME [COMMAND]`: a session on a host,
 //     which the jump host logs in to with those keys.
 //
@@ -25,9 +24,6 @@
 //
 //	config/config.json   a ConfigMap                      [Config]; no secrets
 //	host-keys/*          a Secret that outlives pods      private keys of the server itself
-//	bmc/bmc.json         a Secret, optional               [BMC]; without it no power commands
-//	bmc/ca.crt           in the same Secret, optional     PEM: who issues the certificates of BMCs, beside
-//	                                                      public authorities; from bmc.caSecret
 //	node-keys/*          the Secret that the user names   private keys that the hosts accept, optional
 //	                     in nodeSSHPrivateKeys
 //
@@ -48,33 +44,12 @@
 // BareMetalHosts with one name in two namespaces the caller writes NAME.NAMESPACE. There may
 // be no host and no key: then nobody gets anywhere.
 //
-// bmc.json:
-//
-//	{
-//	  "apiVersion": "vdo.vmware.com/jumphost/v1",
-//	  "kind": "JumpHostBMC",
-//	  "proxy": "http://proxy.site:3128",             optional: all BMCs are reached through it
-//	  "hosts": {
-//	    "node01": {
-//	      "address": "redfish-virtualmedia+https://10.1.0.11/redfish/v1/Systems/1",
-//	      "username": "…", "password": "…",
-//	      "disableCertificateVerification": true     optional
-//	    }
-//	  }
-//	}
-//
-// Address and disableCertificateVerification are those of the BareMetalHost's spec.bmc as they
-// are. The two files are two volumes, which change one after the other, and are joined by
-// the host's name alone: while a name passes from one host to another, a power command can
-// for as long reach the BMC of the one before. A host whose address speaks no Redfish (ipmi, libvirt) may be listed: its power commands
-// say so. A host of config.json that is missing here, or the other way round, is no fault.
-//
 // A host key or node key is an unencrypted private key in OpenSSH's, PKCS#8's, PKCS#1's or
 // SEC 1's PEM. Of node-keys, an entry called known_hosts is no key: it has the host keys of
 // the hosts, as OpenSSH's file of that name, under their names or addresses. [NewHostKey]
 // makes a host key. At least one is needed, at most one of each type.
 //
-// Whoever writes the files reads them with [ParseConfig], [ParseBMC] and [ParseHostKey] first:
+// Whoever writes the files reads them with [ParseConfig] and [ParseHostKey] first:
 // those are what the program reads them with.
 //
 // # Changes
@@ -86,9 +61,6 @@
 //   - Sessions and forwards that the new configuration allows go on.
 //   - A connection whose key is no longer authorised is closed. A forward or session to an
 //     address that is no longer a host's is closed: it may be another tenant's by now.
-//   - A power command that waits, or speaks with a BMC, is ended when its host is gone, its
-//     BMC or the login of it is another, or its key is no longer authorised. What was asked
-//     of the BMC before is not taken back.
 //   - Files that cannot be understood change nothing: the last good ones hold, and the error
 //     is logged once. At the start they end the program.
 //
@@ -109,8 +81,6 @@
 // # What is logged
 //
 // Audit lines go to standard output, one JSON object each: time, msg (what happened), session,
-// from, user, key (SHA256 fingerprint) and what it was about. No password, token, private key
-// or proxy's user is ever in them; a power command over TLS whose certificate was not
-// verified, as the BareMetalHost says, has certificateVerification off. Neither are commands' outputs or forwarded bytes. Everything
-// else goes to standard error.
+// from, user, key (SHA256 fingerprint) and what it was about. No password, token, private key,
+// output of a command or forwarded byte is ever in them. Everything else goes to standard error.
 package jumphost

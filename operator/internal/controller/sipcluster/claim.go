@@ -175,8 +175,14 @@ func (p *pass) stillHeld(ctx context.Context) error {
 
 // patchHost changes a host's metadata, if it is still as it was read.
 func (r *Reconciler) patchHost(ctx context.Context, h *host, metadata map[string]any) (*host, error) {
+	return r.patchObject(ctx, h, map[string]any{"metadata": metadata})
+}
+
+// patchObject applies a merge patch that has metadata, if the host is still as it was read.
+func (r *Reconciler) patchObject(ctx context.Context, h *host, change map[string]any) (*host, error) {
+	metadata, _ := change["metadata"].(map[string]any)
 	metadata["uid"], metadata["resourceVersion"] = h.uid, h.resourceVersion
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@
 // One pass, each step in a file of its own:
 //
 //	hosts.go     observe: the BareMetalHosts, from a cache; choose (package choose)
-//	extract.go   the addresses and credentials of the hosts that were chosen
+//	extract.go   the addresses of the hosts that were chosen
 //	claim.go     claim: each host by a patch that the API server refuses where the host changed
 //	render.go    gather what services are made of, and render them (package services)
 //	record.go    the record (package inventory): which is believed, and where it is lost, made anew
@@ -33,11 +33,11 @@
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is
-//     False. BMC logins are not kept: a jump host has those that could be read.
+//     False.
 //   - A pass that changes no host reads them from the cache. Before it changes a service it
 //     asks the API server whether the hosts that it leads to are held, so that neither an old
-//     cache nor an operator that does not know yet that it no longer leads hands a host, or its
-//     BMC login, to who had it before. What remains is the time between that answer and the
+//     cache nor an operator that does not know yet that it no longer leads hands a host to who
+//     had it before. What remains is the time between that answer and the
 //     write, as everywhere where a lease decides.
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
 //   - An object is recorded before it is made, also anew, and leaves the record when it is gone.
@@ -74,8 +74,6 @@ type Options struct {
 	Bundles   Bundles
 	// Render makes the services' objects; default services.Render.
 	Render func(services.Input) services.Set
-	// BMCProxy is for jump hosts that ask for a proxy and name none.
-	BMCProxy string
 	// AskJumpHost asks a jump host at HOST:PORT which files are in force; default: over HTTP.
 	AskJumpHost func(ctx context.Context, address string) (string, error)
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].

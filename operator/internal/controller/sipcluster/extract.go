@@ -11,13 +11,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
 // extracted is what was read of one host beside the BareMetalHost itself.
 type extracted struct {
 	addresses map[string][]netip.Addr // by nodeInterfaceId
-	bmc       *services.BMC
 	problem   error
 	reason    choose.Reason
 }
@@ -32,11 +30,6 @@ func (p *pass) extract(ctx context.Context, h *host) (*extracted, error) {
 	e := &extracted{addresses: map[string][]netip.Addr{}}
 	if err := p.addresses(ctx, h, e); err != nil {
 		return nil, err
-	}
-	if (e.problem == nil || holds(p.key, h.Host)) && p.sip.Spec.Services.WantBMC() {
-		if err := p.credentials(ctx, h, e); err != nil {
-			return nil, err
-		}
 	}
 	p.extracted[h.Key()] = e
 	return e, nil
@@ -126,27 +119,6 @@ func (e *extracted) complete(known map[string][]netip.Addr, wanted []string) {
 			e.addresses[id] = known[id]
 		}
 	}
-}
-
-func (p *pass) credentials(ctx context.Context, h *host, e *extracted) error {
-	name := types.NamespacedName{Namespace: h.Namespace, Name: h.bmcSecret}
-	lacks := func(why string) error {
-		return &fault.Error{Reason: fault.NotFound, Hint: "name the management controller in spec.bmc of the BareMetalHost, and a Secret with username and password", Err: errors.New(why)}
-	}
-	if h.bmcAddress == "" || h.bmcSecret == "" {
-		return e.fails(lacks("it has no spec.bmc"), choose.ReasonBMC, "read", h.String())
-	}
-	data, err := p.Cluster.Secret(ctx, name)
-	if err == nil && (len(data["username"]) == 0 || len(data["password"]) == 0) {
-		err = lacks("it is not there, or lacks username or password")
-	}
-	if err == nil {
-		e.bmc = &services.BMC{
-			Address: h.bmcAddress, DisableCertificateVerification: h.bmcInsecure,
-			Credentials: services.Credentials{Username: string(data["username"]), Password: string(data["password"])},
-		}
-	}
-	return e.fails(err, choose.ReasonBMC, "read BMC credentials in", "Secret "+name.String())
 }
 
 // fails notes a problem of the host, and returns what is none: that the API server did not

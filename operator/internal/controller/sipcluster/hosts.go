@@ -30,8 +30,6 @@ type host struct {
 	choose.Host
 	uid, resourceVersion  string
 	networkData, metaData types.NamespacedName // Secrets; zero where none is named
-	bmcAddress, bmcSecret string
-	bmcInsecure           bool
 }
 
 // snapshot is all hosts, as they were read at one time.
@@ -101,7 +99,6 @@ func readHost(o *unstructured.Unstructured) *host {
 	notes := o.GetAnnotations()
 	_, paused := notes[annotationPaused]
 	_, detached := notes[annotationDetached]
-	insecure, _, _ := unstructured.NestedBool(o.Object, "spec", "bmc", "disableCertificateVerification")
 	secret := func(field string) types.NamespacedName {
 		name, namespace := text("spec", field, "name"), text("spec", field, "namespace")
 		if name != "" && namespace == "" {
@@ -118,7 +115,6 @@ func readHost(o *unstructured.Unstructured) *host {
 		},
 		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(),
 		networkData: secret("networkData"), metaData: secret("metaData"),
-		bmcAddress: text("spec", "bmc", "address"), bmcSecret: text("spec", "bmc", "credentialsName"), bmcInsecure: insecure,
 	}
 }
 
@@ -158,7 +154,7 @@ func TrimHost(o any) (any, error) {
 	kept.SetGroupVersionKind(u.GroupVersionKind())
 	for _, path := range [][]string{
 		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
-		{"metadata", "deletionTimestamp"}, {"spec", "consumerRef"}, {"spec", "networkData"}, {"spec", "metaData"}, {"spec", "bmc"},
+		{"metadata", "deletionTimestamp"}, {"spec", "consumerRef"}, {"spec", "networkData"}, {"spec", "metaData"},
 		{"status", "provisioning", "state"}, {"status", "operationalStatus"}, {"status", "errorType"},
 	} {
 		if v, found, err := unstructured.NestedFieldNoCopy(u.Object, path...); found && err == nil {

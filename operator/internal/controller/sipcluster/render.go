@@ -30,7 +30,7 @@ func (p *pass) render(ctx context.Context) error {
 	hosts, unread := p.served()
 	in := services.Input{
 		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts, Secrets: map[airship.SecretName]services.Secret{},
-		Kept: p.records.secrets(), BMCProxy: p.BMCProxy, AssignsUsers: p.AssignsUsers, Now: p.Now(), Rand: p.Rand,
+		Kept: p.records.secrets(), AssignsUsers: p.AssignsUsers, Now: p.Now(), Rand: p.Rand,
 	}
 	errs := []error{unread}
 	for _, name := range p.sip.Spec.Services.SecretNames() {
@@ -41,6 +41,7 @@ func (p *pass) render(ctx context.Context) error {
 			in.Secrets[name] = data
 		}
 	}
+	p.reportBMC()
 	in.Images, in.PullSecret = p.images(ctx)
 	p.rendered = p.Render(in)
 	for _, s := range p.rendered.Services {
@@ -50,6 +51,18 @@ func (p *pass) render(ctx context.Context) error {
 		errs = append(errs, s.Err)
 	}
 	return errors.Join(errs...)
+}
+
+// reportBMC emits an event where the spec has a field that has no effect: when the spec
+// changes, and when an upgrade is about to delete the BMC credentials of earlier versions.
+func (p *pass) reportBMC() {
+	for i, j := range p.sip.Spec.Services.JumpHost {
+		_, made := p.records.secrets()[services.Name(p.key.Name, services.JumpHost, i)+"-bmc"]
+		if j.BMC != nil && (made || p.sip.Status.ObservedGeneration != p.sip.Generation) {
+			p.warn("FieldIgnored", "Render",
+				"spec.services.jumpHost[%d].bmc has no effect; create a HostAction to control power", i)
+		}
+	}
 }
 
 func secretFault(namespace string, err error) error {
@@ -108,7 +121,7 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 				unread, first = append(unread, name), cmp.Or(first, e.problem)
 				e.complete(known[name], p.sip.Spec.Services.Interfaces())
 			}
-			all[r.Role] = append(all[r.Role], services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, BMC: e.bmc})
+			all[r.Role] = append(all[r.Role], services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses})
 			if len(e.addresses) > 0 {
 				if memory.HostAddresses == nil {
 					memory.HostAddresses = map[string]map[string][]netip.Addr{}

@@ -102,7 +102,7 @@ func (p *pass) outcome(err error) outcome {
 		o.ready.message += "; " + text // whatever else there is: it may last for ever
 	}
 	if p.again {
-		o.next.AtMost = soon(p.sip, p.Now())
+		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
 	}
 	if at := p.rendered.RenewAt; !at.IsZero() {
 		if left := max(at.Sub(p.Now()), reconciler.Soon); o.next.AtMost == 0 || left < o.next.AtMost {
@@ -118,8 +118,8 @@ const maxSoon = 30 * time.Second
 // soon is when to look again at what is under way: at once at first, and the later the longer
 // it takes. What never ends, such as the removal of an object that somebody's finalizer holds,
 // takes little time from others.
-func soon(sip object, now time.Time) time.Duration {
-	since := condition.Since(sip.Status.Conditions, v1alpha1.ConditionReconciling)
+func soon(conds []metav1.Condition, now time.Time) time.Duration {
+	since := condition.Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() {
 		return reconciler.Soon
 	}
@@ -359,5 +359,5 @@ func (r removing) Next(sip object) reconciler.Next {
 	if r.err != nil {
 		return reconciler.Next{Interval: interval}
 	}
-	return reconciler.Next{AtMost: soon(sip, r.now)}
+	return reconciler.Next{AtMost: soon(sip.Status.Conditions, r.now)}
 }

@@ -134,10 +134,10 @@ func TestTheWaitForWhatNeverEndsGrows(t *testing.T) {
 		sip := &airship.SIPCluster{Status: airship.SIPClusterStatus{Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-age))},
 		}}}
-		require.Equal(t, reconciler.Next{AtMost: soon(sip, now)}, removing{waits: "Deployment ns/x", now: now}.Next(sip))
-		return soon(sip, now)
+		require.Equal(t, reconciler.Next{AtMost: soon(sip.Status.Conditions, now)}, removing{waits: "Deployment ns/x", now: now}.Next(sip))
+		return soon(sip.Status.Conditions, now)
 	}
-	require.Equal(t, reconciler.Soon, soon(&airship.SIPCluster{}, now))
+	require.Equal(t, reconciler.Soon, soon(nil, now))
 	require.Equal(t, reconciler.Soon, after(0))
 	require.Equal(t, reconciler.Soon, after(-time.Hour), "clocks differ")
 	require.Equal(t, 10*time.Second, after(80*time.Second))
@@ -174,7 +174,7 @@ func TestStatusIsBounded(t *testing.T) {
 			}
 			r.Keep = append(r.Keep, h)
 		}
-		for _, reason := range []choose.Reason{choose.ReasonTaken, choose.ReasonSelector, choose.ReasonNamespace, choose.ReasonDeleting, choose.ReasonConsumer, choose.ReasonPaused, choose.ReasonDetached, choose.ReasonState, choose.ReasonOperational, choose.ReasonNetworkData, choose.ReasonBMC, choose.ReasonTopology} {
+		for _, reason := range []choose.Reason{choose.ReasonTaken, choose.ReasonSelector, choose.ReasonNamespace, choose.ReasonDeleting, choose.ReasonConsumer, choose.ReasonPaused, choose.ReasonDetached, choose.ReasonState, choose.ReasonOperational, choose.ReasonNetworkData, choose.ReasonTopology} {
 			x := choose.Refusal{Reason: reason, Count: 1 << 20}
 			for range 5 {
 				x.Hosts = append(x.Hosts, strings.Repeat("m", 63)+"/"+strings.Repeat("h", 253))

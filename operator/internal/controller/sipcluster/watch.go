@@ -43,6 +43,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		hostObject(types.NamespacedName{}): {Namespaces: everywhere, Transform: TrimHost},
 		&airship.SIPCluster{}:              {Namespaces: everywhere},
+		&airship.HostAction{}:              {Namespaces: everywhere},
 		&appsv1.Deployment{}:               ours,
 		&corev1.Service{}:                  ours,
 	}
@@ -80,7 +81,7 @@ func trimOurs(o any) (any, error) {
 
 var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 
-// SetupWithManager adds the controller to a manager, whose cache has [CacheOptions] and
+// SetupWithManager adds the controllers to a manager, whose cache has [CacheOptions] and
 // DriverBundles. A pass starts when a SIPCluster, a host that it holds, one of its
 // Deployments or Services or the bundle changes; and, of one that lacks hosts, when a host
 // changes that it could take.
@@ -99,6 +100,15 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Records: inventory.SIPClusters},
 	}
+	options := controller.Options{MaxConcurrentReconciles: 1, NewQueue: newTurns, ReconciliationTimeout: passTimeout}
+	err := builder.ControllerManagedBy(mgr).
+		Named("hostaction").
+		For(&airship.HostAction{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(options).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), &actions{r}))
+	if err != nil {
+		return err
+	}
 	users := users{mgr.GetClient()}
 	return builder.ControllerManagedBy(mgr).
 		Named("sipcluster").
@@ -108,7 +118,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: newTurns, ReconciliationTimeout: passTimeout}).
+		WithOptions(options).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
 

@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"crypto/rand"
-	"encoding/pem"
 	"path"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 const wholeSpec = `
@@ -71,8 +69,6 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	require.NoError(t, err)
 	hash, err := bcrypt.GenerateFromPassword([]byte("canary-5b0c"), bcrypt.DefaultCost)
 	require.NoError(t, err)
-	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pki.Root(t, "bmcs").Certificate.Raw}))
-	w.put("bmc-ca", map[string]string{"ca.crt": ca})
 	w.put("node-keys", map[string]string{"id_ed25519": string(key)})
 	w.put("alice", map[string]string{"hash": string(hash)})
 	r := w.operator(w.own)
@@ -94,11 +90,6 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	config, err := jumphost.ParseConfig("config.json", []byte(read[corev1.ConfigMap](w, jump+"-config").Data["config.json"]))
 	require.NoError(t, err)
 	require.Len(t, config.Hosts, 1)
-	files := read[corev1.Secret](w, jump+"-bmc").Data
-	require.Equal(t, ca, string(files[path.Base(jumphost.BMCCAFile)]))
-	bmc, err := jumphost.ParseBMC("bmc.json", files[path.Base(jumphost.BMCFile)])
-	require.NoError(t, err)
-	require.Equal(t, "bmc-password-of-a", bmc.Hosts["a"].Password)
 	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data[path.Base(dex.ConfigFile)]) }
 	require.Contains(t, login(), secret)
 
@@ -117,10 +108,10 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	require.Contains(t, login(), changed)
 
 	// What runs stays when a Secret goes.
-	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "bmc-ca"}}))
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "node-keys"}}))
 	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.jumpHost[0].bmc.caSecret", true)
-	require.Equal(t, ca, string(read[corev1.Secret](w, jump+"-bmc").Data[path.Base(jumphost.BMCCAFile)]))
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.jumpHost[0].nodeSSHPrivateKeys", true)
+	require.NotEmpty(t, read[appsv1.Deployment](w, jump).UID)
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 
 	w.nothingSecret(recorder, secret, changed, "canary-5b0c", "bmc-password-of-", string(hash), "PRIVATE KEY")

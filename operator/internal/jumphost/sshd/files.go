@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,9 +31,6 @@ type files struct {
 	text     []byte // config.json, while it is read
 	config   *jumphost.Config
 	hostKeys []gossh.Signer
-	bmc      *jumphost.BMC // nil: no power commands
-	ca       []byte
-	proxy    *url.URL
 	nodeKeys []gossh.Signer
 	known    gossh.HostKeyCallback // nil: the first key counts
 }
@@ -64,8 +60,8 @@ func read(dir string) (*files, error) {
 	sum := sha256.New()
 	r := reader{dir, sum}
 	f := &files{}
-	errs := []error{f.readConfig(r), f.readHostKeys(r), f.readBMC(r), f.readNodeKeys(r)}
-	f.sum, f.inForce = hex.EncodeToString(sum.Sum(nil)), jumphost.InForce(f.text, f.bmc)
+	errs := []error{f.readConfig(r), f.readHostKeys(r), f.readNodeKeys(r)}
+	f.sum, f.inForce = hex.EncodeToString(sum.Sum(nil)), jumphost.InForce(f.text)
 	f.text = nil
 	return f, fault.Join(errs...)
 }
@@ -152,22 +148,6 @@ func (f *files) readHostKeys(r reader) error {
 	return nil
 }
 
-func (f *files) readBMC(r reader) error {
-	data, err := r.file(jumphost.BMCFile)
-	ca, caErr := r.file(jumphost.BMCCAFile)
-	if err = fault.Join(err, caErr); err != nil || data == nil {
-		return err
-	}
-	if f.bmc, err = jumphost.ParseBMC(jumphost.BMCFile, data); err != nil {
-		return err
-	}
-	f.ca = ca
-	if f.bmc.Proxy != "" {
-		f.proxy, err = jumphost.ParseProxy(f.bmc.Proxy)
-	}
-	return err
-}
-
 func (f *files) readNodeKeys(r reader) error {
 	var err error
 	if f.nodeKeys, err = r.keys(jumphost.NodeKeys); err != nil {
@@ -218,7 +198,6 @@ func (s *Server) take(f *files) {
 	for _, c := range s.connections() {
 		s.review(c, f)
 	}
-	s.power.review(f)
 	s.inForce.Store(&f.inForce) // nothing leads elsewhere any more
 }
 

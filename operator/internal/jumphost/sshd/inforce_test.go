@@ -32,20 +32,11 @@ func TestInForceFollowsTheFiles(t *testing.T) {
 		require.NoError(t, err)
 		return data
 	}
-	require.Equal(t, jumphost.InForce(config(), nil), inForce())
+	require.Equal(t, jumphost.InForce(config()), inForce())
 
 	w.config.Hosts = w.config.Hosts[:1]
 	w.writeConfig()
-	want := jumphost.InForce(config(), nil)
+	want := jumphost.InForce(config())
 	require.Eventually(t, func() bool { return inForce() == want }, patience, 10*time.Millisecond)
 	require.True(t, ended(goes))
-
-	bmc := &jumphost.BMC{Hosts: map[string]jumphost.BMCHost{"node01": {Address: "redfish://10.1.0.11", Username: canary, Password: canary}}}
-	data, err := bmc.Marshal()
-	require.NoError(t, err)
-	w.write("files/bmc/bmc.json", data)
-	want = jumphost.InForce(config(), bmc)
-	require.Eventually(t, func() bool { return inForce() == want }, patience, 10*time.Millisecond)
-	other := map[string]jumphost.BMCHost{"node01": {Address: "redfish://10.1.0.11", Password: "another"}}
-	require.Equal(t, want, jumphost.InForce(config(), &jumphost.BMC{Hosts: other}), "nothing can be learned of logins")
 }

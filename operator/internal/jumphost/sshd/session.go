@@ -161,7 +161,7 @@ func (s *Server) own(ctx context.Context, x *session, name string, args []string
 	}
 	switch name {
 	case "host":
-		return s.host(ctx, x.c, args, out, errs)
+		return s.host(args, out, errs)
 	case "":
 		s.refused(x.c, "shell refused")
 		_, _ = io.WriteString(errs, "This jump host has no shell.\n"+help)

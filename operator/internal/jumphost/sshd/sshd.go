@@ -74,7 +74,6 @@ type Server struct {
 	audit  *slog.Logger
 	nodes  hostKeys
 	admits *admission
-	power  powering
 
 	pending pending
 
@@ -96,7 +95,6 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, conns: map[*connection]struct{}{}, audit: newAudit(o.Audit), admits: newAdmission(o.Limits)}
-	s.power = powering{slots: make(chan struct{}, maxPowering), busy: map[string]bool{}, running: map[*running]struct{}{}}
 	s.ssh = &ssh.Server{ // its host keys come with the files
 		Version: "VDO", IdleTimeout: o.Limits.Idle, ConnCallback: s.admit,
 		PublicKeyHandler: s.mayProve, ServerConfigCallback: s.config,

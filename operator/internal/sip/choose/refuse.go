@@ -23,7 +23,6 @@ const (
 	ReasonState       Reason = "is not provisioning state available"
 	ReasonOperational Reason = "is not operational status OK"
 	ReasonNetworkData Reason = "has no address on a nodeInterfaceId"
-	ReasonBMC         Reason = "has no BMC credentials for the jump host"
 	ReasonTopology    Reason = "has the topologyKey value of a host that is held"
 )
 

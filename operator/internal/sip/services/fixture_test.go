@@ -27,7 +27,6 @@ import (
 const (
 	clientSecret = `client"$HOME\{{.Secret}}é`
 	bindPassword = `bind$PATH"'\pw: #x`
-	bmcPassword  = "bmc-password-of-"
 	password     = "correct horse"
 )
 
@@ -95,9 +94,7 @@ userSearch: {baseDN: "ou=people,dc=site", username: uid}
 }
 
 func bmHost(name string, addresses ...string) Host {
-	h := Host{Namespace: "metal3", Name: name, BMC: &BMC{
-		Address: "redfish+https://10.9.0.1:8443/redfish/v1/Systems/" + name, Credentials: Credentials{"admin", bmcPassword + name},
-	}}
+	h := Host{Namespace: "metal3", Name: name}
 	for _, a := range addresses {
 		if h.Addresses == nil {
 			h.Addresses = map[string][]netip.Addr{}

@@ -30,7 +30,7 @@ const (
 	suffixConfig   = "-config"    // ConfigMap or Secret: what the program reads
 	suffixPull     = "-pull"      // Secret: login of the mirror
 	suffixHostKeys = "-host-keys" // Secret: of the jump host
-	suffixBMC      = "-bmc"       // Secret: logins of management controllers
+	suffixBMC      = "-bmc"       // Secret: BMC credentials, of earlier versions
 	suffixTLS      = "-tls"       // Secret: certificate of the login
 	suffixCA       = "-ca"        // Secret: the authority that was made for it
 	suffixTrust    = "-trust"     // ConfigMap: what the login's clients trust

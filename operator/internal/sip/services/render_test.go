@@ -91,7 +91,7 @@ func TestSecretsAreInSecretsAlone(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
 	kept := keep(t, set)
-	secret := []string{clientSecret, bindPassword, bmcPassword, string(in.Secrets["alice"]["hash"][:40]), "PRIVATE KEY", "cHVsbDpwYXNz"}
+	secret := []string{clientSecret, bindPassword, string(in.Secrets["alice"]["hash"][:40]), "PRIVATE KEY", "cHVsbDpwYXNz"}
 	for _, data := range kept {
 		if key := data[hashKey]; key != nil {
 			secret = append(secret, string(key))
@@ -152,7 +152,6 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 			in.Hosts[airship.RoleControlPlane] = append(in.Hosts[airship.RoleControlPlane], bmHost("cp-2", "10.0.0.3"))
 		}, []Kind{LoadBalancerControlPlane}},
 		"a worker has another address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker}},
-		"a BMC has another password":   {func(in *Input) { in.Hosts[airship.RoleWorker][0].BMC.Credentials.Password = "x" }, nil},
 		"another key may log in":       {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, nil},
 		"a client has another secret":  {func(in *Input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
 		"another login of the mirror":  {func(in *Input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
@@ -205,7 +204,7 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	require.Equal(t, []reach{{"10.0.0.1/32 10.0.0.2/32 fd00::2/128", "TCP/6443"}}, reached(LoadBalancerControlPlane))
 	require.Equal(t, []reach{{"10.0.1.1/32", "TCP/31000-31009 TCP/10250"}}, reached(LoadBalancerWorker))
 	require.Equal(t, []reach{
-		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"}, {"10.9.0.1/32", "TCP/8443"},
+		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"},
 	}, reached(JumpHost))
 	require.Equal(t, []reach{{"", "UDP/53 TCP/53 UDP/5353 TCP/5353"}, {"", "TCP/1636"}}, reached(Auth))
 
@@ -214,7 +213,7 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	set = rendered(t, in)
 	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
 	require.Empty(t, reached(Auth), "there is no connector")
-	require.Equal(t, []reach{{"", "UDP/53 TCP/53 UDP/5353 TCP/5353"}, {"", "TCP/3128"}}, reached(JumpHost))
+	require.Empty(t, reached(JumpHost), "neither a BMC nor a proxy is reached")
 }
 
 // A fault of one service is told with its field and what to do, and keeps nothing else
@@ -242,7 +241,6 @@ func TestBadInputIsRefused(t *testing.T) {
 		"a client without its secret": {func(in *Input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
 		"a key that is none":          {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
 		"a private key that is none":  {func(in *Input) { in.Secrets["node-keys"]["id"] = []byte(bindPassword) }, JumpHost, "nodeSSHPrivateKeys: in the Secret tenants/node-keys"},
-		"a proxy that nobody knows":   {func(in *Input) { in.Spec.JumpHost[0].BMC.Proxy = true }, JumpHost, "jumpHost[0].bmc.proxy: no proxy is known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := full(t)
@@ -273,7 +271,6 @@ func TestNamesakesAreToldApart(t *testing.T) {
 	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
 	require.Contains(t, text, "server cp-0.metal3 ipv4@10.0.0.1:6443\n")
 	jump := set.of(t, JumpHost)
-	require.Contains(t, string(object[corev1.Secret](t, jump, "Secret", jump.Name+"-bmc").Data["bmc.json"]), `"cp-0.metal4"`)
 	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"], `"cp-0.metal4"`)
 }
 
@@ -328,7 +325,7 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	require.Equal(t, "x.b.a ", got["[10.0.1.2]"])
 	require.Equal(t, "x.b ", got["[10.0.1.3]"])
 	require.Equal(t, "10.0.0.2.m ", got["[10.0.1.4]"])
-	require.Equal(t, "twin-of-cp twin-of-x ", got["[]"], "they can be powered, if not reached")
+	require.Equal(t, "twin-of-cp twin-of-x ", got["[]"], "they are the cluster's, if not reached")
 	require.Regexp(t, "^host-[0-9a-f]{32} $", got["[10.0.1.5]"])
 	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
 	require.Contains(t, text, "server x.a ")

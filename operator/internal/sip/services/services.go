@@ -64,8 +64,6 @@ type Input struct {
 	Images Images
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
-	// BMCProxy is the operator's, for jump hosts that ask for a proxy and name none.
-	BMCProxy string
 	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and
 	// refuses others, as OpenShift's restricted-v2 does. Else pods name one: images name theirs
 	// by a word, which the kubelet cannot tell from root.
@@ -88,25 +86,7 @@ type Host struct {
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
 	// network. IPv4 before IPv6. None where they are not known.
 	Addresses map[string][]netip.Addr
-	// BMC is its management controller; nil where no jump host wants it, or it is not known.
-	BMC *BMC
 }
-
-// BMC is a management controller, as a BareMetalHost has it.
-type BMC struct {
-	Address                        string // such as redfish+https://10.0.0.7/redfish/v1/Systems/1
-	DisableCertificateVerification bool
-	Credentials                    Credentials
-}
-
-// Credentials of a management controller. They do not print.
-type Credentials struct{ Username, Password string }
-
-// String keeps them out of logs.
-func (Credentials) String() string { return "[redacted]" }
-
-// GoString keeps them out of logs.
-func (Credentials) GoString() string { return "[redacted]" }
 
 // Secret is the data of a Secret. It does not print.
 type Secret map[string][]byte

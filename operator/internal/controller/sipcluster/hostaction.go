@@ -1,0 +1,201 @@
+package sipcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+)
+
+// annotationReboot makes Metal3 power-cycle a host once. Metal3 removes it when the host is off.
+const annotationReboot = "reboot.metal3.io"
+
+// actions reconciles HostActions: it passes each request to Metal3, and reports when Metal3
+// has carried it out. A crash between the request and the status repeats the request.
+type actions struct{ *Reconciler }
+
+type action = *airship.HostAction
+
+// Reconcile reconciles one HostAction.
+func (a *actions) Reconcile(ctx context.Context, o action) (reconcile.Result, error) {
+	frame := reconciler.Reconciler[action]{Controller: a, Reader: a.Reader, Writer: a.Writer, Now: a.Now}
+	return frame.Reconcile(ctx, o)
+}
+
+// Pass requests the action, or looks whether it is carried out.
+func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action], error) {
+	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && (ready.Reason == airship.ReasonCompleted || ready.Reason == airship.ReasonRefused) {
+		return nil, nil
+	}
+	live := hostObject(types.NamespacedName{Namespace: o.Spec.Host.Namespace, Name: o.Spec.Host.Name})
+	sip, err := a.held(ctx, o, live)
+	if err == nil {
+		err = possible(o, live)
+	}
+	switch {
+	case fault.ReasonOf(err) == fault.Refused:
+		return actionOutcome{ready: judgement{
+			reason: airship.ReasonRefused, message: fault.Text(err), status: metav1.ConditionFalse, stalled: true,
+		}, now: a.Now()}, nil
+	case err != nil:
+		return nil, err
+	case o.Status.RequestedAt != nil:
+		return a.progress(o, live), nil
+	}
+	return a.request(ctx, o, sip, live)
+}
+
+// held reads the SIPCluster and the host, and refuses a host that is not the SIPCluster's.
+// The refusal says no more of a host than that: a tenant may not learn which hosts exist.
+func (a *actions) held(ctx context.Context, o action, live *unstructured.Unstructured) (object, error) {
+	sip := &airship.SIPCluster{}
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.Cluster}
+	err := a.Reader.Get(ctx, key, sip)
+	if apierrors.IsNotFound(err) {
+		return nil, refuse(o, "SIPCluster "+key.String()+" not found", "name a SIPCluster of this namespace")
+	}
+	if err == nil {
+		err = a.Reader.Get(ctx, client.ObjectKeyFromObject(live), live)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: o.Spec.Host.String(), Err: err}
+	}
+	if err != nil || !holds(key, readHost(live).Host) {
+		return nil, refuse(o, "SIPCluster "+key.String()+" does not hold this host", "name a host of its status.hosts")
+	}
+	return sip, nil
+}
+
+// possible refuses what Metal3 would ignore.
+func possible(o action, live *unstructured.Unstructured) error {
+	h := readHost(live)
+	switch online := isOnline(live); {
+	case h.Paused || h.Detached:
+		return refuse(o, "Metal3 ignores the host: it is paused or detached", "have an administrator resume it")
+	case o.Spec.Action == airship.Reboot && !online:
+		return refuse(o, "the host is powered off", "request PowerOn")
+	case o.Status.RequestedAt != nil && o.Spec.Action == airship.PowerOff && online,
+		o.Status.RequestedAt != nil && o.Spec.Action == airship.PowerOn && !online:
+		return refuse(o, "spec.online of the host was changed since", "see who else controls its power")
+	}
+	return nil
+}
+
+func refuse(o action, why, hint string) error {
+	return &fault.Error{
+		Reason: fault.Refused, Op: string(o.Spec.Action), Subject: o.Spec.Host.String(), Err: errors.New(why), Hint: hint,
+	}
+}
+
+func isOnline(live *unstructured.Unstructured) bool {
+	online, _, _ := unstructured.NestedBool(live.Object, "spec", "online")
+	return online
+}
+
+// request passes the action to Metal3, and emits events on the SIPCluster and the host.
+func (a *actions) request(
+	ctx context.Context, o action, sip object, live *unstructured.Unstructured,
+) (reconciler.Outcome[action], error) {
+	change := map[string]any{"metadata": map[string]any{}}
+	switch o.Spec.Action {
+	case airship.Reboot:
+		mode := `{"mode":"soft"}`
+		if o.Spec.Force {
+			mode = `{"mode":"hard"}`
+		}
+		change["metadata"] = map[string]any{"annotations": map[string]any{annotationReboot: mode}}
+	case airship.PowerOff, airship.PowerOn:
+		change["spec"] = map[string]any{"online": o.Spec.Action == airship.PowerOn}
+	}
+	if _, err := a.patchObject(ctx, readHost(live), change); err != nil {
+		return nil, err
+	}
+	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s%s",
+		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, requester(ctx, a.Reader, o)), condition.MaxNote)
+	for _, about := range []client.Object{sip, live} {
+		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
+	}
+	return actionOutcome{ready: requested, now: a.Now()}, nil
+}
+
+// requester says who requested the action, as far as the API server tells: the user whom the
+// annotation names, which the shipped admission policy checks, and the field manager.
+func requester(ctx context.Context, reader client.Reader, o action) string {
+	text := ""
+	if user := o.Annotations[airship.AnnotationRequestedBy]; user != "" {
+		text = fmt.Sprintf(", requested by %q", user)
+	}
+	live := &metav1.PartialObjectMetadata{} // a cache has no managed fields
+	live.SetGroupVersionKind(airship.GroupVersion.WithKind("HostAction"))
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
+		return text
+	}
+	for _, f := range live.ManagedFields {
+		if f.Subresource == "" && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:spec"`) {
+			return text + fmt.Sprintf(", written by field manager %q", f.Manager)
+		}
+	}
+	return text
+}
+
+// requested is what Ready says until Metal3 has carried the action out.
+var requested = judgement{
+	reason: airship.ReasonRequested, message: "waiting for Metal3 to carry it out", status: metav1.ConditionUnknown,
+}
+
+// progress reports whether Metal3 has carried the action out.
+func (a *actions) progress(o action, live *unstructured.Unstructured) reconciler.Outcome[action] {
+	powered, _, _ := unstructured.NestedBool(live.Object, "status", "poweredOn")
+	_, pending := live.GetAnnotations()[annotationReboot]
+	done := map[airship.PowerAction]bool{airship.Reboot: !pending, airship.PowerOff: !powered, airship.PowerOn: powered}
+	if !done[o.Spec.Action] {
+		return actionOutcome{ready: requested, now: a.Now()}
+	}
+	return actionOutcome{ready: judgement{
+		reason: airship.ReasonCompleted, message: "Metal3 has carried it out", status: metav1.ConditionTrue,
+	}, now: a.Now()}
+}
+
+// actionOutcome is what a HostAction's reconcile found.
+type actionOutcome struct {
+	ready judgement
+	now   time.Time
+}
+
+// Record writes the outcome into the status.
+func (r actionOutcome) Record(o action) {
+	o.Status.ObservedGeneration = o.Generation
+	at := metav1.NewTime(r.now)
+	switch {
+	case r.ready.reason == airship.ReasonRequested && o.Status.RequestedAt == nil:
+		o.Status.RequestedAt = &at
+	case r.ready.reason == airship.ReasonCompleted:
+		o.Status.CompletedAt = &at
+	}
+	r.ready.set(&o.Status.Conditions, o.Generation)
+}
+
+// Next is soon while Metal3 works on it.
+func (r actionOutcome) Next(o action) reconciler.Next {
+	if r.ready.reason != airship.ReasonRequested {
+		return reconciler.Next{}
+	}
+	return reconciler.Next{AtMost: soon(o.Status.Conditions, r.now)}
+}
