@@ -29,6 +29,10 @@ const (
 	// holds it.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
 
+	// AnnotationReleaseInUse on a SIPCluster, with the value "true", releases hosts although they
+	// are in use, on scale-in and on deletion.
+	AnnotationReleaseInUse = "sip.airshipit.org/release-in-use"
+
 	// AnnotationAllowedNamespaces on a BareMetalHost names the namespaces, with commas between
 	// them, whose SIPClusters may take it. Without it those of all namespaces may; empty, none.
 	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"

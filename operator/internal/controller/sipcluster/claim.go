@@ -53,7 +53,7 @@ func (p *pass) gather(ctx context.Context) error {
 // snapshot, and decided on again: a free host is then refused.
 func (p *pass) choose(ctx context.Context, s snapshot) error {
 	for {
-		choice, err := choose.Choose(p.key, p.sip.Spec.Nodes, s.list())
+		choice, err := choose.Choose(p.cluster(), p.sip.Spec.Nodes, s.list())
 		if err != nil {
 			return because(airship.ReasonUnschedulable, err)
 		}
@@ -75,6 +75,12 @@ func (p *pass) choose(ctx context.Context, s snapshot) error {
 			return nil
 		}
 	}
+}
+
+// cluster is the SIPCluster as far as it chooses hosts.
+func (p *pass) cluster() choose.Cluster {
+	release := p.sip.Annotations[airship.AnnotationReleaseInUse] == "true"
+	return choose.Cluster{NamespacedName: p.key, ReleaseInUse: release}
 }
 
 // changes tells whether hosts have to be claimed or given back. One that the predecessor

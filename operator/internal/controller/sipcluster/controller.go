@@ -30,6 +30,8 @@
 //     they and their pods are gone. Of the others each pod counts: a load balancer that was
 //     replaced until it has ended, which open connections may delay by ten minutes, and a jump
 //     host until it says that the new files are in force. One that cannot be asked keeps the host.
+//   - A host in use is not given back, neither by scale-in nor by deletion, unless an annotation of
+//     the SIPCluster says so.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is

@@ -264,12 +264,50 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	r := w.operator(w.own)
 	w.settle(r, "t")
 	w.use("a")
-	require.NotEmpty(t, w.objects())
+	w.edit("b", func(o *unstructured.Unstructured) {
+		require.NoError(t, unstructured.SetNestedField(o.Object, "http://image", "spec", "image", "url"))
+	})
+	before := w.objects()
+	require.NotEmpty(t, before)
 	require.NoError(t, w.Delete(t.Context(), s))
+	w.settle(r, "t")
+	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/a: Metal3Machine t/m uses it, "+w.metal+
+		"/b: it has spec.image or spec.customDeploy", true)
+	require.Equal(t, before, w.objects(), "services stay with the hosts in use")
+	require.Len(t, w.labelled("t"), 3)
+	w.force("t")
 	require.NoError(t, w.pass(r, "t"))
 	require.Len(t, w.labelled("t"), 3, "services go before labels")
 	w.settle(r, "t")
 	w.gone("t")
+}
+
+// force releases hosts in use.
+func (w *world) force(name string) {
+	w.Helper()
+	s := w.get(name)
+	s.Annotations = map[string]string{airship.AnnotationReleaseInUse: "true"}
+	require.NoError(w, w.Update(w.Context(), s))
+}
+
+// Fewer hosts are wanted than are in use: all stay, and Ready names them.
+func TestScaleInKeepsHostsInUse(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b")
+	spec := func(n string) string { return `nodes: {Worker: {FLAVOR, count: {active: ` + n + `}}}` }
+	w.sip("t", spec("2"))
+	r := w.operator(w.own)
+	w.settle(r, "t")
+	w.use("a")
+	require.NoError(t, metal3.SetStatus(t.Context(), w, w.bare("b"), "provisioned", "OK", ""))
+	w.change("t", spec("1"))
+	w.settle(r, "t")
+	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/b: its provisioning state is \"provisioned\"", true)
+	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
+	w.force("t")
+	w.settle(r, "t")
+	require.Equal(t, []string{"a"}, names(w.labelled("t")))
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 }
 
 func (w *world) gone(name string) {

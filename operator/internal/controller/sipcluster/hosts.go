@@ -110,8 +110,10 @@ func readHost(o *unstructured.Unstructured) *host {
 		Host: choose.Host{
 			Namespace: o.GetNamespace(), Name: o.GetName(), Labels: o.GetLabels(),
 			Claim: notes[airship.AnnotationClaim], Allowed: allowed(notes), Consumer: consumer(o),
-			State: text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"), ErrorType: text("status", "errorType"),
-			Paused: paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
+			Deployed: text("spec", "image", "url") != "" || text("spec", "customDeploy", "method") != "",
+			State:    text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"),
+			ErrorType: text("status", "errorType"),
+			Paused:    paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
 		},
 		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(),
 		networkData: secret("networkData"), metaData: secret("metaData"),
@@ -155,6 +157,7 @@ func TrimHost(o any) (any, error) {
 	for _, path := range [][]string{
 		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
 		{"metadata", "deletionTimestamp"}, {"spec", "consumerRef"}, {"spec", "networkData"}, {"spec", "metaData"},
+		{"spec", "image", "url"}, {"spec", "customDeploy", "method"},
 		{"status", "provisioning", "state"}, {"status", "operationalStatus"}, {"status", "errorType"},
 	} {
 		if v, found, err := unstructured.NestedFieldNoCopy(u.Object, path...); found && err == nil {

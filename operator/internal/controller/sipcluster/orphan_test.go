@@ -67,8 +67,10 @@ func TestHostsOfALostSIPClusterAreFreedByOneThatIsEmpty(t *testing.T) {
 	}
 	require.Empty(t, services.Items, "services went before the pass that gave the host back")
 	w.settle(r, "t")
-	require.Equal(t, []string{"a"}, names(w.claimed("t")), "one that is in use stays until the SIPCluster is deleted")
+	require.Equal(t, []string{"a"}, names(w.claimed("t")), "one that is in use stays")
 	require.NoError(t, w.Delete(t.Context(), s))
+	w.settle(r, "t")
+	w.force("t")
 	w.settle(r, "t")
 	w.gone("t")
 }

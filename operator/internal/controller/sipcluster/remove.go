@@ -10,10 +10,12 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
-// Remove is one pass over a SIPCluster that is being deleted: its services go, and their
-// pods, then its hosts are given back, in use or not, then the record of it goes.
+// Remove is one pass over a SIPCluster that is being deleted. While a host is in use nothing
+// goes, unless an annotation forces it. Else its services go, and their pods, then its hosts are
+// given back, then the record of it goes.
 func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip)}
 	waits, err := p.decommission(ctx)
@@ -35,6 +37,9 @@ func (p *pass) decommission(ctx context.Context) (waits string, err error) {
 		return "", err
 	}
 	if err := p.stillThis(ctx); err != nil {
+		return "", err
+	}
+	if err := p.notInUse(ctx); err != nil {
 		return "", err
 	}
 	live := plan.Live{}
@@ -90,6 +95,23 @@ func (p *pass) left() string {
 // the next one has is either seen here, or has another UID or resource version than what was read.
 func (p *pass) stillThis(ctx context.Context) error { return p.exists(ctx, "remove what is of") }
 
+// notInUse fails while a host of the SIPCluster is in use.
+func (p *pass) notInUse(ctx context.Context) error {
+	s, err := p.live(ctx)
+	if err != nil {
+		return err
+	}
+	var used []string
+	for _, h := range choose.Sorted(s.list()) {
+		if holds(p.key, h) && !p.mayRelease(h) {
+			used = append(used, h.Key().String()+": "+h.InUse())
+		}
+	}
+	return inUseFault(used)
+}
+
+func (p *pass) mayRelease(h choose.Host) bool { return p.cluster().ReleaseInUse || h.InUse() == "" }
+
 func (p *pass) giveBack(ctx context.Context) error {
 	s, err := p.live(ctx)
 	if err != nil {
@@ -99,13 +121,18 @@ func (p *pass) giveBack(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	var used []string
 	for _, h := range s.hosts {
 		errs = append(errs, p.editHost(ctx, h, func(now *host) map[string]any {
 			if !holds(p.key, now.Host) {
 				return nil
 			}
+			if !p.mayRelease(now.Host) { // since a moment ago
+				used = append(used, now.Key().String()+": "+now.InUse())
+				return nil
+			}
 			return released()
 		}))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, inUseFault(used))...)
 }

@@ -93,6 +93,8 @@ func (p *pass) outcome(err error) outcome {
 		o.ready = failed(err)
 	case p.choice.Missing() > 0:
 		o.ready = judgement{reason: airship.ReasonUnschedulable, message: p.missing(), status: metav1.ConditionFalse}
+	case p.inUse() != nil:
+		o.ready = failed(p.inUse())
 	case p.unfinished() != "":
 		o.ready = judgement{reason: airship.ReasonProgressing, message: p.unfinished(), status: metav1.ConditionUnknown}
 	default:
@@ -265,6 +267,28 @@ func (p *pass) missing() string {
 		all = append(all, text+" ("+strings.Join(why, "; ")+")")
 	}
 	return strings.Join(all, "; ") + ". Add BareMetalHosts that fit, or lower spec.nodes' count"
+}
+
+// inUse names the hosts that are too many and stay since they are in use; nil for none.
+func (p *pass) inUse() error {
+	var all []string
+	for _, r := range p.choice.Roles {
+		for _, h := range r.InUse() {
+			all = append(all, h.Key().String()+": "+h.InUse())
+		}
+	}
+	return because(airship.ReasonUnableToDecommission, inUseFault(all))
+}
+
+// inUseFault says which hosts are not released; nil for none.
+func inUseFault(hosts []string) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "release", Subject: "hosts in use", Err: errors.New(few(hosts)),
+		Hint: "free them, or annotate the SIPCluster with " + airship.AnnotationReleaseInUse + "=true",
+	}
 }
 
 // unfinished says what is under way, or "".

@@ -21,10 +21,10 @@
 //     all refusals.
 //   - Too many: hosts leave until the target is met; first those that failed, then those
 //     that the selector no longer matches, then the others, last in the order first. A host
-//     with a consumerRef is in use and never leaves: these are the active ones, so that
-//     standby hosts go first.
+//     in use never leaves, unless [Cluster].ReleaseInUse: these are the active ones, so that
+//     standby hosts go first. See [Host.InUse].
 //   - A host that is held and failed is replaced where another is free: it leaves, unless
-//     it has a consumerRef, and the other is taken. Where more hosts failed than the role
+//     it is in use, and the other is taken. Where more hosts failed than the role
 //     has standby, none is replaced: an outage of a network of management controllers must
 //     not exchange a whole cluster.
 //
@@ -45,6 +45,13 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
+
+// Cluster is the SIPCluster that chooses.
+type Cluster struct {
+	types.NamespacedName
+	// ReleaseInUse lets hosts in use leave.
+	ReleaseInUse bool
+}
 
 // Choice is what was decided for one SIPCluster, by role; roles that the spec no longer
 // has and hosts are held of are among them.
@@ -74,6 +81,14 @@ type Leaving struct {
 	Why string
 }
 
+// InUse are the hosts that stay although there are too many, since all of them are in use.
+func (r Role) InUse() []Host {
+	if len(r.Keep) <= r.Wanted {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool { return h.InUse() == "" })
+}
+
 // Held is how many hosts the role has once the choice is carried out, before any leaves.
 func (r Role) Held() int { return len(r.Keep) + len(r.Take) + len(r.Leave) }
 
@@ -93,10 +108,10 @@ func (c Choice) Missing() int {
 
 // Choose decides. Hosts need no order. Errors are faults: a selector that cannot be
 // understood.
-func Choose(cluster types.NamespacedName, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
+func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
 	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, Host.compare)
-	held, free, others := divide(cluster, hosts)
+	held, free, others := divide(cluster.NamespacedName, hosts)
 	var errs []error
 	var c Choice
 	for _, role := range roles(nodes, held) {
@@ -106,7 +121,9 @@ func Choose(cluster types.NamespacedName, nodes map[airship.Role]airship.NodeSet
 			errs = append(errs, selectorFault(role, err))
 			continue
 		}
-		d := decision{namespace: cluster.Namespace, role: role, set: set, selector: selector, held: held[role], free: free, others: others}
+		d := decision{
+			cluster: cluster, role: role, set: set, selector: selector, held: held[role], free: free, others: others,
+		}
 		decided := d.decide()
 		free = without(free, decided.Take)
 		c.Roles = append(c.Roles, decided)
@@ -163,7 +180,7 @@ func without(hosts, taken []Host) []Host {
 
 // decision is what is decided on for one role.
 type decision struct {
-	namespace          string // of the SIPCluster
+	cluster            Cluster
 	role               airship.Role
 	set                airship.NodeSet
 	selector           labels.Selector
@@ -194,11 +211,12 @@ func (d *decision) replace(r *Role, standby int) {
 		return
 	}
 	for _, h := range failed {
-		if h.Consumer != "" {
+		if h.InUse() != "" {
 			continue
 		}
 		stay := without(r.Keep, []Host{h})
-		rest := decision{namespace: d.namespace, role: d.role, set: d.set, selector: d.selector, free: without(d.free, r.Take)}
+		rest := *d
+		rest.free, rest.others = without(d.free, r.Take), nil
 		taken, _ := rest.gather(1, append(slices.Clone(stay), r.Take...))
 		if len(taken) == 0 {
 			continue
@@ -211,7 +229,9 @@ func (d *decision) replace(r *Role, standby int) {
 // shrink says who leaves where more than total are held.
 func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 	stay = d.held
-	order := slices.DeleteFunc(slices.Clone(d.held), func(h Host) bool { return h.Consumer != "" })
+	order := slices.DeleteFunc(slices.Clone(d.held), func(h Host) bool {
+		return !d.cluster.ReleaseInUse && h.InUse() != ""
+	})
 	slices.SortStableFunc(order, func(a, b Host) int {
 		if c := d.worth(a) - d.worth(b); c != 0 {
 			return c
@@ -228,6 +248,8 @@ func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 // worth orders hosts by who leaves first.
 func (d *decision) worth(h Host) int {
 	switch {
+	case h.InUse() != "":
+		return 3
 	case h.Failed() != "":
 		return 0
 	case !d.selector.Matches(labels.Set(h.Labels)):
@@ -267,8 +289,8 @@ func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) 
 func (d *decision) tell(r *Role) {
 	for _, h := range r.Keep {
 		var all []string
-		if len(r.Keep) > r.Wanted && h.Consumer != "" {
-			all = append(all, "it is one too many, and "+h.Consumer+" uses it")
+		if why := h.InUse(); len(r.Keep) > r.Wanted && why != "" {
+			all = append(all, "it is one too many, and "+why)
 		}
 		if why := h.Failed(); why != "" {
 			all = append(all, why)

@@ -17,6 +17,7 @@ import (
 
 var (
 	mine  = types.NamespacedName{Namespace: "tenants", Name: "a"}
+	me    = choose.Cluster{NamespacedName: mine}
 	other = types.NamespacedName{Namespace: "tenants", Name: "b"}
 )
 
@@ -46,8 +47,10 @@ func labelled(by types.NamespacedName) func(*choose.Host) {
 	}
 }
 
-func used(h *choose.Host)   { h.Consumer = "Metal3Machine tenants/m" }
-func failed(h *choose.Host) { h.Operational, h.ErrorType = "error", "power management error" }
+func used(h *choose.Host)     { h.Consumer = "Metal3Machine tenants/m" }
+func deployed(h *choose.Host) { h.Deployed = true }
+func busy(h *choose.Host)     { h.State = "provisioned" }
+func failed(h *choose.Host)   { h.Operational, h.ErrorType = "error", "power management error" }
 
 func nodes(active, standby int32, topology string) map[airship.Role]airship.NodeSet {
 	return map[airship.Role]airship.NodeSet{worker: {
@@ -80,6 +83,7 @@ func TestChoose(t *testing.T) {
 		hosts             []choose.Host
 		keep, take, leave []string
 		missing           int
+		force             bool
 		refused           map[choose.Reason]int
 	}{
 		"active and standby, in order": {
@@ -134,6 +138,20 @@ func TestChoose(t *testing.T) {
 			nodes: nodes(1, 0, ""), hosts: []choose.Host{host("a", claimed(mine), used), host("b", claimed(mine), used, failed)},
 			keep: []string{"a", "b"}, take: none, leave: none,
 		},
+		"fewer, and the others have an image or are not available": {
+			nodes: nodes(0, 0, ""), hosts: []choose.Host{host("a", claimed(mine), deployed), host("b", claimed(mine), busy),
+				host("c", claimed(mine)), host("d", claimed(mine), func(h *choose.Host) { h.Deleting, h.State = true, "deleting" })},
+			keep: []string{"a", "b"}, take: none, leave: []string{"c", "d"},
+		},
+		"an image keeps a failed host": {
+			nodes: nodes(1, 1, ""), hosts: []choose.Host{host("a", claimed(mine), failed, deployed), host("b", claimed(mine)), host("x")},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+		"an annotation forces all of that": {
+			force: true,
+			nodes: nodes(1, 0, ""), hosts: []choose.Host{host("a", claimed(mine), used), host("b", claimed(mine), deployed), host("c", claimed(mine), busy)},
+			keep: []string{"a"}, take: none, leave: []string{"b", "c"},
+		},
 		"a role that is gone is given back": {
 			nodes: nil, hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(mine), used)},
 			keep: []string{"b"}, take: none, leave: []string{"a"},
@@ -164,7 +182,7 @@ func TestChoose(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := choose.Choose(mine, c.nodes, c.hosts)
+			got, err := choose.Choose(choose.Cluster{NamespacedName: mine, ReleaseInUse: c.force}, c.nodes, c.hosts)
 			require.NoError(t, err)
 			require.Len(t, got.Roles, 1)
 			r := got.Roles[0]
@@ -187,7 +205,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestProblemsOfHostsThatStay(t *testing.T) {
-	got, err := choose.Choose(mine, nodes(1, 0, ""), []choose.Host{
+	got, err := choose.Choose(me, nodes(1, 0, ""), []choose.Host{
 		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x"), func(h *choose.Host) { h.Problem = "no network data" }),
 	})
 	require.NoError(t, err)
@@ -199,7 +217,7 @@ func TestProblemsOfHostsThatStay(t *testing.T) {
 
 func TestAHostIsTakenForOneRole(t *testing.T) {
 	set := nodes(1, 0, "")[worker]
-	got, err := choose.Choose(mine, map[airship.Role]airship.NodeSet{worker: set, airship.RoleControlPlane: set}, []choose.Host{host("a"), host("b")})
+	got, err := choose.Choose(me, map[airship.Role]airship.NodeSet{worker: set, airship.RoleControlPlane: set}, []choose.Host{host("a"), host("b")})
 	require.NoError(t, err)
 	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
 	require.Equal(t, []string{"a"}, names(got.Roles[0].Take))
@@ -207,7 +225,7 @@ func TestAHostIsTakenForOneRole(t *testing.T) {
 }
 
 func TestASelectorThatCannotBeUnderstood(t *testing.T) {
-	_, err := choose.Choose(mine, map[airship.Role]airship.NodeSet{worker: {LabelSelector: metav1.LabelSelector{
+	_, err := choose.Choose(me, map[airship.Role]airship.NodeSet{worker: {LabelSelector: metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}}, nil)
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.nodes.Worker.labelSelector")
@@ -219,7 +237,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	for i := range 2000 {
 		hosts = append(hosts, host(fmt.Sprintf("h%04d", i), used))
 	}
-	got, err := choose.Choose(mine, nodes(1, 0, ""), hosts)
+	got, err := choose.Choose(me, nodes(1, 0, ""), hosts)
 	require.NoError(t, err)
 	require.Len(t, got.Roles[0].Refused, 1)
 	require.Equal(t, 2000, got.Roles[0].Refused[0].Count)
@@ -234,15 +252,15 @@ func TestChoicesOfRandomHosts(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // of a test
 		hosts := randomHosts(r)
 		spec := nodes(int32(r.IntN(4)), int32(r.IntN(3)), []string{"", "rack"}[r.IntN(2)])
-		choice, err := choose.Choose(mine, spec, hosts)
+		choice, err := choose.Choose(me, spec, hosts)
 		require.NoError(t, err)
 		checkChoice(t, seed, spec[worker], choice)
 		again := slices.Clone(hosts)
 		r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
-		same, err := choose.Choose(mine, spec, again)
+		same, err := choose.Choose(me, spec, again)
 		require.NoError(t, err)
 		require.Equal(t, choice, same, "seed %d: the order of hosts does not matter", seed)
-		settled, err := choose.Choose(mine, spec, carriedOut(hosts, choice))
+		settled, err := choose.Choose(me, spec, carriedOut(hosts, choice))
 		require.NoError(t, err)
 		require.False(t, settled.Changes(), "seed %d: %+v", seed, settled)
 	}

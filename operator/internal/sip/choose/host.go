@@ -20,6 +20,7 @@ type Host struct {
 	// airship.AnnotationAllowedNamespaces; nil for all.
 	Allowed     []string
 	Consumer    string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
+	Deployed    bool   // spec.image or spec.customDeploy is set
 	State       string // status.provisioning.state
 	Operational string // status.operationalStatus
 	ErrorType   string // status.errorType
@@ -72,6 +73,22 @@ func (h Host) Labelled(cluster types.NamespacedName, role airship.Role) bool {
 	return h.Labels[airship.LabelClusterNamespace] == cluster.Namespace &&
 		h.Labels[airship.LabelClusterName] == cluster.Name && h.Labels[airship.LabelNodeType] == string(role)
 }
+
+// InUse says what uses the host, or "".
+func (h Host) InUse() string {
+	switch {
+	case h.Consumer != "":
+		return h.Consumer + " uses it"
+	case h.Deployed:
+		return "it has spec.image or spec.customDeploy"
+	case !h.Deleting && !h.available():
+		return fmt.Sprintf("its provisioning state is %q", h.State)
+	}
+	return ""
+}
+
+// available reports whether nothing is provisioned; earlier versions of Metal3 call it ready.
+func (h Host) available() bool { return h.State == "available" || h.State == "ready" }
 
 // Failed says why a host cannot serve, or "".
 func (h Host) Failed() string {

@@ -18,6 +18,7 @@ const (
 	ReasonNamespace   Reason = "is for SIPClusters of other namespaces"
 	ReasonDeleting    Reason = "is being deleted"
 	ReasonConsumer    Reason = "has a consumerRef"
+	ReasonDeployed    Reason = "has spec.image or spec.customDeploy"
 	ReasonPaused      Reason = "is paused"
 	ReasonDetached    Reason = "is detached"
 	ReasonState       Reason = "is not provisioning state available"
@@ -41,7 +42,7 @@ func (d *decision) refuses(h Host) Reason {
 	switch {
 	case !d.selector.Matches(labels.Set(h.Labels)):
 		return ReasonSelector
-	case h.Allowed != nil && !slices.Contains(h.Allowed, d.namespace):
+	case h.Allowed != nil && !slices.Contains(h.Allowed, d.cluster.Namespace):
 		return ReasonNamespace
 	}
 	if unfit := h.Unfit(); unfit != "" {
@@ -64,7 +65,9 @@ func (h Host) Unfit() Reason {
 		return ReasonPaused
 	case h.Detached:
 		return ReasonDetached
-	case h.State != "available" && h.State != "ready": // ready: as earlier versions of Metal3 call it
+	case h.Deployed:
+		return ReasonDeployed
+	case !h.available():
 		return ReasonState
 	case h.Operational != "OK" || h.ErrorType != "":
 		return ReasonOperational
