@@ -10,7 +10,7 @@ import (
 )
 
 //go:embed crds/*.yaml driver-namespaces.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml rbac-policy.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
-//go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/networkpolicy.yaml sip/operator.yaml
+//go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/policy.yaml sip/networkpolicy.yaml sip/operator.yaml
 var files embed.FS
 
 const (
@@ -70,7 +70,10 @@ func Manifests() []Manifest {
 // applied: after the kinds of [Manifests] that [ForSIP] names.
 func SIPManifests() []Manifest {
 	var all []Manifest
-	for _, name := range []string{"crds/airship.airshipit.org_hostactions.yaml", "crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "operator.yaml"} {
+	for _, name := range []string{
+		"crds/airship.airshipit.org_hostactions.yaml", "crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml",
+		"rbac.yaml", "policy.yaml", "networkpolicy.yaml", "operator.yaml",
+	} {
 		m := read("sip/" + name)
 		m.Name = sipPrefix + m.Name
 		all = append(all, m)

@@ -49,11 +49,13 @@ func TestTenantClusterByTheAccountOfDeploySIP(t *testing.T) {
 	for _, ns := range []string{"metal3", "tenants"} { // as bindings.yaml has them
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
 	}
-	for _, f := range []string{"namespace.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml", "bindings.yaml"} {
+	for _, f := range []string{
+		"namespace.yaml", "rbac.yaml", "policy.yaml", "operator.yaml", "networkpolicy.yaml", "bindings.yaml",
+	} {
 		applyFile(t, admin, filepath.Join("deploy", "sip", f))
 	}
 	for _, h := range []metal3.Host{{Name: "cp-1", Address: "10.0.0.1"}, {Name: "cp-2", Address: "10.0.0.2"}, {Name: "w-1", Address: "10.0.1.1"}, {Name: "w-2"}, {Name: "w-3", Address: "10.0.1.3"}} {
-		h.Namespace, h.Labels = "metal3", map[string]string{"flavor": h.Name[:1]}
+		h.Namespace, h.Allowed, h.Labels = "metal3", "tenants", map[string]string{"flavor": h.Name[:1]}
 		require.NoError(t, metal3.Create(t.Context(), admin, h))
 	}
 	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenants", Name: "one"}, Spec: airship.SIPClusterSpec{

@@ -21,6 +21,7 @@ import (
 const (
 	sipNamespace = "vmware-system-sip"
 	jumpHost     = "vdo/vdo-jumphost:v0.1.0"
+	permission   = "sip.airshipit.org/allowed-namespaces"
 )
 
 // The site's bare-metal hosts, and the tenant cluster that wants some of them.
@@ -29,13 +30,17 @@ var (
 	hostsFile string
 	//go:embed tenant.yaml
 	tenantFile string
+	//go:embed other-tenant.yaml
+	otherTenantFile string
+	//go:embed reboot.yaml
+	rebootFile string
 )
 
 // sipSteps are what SIP=1 shows after the main job: the hosts and services of a tenant
 // cluster, from a bundle of their own, by another operator under another account.
 func (d *demo) sipSteps() []func(context.Context) error {
 	return []func(context.Context) error{
-		d.servicesBundle, d.startSIP, d.tenant, d.growTenant, d.failedHost, d.deleteTenant,
+		d.servicesBundle, d.startSIP, d.tenant, d.otherTenant, d.growTenant, d.powerCycle, d.failedHost, d.deleteTenant,
 	}
 }
 
@@ -66,11 +71,16 @@ func (d *demo) startSIP(ctx context.Context) error {
 	}
 	deploy := filepath.Join(toolchain.Root(), "deploy", "sip")
 	if err := d.sequence(ctx, d.isolated,
-		words("kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml")),
+		words("kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+
+			" -f "+filepath.Join(deploy, "rbac.yaml")+" -f "+filepath.Join(deploy, "policy.yaml")),
 		words("kubectl apply -f metal3.yaml"),
 		words("kubectl wait --for=condition=Established crd/baremetalhosts.metal3.io crd/sipclusters.airship.airshipit.org --timeout=60s"),
 		words("kubectl apply -f hosts.yaml"),
+		words("kubectl -n metal3 annotate baremetalhosts --all "+permission+"=tenants"),
+		words("kubectl -n metal3 annotate baremetalhost worker-2 --overwrite "+permission+"=other-tenants"),
 		words("kubectl apply -f "+filepath.Join(deploy, "bindings.yaml")),
+		words("kubectl -n other-tenants create rolebinding vdo-sip-services --clusterrole=vdo-sip-services"+
+			" --serviceaccount=vmware-system-sip:vdo-operator-sip"),
 		words("kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub"),
 		words("kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
 		words("kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
@@ -96,7 +106,10 @@ func (d *demo) writeSIPFiles() error {
 	if err := template.Must(template.New("tenant").Parse(tenantFile)).Execute(&tenant, values); err != nil {
 		return err
 	}
-	for name, data := range map[string][]byte{"metal3.yaml": []byte(metal3File()), "hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
+	for name, data := range map[string][]byte{
+		"metal3.yaml": []byte(metal3File()), "hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes(),
+		"other-tenant.yaml": []byte(otherTenantFile), "reboot.yaml": []byte(rebootFile),
+	} {
 		if err := os.WriteFile(d.path("site/"+name), data, 0o600); err != nil {
 			return err
 		}
@@ -108,7 +121,7 @@ func (d *demo) writeSIPFiles() error {
 // states, and the namespaces of hosts and of tenants.
 func metal3File() string {
 	text := strings.Replace(metal3.CRD, "      subresources: {status: {}}\n", "", 1)
-	for _, ns := range []string{"metal3", "tenants"} {
+	for _, ns := range []string{"metal3", "tenants", "other-tenants"} {
 		text += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + ns + "}\n"
 	}
 	return text
@@ -152,6 +165,33 @@ func (d *demo) tenant(ctx context.Context) error {
 	)
 }
 
+// otherTenant makes a SIPCluster of another namespace, which asks for more than is permitted to it.
+func (d *demo) otherTenant(ctx context.Context) error {
+	d.out.heading("SIP: another tenant gets the one host that is permitted to it")
+	return d.sequence(ctx, d.isolated,
+		words("kubectl apply -f other-tenant.yaml"),
+		words("kubectl -n other-tenants wait --for=jsonpath={.status.held}=1 sipcluster/tenant-2 --timeout=120s"),
+		words(`kubectl -n other-tenants get sipcluster tenant-2 -o jsonpath={range`+
+			`.status.missing[*].refused[*]}{.count}{"\t"}{.reason}{"\n"}{end}`),
+		words(showHosts),
+	)
+}
+
+// powerCycle requests a reboot, and then does what Metal3 does when the host is off.
+func (d *demo) powerCycle(ctx context.Context) error {
+	d.out.heading("SIP: the tenant reboots a host through Metal3, which this demo plays")
+	const reason = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=Requested`
+	return d.sequence(ctx, d.isolated,
+		words("kubectl apply -f reboot.yaml"),
+		append(words("kubectl -n tenants wait hostaction/reboot-worker-1 --timeout=60s"), reason),
+		words(`kubectl -n metal3 get baremetalhost worker-1`+
+			` -o jsonpath={.metadata.annotations.reboot\.metal3\.io}{"\n"}`),
+		words("kubectl -n metal3 annotate baremetalhost worker-1 reboot.metal3.io-"),
+		words("kubectl -n tenants wait --for=condition=Ready hostaction/reboot-worker-1 --timeout=60s"),
+		words("kubectl -n tenants get hostactions"),
+	)
+}
+
 // growTenant asks for a worker more.
 func (d *demo) growTenant(ctx context.Context) error {
 	d.out.heading("SIP: it grows by one worker; only the missing host is taken")
@@ -169,16 +209,24 @@ func (d *demo) failedHost(ctx context.Context) error {
 		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}},"services":{"jumpHost":null}}}`),
 		held(5), sipReady,
 		words(`kubectl -n metal3 patch baremetalhost worker-1 --type=merge -p {"status":{"operationalStatus":"error","errorType":"power_management_error"}}`),
-		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-4 --timeout=120s"),
+		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-5 --timeout=120s"),
 		sipReady, words(showHosts),
 	)
 }
 
 // deleteTenant takes all of it away.
 func (d *demo) deleteTenant(ctx context.Context) error {
-	d.out.heading("SIP: the tenant cluster goes; its hosts are free again")
+	d.out.heading("SIP: the tenant cluster goes, but not while a host is in use; then its hosts are free again")
+	const reason = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=UnableToDecommission`
+	const use = `{"spec":{"consumerRef":{"kind":"Metal3Machine","namespace":"tenants","name":"machine-1"}}}`
 	return d.sequence(ctx, d.isolated,
-		words("kubectl -n tenants delete sipcluster tenant-1 --timeout=120s"),
+		words("kubectl -n metal3 patch baremetalhost worker-3 --type=merge -p "+use),
+		words("kubectl -n tenants delete sipcluster tenant-1 --wait=false"),
+		append(words("kubectl -n tenants wait sipcluster/tenant-1 --timeout=60s"), reason),
+		words(`kubectl -n tenants get sipcluster tenant-1`+
+			` -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`),
+		words(`kubectl -n metal3 patch baremetalhost worker-3 --type=merge -p {"spec":{"consumerRef":null}}`),
+		words("kubectl -n tenants wait --for=delete sipcluster/tenant-1 --timeout=120s"),
 		words(showHosts),
 		words("kubectl -n tenants get deployments,services,secrets"),
 	)

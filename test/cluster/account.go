@@ -38,7 +38,8 @@ var (
 	Operator = Account{"vmware-system-vdo", "vdo-operator", withDriverNamespaces,
 		[]string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy}}
 	// SIPOperator is that of SIPClusters.
-	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests, []string{"sip-namespace.yaml", "sip-rbac.yaml"}}
+	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests,
+		[]string{"sip-namespace.yaml", "sip-rbac.yaml", "sip-policy.yaml"}}
 )
 
 func withDriverNamespaces() []deploy.Manifest {

@@ -4,7 +4,8 @@ package metal3
 
 import (
 	"context"
-	_ "embed" // CRD
+	_ "embed" // CRDs
+	"errors"
 	"fmt"
 	"testing"
 
@@ -27,13 +28,18 @@ var Kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind
 //go:embed baremetalhosts.yaml
 var CRD string
 
-// Install makes the API server serve BareMetalHosts.
+// PolicyCRD is the definition of Metal3's HostDeployPolicies.
+//
+//go:embed hostdeploypolicies.yaml
+var PolicyCRD string
+
+// Install makes the API server serve BareMetalHosts and HostDeployPolicies.
 func Install(t testing.TB, cfg *rest.Config) {
 	t.Helper()
-	var crd apiextensionsv1.CustomResourceDefinition
-	err := yaml.Unmarshal([]byte(CRD), &crd)
+	var host, policy apiextensionsv1.CustomResourceDefinition
+	err := errors.Join(yaml.Unmarshal([]byte(CRD), &host), yaml.Unmarshal([]byte(PolicyCRD), &policy))
 	if err == nil {
-		crds := []*apiextensionsv1.CustomResourceDefinition{&crd}
+		crds := []*apiextensionsv1.CustomResourceDefinition{&host, &policy}
 		_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crds})
 	}
 	if err != nil {
@@ -47,6 +53,7 @@ type Host struct {
 	Labels          map[string]string
 	State           string // default: available
 	Operational     string // default: OK
+	Allowed         string // namespaces that may hold it; "" leaves the annotation out
 	Address         string // IPv4 on the network oam; "" leaves the network data out
 }
 
@@ -94,6 +101,9 @@ func (h Host) object() *unstructured.Unstructured {
 	o.SetNamespace(h.Namespace)
 	o.SetName(h.Name)
 	o.SetLabels(h.Labels)
+	if h.Allowed != "" {
+		o.SetAnnotations(map[string]string{"sip.airshipit.org/allowed-namespaces": h.Allowed})
+	}
 	return o
 }
 

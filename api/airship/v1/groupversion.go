@@ -25,7 +25,7 @@ const (
 	LabelClusterName      = "sip.airshipit.org/cluster-name"
 	LabelNodeType         = "sip.airshipit.org/node-type"
 
-	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME of the SIPCluster that
+	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME UID of the SIPCluster that
 	// holds it.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
 
@@ -33,8 +33,12 @@ const (
 	// are in use, on scale-in and on deletion.
 	AnnotationReleaseInUse = "sip.airshipit.org/release-in-use"
 
+	// AnnotationAdopt on a BareMetalHost, with the value "true", gives it to the SIPCluster that
+	// its claim or its labels name, whatever the UID: after a restore, or from the original.
+	AnnotationAdopt = "sip.airshipit.org/adopt"
+
 	// AnnotationAllowedNamespaces on a BareMetalHost names the namespaces, with commas between
-	// them, whose SIPClusters may take it. Without it those of all namespaces may; empty, none.
+	// them, whose SIPClusters may hold it. Without it a HostDeployPolicy has to permit that.
 	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"
 )
 

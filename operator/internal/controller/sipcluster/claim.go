@@ -52,8 +52,16 @@ func (p *pass) gather(ctx context.Context) error {
 // choose decides over a snapshot. What of the hosts chosen cannot be read is noted in the
 // snapshot, and decided on again: a free host is then refused.
 func (p *pass) choose(ctx context.Context, s snapshot) error {
+	permits, err := p.Permissions.Of(ctx, p.key.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, h := range s.hosts {
+		// Earlier versions permitted every namespace without an annotation; see claim.
+		h.Permitted = permits(h) || h.allowed == nil && p.cluster.Imports(h.Host)
+	}
 	for {
-		choice, err := choose.Choose(p.cluster(), p.sip.Spec.Nodes, s.list())
+		choice, err := choose.Choose(p.cluster, p.sip.Spec.Nodes, s.list())
 		if err != nil {
 			return because(airship.ReasonUnschedulable, err)
 		}
@@ -77,18 +85,25 @@ func (p *pass) choose(ctx context.Context, s snapshot) error {
 	}
 }
 
-// cluster is the SIPCluster as far as it chooses hosts.
-func (p *pass) cluster() choose.Cluster {
-	release := p.sip.Annotations[airship.AnnotationReleaseInUse] == "true"
-	return choose.Cluster{NamespacedName: p.key, ReleaseInUse: release}
+// clusterOf is a SIPCluster as far as it chooses hosts.
+func clusterOf(sip object) choose.Cluster {
+	c := choose.Cluster{
+		NamespacedName: client.ObjectKeyFromObject(sip), UID: sip.UID, Listed: map[types.NamespacedName]bool{},
+		Deleting:     !sip.DeletionTimestamp.IsZero(),
+		ReleaseInUse: sip.Annotations[airship.AnnotationReleaseInUse] == "true",
+	}
+	for _, h := range sip.Status.Hosts {
+		c.Listed[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = true
+	}
+	return c
 }
 
-// changes tells whether hosts have to be claimed or given back. One that the predecessor
-// labelled has no claim yet.
+// changes tells whether hosts have to be claimed or given back. One that is adopted or imported
+// has no claim with the UID yet.
 func (p *pass) changes() bool {
 	for _, r := range p.choice.Roles {
 		for _, h := range r.Keep {
-			if h.Claim == "" {
+			if h.Claim != p.cluster.Claim(r.Role) {
 				return true
 			}
 		}
@@ -96,7 +111,7 @@ func (p *pass) changes() bool {
 	return p.choice.Changes()
 }
 
-// claim puts the claim on all hosts that have none yet, for a SIPCluster that is there: one that
+// claim puts the claim on all hosts that do not have it yet, for a SIPCluster that is there: one that
 // is gone would never give them back.
 func (p *pass) claim(ctx context.Context) error {
 	if err := p.exists(ctx, "claim hosts for"); err != nil {
@@ -105,11 +120,15 @@ func (p *pass) claim(ctx context.Context) error {
 	for i := range p.choice.Roles {
 		r := &p.choice.Roles[i]
 		for _, h := range append(append([]choose.Host{}, r.Keep...), r.Take...) {
-			if h.Claim != "" {
+			claim, now := p.cluster.Claim(r.Role), p.snapshot.hosts[h.Key()]
+			if h.Claim == claim {
 				continue
 			}
-			claim := choose.ClaimOf(p.key, r.Role)
-			patched, err := p.patchHost(ctx, p.snapshot.hosts[h.Key()], map[string]any{"annotations": map[string]any{airship.AnnotationClaim: claim}})
+			notes := map[string]any{airship.AnnotationClaim: claim, airship.AnnotationAdopt: nil}
+			if p.cluster.Imports(h) && now.allowed == nil { // what it has by the earlier default, it keeps
+				notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
+			}
+			patched, err := p.patchHost(ctx, now, map[string]any{"annotations": notes})
 			if err != nil {
 				return because(airship.ReasonUnableToApplyLabels, err)
 			}
@@ -163,7 +182,7 @@ func (p *pass) stillHeld(ctx context.Context) error {
 		for i := range list.Items {
 			o := &list.Items[i]
 			h := choose.Host{Labels: o.Labels, Claim: o.Annotations[airship.AnnotationClaim]}
-			held[client.ObjectKeyFromObject(o)] = holds(p.key, h)
+			held[client.ObjectKeyFromObject(o)] = p.cluster.Holds(h)
 		}
 	})
 	if err != nil {

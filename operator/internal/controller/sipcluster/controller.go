@@ -16,6 +16,8 @@
 //
 // # What holds whatever happens
 //
+//   - A host is held by the SIPCluster whose UID its claim has. One of the same name inherits nothing,
+//     unless the host's owner has it adopted. What its owner does not permit is not taken.
 //   - A host has one holder: the annotation that claims it is written under the resource
 //     version that was decided on, before any service is made. Whoever comes second gets a
 //     conflict and gathers again. So two SIPClusters, or two operators of which one does not
@@ -74,6 +76,8 @@ import (
 type Options struct {
 	Namespace string // the operator's, where inventories are kept
 	Bundles   Bundles
+	// Permissions decides whose SIPClusters may hold a host; default: deployPolicies.
+	Permissions permissions
 	// Render makes the services' objects; default services.Render.
 	Render func(services.Input) services.Set
 	// AskJumpHost asks a jump host at HOST:PORT which files are in force; default: over HTTP.

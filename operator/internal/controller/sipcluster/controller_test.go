@@ -233,18 +233,31 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 	require.Equal(t, "power management error", w.get("t").Status.Hosts[2].Problem)
 }
 
-func TestHostsThatThePredecessorLabelledAreTakenOver(t *testing.T) {
+// A host that the original labelled is the SIPCluster's if the host's owner says so. Else labels do
+// not make it held, whoever wrote them.
+func TestHostsThatTheOriginalLabelledAreAdopted(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b", "c", "z")
-	w.edit("z", func(o *unstructured.Unstructured) {
-		l := o.GetLabels()
-		l[airship.LabelClusterNamespace], l[airship.LabelClusterName], l[airship.LabelNodeType] = w.ns, "t", "Worker"
-		o.SetLabels(l)
-	})
+	w.hosts("a", "b", "c", "y", "z")
+	for _, name := range []string{"y", "z"} {
+		w.edit(name, func(o *unstructured.Unstructured) {
+			l := o.GetLabels()
+			l[airship.LabelClusterNamespace], l[airship.LabelClusterName] = w.ns, "t"
+			l[airship.LabelNodeType] = "Worker"
+			o.SetLabels(l)
+		})
+	}
+	w.note("z", airship.AnnotationAdopt, "true")
 	w.sip("t", workers)
+	defer func() {
+		require.NotContains(t, w.bare("z").GetAnnotations(), airship.AnnotationAdopt, "it is adopted once")
+		require.NotContains(t, w.bare("y").GetAnnotations(), airship.AnnotationClaim)
+		w.edit("y", func(o *unstructured.Unstructured) { o.SetLabels(nil) })
+		require.Equal(t, []string{"a", "b", "z"}, names(w.labelled("t")))
+	}()
 	w.settle(w.operator(w.own), "t")
-	require.Equal(t, []string{"a", "b", "z"}, names(w.labelled("t")))
 	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
+	backends := w.backends("t", services.LoadBalancerWorker)
+	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
 }
 
 // No count, as the predecessor's resources could be, is no hosts.

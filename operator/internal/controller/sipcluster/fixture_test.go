@@ -97,10 +97,24 @@ func start(t testing.TB) *world {
 		wrong: map[services.Kind]error{}, now: time.Now(), port: 30000 + 20*worlds.Add(1),
 	}
 	w.flavor = w.ns
+	w.permit(map[string]any{"names": []any{w.ns}})
 	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-hosts", w.metal))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-services", w.ns))
 	return w
+}
+
+// permit replaces the HostDeployPolicy beside the hosts; nil leaves none.
+func (w *world) permit(namespaces map[string]any) {
+	w.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostClaimNamespaces": namespaces}}}
+	o.SetGroupVersionKind(HostKind.GroupVersion().WithKind("HostDeployPolicy"))
+	o.SetNamespace(w.metal)
+	o.SetName("tenants")
+	require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), o.DeepCopy())))
+	if namespaces != nil {
+		require.NoError(w, w.Create(w.Context(), o))
+	}
 }
 
 // operator is one reconciler, as one process has it, that works through a client.
@@ -110,7 +124,10 @@ func (w *world) operator(c client.WithWatch) *Reconciler {
 		Client: c, Reader: c, Hosts: c,
 		Writer:  condition.Writer{Client: c, Recorder: events.NewFakeRecorder(10000)},
 		Cluster: &clusteredge.Cluster{Client: c, Reader: c, Records: inventory.SIPClusters},
-		Options: Options{Namespace: w.system, Render: w.render, Bundles: bundles{}, Now: func() time.Time { return w.now }, Rand: strings.NewReader(strings.Repeat("r", 1<<20))},
+		Options: Options{
+			Namespace: w.system, Render: w.render, Bundles: bundles{}, Permissions: deployPolicies{c},
+			Now: func() time.Time { return w.now }, Rand: strings.NewReader(strings.Repeat("r", 1<<20)),
+		},
 	}
 }
 
@@ -159,6 +176,27 @@ func (w *world) edit(name string, change func(*unstructured.Unstructured)) {
 	patch := client.MergeFrom(o.DeepCopy())
 	change(o)
 	require.NoError(w, w.Patch(w.Context(), o, patch))
+}
+
+// note writes an annotation of a host.
+func (w *world) note(name, key, value string) {
+	w.Helper()
+	w.edit(name, func(o *unstructured.Unstructured) {
+		notes := o.GetAnnotations()
+		if notes == nil {
+			notes = map[string]string{}
+		}
+		notes[key] = value
+		o.SetAnnotations(notes)
+	})
+}
+
+// adopt has hosts adopted by the SIPCluster of the name that they are for.
+func (w *world) adopt(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		w.note(name, airship.AnnotationAdopt, "true")
+	}
 }
 
 func (w *world) use(name string) {
@@ -315,9 +353,9 @@ func (w *world) labelled(name string) map[string]string {
 func (w *world) claimed(name string) map[string]string {
 	w.Helper()
 	return w.of(func(o *unstructured.Unstructured) string {
-		role, by, _ := strings.Cut(o.GetAnnotations()[airship.AnnotationClaim], " ")
-		if by == w.ns+"/"+name {
-			return role
+		claim := strings.Fields(o.GetAnnotations()[airship.AnnotationClaim])
+		if len(claim) > 1 && claim[1] == w.ns+"/"+name {
+			return claim[0]
 		}
 		return ""
 	})

@@ -77,7 +77,7 @@ func (a *actions) held(ctx context.Context, o action, live *unstructured.Unstruc
 	if client.IgnoreNotFound(err) != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: o.Spec.Host.String(), Err: err}
 	}
-	if err != nil || !holds(key, readHost(live).Host) {
+	if err != nil || !clusterOf(sip).Holds(readHost(live).Host) {
 		return nil, refuse(o, "SIPCluster "+key.String()+" does not hold this host", "name a host of its status.hosts")
 	}
 	return sip, nil

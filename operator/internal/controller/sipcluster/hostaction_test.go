@@ -118,11 +118,7 @@ func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {
 	for _, name := range []string{"a", "free"} {
 		require.True(t, isOnline(w.bare(name)), name)
 	}
-	w.edit("b", func(o *unstructured.Unstructured) {
-		notes := o.GetAnnotations()
-		notes[annotationPaused] = ""
-		o.SetAnnotations(notes)
-	})
+	w.note("b", annotationPaused, "")
 	require.Contains(t, w.actOn(r, w.act(r, "paused", "b", airship.PowerOff)), "Refused: ")
 	require.True(t, isOnline(w.bare("b")))
 }

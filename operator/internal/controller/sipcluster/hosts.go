@@ -29,6 +29,7 @@ const (
 type host struct {
 	choose.Host
 	uid, resourceVersion  string
+	allowed               []string             // namespaces that its annotation permits; nil without one
 	networkData, metaData types.NamespacedName // Secrets; zero where none is named
 }
 
@@ -109,18 +110,19 @@ func readHost(o *unstructured.Unstructured) *host {
 	return &host{
 		Host: choose.Host{
 			Namespace: o.GetNamespace(), Name: o.GetName(), Labels: o.GetLabels(),
-			Claim: notes[airship.AnnotationClaim], Allowed: allowed(notes), Consumer: consumer(o),
+			Claim: notes[airship.AnnotationClaim], Adopt: notes[airship.AnnotationAdopt] == "true",
+			Consumer: consumer(o),
 			Deployed: text("spec", "image", "url") != "" || text("spec", "customDeploy", "method") != "",
 			State:    text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"),
 			ErrorType: text("status", "errorType"),
 			Paused:    paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
 		},
-		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(),
+		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(), allowed: allowed(notes),
 		networkData: secret("networkData"), metaData: secret("metaData"),
 	}
 }
 
-// allowed are the namespaces that may take a host; nil for all.
+// allowed are the namespaces that a host's annotation permits; nil without one.
 func allowed(notes map[string]string) []string {
 	text, found := notes[airship.AnnotationAllowedNamespaces]
 	if !found {
@@ -165,7 +167,10 @@ func TrimHost(o any) (any, error) {
 		}
 	}
 	notes := map[string]string{}
-	for _, key := range []string{airship.AnnotationClaim, airship.AnnotationAllowedNamespaces, annotationPaused, annotationDetached} {
+	for _, key := range []string{
+		airship.AnnotationClaim, airship.AnnotationAdopt, airship.AnnotationAllowedNamespaces,
+		annotationPaused, annotationDetached,
+	} {
 		if v, found := u.GetAnnotations()[key]; found {
 			notes[key] = v
 		}

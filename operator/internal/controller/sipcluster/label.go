@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
@@ -62,7 +60,7 @@ func (p *pass) leaves() bool {
 
 func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {
 	return p.editHost(ctx, h, func(now *host) map[string]any {
-		if by, as := now.Holder(); by != p.key || as != role || now.Labelled(p.key, role) {
+		if now.Claim != p.cluster.Claim(role) || now.Labelled(p.key, role) {
 			return nil
 		}
 		return map[string]any{"labels": map[string]any{
@@ -78,9 +76,4 @@ func released() map[string]any {
 		labels[key] = nil
 	}
 	return map[string]any{"labels": labels, "annotations": map[string]any{airship.AnnotationClaim: nil}}
-}
-
-func holds(cluster types.NamespacedName, h choose.Host) bool {
-	by, _ := h.Holder()
-	return by == cluster
 }

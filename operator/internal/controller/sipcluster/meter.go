@@ -16,6 +16,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
 const (
@@ -90,9 +91,9 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 			return
 		}
 	}
-	known := map[types.NamespacedName]bool{}
+	known := map[types.NamespacedName]choose.Cluster{}
 	for i := range sips.Items {
-		known[client.ObjectKeyFromObject(&sips.Items[i])] = true
+		known[client.ObjectKeyFromObject(&sips.Items[i])] = clusterOf(&sips.Items[i])
 	}
 	states := map[string]int{}
 	for i := range hosts.Items {
@@ -105,14 +106,14 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 }
 
 // stateOf is a host's state, of hostStates.
-func stateOf(h *host, known map[types.NamespacedName]bool) string {
+func stateOf(h *host, known map[types.NamespacedName]choose.Cluster) string {
 	by, role := h.Holder()
 	switch {
 	case by == (types.NamespacedName{}) && h.Unfit() == "":
 		return "free"
 	case by == (types.NamespacedName{}):
 		return "unfit"
-	case !known[by]:
+	case !known[by].Holds(h.Host):
 		return "orphaned"
 	case h.Failed() != "":
 		return "failed"

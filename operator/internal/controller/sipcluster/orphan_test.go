@@ -44,6 +44,10 @@ func TestHostsOfALostSIPClusterAreKeptForIt(t *testing.T) {
 	again.Namespace, again.Name = was.Namespace, was.Name
 	require.NoError(t, w.Create(t.Context(), again))
 	w.settle(r, "t")
+	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "one of the same name inherits nothing")
+	require.Equal(t, int32(0), w.get("t").Status.Held)
+	w.adopt("a", "b")
+	w.settle(r, "t")
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 	require.Equal(t, before, w.objects())
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
@@ -57,6 +61,7 @@ func TestHostsOfALostSIPClusterAreFreedByOneThatIsEmpty(t *testing.T) {
 	_, r := w.served()
 	w.lose("t")
 	w.use("a")
+	w.adopt("a", "b")
 	s := w.sip("t", `{}`)
 	var services appsv1.DeploymentList
 	for n := 0; len(w.claimed("t")) == 2; n++ {

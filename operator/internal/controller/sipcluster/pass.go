@@ -22,6 +22,8 @@ type pass struct {
 	*Reconciler
 	sip object
 	key types.NamespacedName
+	// cluster is who chooses hosts.
+	cluster choose.Cluster
 
 	extracted map[types.NamespacedName]*extracted
 	snapshot  snapshot
@@ -40,7 +42,10 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 	if !slices.Contains(sip.Finalizers, airship.Finalizer) {
 		return reconciler.Hold[object]{}, nil
 	}
-	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip), extracted: map[types.NamespacedName]*extracted{}}
+	p := &pass{
+		Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip), cluster: clusterOf(sip),
+		extracted: map[types.NamespacedName]*extracted{},
+	}
 	err := p.run(ctx)
 	if err != nil && mustRepeat(err) {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // goes, unless an annotation forces it. Else its services go, and their pods, then its hosts are
 // given back, then the record of it goes.
 func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
-	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip)}
+	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip), cluster: clusterOf(sip)}
 	waits, err := p.decommission(ctx)
 	if err != nil {
 		if mustRepeat(err) {
@@ -103,14 +103,14 @@ func (p *pass) notInUse(ctx context.Context) error {
 	}
 	var used []string
 	for _, h := range choose.Sorted(s.list()) {
-		if holds(p.key, h) && !p.mayRelease(h) {
+		if p.cluster.Holds(h) && !p.mayRelease(h) {
 			used = append(used, h.Key().String()+": "+h.InUse())
 		}
 	}
 	return inUseFault(used)
 }
 
-func (p *pass) mayRelease(h choose.Host) bool { return p.cluster().ReleaseInUse || h.InUse() == "" }
+func (p *pass) mayRelease(h choose.Host) bool { return p.cluster.ReleaseInUse || h.InUse() == "" }
 
 func (p *pass) giveBack(ctx context.Context) error {
 	s, err := p.live(ctx)
@@ -124,7 +124,7 @@ func (p *pass) giveBack(ctx context.Context) error {
 	var used []string
 	for _, h := range s.hosts {
 		errs = append(errs, p.editHost(ctx, h, func(now *host) map[string]any {
-			if !holds(p.key, now.Host) {
+			if !p.cluster.Holds(now.Host) {
 				return nil
 			}
 			if !p.mayRelease(now.Host) { // since a moment ago

@@ -12,7 +12,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -91,7 +90,8 @@ func TestNothingIsClaimedForWhatIsGone(t *testing.T) {
 		require.Empty(t, w.bare("a").GetAnnotations()[airship.AnnotationClaim])
 	}
 	w.settle(r, "t")
-	require.Equal(t, choose.ClaimOf(client.ObjectKeyFromObject(seen), airship.RoleWorker), w.bare("a").GetAnnotations()[airship.AnnotationClaim])
+	claim := w.bare("a").GetAnnotations()[airship.AnnotationClaim]
+	require.Equal(t, clusterOf(w.get("t")).Claim(airship.RoleWorker), claim)
 }
 
 // An operator that was paused while it removed a SIPCluster leaves what the next one of the name

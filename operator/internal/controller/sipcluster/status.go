@@ -165,7 +165,7 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 		}
 		for _, h := range all {
 			now := p.snapshot.hosts[h.Key()]
-			if !holds(p.key, now.Host) {
+			if !p.cluster.Holds(now.Host) {
 				continue // given back
 			}
 			hs := airship.HostStatus{

@@ -151,6 +151,7 @@ func TestStatusIsBounded(t *testing.T) {
 	key := types.NamespacedName{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("t", 63)}
 	p := &pass{
 		Reconciler: &Reconciler{Options: Options{Now: time.Now}}, key: key, sip: &airship.SIPCluster{},
+		cluster:   choose.Cluster{NamespacedName: key, UID: "u"},
 		extracted: map[types.NamespacedName]*extracted{}, snapshot: snapshot{hosts: map[types.NamespacedName]*host{}}, applied: true,
 	}
 	for i := range 8 {
@@ -162,7 +163,7 @@ func TestStatusIsBounded(t *testing.T) {
 	for _, role := range []airship.Role{airship.RoleControlPlane, airship.RoleWorker} {
 		r := choose.Role{Role: role, Wanted: 2000, Missing: 3, TopologyKey: "rack", Problems: map[types.NamespacedName]string{}}
 		for i := range 2000 {
-			h := choose.Host{Namespace: strings.Repeat("m", 63), Name: fmt.Sprintf("%s%s%04d", role, strings.Repeat("h", 230), i), Claim: choose.ClaimOf(key, role), Labels: map[string]string{"rack": strings.Repeat("r", 63)}}
+			h := choose.Host{Namespace: strings.Repeat("m", 63), Name: fmt.Sprintf("%s%s%04d", role, strings.Repeat("h", 230), i), Claim: p.cluster.Claim(role), Labels: map[string]string{"rack": strings.Repeat("r", 63)}}
 			p.snapshot.hosts[h.Key()] = &host{Host: h}
 			e := &extracted{addresses: map[string][]netip.Addr{}}
 			for n := range 8 {
@@ -246,16 +247,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORTN, end: PORTN}, node
 func TestHostsOfOtherNamespaces(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "d")
-	allow := func(name, namespaces string) {
-		w.edit(name, func(o *unstructured.Unstructured) {
-			notes := o.GetAnnotations()
-			if notes == nil {
-				notes = map[string]string{}
-			}
-			notes[airship.AnnotationAllowedNamespaces] = namespaces
-			o.SetAnnotations(notes)
-		})
-	}
+	allow := func(name, namespaces string) { w.note(name, airship.AnnotationAllowedNamespaces, namespaces) }
 	allow("a", "another")
 	allow("b", "")
 	allow("c", "another, "+w.ns)
@@ -279,8 +271,13 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 	}
 	require.Equal(t, map[string][]string{string(choose.ReasonNamespace): {"a", "b"}, string(choose.ReasonNetworkData): {"d"}}, refused)
 	allow("c", "another")
+	w.use("c")
 	w.settle(r, "t")
-	require.Equal(t, []string{"c"}, names(w.claimed("t")), "what is held stays")
+	w.says("t", airship.ReasonUnschedulable, "2 of 3 Worker hosts are missing", false)
+	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "to this namespace, and Metal3Machine t/m uses it")
+	w.edit("c", func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "consumerRef") })
+	w.settle(r, "t")
+	require.Empty(t, w.claimed("t"), "what is held leaves when its owner no longer permits it")
 	trimmed, err := TrimHost(w.bare("a"))
 	require.NoError(t, err)
 	require.Equal(t, readHost(w.bare("a")).Host, readHost(trimmed.(*unstructured.Unstructured)).Host) //nolint:forcetypeassert,errcheck // it is one

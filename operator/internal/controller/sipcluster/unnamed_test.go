@@ -69,6 +69,7 @@ func TestHostsAreGivenBackAfterServicesThatNoRecordNames(t *testing.T) {
 			w := start(t)
 			_, r := w.served()
 			w.lose("t")
+			w.adopt("a", "b")
 			before(w)
 			s := w.sip("t", `{}`)
 			require.NoError(t, w.pass(r, "t"))
@@ -122,6 +123,7 @@ func TestHostsAreKeptWhereServicesCannotBeRead(t *testing.T) {
 	w.sip("t", balanced)
 	w.settle(w.whole(), "t")
 	w.lose("t")
+	w.adopt("a", "b")
 	w.dropRecord("t")
 	s := w.sip("t", `{}`)
 	blind := w.counting(interceptor.NewClient(w.own, interceptor.Funcs{

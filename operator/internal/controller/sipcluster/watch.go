@@ -92,6 +92,9 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+	if o.Permissions == nil {
+		o.Permissions = deployPolicies{mgr.GetAPIReader()}
+	}
 	if o.Render == nil {
 		o.Render = services.Render
 	}

@@ -6,12 +6,12 @@
 //
 // # The rules
 //
-//   - A host belongs to the SIPCluster that its claim names, else to the one that its
-//     labels name: see [Host.Holder]. What another one has is never taken.
+//   - A host belongs to the SIPCluster whose UID its claim has: see [Cluster.Holds]. What another
+//     one has is never taken.
 //   - What is held counts first, whatever has become of it or of the selector. So a cluster
 //     that has what it wants is satisfied, though no free host be left.
-//   - Whose hosts they are may say which namespaces' SIPClusters take one: see [Host].Allowed. What
-//     is held stays, whatever it says later.
+//   - Only a host that its owner permits is taken: see [Host].Permitted. One that is held and no
+//     longer permitted leaves, unless it is in use.
 //   - A free host is taken where it matches the selector and no rule refuses it: see
 //     [Reason]. Order is by namespace and name; ControlPlane chooses before Worker.
 //   - For each value of the topologyKey a role has at most one host, those that are held
@@ -46,13 +46,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Cluster is the SIPCluster that chooses.
-type Cluster struct {
-	types.NamespacedName
-	// ReleaseInUse lets hosts in use leave.
-	ReleaseInUse bool
-}
-
 // Choice is what was decided for one SIPCluster, by role; roles that the spec no longer
 // has and hosts are held of are among them.
 type Choice struct{ Roles []Role }
@@ -81,12 +74,12 @@ type Leaving struct {
 	Why string
 }
 
-// InUse are the hosts that stay although there are too many, since all of them are in use.
+// InUse are the hosts that stay only since they are in use: there are too many, or they are no
+// longer permitted.
 func (r Role) InUse() []Host {
-	if len(r.Keep) <= r.Wanted {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool { return h.InUse() == "" })
+	return slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool {
+		return h.InUse() == "" || h.Permitted && len(r.Keep) <= r.Wanted
+	})
 }
 
 // Held is how many hosts the role has once the choice is carried out, before any leaves.
@@ -111,7 +104,7 @@ func (c Choice) Missing() int {
 func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
 	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, Host.compare)
-	held, free, others := divide(cluster.NamespacedName, hosts)
+	held, free, others := divide(cluster, hosts)
 	var errs []error
 	var c Choice
 	for _, role := range roles(nodes, held) {
@@ -142,13 +135,13 @@ func selectorFault(role airship.Role, err error) error {
 }
 
 // divide tells apart what the cluster holds, by role, what nobody does, and the rest.
-func divide(cluster types.NamespacedName, hosts []Host) (held map[airship.Role][]Host, free, others []Host) {
+func divide(cluster Cluster, hosts []Host) (held map[airship.Role][]Host, free, others []Host) {
 	held = map[airship.Role][]Host{}
 	for _, h := range hosts {
-		switch by, role := h.Holder(); by {
-		case cluster:
+		switch by, role := h.Holder(); {
+		case cluster.Holds(h):
 			held[role] = append(held[role], h)
-		case types.NamespacedName{}:
+		case by == types.NamespacedName{}:
 			free = append(free, h)
 		default:
 			others = append(others, h)
@@ -226,10 +219,18 @@ func (d *decision) replace(r *Role, standby int) {
 	}
 }
 
-// shrink says who leaves where more than total are held.
+const notPermitted = "its owner does not permit it to this namespace"
+
+// shrink says who leaves: who is not permitted, and where more than total are held.
 func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
-	stay = d.held
-	order := slices.DeleteFunc(slices.Clone(d.held), func(h Host) bool {
+	for _, h := range d.held {
+		if h.Permitted || h.InUse() != "" && !d.cluster.ReleaseInUse {
+			stay = append(stay, h)
+		} else {
+			leave = append(leave, Leaving{Host: h, Why: notPermitted})
+		}
+	}
+	order := slices.DeleteFunc(slices.Clone(stay), func(h Host) bool {
 		return !d.cluster.ReleaseInUse && h.InUse() != ""
 	})
 	slices.SortStableFunc(order, func(a, b Host) int {
@@ -238,7 +239,7 @@ func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 		}
 		return b.compare(a)
 	})
-	for _, h := range order[:min(len(order), max(0, len(d.held)-total))] {
+	for _, h := range order[:min(len(order), max(0, len(stay)-total))] {
 		stay = without(stay, []Host{h})
 		leave = append(leave, Leaving{Host: h, Why: "fewer hosts are wanted"})
 	}
@@ -269,6 +270,10 @@ func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) 
 	}
 	var tally tally
 	for _, h := range d.others {
+		if by, _ := h.Holder(); by == d.cluster.NamespacedName {
+			tally.add(ReasonAdopt, h)
+			continue
+		}
 		tally.add(ReasonTaken, h)
 	}
 	for _, h := range d.free {
@@ -291,6 +296,9 @@ func (d *decision) tell(r *Role) {
 		var all []string
 		if why := h.InUse(); len(r.Keep) > r.Wanted && why != "" {
 			all = append(all, "it is one too many, and "+why)
+		}
+		if !h.Permitted {
+			all = append(all, notPermitted+", and "+h.InUse())
 		}
 		if why := h.Failed(); why != "" {
 			all = append(all, why)

@@ -17,7 +17,7 @@ import (
 
 var (
 	mine  = types.NamespacedName{Namespace: "tenants", Name: "a"}
-	me    = choose.Cluster{NamespacedName: mine}
+	me    = choose.Cluster{NamespacedName: mine, UID: "mine"}
 	other = types.NamespacedName{Namespace: "tenants", Name: "b"}
 )
 
@@ -25,7 +25,10 @@ const worker = airship.RoleWorker
 
 // host is a free and fit one of flavor w, changed by edits.
 func host(name string, edits ...func(*choose.Host)) choose.Host {
-	h := choose.Host{Namespace: "hosts", Name: name, Labels: map[string]string{"flavor": "w"}, State: "available", Operational: "OK"}
+	h := choose.Host{
+		Namespace: "hosts", Name: name, Labels: map[string]string{"flavor": "w"}, State: "available", Operational: "OK",
+		Permitted: true,
+	}
 	for _, edit := range edits {
 		edit(&h)
 	}
@@ -37,7 +40,13 @@ func label(key, value string) func(*choose.Host) {
 }
 
 func claimed(by types.NamespacedName) func(*choose.Host) {
-	return func(h *choose.Host) { h.Claim = choose.ClaimOf(by, worker) }
+	return func(h *choose.Host) {
+		c := choose.Cluster{NamespacedName: by, UID: "other"}
+		if by == mine {
+			c = me
+		}
+		h.Claim = c.Claim(worker)
+	}
 }
 
 func labelled(by types.NamespacedName) func(*choose.Host) {
@@ -47,7 +56,12 @@ func labelled(by types.NamespacedName) func(*choose.Host) {
 	}
 }
 
-func used(h *choose.Host)     { h.Consumer = "Metal3Machine tenants/m" }
+func used(h *choose.Host)      { h.Consumer = "Metal3Machine tenants/m" }
+func adopted(h *choose.Host)   { h.Adopt = true }
+func forbidden(h *choose.Host) { h.Permitted = false }
+func earlier(claim string) func(*choose.Host) {
+	return func(h *choose.Host) { h.Claim = claim }
+}
 func deployed(h *choose.Host) { h.Deployed = true }
 func busy(h *choose.Host)     { h.State = "provisioned" }
 func failed(h *choose.Host)   { h.Operational, h.ErrorType = "error", "power management error" }
@@ -102,9 +116,26 @@ func TestChoose(t *testing.T) {
 			nodes: nodes(3, 0, ""), hosts: []choose.Host{host("a"), host("b"), host("c"), host("y", claimed(mine)), host("z", claimed(mine))},
 			keep: []string{"y", "z"}, take: []string{"a"}, leave: none,
 		},
-		"what the predecessor labelled is held": {
-			nodes: nodes(1, 0, ""), hosts: []choose.Host{host("a"), host("b", labelled(mine))},
-			keep: []string{"b"}, take: none, leave: none,
+		"what the original labelled is adopted where its owner says so": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", labelled(mine)), host("b", labelled(mine), adopted)},
+			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1},
+		},
+		"one of the same name inherits nothing, unless its owner says so": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", earlier("Worker tenants/a gone")), host("b", earlier("Worker tenants/a gone"), adopted)},
+			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1},
+		},
+		"claims of an earlier version are the SIPCluster's whose status lists the host": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", earlier("Worker tenants/a")), host("listed", earlier("Worker tenants/a")),
+				host("z", earlier("Worker tenants/b"))},
+			keep: []string{"listed"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
+		},
+		"what its owner does not permit is neither taken nor adopted": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", forbidden), host("b", labelled(mine), adopted, forbidden)},
+			keep: none, take: none, leave: none, missing: 2, refused: map[choose.Reason]int{choose.ReasonNamespace: 1, choose.ReasonAdopt: 1},
+		},
+		"what is no longer permitted leaves, unless it is in use": {
+			nodes: nodes(3, 0, ""), hosts: []choose.Host{host("a", claimed(mine), forbidden), host("b", claimed(mine), forbidden, used), host("c", claimed(mine)), host("x")},
+			keep: []string{"b", "c"}, take: []string{"x"}, leave: []string{"a"},
 		},
 		"the claim decides against labels": {
 			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", labelled(mine), claimed(other)), host("b", labelled(other), claimed(mine))},
@@ -182,7 +213,10 @@ func TestChoose(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := choose.Choose(choose.Cluster{NamespacedName: mine, ReleaseInUse: c.force}, c.nodes, c.hosts)
+			got, err := choose.Choose(choose.Cluster{
+				NamespacedName: mine, UID: "mine", ReleaseInUse: c.force,
+				Listed: map[types.NamespacedName]bool{{Namespace: "hosts", Name: "listed"}: true},
+			}, c.nodes, c.hosts)
 			require.NoError(t, err)
 			require.Len(t, got.Roles, 1)
 			r := got.Roles[0]
@@ -321,7 +355,7 @@ func carriedOut(hosts []choose.Host, c choose.Choice) []choose.Host {
 	claims, gone := map[string]string{}, map[string]bool{}
 	for _, r := range c.Roles {
 		for _, h := range r.Take {
-			claims[h.Name] = choose.ClaimOf(mine, r.Role)
+			claims[h.Name] = me.Claim(r.Role)
 		}
 		for _, h := range r.Leave {
 			gone[h.Name] = true

@@ -16,9 +16,9 @@ type Host struct {
 	Namespace, Name string
 	Labels          map[string]string
 	Claim           string // the annotation airship.AnnotationClaim
-	// Allowed are the namespaces whose SIPClusters may take it, the annotation
-	// airship.AnnotationAllowedNamespaces; nil for all.
-	Allowed     []string
+	Adopt           bool   // the annotation airship.AnnotationAdopt is "true"
+	// Permitted is whether its owner lets the SIPCluster that chooses hold it.
+	Permitted   bool
 	Consumer    string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
 	Deployed    bool   // spec.image or spec.customDeploy is set
 	State       string // status.provisioning.state
@@ -43,18 +43,53 @@ func (h Host) compare(other Host) int {
 	return cmp.Or(cmp.Compare(h.Namespace, other.Namespace), cmp.Compare(h.Name, other.Name))
 }
 
-// ClaimOf is the value of the annotation with which a cluster claims a host for a role.
-func ClaimOf(cluster types.NamespacedName, role airship.Role) string {
-	return string(role) + " " + cluster.String()
+// Cluster is the SIPCluster that chooses.
+type Cluster struct {
+	types.NamespacedName
+	UID types.UID
+	// Deleting is whether it is being deleted: it adopts what it then releases.
+	Deleting bool
+	// ReleaseInUse lets hosts in use leave.
+	ReleaseInUse bool
+	// Listed are the hosts that its status lists: it had them under an earlier version.
+	Listed map[types.NamespacedName]bool
 }
 
-// Holder returns the SIPCluster that has the host, and the role; neither for a free one.
-// The claim decides; the labels do where there is no claim, as of a host that the
-// predecessor labelled. A host of which nobody can say whose it is belongs to somebody
-// else.
+// Claim is the value of the annotation with which the cluster claims a host for a role.
+func (c Cluster) Claim(role airship.Role) string {
+	return fmt.Sprintf("%s %s %s", role, c.NamespacedName, c.UID)
+}
+
+// Holds returns whether the cluster holds a host. The claim has its UID: one of the same name is
+// another one. Else the annotation to adopt lets it have what claim or labels give its name.
+func (c Cluster) Holds(h Host) bool {
+	by, _ := h.Holder()
+	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || h.Adopt && (h.Permitted || c.Deleting) ||
+		c.Imports(h))
+}
+
+// Imports returns whether a host has a claim of an earlier version, without a UID, which was
+// made for this cluster and no earlier one of its name.
+func (c Cluster) Imports(h Host) bool {
+	by, _ := h.Holder()
+	return by == c.NamespacedName && h.Claim != "" && h.claimUID() == "" && c.Listed[h.Key()]
+}
+
+// claimUID is that of the SIPCluster in the claim; "" for none.
+func (h Host) claimUID() string {
+	if fields := strings.Fields(h.Claim); len(fields) == 3 {
+		return fields[2]
+	}
+	return ""
+}
+
+// Holder returns the name of the SIPCluster that the host is for, and the role; neither for a
+// free one. The claim decides; the labels do where there is no claim, as of a host that the
+// original labelled. A host of which nobody can say whose it is belongs to somebody else.
 func (h Host) Holder() (types.NamespacedName, airship.Role) {
 	if h.Claim != "" {
 		role, name, _ := strings.Cut(h.Claim, " ")
+		name, _, _ = strings.Cut(name, " ")
 		namespace, name, ok := strings.Cut(name, "/")
 		if !ok {
 			return types.NamespacedName{Name: "?"}, ""

@@ -14,8 +14,9 @@ type Reason string
 // The reasons, in the order in which they are looked for.
 const (
 	ReasonTaken       Reason = "belongs to another SIPCluster"
+	ReasonAdopt       Reason = "is for a SIPCluster of this name; adopt it by annotation"
 	ReasonSelector    Reason = "labelSelector does not match"
-	ReasonNamespace   Reason = "is for SIPClusters of other namespaces"
+	ReasonNamespace   Reason = "is not permitted to the SIPCluster's namespace"
 	ReasonDeleting    Reason = "is being deleted"
 	ReasonConsumer    Reason = "has a consumerRef"
 	ReasonDeployed    Reason = "has spec.image or spec.customDeploy"
@@ -42,7 +43,7 @@ func (d *decision) refuses(h Host) Reason {
 	switch {
 	case !d.selector.Matches(labels.Set(h.Labels)):
 		return ReasonSelector
-	case h.Allowed != nil && !slices.Contains(h.Allowed, d.cluster.Namespace):
+	case !h.Permitted:
 		return ReasonNamespace
 	}
 	if unfit := h.Unfit(); unfit != "" {

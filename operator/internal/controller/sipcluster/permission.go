@@ -1,0 +1,98 @@
+package sipcluster
+
+import (
+	"context"
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+)
+
+// permissions decides whose SIPClusters may hold a host. HostClaims can replace it.
+type permissions interface {
+	// Of returns whether SIPClusters of a namespace may hold a host.
+	Of(ctx context.Context, namespace string) (func(*host) bool, error)
+}
+
+// deployPolicies denies by default. A host's own annotation decides; without it, one
+// HostDeployPolicy in the host's namespace has to accept the namespace, as Metal3 reads it.
+type deployPolicies struct{ client.Reader }
+
+// deployPolicy is what a HostDeployPolicy says; all constraints have to hold.
+type deployPolicy struct {
+	HostClaimNamespaces *struct {
+		Names       []string `json:"names"`
+		NameMatches string   `json:"nameMatches"`
+		HasLabels   []struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		} `json:"hasLabels"`
+	} `json:"hostClaimNamespaces"`
+}
+
+// Of reads all policies. Where Metal3 has none of that kind, annotations alone permit.
+func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) bool, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
+	accepting := map[string]bool{} // namespaces with a policy that accepts
+	var labels map[string]string
+	var failed error
+	err := pages.Each(ctx, d.Reader, list, func() {
+		for i := range list.Items {
+			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
+			var p deployPolicy
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &p) != nil {
+				continue
+			}
+			if labels == nil && p.HostClaimNamespaces != nil && len(p.HostClaimNamespaces.HasLabels) > 0 {
+				var ns corev1.Namespace
+				failed = d.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
+				labels = ns.Labels
+			}
+			if p.accepts(namespace, labels) {
+				accepting[list.Items[i].GetNamespace()] = true
+			}
+		}
+	})
+	if meta.IsNoMatchError(err) {
+		err = nil
+	}
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err}
+	}
+	return func(h *host) bool {
+		if h.allowed != nil {
+			return slices.Contains(h.allowed, namespace)
+		}
+		return accepting[h.Namespace]
+	}, nil
+}
+
+// accepts reports whether a policy accepts a namespace with these labels. One without
+// constraints, or with an expression that is none, accepts nothing.
+func (p deployPolicy) accepts(namespace string, labels map[string]string) bool {
+	c := p.HostClaimNamespaces
+	if c == nil || c.Names != nil && !slices.Contains(c.Names, namespace) {
+		return false
+	}
+	if matches, err := regexp.MatchString(c.NameMatches, namespace); err != nil || !matches {
+		return false
+	}
+	for _, want := range c.HasLabels {
+		if value, ok := labels[want.Name]; !ok || want.Value != "" && value != want.Value {
+			return false
+		}
+	}
+	return true
+}
