@@ -208,7 +208,7 @@ func (d *demo) failedHost(ctx context.Context) error {
 	return d.sequence(ctx, d.isolated,
 		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}},"services":{"jumpHost":null}}}`),
 		held(5), sipReady,
-		words(`kubectl -n metal3 patch baremetalhost worker-1 --type=merge -p {"status":{"operationalStatus":"error","errorType":"power_management_error"}}`),
+		words("kubectl -n metal3 annotate baremetalhost worker-1 capm3.metal3.io/unhealthy="),
 		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-5 --timeout=120s"),
 		sipReady, words(showHosts),
 	)

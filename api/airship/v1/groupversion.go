@@ -56,5 +56,11 @@ const (
 	ReasonSucceeded            = "ReconciliationSucceeded" // hosts and services are as the spec says
 )
 
+// ConditionDegraded is True while hosts that are held have failed, and absent otherwise.
+const (
+	ConditionDegraded = "Degraded"
+	ReasonHostsFailed = "HostsFailed"
+)
+
 // GetConditions returns the status conditions.
 func (in *SIPCluster) GetConditions() []metav1.Condition { return in.Status.Conditions }

@@ -57,6 +57,9 @@ type HostStatus struct {
 	// Labelled is whether it has the labels: from when the services are ready.
 	// +optional
 	Labelled bool `json:"labelled,omitempty"`
+	// FailedSince is when the operator first saw that it failed.
+	// +optional
+	FailedSince *metav1.Time `json:"failedSince,omitempty"`
 	// Problem of a host that is held all the same; or why it cannot leave.
 	// +optional
 	Problem string `json:"problem,omitempty"`

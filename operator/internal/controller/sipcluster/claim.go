@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,7 @@ func (p *pass) choose(ctx context.Context, s snapshot) error {
 	}
 	for _, h := range s.hosts {
 		// Earlier versions permitted every namespace without an annotation; see claim.
+		h.Recovering = p.recovering(h)
 		h.Permitted = permits(h) || h.allowed == nil && p.cluster.Imports(h.Host)
 	}
 	for {
@@ -96,6 +98,31 @@ func clusterOf(sip object) choose.Cluster {
 		c.Listed[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = true
 	}
 	return c
+}
+
+// failedSince is when a host was first seen failed; zero for one that did not fail.
+func (p *pass) failedSince(h *host) time.Time {
+	if h.Failed() == "" {
+		return time.Time{}
+	}
+	for _, was := range p.sip.Status.Hosts {
+		if was.Namespace == h.Namespace && was.Name == h.Name && was.FailedSince != nil {
+			return was.FailedSince.Time
+		}
+	}
+	return p.Now()
+}
+
+// recovering reports whether a host in error may recover by itself, and notes when to look again.
+func (p *pass) recovering(h *host) bool {
+	if h.Operational != "error" || h.Deleting || h.Detached || h.Unhealthy || !p.cluster.Holds(h.Host) {
+		return false
+	}
+	left := p.Grace - p.Now().Sub(p.failedSince(h))
+	if left > 0 && (p.graceEnds == 0 || left < p.graceEnds) {
+		p.graceEnds = left
+	}
+	return left > 0
 }
 
 // changes tells whether hosts have to be claimed or given back. One that is adopted or imported

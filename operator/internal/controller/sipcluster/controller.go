@@ -25,8 +25,8 @@
 //   - Where hosts are to change, all hosts are read from the API server itself, so that
 //     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
 //     a time.
-//   - A host is labelled when all services are rolled out, and gives its labels and its claim
-//     up in one patch, when no service leads to it any more; unless it or the SIPCluster was
+//   - A host is labelled when the load balancers of the control plane are rolled out. It gives its labels
+//     and its claim up in one patch, when no service leads to it any more; unless it or the SIPCluster was
 //     written meanwhile: what leaves is decided on again, so that an operator that was paused
 //     takes no host from who has it by now. Services that were taken out of the spec count until
 //     they and their pods are gone. Of the others each pod counts: a load balancer that was
@@ -84,9 +84,11 @@ type Options struct {
 	AskJumpHost func(ctx context.Context, address string) (string, error)
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
-	Meter        *Meter           // nil: nothing is counted
-	Now          func() time.Time // default time.Now
-	Rand         io.Reader        // default crypto/rand.Reader
+	// Grace is how long a host has to be in error before another replaces it; default 10 minutes.
+	Grace time.Duration
+	Meter *Meter           // nil: nothing is counted
+	Now   func() time.Time // default time.Now
+	Rand  io.Reader        // default crypto/rand.Reader
 }
 
 // Bundles gives the bundle that services run from.

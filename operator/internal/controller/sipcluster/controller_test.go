@@ -4,11 +4,13 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,12 +36,15 @@ func names(of map[string]string) []string {
 	return out
 }
 
-// From nothing to labels: the finalizer first, then claims, then services, and labels when
-// these are rolled out.
+// From nothing to labels: the finalizer first, then claims, then services, and labels when the load
+// balancer of the control plane is rolled out.
 func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "d")
-	w.sip("t", workers)
+	w.sip("t", `
+nodes: {ControlPlane: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}}
+services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
+`)
 	r := w.operator(w.own)
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
@@ -50,13 +55,14 @@ func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
 	ready := w.ready("t")
 	require.Equal(t, airship.ReasonProgressing, ready.Reason)
 	require.Contains(t, ready.Message, "its Deployment was changed just now")
-	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "c=10.1.1.99"}, w.backends("t", services.LoadBalancerWorker))
+	backends := w.backends("t", services.LoadBalancerControlPlane)
+	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "c=10.1.1.99"}, backends)
 	w.settle(r, "t")
-	require.Equal(t, map[string]string{"a": "Worker", "b": "Worker", "c": "Worker"}, w.labelled("t"))
+	require.Equal(t, map[string]string{"a": "ControlPlane", "b": "ControlPlane", "c": "ControlPlane"}, w.labelled("t"))
 
 	st := w.get("t").Status
 	require.Equal(t, []int32{3, 3}, []int32{st.Wanted, st.Held})
-	require.Equal(t, airship.HostStatus{Role: "Worker", Namespace: w.metal, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
+	require.Equal(t, airship.HostStatus{Role: "ControlPlane", Namespace: w.metal, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
 	require.Len(t, st.Services, 1)
 	require.True(t, st.Services[0].Ready)
 	require.NotEmpty(t, st.Services[0].Endpoints)
@@ -185,7 +191,7 @@ func TestRetriesTakeNoMoreHosts(t *testing.T) {
 		require.NoError(t, w.pass(w.operator(w.own), "t"))
 	}
 	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
-	require.Empty(t, w.labelled("t"))
+	require.Equal(t, w.claimed("t"), w.labelled("t"))
 }
 
 // Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it
@@ -218,18 +224,31 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 
 func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b", "c", "x")
+	w.hosts("a", "b", "c", "u", "x")
+	w.note("u", annotationUnhealthy, "")
 	w.sip("t", workers) // one standby
 	r := w.operator(w.own)
+	r.Grace = grace
 	w.settle(r, "t")
 	w.breaks("b")
 	w.settle(r, "t")
+	require.Equal(t, []string{"a", "b", "c"}, names(w.labelled("t")), "it may recover by itself")
+	degraded := meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded)
+	require.NotNil(t, degraded)
+	require.Equal(t, "1 of 3 hosts failed: "+w.metal+"/b: power management error", degraded.Message)
+	require.NotNil(t, w.get("t").Status.Hosts[1].FailedSince)
+	w.now = w.now.Add(grace + time.Second)
+	w.settle(r, "t")
+	require.Nil(t, meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded))
 	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")))
 	w.breaks("x")
+	w.settle(r, "t")
+	w.now = w.now.Add(grace + time.Second)
 	w.settle(r, "t")
 	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")), "nothing could take its place")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 	require.Contains(t, w.ready("t").Message, "see status.hosts for "+w.metal+"/x")
+	require.NotNil(t, meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded))
 	require.Equal(t, "power management error", w.get("t").Status.Hosts[2].Problem)
 }
 
@@ -258,6 +277,44 @@ func TestHostsThatTheOriginalLabelledAreAdopted(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
 	backends := w.backends("t", services.LoadBalancerWorker)
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
+}
+
+// Cluster API names a host's network data, or lets it ask for an address, when it takes the host: by
+// its labels. Services lead there from then on.
+func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
+	w := start(t)
+	w.host(metal3.Host{Name: "a"})
+	w.host(metal3.Host{Name: "b"})
+	w.sip("t", `
+nodes: {Worker: {FLAVOR, count: {active: 2}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: eth0}]}
+`)
+	r := w.operator(w.own)
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
+	require.Equal(t, []string{"a", "b"}, w.backends("t", services.LoadBalancerWorker), "no host has an address yet")
+
+	w.use("a")
+	o := w.bare("a")
+	patch := client.MergeFrom(o.DeepCopy())
+	nics := []any{map[string]any{"name": "eth0", "ip": "10.1.0.7"}, map[string]any{"name": "eth1", "ip": "10.2.0.7"}}
+	require.NoError(t, unstructured.SetNestedSlice(o.Object, nics, "status", "hardware", "nics"))
+	require.NoError(t, w.Status().Patch(t.Context(), o, patch))
+	network := `{"networks":[{"id":"eth0","type":"ipv4","ip_address":"10.1.0.8"}]}`
+	data := map[string][]byte{"networkData": []byte(network)}
+	meta := metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}
+	require.NoError(t, w.Create(t.Context(), &corev1.Secret{ObjectMeta: meta, Data: data}))
+	w.edit("b", func(o *unstructured.Unstructured) {
+		require.NoError(t, unstructured.SetNestedField(o.Object, "b-network", "spec", "networkData", "name"))
+	})
+	w.settle(r, "t")
+	require.Equal(t, []string{"a=10.1.0.7", "b=10.1.0.8"}, w.backends("t", services.LoadBalancerWorker))
+	trimmed, err := TrimHost(w.bare("a"))
+	require.NoError(t, err)
+	kept, isHost := trimmed.(*unstructured.Unstructured)
+	require.True(t, isHost)
+	require.Equal(t, readHost(w.bare("a")), readHost(kept))
 }
 
 // No count, as the predecessor's resources could be, is no hosts.
@@ -335,7 +392,6 @@ func (w *world) gone(name string) {
 // Bad inputs of hosts: a free one is passed over, a held one is kept and told of.
 func TestHostsWithoutData(t *testing.T) {
 	w := start(t)
-	w.host(metal3.Host{Name: "a"})
 	w.host(metal3.Host{Name: "b", Address: "127.0.0.1"})
 	w.host(metal3.Host{Name: "d", Address: "10.0.0.4"})
 	w.host(metal3.Host{Name: "e", Address: "10.0.0.5"})
@@ -382,7 +438,7 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.settle(r, "render")
 	w.says("render", airship.ReasonInfraServiceFailure, "Secret x: it is not there", true)
 	require.Len(t, w.claimed("render"), 3)
-	require.Empty(t, w.labelled("render"), "the services are not ready")
+	require.Len(t, w.labelled("render"), 3, "labels wait for no load balancer of workers")
 	delete(w.wrong, services.LoadBalancerWorker)
 	w.settle(r, "render")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("render").Reason)

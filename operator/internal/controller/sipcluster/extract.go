@@ -40,6 +40,13 @@ func (p *pass) addresses(ctx context.Context, h *host, e *extracted) error {
 	if len(wanted) == 0 {
 		return nil
 	}
+	if h.networkData.Name == "" && h.metaData.Name == "" {
+		// Cluster API names it when it takes the host, which the labels let it do.
+		for _, id := range wanted {
+			e.addresses[id] = h.nics(id)
+		}
+		return nil
+	}
 	if by, _ := h.Holder(); by == (types.NamespacedName{}) {
 		if seen, found := p.networks.get(h, p.Now()); found && e.lead(seen.data, seen.err, wanted) != nil {
 			return e.fails(e.lead(seen.data, seen.err, wanted), choose.ReasonNetworkData, "read network data in", seen.subject)
@@ -69,9 +76,6 @@ func (e *extracted) lead(data netdata.Data, err error, wanted []string) error {
 
 // networkData reads the Secrets that a host names; the keys are those of Metal3.
 func (p *pass) networkData(ctx context.Context, h *host) (netdata.Data, string, error) {
-	if h.networkData.Name == "" && h.metaData.Name == "" {
-		return netdata.Data{}, h.String(), &fault.Error{Reason: fault.NotFound, Hint: "name a Secret with the host's networks in spec.networkData", Err: errors.New("it names no network data")}
-	}
 	for _, s := range []types.NamespacedName{h.networkData, h.metaData} {
 		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
 		if s.Name != "" && s.Namespace != h.Namespace {

@@ -3,6 +3,8 @@ package sipcluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,15 +25,22 @@ var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", 
 const (
 	annotationPaused   = "baremetalhost.metal3.io/paused"
 	annotationDetached = "baremetalhost.metal3.io/detached"
+	// annotationUnhealthy is Cluster API's, and annotationUnhealthyOld that of its earlier versions.
+	annotationUnhealthy    = "capm3.metal3.io/unhealthy"
+	annotationUnhealthyOld = "capi.metal3.io/unhealthy"
 )
 
 // host is a BareMetalHost as far as it matters here.
 type host struct {
 	choose.Host
 	uid, resourceVersion  string
+	seen                  []nic
 	allowed               []string             // namespaces that its annotation permits; nil without one
 	networkData, metaData types.NamespacedName // Secrets; zero where none is named
 }
+
+// nic is an interface that Metal3 saw.
+type nic struct{ name, ip string }
 
 // snapshot is all hosts, as they were read at one time.
 type snapshot struct {
@@ -100,6 +109,8 @@ func readHost(o *unstructured.Unstructured) *host {
 	notes := o.GetAnnotations()
 	_, paused := notes[annotationPaused]
 	_, detached := notes[annotationDetached]
+	_, unhealthy := notes[annotationUnhealthy]
+	_, unhealthyOld := notes[annotationUnhealthyOld]
 	secret := func(field string) types.NamespacedName {
 		name, namespace := text("spec", field, "name"), text("spec", field, "namespace")
 		if name != "" && namespace == "" {
@@ -115,11 +126,45 @@ func readHost(o *unstructured.Unstructured) *host {
 			Deployed: text("spec", "image", "url") != "" || text("spec", "customDeploy", "method") != "",
 			State:    text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"),
 			ErrorType: text("status", "errorType"),
-			Paused:    paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
+			Paused:    paused, Detached: detached, Unhealthy: unhealthy || unhealthyOld,
+			Deleting: !o.GetDeletionTimestamp().IsZero(),
 		},
-		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(), allowed: allowed(notes),
+		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(), allowed: allowed(notes), seen: seenNICs(o),
 		networkData: secret("networkData"), metaData: secret("metaData"),
 	}
+}
+
+// nics are the addresses that Metal3 saw on the interface of a name, IPv4 first, of a host that is
+// in use: one that runs nothing has those of its inspection. "" is the only interface.
+func (h *host) nics(id string) []netip.Addr {
+	names := map[string]bool{}
+	for _, n := range h.seen {
+		names[n.name] = true
+	}
+	if h.Consumer == "" || id == "" && len(names) > 1 {
+		return nil
+	}
+	var all []netip.Addr
+	for _, n := range h.seen {
+		if a, err := netip.ParseAddr(n.ip); err == nil && a.IsGlobalUnicast() && (id == "" || id == n.name) {
+			all = append(all, a.Unmap())
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// seenNICs are the interfaces that Metal3 saw.
+func seenNICs(o *unstructured.Unstructured) (all []nic) {
+	nics, _, _ := unstructured.NestedSlice(o.Object, "status", "hardware", "nics")
+	for _, n := range nics {
+		if m, ok := n.(map[string]any); ok {
+			name, _ := m["name"].(string)
+			ip, _ := m["ip"].(string)
+			all = append(all, nic{name, ip})
+		}
+	}
+	return all
 }
 
 // allowed are the namespaces that a host's annotation permits; nil without one.
@@ -166,10 +211,17 @@ func TrimHost(o any) (any, error) {
 			_ = unstructured.SetNestedField(kept.Object, v, path...)
 		}
 	}
+	var nics []any
+	for _, n := range seenNICs(u) {
+		nics = append(nics, map[string]any{"name": n.name, "ip": n.ip})
+	}
+	if len(nics) > 0 {
+		_ = unstructured.SetNestedSlice(kept.Object, nics, "status", "hardware", "nics")
+	}
 	notes := map[string]string{}
 	for _, key := range []string{
 		airship.AnnotationClaim, airship.AnnotationAdopt, airship.AnnotationAllowedNamespaces,
-		annotationPaused, annotationDetached,
+		annotationPaused, annotationDetached, annotationUnhealthy, annotationUnhealthyOld,
 	} {
 		if v, found := u.GetAnnotations()[key]; found {
 			notes[key] = v

@@ -7,17 +7,19 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// label puts the labels on what is held, once all services are ready, and gives back what
-// leaves, once no service leads there any more.
+// label puts the labels on what is held, once the load balancers of the control plane are ready:
+// no other service keeps the tenant cluster from its hosts. It gives back what leaves, once no
+// service leads there any more.
 func (p *pass) label(ctx context.Context) error {
 	if !p.applied {
 		return nil // nothing is known of the services
 	}
 	var errs []error
 	for _, r := range p.choice.Roles {
-		if p.allReady(false) {
+		if p.allReady(services.LoadBalancerControlPlane) {
 			for _, h := range p.held(r) {
 				errs = append(errs, p.labelHost(ctx, r.Role, p.snapshot.hosts[h.Key()]))
 			}

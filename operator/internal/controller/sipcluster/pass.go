@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,11 +31,12 @@ type pass struct {
 	choice    choose.Choice
 	rendered  services.Set
 	records   records
-	states    []state // of the services, in the order rendered
-	unusable  error   // why the bundle cannot be used; services keep their images
-	again     bool    // something is to be done at once
-	leading   string  // the pod that may still lead to hosts that leave, and why
-	applied   bool    // what is on the cluster is known, and the services were applied, or failed one by one
+	states    []state       // of the services, in the order rendered
+	unusable  error         // why the bundle cannot be used; services keep their images
+	again     bool          // something is to be done at once
+	leading   string        // the pod that may still lead to hosts that leave, and why
+	graceEnds time.Duration // until a host in error is replaced; 0 for none
+	applied   bool          // what is on the cluster is known, and the services were applied, or failed one by one
 }
 
 // Pass is one pass over a SIPCluster that is not being deleted.

@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -90,10 +91,10 @@ func stuck(st appsv1.DeploymentStatus) string {
 	return ""
 }
 
-// allReady tells whether all services are, of those that lead to hosts or of all.
-func (p *pass) allReady(leadingToHosts bool) bool {
+// allReady reports whether all services of these kinds are ready.
+func (p *pass) allReady(kinds ...services.Kind) bool {
 	for _, s := range p.states {
-		if !s.ready && (!leadingToHosts || s.Kind != services.Auth) {
+		if !s.ready && slices.Contains(kinds, s.Kind) {
 			return false
 		}
 	}
@@ -103,7 +104,8 @@ func (p *pass) allReady(leadingToHosts bool) bool {
 // releasable tells whether hosts may be given back: no service leads to one that leaves,
 // neither one that is rendered nor one that was taken out of the spec and is not gone yet.
 func (p *pass) releasable() bool {
-	return !p.again && p.allReady(true) && len(p.outgoing()) == 0
+	leading := []services.Kind{services.LoadBalancerControlPlane, services.LoadBalancerWorker, services.JumpHost}
+	return !p.again && p.allReady(leading...) && len(p.outgoing()) == 0
 }
 
 // outgoing are the services that are recorded and no longer rendered, sorted.

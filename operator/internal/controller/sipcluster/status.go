@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -30,7 +31,9 @@ const (
 type outcome struct {
 	status airship.SIPClusterStatus // without conditions
 	ready  judgement
-	next   reconciler.Next
+	// degraded names the hosts that failed; "" for none.
+	degraded string
+	next     reconciler.Next
 }
 
 // judgement is what the condition Ready says, and with it Reconciling and Stalled:
@@ -103,6 +106,8 @@ func (p *pass) outcome(err error) outcome {
 	if text := p.leave(); p.leading != "" && text != o.ready.message {
 		o.ready.message += "; " + text // whatever else there is: it may last for ever
 	}
+	o.degraded = p.degraded()
+	o.next.AtMost = p.graceEnds
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
 	}
@@ -171,6 +176,9 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 			hs := airship.HostStatus{
 				Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey], Labelled: now.Labelled(p.key, r.Role),
 				Problem: condition.Cut(leaving[h.Key().String()]+cmp.Or(r.Problems[h.Key()], p.leftOut(h.Key())), maxMessage),
+			}
+			if since := p.failedSince(now); !since.IsZero() {
+				hs.FailedSince = &metav1.Time{Time: since}
 			}
 			hs.Addresses, hs.Interfaces = p.hostAddresses(now)
 			hosts = append(hosts, hs)
@@ -269,6 +277,30 @@ func (p *pass) missing() string {
 	return strings.Join(all, "; ") + ". Add BareMetalHosts that fit, or lower spec.nodes' count"
 }
 
+// degraded names the hosts that are held and failed; "" for none.
+func (p *pass) degraded() string {
+	if p.snapshot.hosts == nil {
+		if c := meta.FindStatusCondition(p.sip.Status.Conditions, airship.ConditionDegraded); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	var all []string
+	held := 0
+	for _, r := range p.choice.Roles {
+		held += len(r.Keep)
+		for _, h := range r.Keep {
+			if why := h.Failed(); why != "" {
+				all = append(all, h.Key().String()+": "+condition.Cut(why, maxMessage))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d hosts failed: %s", len(all), held, few(all))
+}
+
 // inUse names the hosts that are too many and stay since they are in use; nil for none.
 func (p *pass) inUse() error {
 	var all []string
@@ -356,6 +388,14 @@ func (o outcome) Record(sip object) {
 	sip.Status = o.status
 	sip.Status.Conditions, sip.Status.ObservedGeneration = conds, sip.Generation
 	o.ready.set(&sip.Status.Conditions, sip.Generation)
+	if o.degraded == "" {
+		condition.Remove(&sip.Status.Conditions, airship.ConditionDegraded)
+		return
+	}
+	condition.Set(&sip.Status.Conditions, sip.Generation, metav1.Condition{
+		Type: airship.ConditionDegraded, Status: metav1.ConditionTrue,
+		Reason: airship.ReasonHostsFailed, Message: o.degraded,
+	})
 }
 
 // Next is the interval, or sooner.

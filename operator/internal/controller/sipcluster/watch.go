@@ -53,6 +53,8 @@ const (
 	// passTimeout bounds a pass, whatever one SIPCluster asks for: it is begun anew later, and
 	// later still where it is cut short again.
 	passTimeout = 2 * time.Minute
+	// grace is how long a host has to be in error before another replaces it: BMCs restart.
+	grace = 10 * time.Minute
 	// settling is how long a free host's changes are gathered before those that lack hosts
 	// look at it: Metal3 writes to hosts often, and each would look at all hosts.
 	settling = 3 * time.Second
@@ -88,6 +90,9 @@ var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Grace == 0 {
+		o.Grace = grace
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader

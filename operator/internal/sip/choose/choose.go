@@ -24,7 +24,7 @@
 //     in use never leaves, unless [Cluster].ReleaseInUse: these are the active ones, so that
 //     standby hosts go first. See [Host.InUse].
 //   - A host that is held and failed is replaced where another is free: it leaves, unless
-//     it is in use, and the other is taken. Where more hosts failed than the role
+//     it is in use or [Host].Recovering, and the other is taken. Where more hosts failed than the role
 //     has standby, none is replaced: an outage of a network of management controllers must
 //     not exchange a whole cluster.
 //
@@ -204,7 +204,7 @@ func (d *decision) replace(r *Role, standby int) {
 		return
 	}
 	for _, h := range failed {
-		if h.InUse() != "" {
+		if h.InUse() != "" || h.Recovering {
 			continue
 		}
 		stay := without(r.Keep, []Host{h})

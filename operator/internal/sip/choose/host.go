@@ -27,6 +27,9 @@ type Host struct {
 	Paused      bool
 	Detached    bool
 	Deleting    bool
+	Unhealthy   bool // Cluster API's annotation says so
+	// Recovering is whether it failed a short time ago, so that it is not replaced yet.
+	Recovering bool
 	// Problem is what else is wrong with it, such as network data that cannot be read. It
 	// refuses a free host, and is told of one that is held.
 	Problem string
@@ -132,6 +135,8 @@ func (h Host) Failed() string {
 		return "it is being deleted"
 	case h.Detached:
 		return "it is detached"
+	case h.Unhealthy:
+		return "Cluster API marks it unhealthy"
 	case h.Operational == "error" && h.ErrorType != "":
 		return h.ErrorType
 	case h.Operational == "error":

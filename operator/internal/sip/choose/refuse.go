@@ -21,6 +21,7 @@ const (
 	ReasonConsumer    Reason = "has a consumerRef"
 	ReasonDeployed    Reason = "has spec.image or spec.customDeploy"
 	ReasonPaused      Reason = "is paused"
+	ReasonUnhealthy   Reason = "is marked unhealthy by Cluster API"
 	ReasonDetached    Reason = "is detached"
 	ReasonState       Reason = "is not provisioning state available"
 	ReasonOperational Reason = "is not operational status OK"
@@ -66,6 +67,8 @@ func (h Host) Unfit() Reason {
 		return ReasonPaused
 	case h.Detached:
 		return ReasonDetached
+	case h.Unhealthy:
+		return ReasonUnhealthy
 	case h.Deployed:
 		return ReasonDeployed
 	case !h.available():
