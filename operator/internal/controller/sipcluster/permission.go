@@ -69,7 +69,10 @@ func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) b
 		err = failed
 	}
 	if err != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err}
+		return nil, &fault.Error{
+			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err,
+			Hint: "see that the operator may list them: apply deploy/sip",
+		}
 	}
 	return func(h *host) bool {
 		if h.allowed != nil {

@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -146,6 +147,27 @@ func TestHostsOfADeletedSIPClusterWaitForPods(t *testing.T) {
 	require.NoError(t, w.Status().Update(t.Context(), orphan))
 	w.settle(r, "t")
 	w.gone("t")
+}
+
+// The deletion of a tenant's namespace takes the services, and the RoleBinding with them. A host in use
+// stays the SIPCluster's, which keeps the namespace, until it is free.
+func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
+	w := start(t)
+	s, r := w.served()
+	w.use("a")
+	require.NoError(t, w.Delete(t.Context(), s))
+	require.NoError(t, w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}))
+	for _, o := range []client.Object{
+		&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &rbacv1.RoleBinding{},
+	} {
+		require.NoError(t, w.DeleteAllOf(t.Context(), o, client.InNamespace(w.ns)))
+	}
+	w.waits(r, "release hosts in use: "+w.metal+"/a: Metal3Machine t/m uses it")
+	w.edit("a", func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "consumerRef") })
+	w.settle(r, "t")
+	require.Nil(t, w.find("t"))
+	require.Empty(t, w.claimed("t"))
+	access.refused.Forget() // without the RoleBinding it reads nothing in the namespace
 }
 
 // So do hosts that leave: for pods of a service that is in the spec no more, and for ones that were

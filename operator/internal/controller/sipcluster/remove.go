@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -49,12 +52,20 @@ func (p *pass) decommission(ctx context.Context) (waits string, err error) {
 		}
 	}
 	planned := plan.Removal(p.records.inventory, live, p.records.refused, nil)
+	ends, err := p.namespaceEnds(ctx)
+	if err != nil {
+		return "", err
+	}
 	var errs []error
 	for _, s := range planned.Steps {
 		switch s.Action { //nolint:exhaustive // a removal has no others
 		case plan.Gone, plan.Forget:
 			p.forget(s)
 		case plan.Keep:
+			if ends { // it goes with the namespace, and so did the right to read it
+				p.records.inventory = p.records.inventory.Without(s.Key)
+				continue
+			}
 			errs = append(errs, fmt.Errorf("remove %s: %s", s.Key, s.Reason))
 		}
 	}
@@ -75,6 +86,16 @@ func (p *pass) decommission(ctx context.Context) (waits string, err error) {
 		return "", err
 	}
 	return "", p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+}
+
+// namespaceEnds reports whether the SIPCluster's namespace is being deleted.
+func (p *pass) namespaceEnds(ctx context.Context) (bool, error) {
+	var ns corev1.Namespace
+	if err := p.Reader.Get(ctx, types.NamespacedName{Name: p.key.Namespace}, &ns); err != nil {
+		subject := "namespace " + p.key.Namespace
+		return false, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: subject, Err: err}
+	}
+	return !ns.DeletionTimestamp.IsZero(), nil
 }
 
 // left says what is recorded still.
