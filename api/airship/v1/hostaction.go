@@ -69,7 +69,7 @@ const (
 
 // Reasons of the condition Ready of a HostAction. The last two are final.
 const (
-	ReasonRequested = "Requested" // Metal3 has the request
+	ReasonRequested = "Requested" // Metal3 has the request; False while it cannot be passed on
 	ReasonCompleted = "Completed" // Metal3 has carried it out
 	ReasonRefused   = "Refused"   // nothing is requested, or no longer
 )

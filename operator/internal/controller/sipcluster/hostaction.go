@@ -124,8 +124,12 @@ func (a *actions) request(
 	case airship.PowerOff, airship.PowerOn:
 		change["spec"] = map[string]any{"online": o.Spec.Action == airship.PowerOn}
 	}
-	if _, err := a.patchObject(ctx, readHost(live), change); err != nil {
-		return nil, err
+	switch _, err := a.patchObject(ctx, readHost(live), change); {
+	case fault.ReasonOf(err) == fault.Conflict:
+		return nil, err // it is decided on again
+	case err != nil:
+		failed := judgement{reason: airship.ReasonRequested, message: fault.Text(err), status: metav1.ConditionFalse}
+		return actionOutcome{ready: failed, now: a.Now()}, nil
 	}
 	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s%s",
 		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, requester(ctx, a.Reader, o)), condition.MaxNote)
@@ -184,7 +188,7 @@ func (r actionOutcome) Record(o action) {
 	o.Status.ObservedGeneration = o.Generation
 	at := metav1.NewTime(r.now)
 	switch {
-	case r.ready.reason == airship.ReasonRequested && o.Status.RequestedAt == nil:
+	case r.ready.status == metav1.ConditionUnknown && o.Status.RequestedAt == nil:
 		o.Status.RequestedAt = &at
 	case r.ready.reason == airship.ReasonCompleted:
 		o.Status.CompletedAt = &at

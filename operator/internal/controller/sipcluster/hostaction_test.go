@@ -1,6 +1,8 @@
 package sipcluster
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -96,6 +100,29 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 
 	off.Spec.Action = airship.PowerOn
 	require.True(t, apierrors.IsInvalid(w.Update(t.Context(), off)))
+}
+
+// A request that the API server refuses to pass on is reported, and repeated.
+func TestAHostActionThatCannotBePassedOn(t *testing.T) {
+	w := start(t)
+	w.hosts("a")
+	w.sip("t", `nodes: {Worker: {FLAVOR, count: {active: 1}}}`)
+	r := w.operator(w.own)
+	w.settle(r, "t")
+	refused := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
+		Patch: func(
+			_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
+		) error {
+			kind := schema.GroupResource{Resource: "baremetalhosts"}
+			return apierrors.NewForbidden(kind, o.GetName(), errors.New("policy"))
+		},
+	}))
+	o := w.act(refused, "off", "a", airship.PowerOff)
+	require.Contains(t, w.actOn(refused, o), "Requested: change BareMetalHost "+w.metal+"/a: ")
+	require.Nil(t, o.Status.RequestedAt)
+	w.actOn(r, o)
+	require.NotNil(t, o.Status.RequestedAt)
+	require.False(t, isOnline(w.bare("a")))
 }
 
 // A host of another SIPCluster, of none, or one that does not exist are refused alike, and nothing
