@@ -16,6 +16,9 @@
 // majority of all its nodes, and two at least: with fewer the cluster's own state would have
 // no majority while the node is off. That is looked at before a node is cordoned, and again
 // directly before its guest is shut down, also where the work was begun by a run before.
+//
+// The plan is a first look. The VM is read before each step, and once more before the node is
+// uncordoned, since others may change it meanwhile. Nodes that a Machine owns are refused.
 package maintenance
 
 import (
@@ -26,6 +29,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // Fix is a setting that is put right while the VM is off.
@@ -50,6 +54,8 @@ type Machine struct {
 	ID           string   `json:"-"`
 	Off          []Fix    `json:"off"`    // takes the VM off
 	ByHand       []string `json:"byHand"` // what nobody but a person can decide, or do in the guest
+
+	begun bool // by an earlier run
 }
 
 // Plan says what is to be done about each VM, workers first.
@@ -57,18 +63,10 @@ func Plan(list []preflight.NodeMachine) []Machine {
 	var out []Machine
 	for _, n := range list {
 		m := n.Machine
-		x := Machine{Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path, ID: m.Ref.Type + "-" + m.Ref.Value, Off: []Fix{}, ByHand: []string{}}
-		if !m.DiskUUID {
-			x.Off = append(x.Off, DiskUUID)
-		}
-		if old(m.Hardware) {
-			x.Off = append(x.Off, Hardware)
-		}
-		if len(m.Controllers) == 0 {
-			x.Off = append(x.Off, Controller)
-		}
-		x.ByHand = byHand(&m)
-		out = append(out, x)
+		out = append(out, Machine{Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path,
+			ID:     m.Ref.Type + "-" + m.Ref.Value,
+			Off:    fixes(vcenter.MachineState{DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers}),
+			ByHand: byHand(&m)})
 	}
 	slices.SortStableFunc(out, func(a, b Machine) int {
 		return cmp.Or(cmp.Compare(rank(a.ControlPlane), rank(b.ControlPlane)), cmp.Compare(a.Node, b.Node))
@@ -76,11 +74,26 @@ func Plan(list []preflight.NodeMachine) []Machine {
 	return out
 }
 
-func rank(controlPlane bool) int {
-	if controlPlane {
+func rank(b bool) int {
+	if b {
 		return 1
 	}
 	return 0
+}
+
+// fixes are what a VM in this state needs.
+func fixes(s vcenter.MachineState) []Fix {
+	out := []Fix{}
+	if !s.DiskUUID {
+		out = append(out, DiskUUID)
+	}
+	if old(s.Hardware) {
+		out = append(out, Hardware)
+	}
+	if len(s.Controllers) == 0 {
+		out = append(out, Controller)
+	}
+	return out
 }
 
 // old says whether a hardware version is older than the drivers ask for.

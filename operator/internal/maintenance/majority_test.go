@@ -26,6 +26,8 @@ type machine struct {
 
 	api     client.Client
 	off     bool
+	exposed bool // disk.EnableUUID
+	ignores bool // changes, as where another tool takes them back
 	shut    int
 	looking func(times int) // before each look at it
 	looks   int
@@ -35,7 +37,13 @@ func (m *machine) MachineState(context.Context, string) (vcenter.MachineState, e
 	if m.looks++; m.looking != nil {
 		m.looking(m.looks)
 	}
-	return vcenter.MachineState{On: !m.off, Off: m.off, ToolsRunning: true, DiskUUID: true, Hardware: "vmx-15", Controllers: []string{"pvscsi"}}, nil
+	return vcenter.MachineState{On: !m.off, Off: m.off, ToolsRunning: true,
+		DiskUUID: m.exposed, Hardware: "vmx-15", Controllers: []string{"pvscsi"}}, nil
+}
+
+func (m *machine) ExposeDisks(context.Context, string, vcenter.MachineState) error {
+	m.exposed = !m.ignores
+	return nil
 }
 
 func (m *machine) ShutDown(context.Context, string) error {
@@ -83,18 +91,29 @@ func begunBefore(nodes []client.Object, which ...int) []client.Object {
 // fixFirst works on cp-0.
 func fixFirst(t *testing.T, outage bool, looking func(c client.Client, times int), nodes []client.Object) (*machine, error) {
 	t.Helper()
+	var m *machine
+	err := fixWith(t, outage, nodes, func(c client.Client) *machine {
+		m = &machine{api: c}
+		if looking != nil {
+			m.looking = func(times int) { looking(c, times) }
+		}
+		return m
+	})
+	return m, err
+}
+
+func fixWith(t *testing.T, outage bool, nodes []client.Object, vm func(client.Client) *machine) error {
+	t.Helper()
 	s := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(nodes...).WithStatusSubresource(&corev1.Node{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }). //nolint:forcetypeassert // an index of pods
 		Build()
-	m := &machine{api: c}
-	if looking != nil {
-		m.looking = func(times int) { looking(c, times) }
-	}
+	m := vm(c)
 	r := &maintenance.Run{API: c, Drain: true, Outage: outage, Wait: time.Minute, Poll: time.Millisecond,
 		Open: func(context.Context, string) (maintenance.VMs, func(), error) { return m, func() {}, nil }}
-	return m, r.Nodes(t.Context(), []maintenance.Machine{{Node: "cp-0", ControlPlane: true, ID: "vm-0", Off: []maintenance.Fix{maintenance.DiskUUID}}})
+	return r.Nodes(t.Context(), []maintenance.Machine{{Node: "cp-0", ControlPlane: true, ID: "vm-0",
+		Off: []maintenance.Fix{maintenance.DiskUUID}}})
 }
 
 // Nothing of the control plane is powered off unless what stays is a majority of all of it,
@@ -160,4 +179,62 @@ func TestTheMajorityIsLookedAtAfterTheDrain(t *testing.T) {
 	m, err = fixFirst(t, false, begins, controlPlane(3, 0))
 	require.ErrorContains(t, err, "cp-2, of the control plane too, is worked on")
 	require.Zero(t, m.shut)
+}
+
+// What others do to the VM meanwhile counts, and not what it was like when the plan was made.
+func TestTheVMIsReadBeforeEachStep(t *testing.T) {
+	for name, c := range map[string]struct {
+		vm   machine
+		look func(m *machine, times int)
+		shut int
+		why  string
+	}{
+		"fixed since the plan":          {vm: machine{exposed: true}},
+		"off, and fixed since the plan": {vm: machine{exposed: true, off: true}},
+		"powered on before the change": {
+			shut: 1, why: "the VM is not powered off any more",
+			look: func(m *machine, times int) {
+				m.off = m.off && times != 4 // the first look after the shutdown has ended
+			},
+		},
+		"the change is taken back": {vm: machine{ignores: true}, shut: 1, why: "it runs, and still needs: [disk.EnableUUID]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &c.vm
+			nodes := controlPlane(3, 0)
+			err := fixWith(t, false, nodes, func(api client.Client) *machine {
+				m.api = api
+				if c.look != nil {
+					m.looking = func(times int) { c.look(m, times) }
+				}
+				return m
+			})
+			require.Equal(t, c.shut, m.shut)
+			var n corev1.Node
+			require.NoError(t, m.api.Get(t.Context(), client.ObjectKey{Name: "cp-0"}, &n))
+			require.Equal(t, c.why != "", n.Spec.Unschedulable, "a node that is not done stays cordoned")
+			if c.why == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.why)
+		})
+	}
+}
+
+// Nodes of a Machine are refused, all at once, unless work on them was begun.
+func TestNodesOfMachinesAreRefused(t *testing.T) {
+	for _, key := range []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"} {
+		nodes := controlPlane(3, 0)
+		nodes[0].SetAnnotations(map[string]string{key: "cp-0-x7x2m"})
+		m, err := fixFirst(t, false, nil, nodes)
+		require.Equal(t, fault.Refused, fault.ReasonOf(err))
+		require.ErrorContains(t, err, "Machine cp-0-x7x2m owns the node")
+		require.Zero(t, m.shut)
+	}
+	nodes := begunBefore(controlPlane(3, 0), 0)
+	nodes[0].GetAnnotations()["cluster.x-k8s.io/machine"] = "cp-0-x7x2m"
+	m, err := fixFirst(t, false, nil, nodes)
+	require.NoError(t, err)
+	require.Equal(t, 1, m.shut)
 }

@@ -56,18 +56,15 @@ type Run struct {
 // Nodes works on VMs one after another, first on those that were begun. It ends at the
 // first fault.
 func (r *Run) Nodes(ctx context.Context, list []Machine) error {
-	started, err := r.begun(ctx)
+	list, err := r.Pending(ctx, list)
 	if err != nil {
-		return err
-	}
-	if list, err = pending(list, started); err != nil {
 		return err
 	}
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := r.machine(ctx, m, started[m.Node]); err != nil {
+		if err := r.machine(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -75,48 +72,66 @@ func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 }
 
 // Pending are the VMs that [Run.Nodes] would work on, in its order: those whose node was begun,
-// also where nothing is left to be changed with the VM off, and those where something is.
+// also where nothing is left to be changed with the VM off, and those where something is. Nodes
+// of a Machine API are refused: a MachineHealthCheck may delete one that is off.
 func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
-	started, err := r.begun(ctx)
+	begun, owners, err := r.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return pending(list, started)
-}
-
-func pending(list []Machine, started map[string]bool) ([]Machine, error) {
-	for _, node := range slices.Sorted(maps.Keys(started)) {
+	var errs []error
+	for _, node := range slices.Sorted(maps.Keys(begun)) {
 		if !slices.ContainsFunc(list, func(m Machine) bool { return m.Node == node }) {
-			return nil, &fault.Error{Reason: fault.Refused, Op: "begin", Err: fmt.Errorf("node %s was begun and is not among those that it is about", node), Hint: "finish that first: run it for " + node + " too"}
+			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "begin",
+				Err:  fmt.Errorf("node %s was begun and is not among those that it is about", node),
+				Hint: "finish that first: run it for " + node + " too"})
 		}
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !started[m.Node] })
-	slices.SortStableFunc(list, func(a, b Machine) int { return rank(started[b.Node]) - rank(started[a.Node]) })
-	return list, nil
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !begun[m.Node] })
+	for i := range list {
+		m := &list[i]
+		m.begun = begun[m.Node]
+		if owner := owners[m.Node]; owner != "" && !m.begun {
+			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: m.Node,
+				Err:  fmt.Errorf("Machine %s owns the node, and a MachineHealthCheck may delete it while its VM is off", owner),
+				Hint: "correct the template of its Machines and roll it out; name other nodes with --nodes"})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(b.begun) - rank(a.begun) })
+	return list, fault.Join(errs...)
 }
 
-// begun are the nodes that work was begun on.
-func (r *Run) begun(ctx context.Context) (map[string]bool, error) {
+// read returns the nodes that carry [Annotation], and for each node of a Machine API what owns it.
+func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[string]string, err error) {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
-		return nil, clusterFault("read the nodes", err)
+		return nil, nil, clusterFault("read the nodes", err)
 	}
-	out := map[string]bool{}
+	begun, owners = map[string]bool{}, map[string]string{}
 	for i := range nodes.Items {
-		if _, ok := nodes.Items[i].Annotations[Annotation]; ok {
-			out[nodes.Items[i].Name] = true
+		n := &nodes.Items[i]
+		if _, ok := n.Annotations[Annotation]; ok {
+			begun[n.Name] = true
+		}
+		for _, key := range machineAnnotations {
+			if machine := n.Annotations[key]; machine != "" {
+				owners[n.Name] = machine
+			}
 		}
 	}
-	return out, nil
+	return begun, owners, nil
 }
+
+// machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
+var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
 func clusterFault(op string, err error) error {
 	return &fault.Error{Reason: fault.Unreachable, Op: op, Err: err, Hint: "run the same command again"}
 }
 
-// machine works on one VM.
-func (r *Run) machine(ctx context.Context, m Machine, started bool) error {
-	if m.ControlPlane && !started {
+// machine works on one VM, unless it has become as it should be since the plan was made.
+func (r *Run) machine(ctx context.Context, m Machine) error {
+	if m.ControlPlane && !m.begun {
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
@@ -130,30 +145,44 @@ func (r *Run) machine(ctx context.Context, m Machine, started bool) error {
 	if err != nil {
 		return err
 	}
+	if len(fixes(state)) == 0 && !m.begun {
+		r.say(m.Node, "nothing left to change")
+		return nil
+	}
 	if err := r.cordon(ctx, m.Node); err != nil {
 		return err
 	}
 	r.say(m.Node, "cordoned")
-	if len(m.Off) > 0 && state.On {
-		err = r.off(ctx, vms, m)
-	}
-	if err == nil {
-		err = r.change(ctx, vms, m)
-	}
-	if err != nil {
-		return r.left(m.Node, err)
-	}
-	if err := r.back(ctx, m.Node); err != nil {
-		return r.left(m.Node, err)
+	if err := r.fix(ctx, vms, m, len(fixes(state)) > 0 && state.On); err != nil {
+		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
+		return err
 	}
 	r.say(m.Node, "done")
 	return nil
 }
 
-// left says how a node is left.
-func (r *Run) left(node string, err error) error {
-	r.say(node, "stopped; it stays cordoned, and the same command goes on with it")
-	return err
+// fix takes a cordoned node through a restart with the right settings, and uncordons it.
+func (r *Run) fix(ctx context.Context, vms VMs, m Machine, shutDown bool) error {
+	if shutDown {
+		if err := r.off(ctx, vms, m); err != nil {
+			return err
+		}
+	}
+	if err := r.change(ctx, vms, m); err != nil {
+		return err
+	}
+	if err := r.back(ctx, m.Node); err != nil {
+		return err
+	}
+	state, err := vms.MachineState(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	if left := fixes(state); len(left) > 0 {
+		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: m.Path,
+			Err: fmt.Errorf("it runs, and still needs: %v", left), Hint: "run the same command again"}
+	}
+	return r.uncordon(ctx, m.Node)
 }
 
 func (r *Run) say(node, text string) {
@@ -290,37 +319,45 @@ func (r *Run) detached(ctx context.Context, node string) error {
 	})
 }
 
-// change puts the settings right that still are not, and powers the VM on.
+// change puts the settings right that still are not, and powers the VM on. It reads the VM before
+// each step: someone else may have changed it or powered it on.
 func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
+	for _, f := range []struct {
+		fix Fix
+		do  func(vcenter.MachineState) error
+	}{
+		{Hardware, func(vcenter.MachineState) error { return vms.UpgradeHardware(ctx, m.ID, LeastHardware) }},
+		{DiskUUID, func(s vcenter.MachineState) error { return vms.ExposeDisks(ctx, m.ID, s) }},
+		{Controller, func(vcenter.MachineState) error { return vms.AddController(ctx, m.ID) }},
+	} {
+		state, err := vms.MachineState(ctx, m.ID)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(fixes(state), f.fix) {
+			continue
+		}
+		if !state.Off {
+			return &fault.Error{Reason: fault.Conflict, Op: "set " + string(f.fix) + " of", Subject: m.Path,
+				Err: errors.New("the VM is not powered off any more"), Hint: "run the same command again"}
+		}
+		r.say(m.Node, "setting "+string(f.fix)+" of "+m.Path)
+		if err := f.do(state); err != nil {
+			return err
+		}
+	}
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.On {
 		return err
-	}
-	for _, f := range []struct {
-		needed bool
-		fix    Fix
-		do     func() error
-	}{
-		{old(state.Hardware), Hardware, func() error { return vms.UpgradeHardware(ctx, m.ID, LeastHardware) }},
-		{!state.DiskUUID, DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID, state) }},
-		{len(state.Controllers) == 0, Controller, func() error { return vms.AddController(ctx, m.ID) }},
-	} {
-		if !f.needed {
-			continue
-		}
-		r.say(m.Node, "setting "+string(f.fix)+" of "+m.Path)
-		if err := f.do(); err != nil {
-			return err
-		}
 	}
 	r.say(m.Node, "powering on "+m.Path)
 	return vms.PowerOn(ctx, m.ID)
 }
 
-// back waits for the kubelet after its boot, and uncordons what was cordoned here.
+// back waits for the kubelet after its boot.
 func (r *Run) back(ctx context.Context, name string) error {
 	r.say(name, "waiting until it is ready")
-	if err := r.until(ctx, "wait for node "+name, func() (string, error) {
+	return r.until(ctx, "wait for node "+name, func() (string, error) {
 		var n corev1.Node
 		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 			return "", err
@@ -331,9 +368,11 @@ func (r *Run) back(ctx context.Context, name string) error {
 			return "its kubelet has not reported since the VM was powered on", nil
 		}
 		return "", nil
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// uncordon uncordons what was cordoned here, and ends the work on the node.
+func (r *Run) uncordon(ctx context.Context, name string) error {
 	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
 		var was begun
 		note, ok := n.Annotations[Annotation]
