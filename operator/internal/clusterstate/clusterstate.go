@@ -216,8 +216,6 @@ func parameter(s *storagev1.StorageClass, name string) string {
 	return ""
 }
 
-var zonePrefixes = []string{"failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"}
-
 func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 	keys, known := registered[n.Name]
 	out := preflight.Node{
@@ -228,7 +226,7 @@ func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 		switch {
 		case k == "node-role.kubernetes.io/control-plane", k == "node-role.kubernetes.io/master":
 			out.ControlPlane = true
-		case slices.ContainsFunc(zonePrefixes, func(p string) bool { return strings.HasPrefix(k, p) }):
+		case preflight.IsZoneLabel(k):
 			out.Zones[k] = v
 		}
 	}

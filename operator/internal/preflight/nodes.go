@@ -145,7 +145,14 @@ func controlPlane(s *Snapshot) []found {
 const (
 	oldZones = "failure-domain.beta.kubernetes.io/"
 	newZones = "topology.kubernetes.io/"
+	csiZones = "topology.csi.vmware.com/"
 )
+
+// IsZoneLabel reports whether a driver writes a label of this name from a tag.
+func IsZoneLabel(name string) bool {
+	prefix := name[:strings.Index(name, "/")+1]
+	return prefix == oldZones || prefix == newZones || prefix == csiZones
+}
 
 func zoneLabels(s *Snapshot) []found {
 	var olds, news []string

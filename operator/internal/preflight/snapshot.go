@@ -77,7 +77,7 @@ type Node struct {
 	Kubelet       string // its version
 	ControlPlane  bool
 	Uninitialized bool              // has the taint that the cloud provider takes away
-	Zones         map[string]string // the labels of regions and zones, old and new
+	Zones         map[string]string // the labels for which [IsZoneLabel] holds
 	Registered    bool              // its CSINode has the storage driver
 	TopologyKeys  []string          // of the driver there
 }

@@ -41,9 +41,11 @@ type topologyOptions struct {
 	siteFlags
 	consentFlags
 
-	vcenter string
-	attach  []string
-	replace bool
+	vcenter   string
+	attach    []string
+	replace   bool
+	noCluster bool
+	use       *tagUse
 }
 
 func newTopologyCommand(a *app) *cobra.Command {
@@ -73,7 +75,8 @@ func newTopologyTagCommand(a *app) *cobra.Command {
 		Long: `Makes the tag categories of the configuration in each vCenter that lacks them, the tags
 that --attach names, and attaches those to datacenters, folders, clusters or hosts. What
 is there is left as it is, so that it can be run again. A tag of the same category that
-an object has is taken off with --replace only.
+an object has is taken off with --replace only. No node loses a tag that it or a
+PersistentVolume uses. Other clusters that use the vCenter are not asked.
 
 The vCenters are changed with the login that --username names. Its password comes by
 --password-file, ` + passwordEnv + ` or a prompt, is used for this call alone, and is stored
@@ -89,6 +92,7 @@ nowhere.`,
 		fl.StringVar(&o.vcenter, "vcenter", "", "`NAME` of the VsphereCloudConfig of the one vCenter to tag in (default: all; needed for --attach where there are several)")
 		fl.StringArrayVar(&o.attach, "attach", nil, "`CATEGORY:TAG=PATH`: the tag that the object at the inventory path is to have; may be repeated")
 		fl.BoolVar(&o.replace, "replace", false, "take another tag of the same category off the object")
+		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask the cluster which tags are in use; with --from-file")
 	})
 	o.outputFlags.bind(cmd)
 	o.consentFlags.bind(cmd)
@@ -263,8 +267,15 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 		}
 		want = append(want, a)
 	}
-	s, _, err := o.configuration(ctx, o.siteFlags, o.file != "")
+	if o.noCluster && o.file == "" {
+		err := errors.New("the configuration is in the cluster")
+		return site{}, nil, flags.Bad("--no-cluster", "", err, "add --from-file site.yaml")
+	}
+	s, state, err := o.configuration(ctx, o.siteFlags, o.noCluster)
 	if err != nil {
+		return s, nil, err
+	}
+	if o.use, err = o.tagUse(ctx, &s, state); err != nil {
 		return s, nil, err
 	}
 	s.preferAsked = true
@@ -302,10 +313,11 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 	if err != nil {
 		return t, err
 	}
-	found := vcenter.Inspect(ctx, target, vcenter.Ask{})
-	if found.Err != nil {
-		return t, found.Err
+	found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: s.wants.AllCategories()})
+	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
+		return t, err
 	}
+	found.Name = v.Name
 	if t.admin, err = vcenter.Open(ctx, target); err != nil {
 		return t, err
 	}
@@ -325,7 +337,7 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 	for _, p := range problems {
 		t.report.Problems = append(t.report.Problems, p.Text)
 	}
-	return t, nil
+	return t, o.use.refuse(found, steps)
 }
 
 func tagText(w io.Writer, list []tagReport) error {

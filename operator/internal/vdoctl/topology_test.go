@@ -1,6 +1,7 @@
 package vdoctl_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -107,7 +111,54 @@ spec:
 	out, code = tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "has the tag a of k8s-zone, not b: --replace takes it off")
-	out, code = tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--replace", "--yes", "-o", "json")
+
+	// A zone does not move while a node or a volume of the cluster uses it.
+	k := clientOf(t, c)
+	var node corev1.Node
+	require.NoError(t, k.Get(ctx, client.ObjectKey{Name: "node-0"}, &node))
+	label := func(key, value string) {
+		node.Labels[key] = value
+		require.NoError(t, k.Update(ctx, &node))
+	}
+	bound := func(name, key, value string) *corev1.PersistentVolume {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+			"csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": %q}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
+			{"matchExpressions": [{"key": %q, "operator": "In", "values": [%q]}]}]}}}`, name, key, value), &pv.Spec))
+		require.NoError(t, k.Create(ctx, pv))
+		return pv
+	}
+	replace := []string{"--attach=k8s-zone:b=/site/west/host/DC1_C0", "--replace", "--yes", "-o", "json"}
+	label("topology.csi.vmware.com/k8s-zone", "a")
+	out, code = tag(replace...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the tag a of k8s-zone is used by node node-0")
+	host := "--attach=k8s-zone:b=/site/west/host/DC1_C0/DC1_C0_H"
+	nearer := []string{host + "0", host + "1"}
+	out, code = tag(append(nearer, "--yes")...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the tag a of k8s-zone is used by node node-0")
+	label("topology.csi.vmware.com/k8s-zone", "z") // as another category's
+	volumes := []*corev1.PersistentVolume{
+		bound("bound", "topology.csi.vmware.com/k8s-zone", "a"), bound("bound-ga", "topology.kubernetes.io/zone", "a")}
+	bound("free", "topology.csi.vmware.com/k8s-region", "a")
+	out, code = tag(replace...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the tag a of k8s-zone is used by PersistentVolume bound, PersistentVolume bound-ga\"")
+	for _, pv := range volumes {
+		pv.Finalizers = nil
+		require.NoError(t, k.Update(ctx, pv))
+		require.NoError(t, k.Delete(ctx, pv))
+	}
+	alone := exec.CommandContext(ctx, "vdoctl", append([]string{"topology", "tag", "-f", file, "--dry-run",
+		"--username", vcsim.Administrator.Username, "--password-file", admin}, replace...)...)
+	alone.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=")
+	text, err := alone.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(text), "the cluster does not say whether nodes or volumes use them")
+	out, code = tag(append(replace, "--no-cluster", "--dry-run")...)
+	require.Zero(t, code, out)
+	out, code = tag(replace...)
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"do": "detach"`)
 	require.NoError(t, v.Tag(ctx, "k8s-zone", "c", "/site/west"))
