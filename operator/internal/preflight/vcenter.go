@@ -55,7 +55,7 @@ func about(err error) ID {
 		if strings.Contains(err.Error(), "older than") {
 			return "vcenter-version"
 		}
-	case fault.InvalidInput:
+	case fault.InvalidInput, fault.Throttled:
 		if f := fault.All(err); len(f) > 0 && f[0].Op == "log in to" {
 			return "vcenter-account"
 		}

@@ -46,13 +46,11 @@ func Open(ctx context.Context, t Target) (*Admin, error) {
 		c.CloseIdleConnections()
 		return nil, err
 	}
-	res, err := methods.Login(ctx, c, &types.Login{
-		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
-	if err != nil {
-		defer c.CloseIdleConnections()
-		return nil, t.classifyLogin(err)
+	if err := t.enter(ctx, &budget{defaultTimeout}, c, &r); err != nil {
+		c.CloseIdleConnections()
+		return nil, err
 	}
-	return &Admin{target: t, c: c, User: res.Returnval.UserName}, nil
+	return &Admin{target: t, c: c, User: r.User}, nil
 }
 
 // Close logs out.

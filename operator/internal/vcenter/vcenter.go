@@ -127,26 +127,32 @@ func (b *budget) spend(ctx context.Context, step func(context.Context) error) er
 	return step(ctx)
 }
 
-// session logs in, works, and logs out, whatever happens in between. The turn is over before
-// it logs out, as it is before it works.
+// session logs in, works, and logs out, whatever happens in between.
 func (t Target) session(ctx context.Context, left *budget, c *vim25.Client, r *Report, work func(context.Context) error) error {
+	if err := t.enter(ctx, left, c, r); err != nil {
+		return err
+	}
+	defer logout(ctx, c)
+	return left.spend(ctx, work)
+}
+
+// enter logs in. The turn is over before it logs out, as it is before anything else is asked.
+func (t Target) enter(ctx context.Context, left *budget, c *vim25.Client, r *Report) error {
 	turn := t.Turn
 	if turn == nil {
 		turn = func(_ context.Context, login func() error) error { return login() }
 	}
 	open := false
-	defer func() {
-		if open {
-			logout(ctx, c)
-		}
-	}()
 	err := turn(ctx, func() error {
 		return left.spend(ctx, func(ctx context.Context) (err error) { open, err = t.login(ctx, c, r); return err })
 	})
-	if err != nil {
-		return t.classify("log in to", err)
+	if err == nil {
+		return nil
 	}
-	return left.spend(ctx, work)
+	if open {
+		logout(ctx, c)
+	}
+	return t.classify("log in to", err)
 }
 
 // login says whether a session may be open: it may where the answer was lost. Whoever waits

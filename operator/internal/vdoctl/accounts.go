@@ -241,6 +241,7 @@ func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Tar
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy()
+			o.paced(&as)
 			a := asked{features: ask.Features}
 			a.found, a.access = vcenter.InspectAccess(ctx, as, ask, "")
 			return missingOf(&a)

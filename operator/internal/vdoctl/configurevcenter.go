@@ -21,6 +21,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters
 			return err
 		}
 		target.Datacenters = datacenters
+		o.paced(&target)
 		p := o.progress()
 		p.show("asking " + target.Address())
 		report, err := vcenter.Check(ctx, target)

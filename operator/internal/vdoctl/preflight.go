@@ -164,6 +164,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	case err == nil:
 		s, err = clusterSite(ctx, c, a.cluster.namespace)
 	}
+	s.app = a
 	switch {
 	case err != nil:
 		return s, preflight.Cluster{}, err

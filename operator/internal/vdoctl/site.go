@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -26,6 +27,7 @@ type site struct {
 	excluded map[string]string         // labels of nodes that are not on vSphere
 	policy   *v1alpha1.PreflightPolicy // what is turned down of the checks
 	reader   client.Reader             // of what the configuration refers to
+	app      *app
 	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
 	ask     func(ctx context.Context, server string) (credentials.Credentials, error)
@@ -148,7 +150,19 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	}
 	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
 	t.Trust = vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: read.CA}
+	s.app.paced(&t)
 	return t, refusedBefore(v.config, read.Version)
+}
+
+// paced has logins with one account take turns, and none repeated that was refused: the vCenters may
+// count the failures of one account together, and lock it.
+func (a *app) paced(t *vcenter.Target) {
+	q := logins.Question{Host: t.Host, Port: t.Port, Username: t.Username, Password: string(t.Password)}
+	q.Trust = fmt.Sprintf("%t %q %q", t.Trust.Insecure, t.Trust.Thumbprint, t.Trust.CA)
+	t.Turn = func(ctx context.Context, login func() error) error {
+		_, err := a.logins.Login(ctx, q, a.now, login)
+		return err
+	}
 }
 
 // inFile says of what a file lacks where it is looked for, and how that is mended.

@@ -34,6 +34,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
 // app is one run of the program and what it has of the world.
@@ -46,6 +47,7 @@ type app struct {
 	build    command.Build
 	plugin   bool // called by kubectl
 	cluster  clusterFlags
+	logins   *logins.Logins // of all commands and prompts of this run
 	// unanswered tells that a signal came while something was asked. All is asked before anything
 	// is changed.
 	unanswered bool
@@ -58,7 +60,7 @@ func Main(version string, args []string) int {
 	klog.SetOutput(io.Discard) // errors are told by what fails; a library's log lines would come in between
 	klog.LogToStderr(false)
 	a := &app{
-		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: isatty.IsTerminal(os.Stdout.Fd()), getenv: os.LookupEnv, now: time.Now,
+		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: isatty.IsTerminal(os.Stdout.Fd()), getenv: os.LookupEnv, now: time.Now, logins: &logins.Logins{},
 		build: command.BuildOf("vdoctl", version), plugin: strings.HasPrefix(filepath.Base(args[0]), "kubectl-"),
 	}
 	return a.run(ctx, args[1:])
