@@ -92,31 +92,21 @@ func snapshots(s *Snapshot) []found {
 			return "", Pass
 		}
 		return "the VM has snapshots", Warn
-	}, "consolidate them: govc snapshot.remove -vm '{}' '*'")
+	}, "list them: govc snapshot.tree -vm '{}'; ask who made each, since it may be a backup, and delete the unneeded by name")
 }
 
-// changeTracking finds the fewer of two kinds.
+// changeTracking finds where it is off, if it is on elsewhere: to turn it on loses nothing.
 func changeTracking(s *Snapshot) []found {
 	list := s.nodesMachines()
-	on := 0
-	for _, b := range list {
-		if b.machine.ChangeTracking {
-			on++
-		}
-	}
-	if on == 0 || on == len(list) {
+	if !slices.ContainsFunc(list, func(b behind) bool { return b.machine.ChangeTracking }) {
 		return nil
 	}
-	rarer := on <= len(list)/2
 	return each(s, func(b behind) (string, Action) {
-		if b.machine.ChangeTracking != rarer {
+		if b.machine.ChangeTracking {
 			return "", Pass
 		}
-		if rarer {
-			return "changed block tracking is on, and off on most nodes", Warn
-		}
-		return "changed block tracking is off, and on on most nodes", Warn
-	}, "set it alike on all, VM off: govc vm.change -vm '{}' -e ctkEnabled=FALSE")
+		return "changed block tracking is off, and on at other nodes", Warn
+	}, "turn it on, as backups need it, with the VM off: govc vm.change -vm '{}' -e ctkEnabled=TRUE")
 }
 
 func folders(s *Snapshot) string {

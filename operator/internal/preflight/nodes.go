@@ -45,7 +45,7 @@ func nodeVMs(s *Snapshot) []found {
 				remedy: "compare `kubectl get node {} -o jsonpath='{.status.nodeInfo.systemUUID}'` with `govc vm.info -vm.uuid`; correct spec.datacenters, or give the account ReadOnly on the VM and what it is in"})
 		case several(list):
 			out = append(out, found{object: n.Name, of: paths(list), action: BlockInstall,
-				what: "several VMs with the node's UUID or name", remedy: "rename or unregister the clones: govc vm.unregister PATH"})
+				what: "several VMs with the node's UUID or name", remedy: "find the clones: govc vm.info PATH; rename them, or unregister those that are powered off"})
 		}
 	}
 	return out
@@ -72,6 +72,8 @@ func nodeNames(s *Snapshot) []found {
 	return out
 }
 
+const rejoin = "drain the node, delete it, and join it again"
+
 const vspherePrefix = "vsphere://"
 
 func providerIDs(s *Snapshot) []found {
@@ -92,13 +94,13 @@ func providerIDs(s *Snapshot) []found {
 				"see `vdoctl nodes check`; for a node that runs: kubectl taint node {} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule")
 		case n.ProviderID == "":
 		case strings.HasPrefix(n.ProviderID, "k3s://"):
-			add(BlockInstall, "the provider id is of k3s' own cloud controller, and cannot be changed", "install k3s with --disable-cloud-controller and --kubelet-arg=cloud-provider=external, then delete the node and join it again")
+			add(BlockInstall, "the provider id is of k3s' own cloud controller, and cannot be changed", "install k3s with --disable-cloud-controller and --kubelet-arg=cloud-provider=external, then "+rejoin)
 		case !ours:
-			add(BlockInstall, "the provider id is of another cloud", "delete the node and join it again with --cloud-provider=external")
+			add(BlockInstall, "the provider id is of another cloud", rejoin+" with --cloud-provider=external")
 		case m != nil && !SameUUID(id, m.UUID):
-			add(BlockInstall, "the provider id is of another VM than the one behind the node", "the VM was cloned or its UUID changed: delete the node and join it again")
+			add(BlockInstall, "the provider id is of another VM than the one behind the node", "the VM was cloned or its UUID changed: "+rejoin)
 		case id != strings.ToLower(id):
-			add(Warn, "the provider id is not in lower case", "delete the node and join it again")
+			add(Warn, "the provider id is not in lower case", rejoin)
 		}
 	}
 	return out

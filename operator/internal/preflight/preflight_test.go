@@ -189,8 +189,8 @@ var failing = []struct {
 	{"Tools not running", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ToolsRunning = false }, "vm-tools", preflight.BlockInstall, []string{"does not run", "open-vm-tools"}},
 	{"guest without hostname", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "" }, "vm-tools", preflight.BlockInstall, []string{"no hostname"}},
 	{"guest without address", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Addresses = 0 }, "vm-tools", preflight.BlockInstall, []string{"no address"}},
-	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.remove -vm '/dc/k8s/node-1'"}},
-	{"changed block tracking on one of three", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ChangeTracking = true }, "vm-change-tracking", preflight.Warn, []string{"/dc/k8s/node-1", "off on most"}},
+	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.tree -vm '/dc/k8s/node-1'"}},
+	{"changed block tracking on one of three", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ChangeTracking = true }, "vm-change-tracking", preflight.Warn, []string{"/dc/k8s/node-0", "ctkEnabled=TRUE"}},
 
 	{"an administrator's account", func(s *preflight.Snapshot) {
 		for _, on := range []string{"/", "/dc"} {
