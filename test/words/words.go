@@ -2,7 +2,8 @@
 //
 // A sentence has at most 25 words and none of the banned ones, and does not start with What,
 // That, Of or Where. Code, headings and link targets are no prose; a code span counts as one
-// word. A commit subject has the form "area: verb object".
+// word. A commit subject has the form "area: verb object". A message cites no path in the
+// repository, which a site may not have.
 package words
 
 import (
@@ -35,6 +36,7 @@ var (
 	ruler    = regexp.MustCompile(`^[-:| ]+$`) // below the header of a table
 	indented = regexp.MustCompile(`(?m)^[ \t].*$`)
 	message  = regexp.MustCompile(`(\S*[\pL…]\S*\s+){3}\S*[\pL…]`) // a string of four words
+	inRepo   = regexp.MustCompile(`\bdeploy/(crds|docs|samples|sip|README|[\w-]+\.yaml)\b`)
 	subject  = regexp.MustCompile(`^[a-z0-9/.,_ -]+: [a-z]`)
 )
 
@@ -161,6 +163,9 @@ func Go(src string) (found []Finding, err error) {
 				return true
 			}
 			if s, isText := text(n.(ast.Expr)); isText && message.MatchString(s) {
+				if inRepo.MatchString(s) {
+					found = append(found, Finding{"repository-path", s, set.Position(n.Pos()).Line})
+				}
 				// An indented line is an example, and ends a paragraph as an empty one does.
 				for p := range strings.SplitSeq(indented.ReplaceAllString(s, ""), "\n\n") {
 					found = append(found, Prose(strings.ReplaceAll(p, "\n", " "), set.Position(n.Pos()).Line)...)

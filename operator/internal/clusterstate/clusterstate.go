@@ -76,7 +76,7 @@ func hintOfRight(right string) string {
 	if right == "" {
 		return "use an account that may do this: kubectl auth can-i --list shows what yours may"
 	}
-	return "use an account with the right to " + right + ", or have a role with it bound to yours: deploy/rbac-vdoctl.yaml has those that vdoctl needs"
+	return "use an account with the right to " + right + ", or have a role with it bound to yours"
 }
 
 // notReached names the API server rather than the request that was on its way.

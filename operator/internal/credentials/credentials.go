@@ -139,7 +139,7 @@ func readFault(kind string, name client.ObjectKey, err error) error {
 func unread(kind, subject string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "let the account read it: deploy/rbac.yaml has the operator's rights, deploy/rbac-vdoctl.yaml those that vdoctl needs"
+		f.Reason, f.Hint = fault.Forbidden, "grant the right to read it: the operator's come with `vdoctl deploy BUNDLE`"
 	}
 	return f
 }

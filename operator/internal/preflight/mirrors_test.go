@@ -100,6 +100,6 @@ func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
 	i.Mirrors.Err = errors.New("forbidden")
 	results := CheckImages(i)
 	require.Equal(t, Warn, results[len(results)-1].Action)
-	require.Contains(t, results[len(results)-1].Remedy, "deploy/rbac.yaml")
+	require.Contains(t, results[len(results)-1].Remedy, "vdoctl deploy")
 	require.Empty(t, Gate(results))
 }

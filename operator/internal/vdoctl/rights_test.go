@@ -120,7 +120,7 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 	// What plan reads beyond that is the caller's to have, and not the operator's to be granted.
 	out, code := reader.run("plan")
 	require.Equal(t, 6, code, out)
-	require.Contains(t, out, "a cluster administrator's rights or the operator's own (deploy/README.md, Rights of vdoctl)")
+	require.Contains(t, out, "a cluster administrator's rights or the operator's own")
 	require.NotContains(t, out, "grant the operator")
 	// A file needs no Secrets, whether it is new or there.
 	written := []string{"configure", "--vcenter", "east", "--write", filepath.Join(t.TempDir(), "written.yaml"), "--yes"}

@@ -325,7 +325,7 @@ func otherFile(data []byte) string {
 // notASite says what kind of file was expected, and what was found.
 func notASite(name string, reason fault.Reason, found string) error {
 	return &fault.Error{Reason: reason, Op: "read", Subject: name, Err: errors.New(found),
-		Hint: "name a YAML file with the VDOConfig and VsphereCloudConfigs that you would apply: `vdoctl configure --write site.yaml` writes one, deploy/samples has examples"}
+		Hint: "name a YAML file with the VDOConfig and VsphereCloudConfigs that you would apply: `vdoctl configure --write site.yaml` writes one"}
 }
 
 // others are the kinds that a file without a configuration has.

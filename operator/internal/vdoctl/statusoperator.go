@@ -55,7 +55,7 @@ func (r *statusReport) unlessForbidden(object string, err error) error {
 		return err
 	}
 	r.Operator.Unread = append(r.Operator.Unread, object)
-	r.Waiting = append(r.Waiting, waiting{object, "Forbidden", "how the operator fares is not known: " + err.Error() + "; deploy/rbac-vdoctl.yaml has the rights that vdoctl needs"})
+	r.Waiting = append(r.Waiting, waiting{object, "Forbidden", "how the operator fares is not known: " + err.Error()})
 	return nil
 }
 
