@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -33,7 +34,7 @@ func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 }
 
 func warnings(user string) []string {
-	if vcenter.QualifiedAccount(user) {
+	if render.QualifiedAccount(user) {
 		return nil
 	}
 	return []string{"the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, of letters, digits, dots, underscores and hyphens"}

@@ -20,15 +20,14 @@ type SnapshotLimits struct {
 	MaxPerVolumeVVOL int32 `json:"maxPerVolumeVVOL,omitempty"`
 }
 
-// FileShareClusters limits file shares of one vCenter to vSAN clusters.
+// FileShareClusters are vSAN clusters of one vCenter.
 type FileShareClusters struct {
 	// VsphereCloudConfig is the vCenter, by the name of its resource. It may be left out
 	// where the storage driver has one only.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
-	// Clusters by their managed object ids in that vCenter, such as domain-c8. The driver
-	// passes over any other name without a word.
+	// Clusters by their managed object ids in that vCenter, such as domain-c8.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
@@ -144,7 +143,8 @@ type FileVolumes struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
-	// VsanClusters limits file shares to these clusters, vCenter by vCenter.
+	// VsanClusters has no effect: the driver makes file shares on the vSAN clusters with file
+	// service where its account has Host.Config.Storage. It is accepted for older resources.
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic

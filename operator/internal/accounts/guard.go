@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // spare refuses to change who logged in, an account that would lose what it has for something
@@ -84,7 +84,7 @@ func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) 
 
 // qualified refuses what is no name of an account.
 func qualified(name string) error {
-	if preflight.QualifiedAccount(name) {
+	if render.QualifiedAccount(name) {
 		return nil
 	}
 	return &fault.Error{Reason: fault.InvalidInput, Op: "use the account", Subject: fmt.Sprintf("%q", name),

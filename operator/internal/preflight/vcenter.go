@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 const (
@@ -100,19 +100,13 @@ func connections(s *Snapshot) []found {
 
 func datacenters(s *Snapshot) []found { return failed(s, "vcenter-datacenters") }
 
-// QualifiedAccount says whether a user name has a domain, and only characters that the
-// drivers accept: name@domain or domain\name. The storage driver demands it from 3.1 on.
-func QualifiedAccount(user string) bool { return account.MatchString(user) }
-
-var account = regexp.MustCompile(`^([A-Za-z0-9._-]+@[A-Za-z0-9._-]+|[A-Za-z0-9._-]+\\[A-Za-z0-9._-]+)$`)
-
 func accounts(s *Snapshot) []found {
 	out := failed(s, "vcenter-account")
 	for i := range s.VCenters {
-		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !QualifiedAccount(v.Username) {
+		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username, action: BlockInstall,
-				what:   "the user name has no domain, or characters other than letters, digits, dot, underscore and hyphen: the storage driver from 3.1 on does not start with it",
+				what:   "the user name has no domain, or characters other than letters, digits, dot and hyphen (and underscore, not in the domain): the storage driver from 3.1 on does not start with it",
 				remedy: "write NAME@DOMAIN as username into the Secret of VsphereCloudConfig " + v.Name})
 		}
 	}

@@ -20,9 +20,6 @@ type limitsOfCSI struct {
 		QueryLimit          int `gcfg:"query-limit"`
 		ListVolumeThreshold int `gcfg:"list-volume-threshold"`
 	}
-	VirtualCenter map[string]*struct {
-		Clusters string `gcfg:"targetvSANFileShareClusters"`
-	}
 	Snapshot struct {
 		Global int `gcfg:"global-max-snapshots-per-block-volume"`
 		VSAN   int `gcfg:"granular-max-snapshots-per-block-volume-vsan"`
@@ -38,41 +35,19 @@ func TestLimitsOfTheStorageDriverReadBack(t *testing.T) {
 		p.Snapshots = &v1alpha1.SnapshotLimits{MaxPerVolume: 5, MaxPerVolumeVSAN: 9, MaxPerVolumeVVOL: 2}
 		p.FileVolumes = &v1alpha1.FileVolumes{VsanClusters: []v1alpha1.FileShareClusters{{Clusters: []string{"domain-c8", "domain-c9"}}}}
 		var c limitsOfCSI
-		conf := secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey]
+		rendered := mustRender(t, in)
+		require.Contains(t, strings.Join(rendered.Notes, "\n"), "fileVolumes.vsanClusters has no effect")
+		conf := secretData(t, rendered, render.CSISecret)[render.CSIConfigKey]
+		require.NotContains(t, conf, "FileShareClusters", "only the Supervisor's driver reads it")
 		require.NoError(t, gcfg.FatalOnly(gcfg.ReadStringInto(&c, conf)))
 		require.Equal(t, [2]int{500, 7}, [2]int{c.Global.QueryLimit, c.Global.ListVolumeThreshold})
 		require.Equal(t, [3]int{5, 9, 2}, [3]int{c.Snapshot.Global, c.Snapshot.VSAN, c.Snapshot.VVOL})
-		require.Equal(t, "domain-c8,domain-c9", c.VirtualCenter["vc1.site.example"].Clusters)
 		p.QueryLimit, p.ListVolumeThreshold, p.Snapshots, p.FileVolumes = 0, 0, nil, nil
 		conf = secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey]
 		for _, key := range []string{"Snapshot", "query-limit", "list-volume-threshold", "FileShare"} {
 			require.NotContains(t, conf, key)
 		}
 	})
-}
-
-func TestFileShareClustersAreTheirVCenters(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	twoVCenters(&in, second())
-	in.Spec.StorageProvider.FileVolumes = &v1alpha1.FileVolumes{VsanClusters: []v1alpha1.FileShareClusters{
-		{VsphereCloudConfig: "vc-one", Clusters: []string{"domain-c1"}}, {VsphereCloudConfig: "vc-two", Clusters: []string{"domain-c2"}},
-	}}
-	var c limitsOfCSI
-	require.NoError(t, gcfg.FatalOnly(gcfg.ReadStringInto(&c, secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey])))
-	require.Equal(t, "domain-c1", c.VirtualCenter["vc1.site.example"].Clusters)
-	require.Equal(t, "domain-c2", c.VirtualCenter["fd00::2"].Clusters)
-
-	for want, bad := range map[string]v1alpha1.FileShareClusters{
-		"other clusters in another vCenter":           {Clusters: []string{"domain-c1"}},
-		"does not use VsphereCloudConfig vc-three":    {VsphereCloudConfig: "vc-three", Clusters: []string{"domain-c1"}},
-		`"Cluster One" is not the id of a cluster`:    {VsphereCloudConfig: "vc-one", Clusters: []string{"Cluster One"}},
-		`"domain-c1,evil" is not the id of a cluster`: {VsphereCloudConfig: "vc-one", Clusters: []string{"domain-c1,evil"}},
-	} {
-		in.Spec.StorageProvider.FileVolumes.VsanClusters = []v1alpha1.FileShareClusters{bad}
-		_, err := render.Render(in)
-		require.ErrorContains(t, err, want)
-		require.NotEmpty(t, fault.HintOf(err))
-	}
 }
 
 func TestFeatureStatesAreThoseOfTheReleaseButForWhatIsAskedFor(t *testing.T) {

@@ -19,7 +19,7 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	trust, trustErr := csiTrust(s, vcenters)
 	err := fault.Join(idErr, topologyErr, trustErr, checkUsers(s, vcenters),
 		checkDistribution(p.ClusterDistribution), checkNetPermissions(p.FileVolumes), checkDatastores(p.FileVolumes),
-		checkFileShareClusters(p, r.in.Keep[s.driver]), checkLimits(s, p))
+		checkLimits(s, p))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,9 @@ func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.File
 	if files == nil {
 		return
 	}
-	w.setUnlessEmpty("targetvSANFileShareClusters", strings.Join(fileShareClusters(files, v.name), ","))
+	if len(files.VsanClusters) > 0 {
+		r.note("spec.storageProvider.fileVolumes.vsanClusters has no effect: CSI makes file shares on the vSAN clusters where its account has Host.Config.Storage")
+	}
 	if len(files.VsanDataStoreURLs) == 0 {
 		return
 	}
@@ -197,8 +199,11 @@ func topologyCategories(s *source, p *v1alpha1.StorageProvider, vcenters int) (s
 	return strings.Join(p.TopologyCategories, ","), fault.Join(errs...)
 }
 
-// domainUser is what CSI accepts from 3.1 on.
-var domainUser = regexp.MustCompile(`^([A-Za-z0-9._-]+@[A-Za-z0-9._-]+|[A-Za-z0-9._-]+\\[A-Za-z0-9._-]+)$`)
+// QualifiedAccount reports whether CSI from 3.1 on accepts a user name: name@domain or domain\name,
+// with no underscore in the domain (isValidvCenterUsernameWithDomain in its pkg/common/config/config.go).
+func QualifiedAccount(user string) bool { return domainUser.MatchString(user) }
+
+var domainUser = regexp.MustCompile(`^([A-Za-z0-9.-]+\\[A-Za-z0-9._-]+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+)$`)
 
 func checkUsers(s *source, vcenters []vcenter) error {
 	if !s.since("3.1.0") {
@@ -206,8 +211,8 @@ func checkUsers(s *source, vcenters []vcenter) error {
 	}
 	var errs []error
 	for _, v := range vcenters {
-		if !domainUser.MatchString(v.username) {
-			errs = append(errs, badVCenter(v.name, `write the user name in the Secret as user@domain or domain\user, with letters, digits and . _ - only`,
+		if !QualifiedAccount(v.username) {
+			errs = append(errs, badVCenter(v.name, `write the user name in the Secret as user@domain or domain\user: letters, digits, . and -, and _ before the @`,
 				"CSI from 3.1 on needs a user name with a domain"))
 		}
 	}

@@ -17,12 +17,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-// QualifiedAccount says whether the user name has a domain, and only characters
-// that the drivers accept: name@domain or domain\name.
-func QualifiedAccount(user string) bool { return preflight.QualifiedAccount(user) }
 
 func (t Target) valid() error {
 	var errs []error
@@ -74,7 +70,7 @@ func (t Target) classifyLogin(err error) error {
 }
 
 func noDomain(user string) string {
-	if QualifiedAccount(user) {
+	if render.QualifiedAccount(user) {
 		return ""
 	}
 	return ", which has no domain: write NAME@DOMAIN"

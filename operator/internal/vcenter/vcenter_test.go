@@ -17,6 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -384,8 +385,9 @@ func TestAccountNames(t *testing.T) {
 	for user, ok := range map[string]bool{
 		"a@vsphere.local": true, `VSPHERE.LOCAL\svc_vdo-1`: true,
 		"": false, "administrator": false, "a@": false, "a b@c": false, "a@b@c": false, "a@b\n": false,
+		"a_b@c": true, "a@b_c": false, `A_B\c`: false,
 	} {
-		require.Equal(t, ok, vcenter.QualifiedAccount(user), "%q", user)
+		require.Equal(t, ok, render.QualifiedAccount(user), "%q", user)
 	}
 }
 

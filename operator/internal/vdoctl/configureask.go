@@ -13,7 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // answers are what is asked for.
@@ -91,7 +91,7 @@ func isAccount(s string) error {
 	if err := required(s); err != nil {
 		return err
 	}
-	if !preflight.QualifiedAccount(s) {
+	if !render.QualifiedAccount(s) {
 		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
 	}
 	return nil

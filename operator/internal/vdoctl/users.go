@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -126,7 +127,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
 	}
-	if o.principal != "" && !preflight.QualifiedAccount(o.principal) {
+	if o.principal != "" && !render.QualifiedAccount(o.principal) {
 		return nil, flags.Bad("--principal", o.principal, errors.New("it has no domain, or characters that the drivers do not accept"), "write NAME@DOMAIN, such as drivers@vsphere.local")
 	}
 	s, state, err := o.configuration(ctx, o.siteFlags, false)
