@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -117,8 +118,25 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 		if err := s.ready(ctx, &s.Places[i], a, found[i]); err != nil {
 			return Login{}, err
 		}
+		if err := s.migrate(ctx, r, &s.Places[i], a, found[i].plan); err != nil {
+			return Login{}, err
+		}
 	}
 	return a.Login, nil
+}
+
+// migrate takes the permissions away that were set here on each VM and host, where the plan has
+// roles that propagate to them.
+func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
+	before := r.place(p.Name).permissionsOf(a.Username)
+	maps.DeleteFunc(before, func(id string, _ *privileges.Permission) bool {
+		return !strings.HasPrefix(id, "VirtualMachine-") && !strings.HasPrefix(id, "HostSystem-") ||
+			slices.ContainsFunc(plan.Permissions, func(x privileges.PlannedPermission) bool { return x.ID == id })
+	})
+	if len(before) == 0 {
+		return nil
+	}
+	return s.takePermissions(ctx, p, before, permission{account: plan.Principal, own: a.made})
 }
 
 // password gives an account that is made here another one, where the Secret does not have

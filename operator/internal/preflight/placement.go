@@ -18,9 +18,11 @@ type Placement struct {
 type Level struct {
 	Category string `json:"category"`
 	Tag      string `json:"tag,omitempty"` // empty where there is none
-	On       string `json:"on,omitempty"`  // the nearest object that has it
-	// Overruled are other tags of the category on what that object is in.
+	On       string `json:"on,omitempty"`  // the object that has it
+	// Overruled are other tags of the category on the host and what it is in.
 	Overruled []string `json:"overruled,omitempty"`
+
+	twice bool // the storage driver before 3.3 meets a second tag, and gives up
 }
 
 // Placements returns where each node with a VM is, by node.
@@ -29,28 +31,51 @@ func Placements(s Snapshot) []Placement {
 	for _, b := range s.nodesOnce() {
 		v := b.vcenter
 		p := Placement{Node: b.node.Name, VCenter: v.Name, Host: v.Path(b.machine.Host), Levels: []Level{}}
-		for _, c := range s.Wants.AllCategories() {
-			p.Levels = append(p.Levels, v.level(c, v.Ancestors(b.machine.Host)))
+		chain := v.Ancestors(b.machine.Host)
+		p.Levels = append(p.Levels, v.climb(s.Wants.Categories, chain)...)
+		for _, l := range v.climb([]string{s.Wants.Region, s.Wants.Zone}, chain) {
+			if l.Category != "" && !slices.Contains(s.Wants.Categories, l.Category) {
+				p.Levels = append(p.Levels, l)
+			}
 		}
+		slices.SortFunc(p.Levels, func(a, b Level) int { return cmp.Compare(a.Category, b.Category) })
 		out = append(out, p)
 	}
 	return out
 }
 
-func (v *VCenter) level(category string, chain []Ref) Level {
-	l := Level{Category: category}
+// climb walks from a host to the root as the drivers do. A tag on a higher object takes the place of
+// one on a lower object, until each category has one: cloud-provider-vsphere v1.36.0,
+// pkg/common/connectionmanager/zones.go, LookupZoneByMoref, and vsphere-csi-driver from v3.3.0 on,
+// pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+func (v *VCenter) climb(categories []string, chain []Ref) []Level {
+	out := make([]Level, len(categories))
+	for i, c := range categories {
+		out[i].Category = c
+	}
+	open := len(categories)
 	for _, r := range chain {
 		for _, t := range v.Tagged[r] {
+			i := slices.Index(categories, t.Name)
+			if i < 0 {
+				continue
+			}
+			l, on := &out[i], v.Path(r)
 			switch {
-			case t.Name != category || t.Tag == l.Tag:
 			case l.Tag == "":
-				l.Tag, l.On = t.Tag, v.Path(r)
-			default:
-				l.Overruled = append(l.Overruled, t.Tag+" on "+v.Path(r))
+				l.Tag, l.On = t.Tag, on
+				open--
+				continue
+			case open > 0:
+				l.twice = true
+				l.Tag, t.Tag, l.On, on = t.Tag, l.Tag, on, l.On
+			}
+			if t.Tag != l.Tag {
+				l.Overruled = append(l.Overruled, t.Tag+" on "+on)
 			}
 		}
 	}
-	return l
+	return out
 }
 
 // Zone is the nodes of one vCenter that have the same tags.

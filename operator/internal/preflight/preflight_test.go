@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -245,6 +246,23 @@ var failing = []struct {
 	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
 	{"datastore without room", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Free = 99 }, "datastore-space", preflight.Warn, []string{"vsan (9 % free)", "less than 10 %", "govc datastore.info 'vsan'"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
+	{
+		"a host of the zone, without nodes, lacks the datastore",
+		func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) },
+		"datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts in north/a"},
+	},
+	{
+		"no vSAN cluster for file shares",
+		func(s *preflight.Snapshot) {
+			s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
+		},
+		"vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"},
+	},
+	{
+		"several tags above a host, before CSI 3.3",
+		func(s *preflight.Snapshot) { s.Wants.CSIVersion = "3.1.2"; zoneOnCluster(s) },
+		"topology-tag", preflight.BlockInstall, []string{"/dc/c/esx1 (node node-0)", "several tags of zone", "before 3.3"},
+	},
 	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
 	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
 
@@ -429,4 +447,51 @@ func TestActionsAreWrittenByName(t *testing.T) {
 	}
 	var a preflight.Action
 	require.ErrorContains(t, a.UnmarshalText([]byte("x")), "not an action")
+}
+
+// inZoneA is a further host, tagged with the zone a.
+func inZoneA(s *preflight.Snapshot) preflight.Object {
+	s.VCenters[0].Tagged[ref("HostSystem", "h3")] = []preflight.Category{{Name: "zone", Tag: "a"}}
+	return preflight.Object{Name: "esx3", Parent: ref("ClusterComputeResource", "c"), Version: "8.0.3"}
+}
+
+func zoneOnCluster(s *preflight.Snapshot) {
+	s.VCenters[0].Tagged[ref("ClusterComputeResource", "c")] = []preflight.Category{{Name: "zone", Tag: "c"}}
+}
+
+// The drivers take the tag of a higher object until each category has one.
+func TestZonesAreThoseOfTheDrivers(t *testing.T) {
+	s := healthy()
+	zoneOnCluster(&s)
+	levels := func() string {
+		text, err := json.Marshal(preflight.Placements(s)[0].Levels)
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.JSONEq(t, `[{"category": "region", "tag": "north", "on": "/dc"},
+		{"category": "zone", "tag": "c", "on": "/dc/c", "overruled": ["a on /dc/c/esx1"]}]`, levels())
+	require.Len(t, preflight.Zones(s), 1)
+
+	s = healthy() // with the region found at the host, the walk ends there
+	for _, host := range []string{"h1", "h2"} {
+		r := ref("HostSystem", host)
+		s.VCenters[0].Tagged[r] = append(s.VCenters[0].Tagged[r], preflight.Category{Name: "region", Tag: "south"})
+	}
+	zoneOnCluster(&s)
+	require.JSONEq(t, `[{"category": "region", "tag": "south", "on": "/dc/c/esx1", "overruled": ["north on /dc"]},
+		{"category": "zone", "tag": "a", "on": "/dc/c/esx1", "overruled": ["c on /dc/c"]}]`, levels())
+
+	s = healthy() // before 3.0 the storage driver looks at hosts with nodes only
+	s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(&s)
+	s.Wants.CSIVersion = "2.7.3"
+	require.Equal(t, []string{"vsan"}, preflight.Zones(s)[0].Datastores)
+	s.Wants.CSIVersion = "3.0.3"
+	require.Empty(t, preflight.Zones(s)[0].Datastores)
+}
+
+func TestSharedClassesWantFileVolumes(t *testing.T) {
+	spec := &v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east",
+		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}}
+	wants, _ := preflight.WantsOf(spec)
+	require.True(t, wants.Features().File)
 }

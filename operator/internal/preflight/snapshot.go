@@ -29,6 +29,7 @@ type Wants struct {
 	FileVolumes  bool
 	Snapshots    bool   // VolumeSnapshotClasses are asked for
 	ClusterID    string // as the configuration gives it
+	CSIVersion   string // that is pinned; "" for a current one
 	// NodeAddresses and IPFamilies say which of a VM's addresses are the node's.
 	NodeAddresses v1alpha1.NodeAddresses
 	IPFamilies    []string
@@ -129,8 +130,15 @@ type VCenter struct {
 	Categories map[string]bool    // of those asked for: which are there
 	Tagged     map[Ref][]Category // the categories that tags on an object are of
 	Policies   []string           // names of the storage policies
+	Shares     []Share            // the vSAN clusters, where file volumes are wanted
 	Lacking    []Lack             // privileges that the account does not have
 	Excess     []Lack             // privileges that it has and the drivers never need
+}
+
+// Share is a vSAN cluster, and whether the account may make file shares there.
+type Share struct {
+	Cluster string
+	May     bool
 }
 
 // Ref names an object: Type and Value of its managed object reference.

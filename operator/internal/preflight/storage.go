@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,16 +18,16 @@ func storageChecks() []check {
 	}
 }
 
-// area is the hosts that have to see a datastore in common: all of a vCenter or, with
-// topology, those of one zone.
+// area is the hosts that have to see a datastore in common: those of the nodes in a vCenter or, with
+// topology, all that are below the tags of one zone.
 type area struct {
 	vcenter *VCenter
 	name    string
 	hosts   []Ref
 }
 
-// areas are the hosts of the nodes' machines by vCenter and, with topology, by the tags
-// of all categories.
+// areas are those hosts by vCenter and, with topology, by the tags of all categories. Before 3.0 the
+// storage driver looks at the hosts of the nodes in a zone.
 func (s *Snapshot) areas() []area {
 	type key struct{ vcenter, tags string }
 	at := map[key]int{}
@@ -42,6 +43,10 @@ func (s *Snapshot) areas() []area {
 			i = len(out)
 			at[k] = i
 			out = append(out, area{vcenter: b.vcenter, name: k.tags})
+			if len(tags) > 0 && !older(s.Wants.CSIVersion, 3, 0) {
+				zone := b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
+				out[i].hosts = b.vcenter.hostsOf(zone)
+			}
 		}
 		if !slices.Contains(out[i].hosts, b.machine.Host) {
 			out[i].hosts = append(out[i].hosts, b.machine.Host)
@@ -49,6 +54,25 @@ func (s *Snapshot) areas() []area {
 	}
 	for i := range out {
 		out[i].hosts = out[i].vcenter.working(out[i].hosts)
+	}
+	return out
+}
+
+// hostsOf are all hosts below objects with each of these tags, as the storage driver finds them:
+// vsphere-csi-driver v3.7.3, pkg/csi/service/common/topology.go, GetHostsForSegment.
+func (v *VCenter) hostsOf(zone []Level) (out []Ref) {
+	for r := range v.Objects {
+		if r.Type != "HostSystem" {
+			continue
+		}
+		chain := v.Ancestors(r)
+		if !slices.ContainsFunc(zone, func(l Level) bool {
+			return l.Tag != "" && !slices.ContainsFunc(chain, func(r Ref) bool {
+				return slices.Contains(v.Tagged[r], Category{l.Category, l.Tag})
+			})
+		}) {
+			out = append(out, r)
+		}
 	}
 	return out
 }
@@ -90,7 +114,7 @@ func sharedDatastores(s *Snapshot) []found {
 	for _, a := range s.areas() {
 		where := "all hosts of the nodes"
 		if a.name != "" {
-			where = "all hosts of the nodes in " + a.name
+			where = "all hosts in " + a.name
 		}
 		seen, usable := 0, 0
 		for i := range a.vcenter.Datastores {
@@ -199,21 +223,18 @@ func (v *VCenter) there(categories []string) []string {
 	return slices.DeleteFunc(slices.Clone(categories), func(c string) bool { return !v.Categories[c] })
 }
 
-// tagsOf returns the tags of the categories that the nearest object has, and the
-// categories without any.
+// tagsOf returns the tags of the categories that the drivers find on the way up, by the first of the
+// chains that has one, and the categories without any.
 func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []string) {
-	for _, c := range categories {
-		tag := ""
-		for _, chain := range chains {
-			for _, ref := range chain {
-				i := slices.IndexFunc(v.Tagged[ref], func(t Category) bool { return t.Name == c })
-				if i >= 0 && tag == "" {
-					tag = v.Tagged[ref][i].Tag
-				}
-			}
+	found := make([]string, len(categories))
+	for _, chain := range chains {
+		for i, l := range v.climb(categories, chain) {
+			found[i] = cmp.Or(found[i], l.Tag)
 		}
+	}
+	for i, tag := range found {
 		if tag == "" {
-			without = append(without, c)
+			without = append(without, categories[i])
 			continue
 		}
 		tags = append(tags, tag)
@@ -228,10 +249,28 @@ func tags(s *Snapshot) []found {
 		if b.vcenter.Failed[Tags] != nil {
 			continue
 		}
+		out = append(out, s.taggedTwice(b)...)
 		if without, drivers := s.untagged(b); len(without) > 0 {
 			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "node " + b.node.Name, action: BlockInstall, drivers: drivers,
 				what:   "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in",
 				remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'"})
+		}
+	}
+	return out
+}
+
+// taggedTwice finds a second tag of a category on the way up, where it stops the storage driver:
+// vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+func (s *Snapshot) taggedTwice(b behind) (out []found) {
+	if !b.vcenter.UsedByCSI || s.Wants.CSIVersion == "" || !older(s.Wants.CSIVersion, 3, 3) {
+		return nil
+	}
+	for _, l := range b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host)) {
+		if l.twice {
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host),
+				of: "node " + b.node.Name, action: BlockInstall, drivers: []matrix.Driver{matrix.CSI},
+				what:   "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that",
+				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"})
 		}
 	}
 	return out

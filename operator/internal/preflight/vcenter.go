@@ -171,6 +171,11 @@ func lacking(s *Snapshot) []found {
 				what:   fmt.Sprintf("the account lacks %s on %s", strings.Join(l.Privileges, ", "), kindNames[l.Kind]),
 				remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"})
 		}
+		if len(v.Shares) > 0 && !slices.ContainsFunc(v.Shares, func(s Share) bool { return s.May }) {
+			out = append(out, found{on: v.Name, object: v.Shares[0].Cluster, action: Warn,
+				what:   "the account lacks Host.Config.Storage on each vSAN cluster: no file volume is made",
+				remedy: "grant it on the clusters for file shares: vdoctl users plan -o govc"})
+		}
 	}
 	return out
 }
@@ -198,7 +203,7 @@ func excess(s *Snapshot) []found {
 
 var kindNames = map[privileges.Kind]string{
 	privileges.Root: "the vCenter's root", privileges.Ancestor: "what the nodes' VMs are in", privileges.VM: "nodes' VMs",
-	privileges.Datastore: "datastores", privileges.Cluster: "clusters",
+	privileges.Datastore: "datastores", privileges.Cluster: "clusters", privileges.Host: "hosts of the nodes' clusters",
 }
 
 func certificates(s *Snapshot) []found {

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/utils/ptr"
 
@@ -30,7 +31,14 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	}
 	if p := spec.StorageProvider; p != nil {
 		w.Snapshots = len(p.SnapshotClasses) > 0
-		w.Categories, w.ClusterID, w.FileVolumes = p.TopologyCategories, p.ClusterID, p.FileVolumes != nil
+		w.Categories, w.ClusterID = p.TopologyCategories, p.ClusterID
+		isShared := func(c v1alpha1.StorageClass) bool { return c.FSType == "nfs4" }
+		w.FileVolumes = p.FileVolumes != nil || slices.ContainsFunc(p.StorageClasses, isShared)
+	}
+	for _, d := range spec.Drivers {
+		if d.Driver == string(matrix.CSI) {
+			w.CSIVersion = strings.TrimPrefix(d.Version, "v")
+		}
 	}
 	names := slices.Concat(cloud, storage)
 	slices.Sort(names)

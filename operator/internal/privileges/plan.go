@@ -74,11 +74,15 @@ type Plan struct {
 
 // NewPlan computes which roles an account needs on which objects, and compares them with
 // what is there. An account has one role on an object: the one that is for its kind, which
-// has what ReadOnly has too, or ReadOnly. With folders, objects of the kind VM are folders,
-// and the role counts for all VMs below them.
+// has what ReadOnly has too, or ReadOnly. It propagates from compute clusters. With folders,
+// objects of the kind VM are folders, and the role counts for all VMs below them.
 func NewPlan(f Features, principal string, objects []Object, folders bool, has Existing) Plan {
 	p := Plan{Principal: principal, Roles: []PlannedRole{}, Permissions: []PlannedPermission{}}
 	roleOn := map[Kind]Role{}
+	propagates := map[string]bool{}
+	for _, o := range objects {
+		propagates[o.Path] = propagates[o.Path] || o.Kind == Compute || folders && o.Kind == VM
+	}
 	for _, r := range Roles(f) {
 		r.Propagate = folders && r.On == VM
 		roleOn[r.On] = r
@@ -94,6 +98,7 @@ func NewPlan(f Features, principal string, objects []Object, folders bool, has E
 		}
 		if ok && !wanted[o.Path] {
 			wanted[o.Path] = true
+			role.Propagate = propagates[o.Path]
 			p.Permissions = append(p.Permissions, plannedPermission(o, role, has))
 		}
 	}
@@ -109,11 +114,11 @@ func NewPlan(f Features, principal string, objects []Object, folders bool, has E
 	return p
 }
 
-// bySpecific puts ancestors last: an object that is something else besides has the role
-// for that.
+// bySpecific puts last what needs ReadOnly: an object that is something else besides has the
+// role for that.
 func bySpecific(a, b Object) int {
 	last := func(o Object) int {
-		if o.Kind == Ancestor {
+		if o.Kind == Ancestor || o.Kind == Compute {
 			return 1
 		}
 		return 0

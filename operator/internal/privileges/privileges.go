@@ -11,6 +11,11 @@
 //	ReadOnly   System.Read, System.View                          root, and all ancestors of  cloud provider, volumes,
 //	                                                             the nodes' VMs and the VMs  zones and topology
 //
+// On each compute cluster that nodes run in, the role propagates to all its hosts. The storage
+// driver reads the host of every node VM for each volume, and with topology all hosts below a
+// tagged object; the first error ends the call. A node VM may move to any host of its cluster. An
+// account has one role on an object, so the role "file" propagates there too.
+//
 // Each role of a vCenter has System.Anonymous, System.Read and System.View besides, and
 // ReadOnly is built in. Snapshots, topology and the zones of the cloud provider need no more
 // than is said here. That encryption needs Cryptographer.AddDisk is taken from vSphere's own
@@ -30,6 +35,8 @@ const (
 	VM        Kind = "vm"
 	Datastore Kind = "datastore"
 	Cluster   Kind = "cluster" // the vSAN clusters of file volumes
+	Compute   Kind = "compute" // clusters, and hosts in none, that nodes run in; with all their hosts
+	Host      Kind = "host"    // all hosts of these: what Compute propagates to
 )
 
 // Features are what the drivers are asked for.
@@ -117,7 +124,7 @@ func Needed(f Features, k Kind) []string {
 		switch {
 		case r.On == k:
 			out = append(out, r.Privileges...)
-		case r.On == Ancestor && (k == Root || k == VM):
+		case r.On == Ancestor && (k == Root || k == VM || k == Compute || k == Host):
 			out = append(out, read()...)
 		}
 	}

@@ -44,6 +44,23 @@ func TestAPlanSaysWhichRoleIsOnWhichObject(t *testing.T) {
 	require.True(t, p.Permissions[0].Propagate)
 }
 
+// A node VM may move to any host of its cluster, and the storage driver reads that host.
+func TestAPlanReachesAllHostsOfAComputeCluster(t *testing.T) {
+	list := []privileges.Object{{Kind: privileges.Compute, Path: "/dc/c"}, {Kind: privileges.Compute, Path: "/dc/d"}}
+	got := map[string]privileges.Permission{}
+	f := privileges.Features{Block: true, File: true}
+	plan := privileges.NewPlan(f, "vdo", append(list, objects...), true, privileges.Existing{})
+	for _, x := range plan.Permissions {
+		got[x.Path] = x.Permission
+	}
+	require.Equal(t, map[string]privileges.Permission{
+		"/": {Role: "vdo-csi-search"}, "/dc": {Role: "ReadOnly"}, "/dc/datastore/ds": {Role: "vdo-csi-datastore"},
+		"/dc/c": {Role: "vdo-csi-file", Propagate: true}, "/dc/d": {Role: "ReadOnly", Propagate: true},
+		"/dc/vm/a": {Role: "vdo-csi-vm", Propagate: true}, // stands for a folder
+	}, got)
+	require.Equal(t, []string{"System.Read", "System.View"}, privileges.Needed(f, privileges.Host))
+}
+
 func TestAPlanIsComparedWithWhatIsThere(t *testing.T) {
 	f := privileges.Features{Block: true}
 	has := privileges.Existing{

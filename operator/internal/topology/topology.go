@@ -1,8 +1,9 @@
 // Package topology computes what tags regions and zones need in a vCenter, and what is to be
 // changed for them. Everything here is a pure function.
 //
-// The drivers read regions and zones from tags: each level is a tag category, and an object
-// has the tag of the nearest one of its ancestors, itself included. A category has to be
+// The drivers read regions and zones from tags: each level is a tag category. They walk from a host
+// up, and a tag on a higher object takes the place of one on a lower object until each category has
+// one: tag each category at one height only. A category has to be
 // there in every vCenter, or the storage driver's controller ends at its start. It is made
 // so that an object has one tag of it at most, and so that it can be on what nodes' VMs are
 // in: datacenters, folders, clusters and hosts.

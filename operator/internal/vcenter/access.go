@@ -43,7 +43,9 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 		a.Principal = i.report.User
 	}
 	a.Principal = privileges.DomainUser(a.Principal)
-	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.Cluster, privileges.VM, privileges.Datastore} {
+	for _, k := range []privileges.Kind{
+		privileges.Root, privileges.Ancestor, privileges.Compute, privileges.Cluster, privileges.VM, privileges.Datastore,
+	} {
 		for _, r := range i.entities(k) {
 			if k == privileges.Datastore && !i.holdsVolumes(ref(r)) {
 				continue

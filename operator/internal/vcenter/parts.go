@@ -1,7 +1,9 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/url"
 	"slices"
 
@@ -94,7 +96,9 @@ func (i *inspection) cns(ctx context.Context) error {
 // privileges asks for what the account has of what it needs, in one call for each kind of
 // object and page.
 func (i *inspection) privileges(ctx context.Context) error {
-	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.VM, privileges.Datastore, privileges.Cluster} {
+	for _, k := range []privileges.Kind{
+		privileges.Root, privileges.Ancestor, privileges.VM, privileges.Datastore, privileges.Cluster, privileges.Host,
+	} {
 		needed := privileges.Needed(i.ask.Features, k)
 		if len(needed) == 0 {
 			continue
@@ -121,9 +125,12 @@ func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.Ma
 				lacks = append(lacks, p.PrivId)
 			}
 		}
-		if k == privileges.Datastore {
-			// A datastore without the privilege is one that is not for volumes.
+		switch k {
+		case privileges.Datastore: // one without the privilege is not for volumes
 			i.mayHold(ref(e.Entity), len(lacks) == 0)
+			continue
+		case privileges.Cluster: // nor is such a cluster for file shares
+			i.found.Shares = append(i.found.Shares, preflight.Share{Cluster: i.nameOf(ref(e.Entity)), May: len(lacks) == 0})
 			continue
 		}
 		if len(lacks) > 0 {
@@ -176,8 +183,12 @@ func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference 
 		}
 	case privileges.Ancestor:
 		refs = i.ancestors(root)
+	case privileges.Compute:
+		refs = slices.DeleteFunc(i.ancestors(root), func(r preflight.Ref) bool { return !isCompute(r) })
+	case privileges.Host:
+		refs = i.hosts(i.ancestors(root))
 	case privileges.Cluster:
-		refs = slices.DeleteFunc(i.ancestors(root), func(r preflight.Ref) bool { return r.Type != "ClusterComputeResource" })
+		refs = i.vsanClusters()
 	}
 	out := make([]types.ManagedObjectReference, len(refs))
 	for n, r := range refs {
@@ -186,14 +197,49 @@ func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference 
 	return out
 }
 
-// ancestors are what the nodes' VMs are in, but for the root; while no VM is known, the
-// configured datacenters.
+func isCompute(r preflight.Ref) bool {
+	return r.Type == "ClusterComputeResource" || r.Type == "ComputeResource"
+}
+
+// hosts are those of the compute clusters among some objects.
+func (i *inspection) hosts(of []preflight.Ref) (out []preflight.Ref) {
+	for r, o := range i.found.Objects {
+		if r.Type == "HostSystem" && isCompute(o.Parent) && slices.Contains(of, o.Parent) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// vsanClusters are the clusters with a vSAN datastore in the configured datacenters, with nodes or
+// without: the storage driver makes file shares on those of them where the account may.
+func (i *inspection) vsanClusters() (out []preflight.Ref) {
+	for _, d := range i.found.Datastores {
+		if d.Type != "vsan" || !i.inside(d.Ref) {
+			continue
+		}
+		for h := range d.Hosts {
+			if c := i.found.Objects[h].Parent; c.Type == "ClusterComputeResource" && !slices.Contains(out, c) {
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortFunc(out, byRef)
+	return out
+}
+
+func byRef(a, b preflight.Ref) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Value, b.Value))
+}
+
+// ancestors are what the nodes' VMs are in, but for the root and hosts, which the role on their
+// cluster covers; while no VM is known, the configured datacenters.
 func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
 		m := &i.found.Machines[n]
 		for _, r := range slices.Concat(i.found.Ancestors(m.Host), i.found.Ancestors(m.Folder)) {
-			seen[r] = true
+			seen[r] = r.Type != "HostSystem" || !isCompute(i.found.Objects[r].Parent)
 		}
 	}
 	if len(i.found.Machines) == 0 {
@@ -204,13 +250,12 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 		}
 	}
 	delete(seen, root)
+	maps.DeleteFunc(seen, func(_ preflight.Ref, is bool) bool { return !is })
 	out := make([]preflight.Ref, 0, len(seen))
 	for r := range seen {
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b preflight.Ref) int {
-		return slices.Compare([]string{a.Type, a.Value}, []string{b.Type, b.Value})
-	})
+	slices.SortFunc(out, byRef)
 	return out
 }
 
@@ -262,12 +307,16 @@ func (i *inspection) categories(ctx context.Context, m *tags.Manager) (map[strin
 	return categoryOf, nil
 }
 
-// taggable returns the objects whose tags count: the root, the ancestors, the VMs and their pools.
+// taggable returns the objects whose tags count: folders, datacenters, clusters and hosts, with nodes
+// or without, the nodes' VMs and the pools of these.
 func (i *inspection) taggable() (refs []mo.Reference) {
-	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.VM} {
-		for _, r := range i.entities(k) {
-			refs = append(refs, r)
+	for r := range i.found.Objects {
+		if r.Type == "Folder" || r.Type == "Datacenter" || r.Type == "HostSystem" || isCompute(r) {
+			refs = append(refs, unref(r))
 		}
+	}
+	for _, r := range i.entities(privileges.VM) {
+		refs = append(refs, r)
 	}
 	for _, p := range i.pools() {
 		refs = append(refs, unref(p))

@@ -123,7 +123,7 @@ func (o *accountOptions) bindChange(cmd *cobra.Command, makes bool) {
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
 			fl.StringVar(&o.passwordFrom, "account-password-file", "", "`FILE` with the password of an account that is made elsewhere (else "+accountPasswordEnv+"); - for standard input")
-			fl.BoolVar(&o.folders, "vm-folders", false, "the role for VMs on their folders, propagating, rather than on each VM")
+			fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 		}
 	})
 	o.outputFlags.bind(cmd)

@@ -84,15 +84,15 @@ there. -o govc and -o powercli print it as a script for who may change the vCent
 Nothing is changed.
 
 The nodes' VMs are those behind the nodes of the cluster. What new nodes, hosts and
-datastores need is found by running it again; with --vm-folders the role for VMs is on
-the folders that they are in, and counts for new ones there.`,
+datastores need is found by running it again. The role for VMs is on the folders that
+they are in, and counts for new ones there; with --vm-folders=false it is on each VM.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
 		Args:    flags.Exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd.Context()) },
 	}
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: the one that logs in)")
-		fl.BoolVar(&o.folders, "vm-folders", false, "the role for VMs on their folders, propagating, rather than on each VM")
+		fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 	})
 	o.outputFlags.bind(cmd, govc, powercli)
 	return cmd
@@ -351,11 +351,12 @@ func verified(a *asked) usersVerification {
 	return v
 }
 
-// neededOn are the privileges that an object needs, of whatever kinds it is.
+// neededOn are the privileges that an object needs, of whatever kinds it is; a folder those for its VMs.
 func neededOn(a *asked, path string) []string {
 	var out []string
 	for _, x := range a.access.Objects {
-		if x.Path == path {
+		folder := x.Path[:strings.LastIndex(x.Path, "/")]
+		if x.Path == path || x.Kind == privileges.VM && folder == path {
 			out = append(out, privileges.Needed(a.features, x.Kind)...)
 		}
 	}
