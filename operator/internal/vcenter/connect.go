@@ -49,7 +49,7 @@ func (t Target) connect(ctx context.Context, r *Report) (*vim25.Client, error) {
 	sc.Transport = bounded{transport}
 	sc.CheckRedirect = func(*http.Request, []*http.Request) error { return errRedirect } // a redirected login would carry the password along
 	sc.UserAgent = "vdo-operator"
-	if sc.Version, err = apiVersion(ctx, sc); err != nil {
+	if sc.Version, err = apiVersion(ctx, sc, "vim", "urn:vim25"); err != nil {
 		transport.CloseIdleConnections()
 		return nil, err
 	}
@@ -65,11 +65,11 @@ func (t Target) connect(ctx context.Context, r *Report) (*vim25.Client, error) {
 	return c, nil
 }
 
-// apiVersion asks for the newest version of the API that the server speaks: one
+// apiVersion asks for the newest version of a namespace that the server speaks: one
 // that it does not know is refused.
-func apiVersion(ctx context.Context, sc *soap.Client) (string, error) {
+func apiVersion(ctx context.Context, sc *soap.Client, kind, namespace string) (string, error) {
 	u := sc.URL()
-	u.Path = vim25.Path + "/vimServiceVersions.xml"
+	u.Path = vim25.Path + "/" + kind + "ServiceVersions.xml"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return "", err
@@ -85,11 +85,11 @@ func apiVersion(ctx context.Context, sc *soap.Client) (string, error) {
 	case res.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("%w: GET %s answers %s", errNotVCenter, u.Path, res.Status)
 	}
-	return parseVersions(io.LimitReader(res.Body, maxVersions))
+	return parseVersions(io.LimitReader(res.Body, maxVersions), namespace)
 }
 
-// parseVersions finds the version of the namespace vim25.
-func parseVersions(r io.Reader) (string, error) {
+// parseVersions finds the version of a namespace.
+func parseVersions(r io.Reader, namespace string) (string, error) {
 	var doc struct {
 		XMLName    xml.Name `xml:"namespaces"`
 		Namespaces []struct {
@@ -101,11 +101,11 @@ func parseVersions(r io.Reader) (string, error) {
 		return "", fmt.Errorf("%w: its list of API versions cannot be read", errNotVCenter)
 	}
 	for _, n := range doc.Namespaces {
-		if v := strings.TrimSpace(n.Version); n.Name == "urn:vim25" && v != "" {
+		if v := strings.TrimSpace(n.Version); n.Name == namespace && v != "" {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: it does not speak the API vim25", errNotVCenter)
+	return "", fmt.Errorf("%w: it does not speak the API %s", errNotVCenter, strings.TrimPrefix(namespace, "urn:"))
 }
 
 // statusError is an HTTP status by which a vCenter says that it cannot answer now.

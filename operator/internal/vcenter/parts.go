@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/vmware/govmomi/cns"
-	cnsmethods "github.com/vmware/govmomi/cns/methods"
 	cnstypes "github.com/vmware/govmomi/cns/types"
 	"github.com/vmware/govmomi/pbm"
 	pbmmethods "github.com/vmware/govmomi/pbm/methods"
@@ -86,10 +85,14 @@ func (i *inspection) policies(ctx context.Context) error {
 	return nil
 }
 
-// cns asks for one volume at most.
-func (i *inspection) cns(ctx context.Context) error {
-	_, err := cnsmethods.CnsQueryVolume(ctx, i.service(cns.Path, cns.Namespace), &cnstypes.CnsQueryVolume{
-		This: cns.CnsVolumeManagerInstance, Filter: &cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 1}}})
+// cns asks for one volume at most, as the drivers' library does, and in the version that the service
+// names: it refuses another one. [cns.NewClient] reads that without bound and without ctx.
+func (i *inspection) cns(ctx context.Context) (err error) {
+	sc := i.service(cns.Path, cns.Namespace)
+	if sc.Version, err = apiVersion(ctx, sc, cns.Namespace, sc.Namespace); err != nil {
+		return err
+	}
+	_, err = (&cns.Client{Client: sc, RoundTripper: sc}).QueryVolume(ctx, &cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 1}})
 	return err
 }
 

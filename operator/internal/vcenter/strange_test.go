@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -40,4 +41,21 @@ func TestAnswersThatCannotBeUnderstoodAreFaults(t *testing.T) {
 		require.Equal(t, fault.Incompatible, fault.ReasonOf(got.Err), "%s: %v", what, got.Err)
 		noSession(t, v)
 	}
+}
+
+// The service of volumes refuses an action of a version that it does not have, as in govmomi v0.56.0,
+// cns/client.go, NewClient: the version is that of vsanServiceVersions.xml.
+func TestVolumesAreAskedForInTheirVersion(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	next := passOn(t, v, func(string) {})
+	actions := map[string]bool{}
+	seen := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/vsanHealth" {
+			actions[r.Header.Get("SOAPAction")] = true
+		}
+		next(w, r)
+	})
+	got := vcenter.Inspect(t.Context(), seen, vcenter.Ask{Features: everything})
+	require.NoError(t, got.Failed[preflight.CNS])
+	require.Equal(t, map[string]bool{"urn:vsan/8.0.3.0": true}, actions)
 }
