@@ -55,6 +55,10 @@ func (t Target) classifyLogin(err error) error {
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
 		f.Hint = "correct " + t.given() + "; it is not tried again before it changes, so that the account is not locked"
+		if domain := domainOf(t.Username); domain != "" && !strings.EqualFold(domain, "vsphere.local") {
+			f.Err = fmt.Errorf("%w; accounts of a federated identity provider (AD FS, Okta, VCF SSO) have no password there", f.Err)
+			f.Hint += "; of a federated provider: use an account of the vCenter's own domain, such as NAME@vsphere.local"
+		}
 	case is[*types.PasswordExpired](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the password of %s is expired", t.Username)
@@ -67,6 +71,15 @@ func (t Target) classifyLogin(err error) error {
 		return t.classify("log in to", err)
 	}
 	return f
+}
+
+// domainOf is the domain of a user name, "" where it has none.
+func domainOf(user string) string {
+	if domain, _, ok := strings.Cut(user, `\`); ok {
+		return domain
+	}
+	_, domain, _ := strings.Cut(user, "@")
+	return domain
 }
 
 func noDomain(user string) string {

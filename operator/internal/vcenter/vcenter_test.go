@@ -141,6 +141,9 @@ func TestLoginsThatFail(t *testing.T) {
 	require.NotContains(t, fault.Text(err), "wrong-canary")
 	require.Equal(t, "8.0.3", r.Version, "a wrong password does not hide the version")
 
+	_, err = login("k8s@corp.example", "wrong-canary")
+	refused(t, err, fault.Unauthorized, "federated identity provider", "NAME@vsphere.local")
+
 	_, err = login("administrator", "wrong-canary")
 	refused(t, err, fault.Unauthorized, "NAME@DOMAIN")
 
