@@ -28,19 +28,55 @@ const (
 	kubeadm = "kubeadm"
 	k3s     = "k3s"
 	rke2    = "rke2"
+
+	clusterAPI = "cluster-api"
+	openShift  = "openshift"
 )
+
+// kubeadmFormats are what kubeadm is given by its API version: arguments are a map before v1beta4.
+var kubeadmFormats = map[string]string{"v1beta3": `
+    cloud-provider: external
+`, "v1beta4": `
+  - name: cloud-provider
+    value: external
+`}
+
+// kubeadmConfiguration is for the oldest of the nodes: v1beta4 came with Kubernetes 1.31.
+func kubeadmConfiguration(nodes []preflight.Node) string {
+	api := "v1beta4"
+	for _, n := range nodes {
+		minor := 0
+		if _, err := fmt.Sscanf(n.Kubelet, "v1.%d", &minor); err == nil && minor < 31 {
+			api = "v1beta3"
+		}
+	}
+	out := "# kubeadm, on each node before it joins: the kubelet waits for the cloud provider.\n"
+	for _, x := range [][3]string{{"init", "the first node", "Init"}, {"join", "each other node", "Join"}} {
+		out += fmt.Sprintf("# In the file of 'kubeadm %s --config', for %s:\napiVersion: kubeadm.k8s.io/%s\n"+
+			"kind: %sConfiguration\nnodeRegistration:\n  kubeletExtraArgs:%s---\n", x[0], x[1], api, x[2], kubeadmFormats[api])
+	}
+	return strings.TrimSuffix(out, "---\n")
+}
 
 // configurations give the kubelet an external cloud provider before the node joins.
 var configurations = map[string]string{
-	kubeadm: `# kubeadm, on each node before it joins: the kubelet waits for the cloud provider.
-# In the file of 'kubeadm init --config' for the first node, of 'kubeadm join --config'
-# for the others (there kind: JoinConfiguration).
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-nodeRegistration:
-  kubeletExtraArgs:
-  - name: cloud-provider
-    value: external
+	clusterAPI: `# Cluster API, in spec.kubeadmConfigSpec of the KubeadmControlPlane, and in
+# spec.template.spec of each KubeadmConfigTemplate, which has no initConfiguration.
+# In its API version v1beta2 kubeletExtraArgs is a list of name and value.
+initConfiguration:
+  nodeRegistration:
+    kubeletExtraArgs:
+      cloud-provider: external
+joinConfiguration:
+  nodeRegistration:
+    kubeletExtraArgs:
+      cloud-provider: external
+`,
+	openShift: `# OpenShift 4.14 or later, install-config.yaml, before the cluster is made:
+platform:
+  external:
+    platformName: vsphere
+    cloudControllerManager: External
 `,
 	k3s: `# k3s, /etc/rancher/k3s/config.yaml. On servers, before the cluster is made:
 disable-cloud-controller: true
@@ -84,7 +120,7 @@ a kubelet an external cloud provider. No vCenter is asked; see preflight for the
 	}
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
-		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, k3s, rke2}}, "distribution", "whose configuration to show (default: that of the nodes)")
+		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, clusterAPI, k3s, rke2, openShift}}, "distribution", "whose configuration to show (default: that of the nodes)")
 	})
 	o.outputFlags.bind(check)
 	return check
@@ -103,7 +139,9 @@ func (o *nodesOptions) run(ctx context.Context) error {
 	if r.Distribution == "" {
 		r.Distribution = distributionOf(state.Nodes)
 	}
-	r.Configuration = configurations[r.Distribution]
+	if r.Configuration = configurations[r.Distribution]; r.Distribution == kubeadm {
+		r.Configuration = kubeadmConfiguration(state.Nodes)
+	}
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
 		return err
 	}
