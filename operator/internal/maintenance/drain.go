@@ -32,7 +32,10 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 			return nil
 		}
 		var refused *fault.Error
-		if errors.As(err, &refused) && !refused.Reason.Passing() || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return clusterFault(op, err)
+		}
+		if errors.As(err, &refused) && !refused.Reason.Passing() {
 			return err
 		}
 		if time.Now().After(end) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -125,9 +126,7 @@ func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[strin
 // machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
 var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
-func clusterFault(op string, err error) error {
-	return &fault.Error{Reason: fault.Unreachable, Op: op, Err: err, Hint: "run the same command again"}
-}
+func clusterFault(op string, err error) error { return clusterstate.Fault(op, err) }
 
 // machine works on one VM, unless it has become as it should be since the plan was made.
 func (r *Run) machine(ctx context.Context, m Machine) error {

@@ -12,7 +12,9 @@ import (
 
 // kubeadm reads v1beta4 from Kubernetes 1.31 on, and nodes may be of different versions meanwhile.
 func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
-	for version, want := range map[string]string{"": "v1beta4", "v1.23.17": "v1beta3", "v1.30.4+x": "v1beta3", "v1.31.0": "v1beta4"} {
+	for version, want := range map[string]string{
+		"": "v1beta4", "v1.23.17": "v1beta3", "v1.30.4+x": "v1beta3", "v1.31.0": "v1beta4",
+	} {
 		nodes := []preflight.Node{{Kubelet: "v1.36.0"}, {Kubelet: version}}
 		kinds := ""
 		for text := range strings.SplitSeq(kubeadmConfiguration(nodes), "---\n") {
@@ -36,4 +38,9 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 		var doc map[string]any
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), &doc), name)
 	}
+}
+
+func TestPasswordsOfTheEnvironmentAreHidden(t *testing.T) {
+	a := &app{getenv: func(name string) (string, bool) { return "of " + name, true }}
+	require.Equal(t, []string{"of VDO_VCENTER_PASSWORD", "of VDO_ACCOUNT_PASSWORD"}, a.passwords())
 }

@@ -166,20 +166,33 @@ func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size 
 	if err != nil {
 		return 0, refused(err)
 	}
-	if err := os.Link(f.Name(), name); err != nil { // never over a file that has come meanwhile
+	// The name is taken first, never from a file that has come meanwhile: media without hard links
+	// (FAT, exFAT) have no other way.
+	placeholder, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, refused(err)
+	}
+	if err := errors.Join(placeholder.Close(), os.Rename(f.Name(), name)); err != nil {
 		return 0, refused(err)
 	}
 	return info.Size(), nil
 }
 
+// passwords are those in the environment.
+func (a *app) passwords() (out []string) {
+	for _, name := range []string{passwordEnv, accountPasswordEnv} {
+		if p, ok := a.getenv(name); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // collect fills the archive: the Secrets first, since their values are what is hidden.
 func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.Config, w *tar.Writer) error {
 	x.tar = w
-	for _, v := range []string{cfg.BearerToken, cfg.Password} {
+	for _, v := range append(o.passwords(), cfg.BearerToken, cfg.Password) {
 		x.hide.add([]byte(v))
-	}
-	if p, ok := o.getenv(passwordEnv); ok {
-		x.hide.add([]byte(p))
 	}
 	p := o.progress()
 	defer p.end()
