@@ -51,9 +51,9 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 	case now.Username != "" && r.Next == "" && !privileges.SameUser(known, now.Username):
 		return s.exchanged(known, now.Username)
 	case r.Next != "":
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate")
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate --username ADMIN")
 	case want.Username != "" && known != "" && !privileges.SameUser(known, want.Username):
-		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username), "to change the account while drivers run: vdoctl users rotate --principal "+fault.Quote(want.Username))
+		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username), "to change the account while drivers run: vdoctl users rotate --username ADMIN --principal "+fault.Quote(want.Username))
 	case want.Username == "" && known == "" && want.Password != "":
 		return nameless("make ready an account")
 	case want.Username == "" && known == "":
@@ -73,7 +73,7 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 
 // exchanged says that the Secret has another account than the one that was made for it.
 func (s *Site) exchanged(known, now string) error {
-	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known), "put that one back, or take away what was made for it: vdoctl users delete")
+	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known), "put that one back, or take away what was made for it: vdoctl users delete --username ADMIN")
 }
 
 func (s *Site) conflict(err error, hint string) error {
@@ -257,7 +257,7 @@ func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	note := ""
 	if st.days > 0 {
-		note = fmt.Sprintf("its password expires after %d days: vdoctl users rotate before", st.days)
+		note = fmt.Sprintf("its password expires after %d days: vdoctl users rotate --username ADMIN before", st.days)
 	}
 	switch {
 	case !a.made, st.exists && a.kept:

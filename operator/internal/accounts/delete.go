@@ -75,7 +75,7 @@ func (s *Site) free(ctx context.Context, r *record) error {
 		for _, d := range users {
 			if d.uses(account) {
 				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
-					Hint: "remove the drivers first, vdoctl delete, or give them another account: vdoctl users rotate"}
+					Hint: "remove the drivers first, `vdoctl delete --drivers`; or give them another account: `vdoctl users rotate --username ADMIN`"}
 			}
 		}
 		if s.DryRun {

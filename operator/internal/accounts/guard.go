@@ -43,7 +43,7 @@ func (s *Site) spare(r *record, p *Place, a account, plan *privileges.Plan) erro
 func (s *Site) spared(p *Place, a account, err error) error {
 	hint := "name an account for the drivers alone: --principal NAME@DOMAIN"
 	if a.kept {
-		hint = "give the drivers an account of their own: vdoctl users rotate --principal NAME@DOMAIN"
+		hint = "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN"
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "give the drivers' roles to " + a.Username + " in", Subject: p.Server, Err: err, Hint: hint}
 }

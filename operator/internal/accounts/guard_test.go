@@ -117,7 +117,7 @@ func TestTheAdministratorsAccountIsRotatedAwayFrom(t *testing.T) {
 	before := w.everything()
 	err := w.run(&fuse{left: forever}, w.asked(create))
 	require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
-	require.Equal(t, "give the drivers an account of their own: vdoctl users rotate --principal NAME@DOMAIN", fault.HintOf(err))
+	require.Equal(t, "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN", fault.HintOf(err))
 	w.untouched(before)
 
 	require.NoError(t, w.run(&fuse{left: forever}, rotate))

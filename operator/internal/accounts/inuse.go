@@ -278,7 +278,7 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 	for _, d := range users {
 		if d.uses(a.Username) && !d.knows(a.refused) {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
-				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: vdoctl users rotate"}
+				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: vdoctl users rotate --username ADMIN"}
 		}
 	}
 	if s.DryRun {

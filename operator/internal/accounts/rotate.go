@@ -20,7 +20,7 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		return err
 	}
 	if now.Username == "" {
-		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create"}
+		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create --username ADMIN"}
 	}
 	a := account{named: want.Username != ""}
 	if err := s.begin(ctx, r, now, &want); err != nil {
@@ -58,7 +58,7 @@ func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) err
 			return err
 		}
 	case want.Username != "" && !privileges.SameUser(want.Username, r.Next):
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate, without --principal")
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate --username ADMIN, without --principal")
 	case !is(r.Account) && !is(r.Next):
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
 	}

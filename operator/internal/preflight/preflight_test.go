@@ -197,7 +197,7 @@ var failing = []struct {
 		for _, on := range []string{"/", "/dc"} {
 			s.VCenters[0].Excess = append(s.VCenters[0].Excess, preflight.Lack{Object: on, Kind: privileges.Root, Privileges: []string{"A.B", "C.D", "E.F", "G.H"}})
 		}
-	}, "vcenter-excess", preflight.Warn, []string{"more than the drivers need", "A.B, C.D, E.F and 1 more", "/, /dc", "vdoctl users rotate --principal NAME@DOMAIN", "vdoctl users plan --principal NAME@DOMAIN -o govc"}},
+	}, "vcenter-excess", preflight.Warn, []string{"more than the drivers need", "A.B, C.D, E.F and 1 more", "/, /dc", "vdoctl users rotate --username ADMIN --principal NAME@DOMAIN", "vdoctl users plan --principal NAME@DOMAIN -o govc"}},
 	{"refused login", vcenterError(fault.Unauthorized, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed", "do this"}},
 	{"locked account", vcenterError(fault.AccountLocked, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed"}},
 	{"Secret that is not there", vcenterError(fault.NotFound, "read the credentials of"), "vcenter-account", preflight.BlockInstall, nil},

@@ -106,7 +106,7 @@ func accounts(s *Snapshot) []found {
 		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !render.QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username, action: BlockInstall,
-				what:   "the user name has no domain, or characters other than letters, digits, dot and hyphen (and underscore, not in the domain): the storage driver from 3.1 on does not start with it",
+				what:   "the user name has no domain, or other characters than letters, digits, - and . (and _ before the @): CSI from 3.1 on refuses it",
 				remedy: "write NAME@DOMAIN as username into the Secret of VsphereCloudConfig " + v.Name})
 		}
 	}
@@ -195,7 +195,7 @@ func excess(s *Snapshot) []found {
 			out = append(out, found{
 				on: v.Name, object: x.Object, action: Warn,
 				what:   fmt.Sprintf("the account may do more than the drivers need on %s: %s", kindNames[x.Kind], names),
-				remedy: "give the drivers an account of their own: vdoctl users rotate --principal NAME@DOMAIN; its roles as a script: vdoctl users plan --principal NAME@DOMAIN -o govc"})
+				remedy: "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN; its roles as a script: vdoctl users plan --principal NAME@DOMAIN -o govc"})
 		}
 	}
 	return out

@@ -92,7 +92,8 @@ func (i *inspection) cns(ctx context.Context) (err error) {
 	if sc.Version, err = apiVersion(ctx, sc, cns.Namespace, sc.Namespace); err != nil {
 		return err
 	}
-	_, err = (&cns.Client{Client: sc, RoundTripper: sc}).QueryVolume(ctx, &cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 1}})
+	one := &cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 1}}
+	_, err = (&cns.Client{Client: sc, RoundTripper: sc}).QueryVolume(ctx, one)
 	return err
 }
 

@@ -174,7 +174,14 @@ func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do f
 	if err := ahead.each(list, do); err != nil {
 		return err
 	}
-	return o.consent(ctx, o.consentFlags, "Do that?")
+	var where []string
+	for _, s := range list {
+		for i := range s.Places {
+			where = append(where, s.Places[i].Name+" ("+s.Places[i].Server+")")
+		}
+	}
+	question := fmt.Sprintf("Apply the above to vCenter %s%s?", strings.Join(where, ", "), o.cluster.named())
+	return o.consent(ctx, o.consentFlags, question)
 }
 
 // each does something for each account, and shows it.

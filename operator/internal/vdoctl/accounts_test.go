@@ -70,7 +70,7 @@ func TestUsersAreMadeVerifiedAndTakenAway(t *testing.T) {
 	require.Contains(t, out, "--username administrator@vsphere.local")
 	out, code = users("create", "--dry-run")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "would make account "+account+" in west (its password expires after 90 days: vdoctl users rotate before)")
+	require.Contains(t, out, "would make account "+account+" in west (its password expires after 90 days: vdoctl users rotate --username ADMIN before)")
 	require.Contains(t, out, "would set permission vdo-csi-search on / in west")
 	_, err = secret()
 	require.True(t, client.IgnoreNotFound(err) == nil && err != nil, "a dry run writes nothing")
@@ -98,7 +98,7 @@ func TestUsersAreMadeVerifiedAndTakenAway(t *testing.T) {
 	require.Contains(t, out, "nothing to do")
 	out, code = users("create", "--principal", "other@vsphere.local")
 	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "vdoctl users rotate --principal other@vsphere.local")
+	require.Contains(t, out, "vdoctl users rotate --username ADMIN --principal other@vsphere.local")
 
 	// Without an operator and drivers there is nobody to wait for.
 	out, code = users("rotate", "-o", "json")

@@ -72,6 +72,15 @@ func (f *clusterFlags) target() (string, error) {
 	return cfg.Host, nil // in a pod: no kubeconfig
 }
 
+// named is how a prompt names the cluster after what else is changed; "" where none is configured.
+func (f *clusterFlags) named() string {
+	target, err := f.target()
+	if err != nil {
+		return ""
+	}
+	return ", " + target
+}
+
 // unread is why the kubeconfig cannot be used. A file or a context that was named and is not
 // there is not found, as everywhere, and so is one that nothing names; what cannot be understood is bad input.
 func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err error) error {

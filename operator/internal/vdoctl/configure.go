@@ -162,7 +162,7 @@ func (o *configureOptions) writeAll(ctx context.Context, c client.Client, d *dra
 			return err
 		}
 	}
-	if err := o.consent(ctx, o.consentFlags, "Write this to the cluster?"); err != nil {
+	if err := o.consent(ctx, o.consentFlags, "Write this to the cluster"+o.cluster.named()+"?"); err != nil {
 		return err
 	}
 	// Checked again, so that what was changed meanwhile is found before the first write.

@@ -93,17 +93,18 @@ func kindFor(t *testing.T, c client.Client, x client.Object) string {
 
 func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
 	o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", "vdo-account-vc")})
-	for _, g := range []goals{o.goals, {settings: true, drivers: true}} {
+	for _, g := range []goals{o.goals, {settings: true, drivers: true}, {drivers: true, operator: true}} {
 		o.goals = g
 		_, err := o.plan(t.Context(), c)
 		require.ErrorContains(t, err, "of Secrets vc")
 		var refused *fault.Error
 		require.ErrorAs(t, err, &refused)
-		require.Contains(t, refused.Hint, "vdoctl users delete")
+		require.Contains(t, refused.Hint, "`vdoctl delete --drivers`)")
+		require.Contains(t, refused.Hint, "`vdoctl users delete --username ADMIN`)")
 	}
-	o.goals = goals{drivers: true, operator: true}
+	o.goals, o.keepDrivers = goals{operator: true}, true
 	r, err := o.plan(t.Context(), c)
-	require.NoError(t, err, "the namespace stays")
+	require.NoError(t, err, "drivers that stay use the account, and the namespace stays")
 	require.NotContains(t, deletedNamespaces(r), "Namespace vmware-system-vdo")
 }
 

@@ -91,8 +91,8 @@ const accountRecord = "vdo-account-"
 // accountsLeft refuses to take away what `users delete` needs: the record of an account, and
 // the vCenters and the Secret that it is about.
 func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error {
-	if !o.settings {
-		return nil // the namespace stays
+	if !o.settings && (!o.operator || o.keepDrivers) {
+		return nil
 	}
 	var list corev1.ConfigMapList
 	if err := c.List(ctx, &list, client.InNamespace(o.cluster.namespace)); err != nil {
@@ -107,7 +107,7 @@ func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error
 	if len(secrets) == 0 {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the configuration",
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the configuration or the operator",
 		Err:  errors.New("users create made accounts in vCenters, which would stay there: of Secrets " + firstOf(secrets)),
-		Hint: "have them removed first: `vdoctl users delete`"}
+		Hint: "remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN`), then the rest"}
 }

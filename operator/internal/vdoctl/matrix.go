@@ -183,7 +183,7 @@ func (o *matrixOptions) askFirst(ctx context.Context, out changed) error {
 			l.printf("%s: %s", out.Object, line)
 		}
 	}
-	return o.consent(ctx, o.consentFlags, "Have the operator follow that bundle?")
+	return o.consent(ctx, o.consentFlags, "Have the operator follow that bundle"+o.cluster.named()+"?")
 }
 
 // edit changes a resource.

@@ -172,7 +172,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Datacenters, with commas", "/site/prod/east")
 	w.accepts("Tag category of regions")
 	w.accepts("Upgrades")
-	w.sees("Write this to the cluster? [y/N]")
+	w.sees("Write this to the cluster, context ")
 	require.NotContains(t, w.screen(), "canary")
 	require.NotContains(t, w.screen(), vcsim.Admin.Password)
 	w.types("perhaps")
@@ -266,8 +266,8 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 		command         []string
 		question, ahead string
 	}{
-		{[]string{"users", "create"}, "Do that? [y/N]", "would make account vdo-"},
-		{[]string{"vms", "fix", "--power-off"}, "Shut these VMs down, one after another? [y/N]", "terminal-node (" + vms[0].Path + "): disk.EnableUUID, with the VM off"},
+		{[]string{"users", "create"}, "Apply the above to vCenter ", "would make account vdo-"},
+		{[]string{"vms", "fix", "--power-off"}, "Shut down 1 VM, one after another, of vCenter ", "terminal-node (" + vms[0].Path + "): disk.EnableUUID, with the VM off"},
 	} {
 		open := func(password string) *terminal {
 			w := s.open(append(c.command, "--username", vcsim.Administrator.Username)...)
@@ -300,7 +300,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 	w := s.open("users", "create", "--username", vcsim.Administrator.Username)
 	w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
 	w.types(vcsim.Administrator.Password)
-	w.sees("Do that? [y/N]")
+	w.sees("Apply the above to vCenter ")
 	w.types("y")
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.True(t, s.there(secret))
@@ -314,7 +314,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 		return w
 	}
 	w = fix()
-	w.sees("Shut these VMs down, one after another? [y/N]")
+	w.sees("Shut down 1 VM, one after another, of vCenter ")
 	w.types("y")
 	require.Equal(t, "0", w.ends(), w.screen())
 	for _, done := range []string{"cordoned", "shutting down " + vms[0].Path, "setting disk.EnableUUID of " + vms[0].Path, "powering on " + vms[0].Path, "uncordoned", "done"} {

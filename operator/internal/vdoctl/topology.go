@@ -220,7 +220,13 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err != nil || left == 0 || o.dryRun {
 		return err
 	}
-	if err := o.consent(ctx, o.consentFlags, "Do that?"); err != nil {
+	where := make([]string, len(list))
+	for i, t := range list {
+		where[i] = t.report.VCenter
+	}
+	changes := command.Plural(left, "change", "changes")
+	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, strings.Join(where, ", "), o.cluster.named())
+	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
 	}
 	for _, t := range list {

@@ -176,7 +176,8 @@ func (o *rollbackOptions) askFirst(ctx context.Context, w *wayBack, out []change
 			}
 		}
 	}
-	return o.consent(ctx, o.consentFlags, fmt.Sprintf("Go back to %s (%s)?", w.to.Name, w.to.Releases))
+	question := fmt.Sprintf("Go back to %s (%s)%s?", w.to.Name, w.to.Releases, o.cluster.named())
+	return o.consent(ctx, o.consentFlags, question)
 }
 
 func (o *rollbackOptions) show(out []changed) error {

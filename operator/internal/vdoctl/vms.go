@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -239,7 +240,7 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	if err := o.consent(ctx, o.consentFlags, fixQuestion(pending)); err != nil {
+	if err := o.consent(ctx, o.consentFlags, fixQuestion(pending)+o.cluster.named()+"?"); err != nil {
 		return err
 	}
 	return run.Nodes(ctx, list)
@@ -247,10 +248,24 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 
 // fixQuestion asks for what is done to the VMs.
 func fixQuestion(pending []maintenance.Machine) string {
-	if slices.ContainsFunc(pending, func(m maintenance.Machine) bool { return len(m.Off) > 0 }) {
-		return "Shut these VMs down, one after another?"
+	off, upgrades := 0, 0
+	var where []string
+	for _, m := range pending {
+		off += min(len(m.Off), 1)
+		where = append(where, m.VCenter)
+		if slices.Contains(m.Off, maintenance.Hardware) {
+			upgrades++
+		}
 	}
-	return "Go on with node " + pending[0].Node + ", which an earlier run has begun?"
+	if off == 0 {
+		return "Continue with node " + pending[0].Node + ", which an earlier run began"
+	}
+	text := fmt.Sprintf("Shut down %s, one after another, of vCenter %s",
+		command.Plural(off, "VM", "VMs"), strings.Join(slices.Compact(slices.Sorted(slices.Values(where))), ", "))
+	if upgrades > 0 {
+		text = command.Plural(upgrades, "hardware upgrade", "hardware upgrades") + " cannot be undone. " + text
+	}
+	return text
 }
 
 func openVMs(ctx context.Context, s *site, name string) (maintenance.VMs, func(), error) {
