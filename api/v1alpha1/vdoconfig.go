@@ -232,6 +232,10 @@ type StorageProvider struct {
 	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a category's name is one line: no line ends, tabs or other control characters"
 	// +listType=set
 	TopologyCategories []string `json:"topologyCategories,omitempty"`
+	// Encryption says that the nodes' VMs or volumes are encrypted. The account then needs
+	// Cryptographer.AddDisk, which is neither missing nor too much. Default: false.
+	// +optional
+	Encryption bool `json:"encryption,omitempty"`
 	// Webhook installs the driver's validating webhook, with a certificate that the
 	// operator makes and renews. Default: false.
 	// +optional

@@ -495,3 +495,12 @@ func TestSharedClassesWantFileVolumes(t *testing.T) {
 	wants, _ := preflight.WantsOf(spec)
 	require.True(t, wants.Features().File)
 }
+
+// The operator's checks know of encryption as users plan does.
+func TestEncryptionIsPartOfTheConfiguration(t *testing.T) {
+	storage := &v1alpha1.StorageProvider{VsphereCloudConfig: "east", Encryption: true}
+	spec := &v1alpha1.VDOConfigSpec{StorageProvider: storage}
+	wants, uses := preflight.WantsOf(spec)
+	require.Empty(t, privileges.Beyond(wants.FeaturesAt(uses[0]), []string{"Cryptographer.AddDisk"}))
+	require.Contains(t, privileges.Needed(wants.FeaturesAt(uses[0]), privileges.VM), "Cryptographer.AddDisk")
+}

@@ -27,6 +27,7 @@ type Wants struct {
 	Zone, Region string   // the cloud provider's tag categories
 	Categories   []string // the storage driver's tag categories
 	FileVolumes  bool
+	Encryption   bool
 	Snapshots    bool   // VolumeSnapshotClasses are asked for
 	ClusterID    string // as the configuration gives it
 	CSIVersion   string // that is pinned; "" for a current one
@@ -37,7 +38,8 @@ type Wants struct {
 
 // Features are those for which the account needs privileges.
 func (w Wants) Features() privileges.Features {
-	return privileges.Features{CPI: w.CPI, Block: w.CSI, File: w.CSI && w.FileVolumes, Topology: len(w.Categories) > 0}
+	return privileges.Features{CPI: w.CPI, Block: w.CSI, File: w.CSI && w.FileVolumes,
+		Topology: len(w.Categories) > 0, Encryption: w.CSI && w.Encryption}
 }
 
 // AllCategories are the tag categories of both drivers, sorted, each once.

@@ -31,7 +31,7 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	}
 	if p := spec.StorageProvider; p != nil {
 		w.Snapshots = len(p.SnapshotClasses) > 0
-		w.Categories, w.ClusterID = p.TopologyCategories, p.ClusterID
+		w.Categories, w.ClusterID, w.Encryption = p.TopologyCategories, p.ClusterID, p.Encryption
 		isShared := func(c v1alpha1.StorageClass) bool { return c.FSType == "nfs4" }
 		w.FileVolumes = p.FileVolumes != nil || slices.ContainsFunc(p.StorageClasses, isShared)
 	}
@@ -56,6 +56,6 @@ func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
 // FeaturesAt are those that the account of one vCenter needs privileges for.
 func (w Wants) FeaturesAt(u Use) privileges.Features {
 	f := w.Features()
-	f.CPI, f.Block, f.File = f.CPI && u.CPI, f.Block && u.CSI, f.File && u.CSI
+	f.CPI, f.Block, f.File, f.Encryption = f.CPI && u.CPI, f.Block && u.CSI, f.File && u.CSI, f.Encryption && u.CSI
 	return f
 }

@@ -69,7 +69,7 @@ func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
-		fl.BoolVar(&o.encryption, "encryption", false, "nodes' VMs or volumes are encrypted")
+		fl.BoolVar(&o.encryption, "encryption", false, "nodes' VMs or volumes are encrypted (default: spec.storageProvider.encryption)")
 		more(fl)
 	})
 }
@@ -173,7 +173,7 @@ func (o *usersOptions) accessAt(ctx context.Context, s *site, v configured, node
 // features are those that an account needs privileges for in a vCenter.
 func (o *usersOptions) features(s *site, v configured) privileges.Features {
 	f := s.wants.FeaturesAt(v.Use)
-	f.Encryption = o.encryption && f.Block
+	f.Encryption = f.Encryption || o.encryption && f.Block
 	return f
 }
 
