@@ -51,7 +51,7 @@ func TestVolumesAreAskedForInTheirVersion(t *testing.T) {
 	actions := map[string]bool{}
 	seen := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/vsanHealth" {
-			actions[r.Header.Get("SOAPAction")] = true
+			actions[r.Header.Get("SoapAction")] = true
 		}
 		next(w, r)
 	})
