@@ -95,8 +95,15 @@ func (h History) Begin(r Revision, b Beginning) History {
 	if !maps.Equal(rec.Contents, r.Contents) {
 		rec.Healthy = time.Time{}
 	}
-	if rec.Number == h.Current && rec.Gate != nil {
-		b.Before = rec.Gate.Before // what came since may be its own doing
+	was, had := h.InForce()
+	if had && was.Outcome == Progressing && was.Gate != nil {
+		b.Before = was.Gate.Before // what came since may be its doing
+	}
+	if rec.Number != h.Current {
+		rec.Changed = slices.DeleteFunc(r.Drivers(), func(d string) bool {
+			return was.Version(d) != "" &&
+				!Changes(was.Revision, r, d)
+		})
 	}
 	rec.Revision = r
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
@@ -112,6 +119,13 @@ func (h History) Begin(r Revision, b Beginning) History {
 		out.Wish = b.Attempt.Retry
 	}
 	return out.With(rec)
+}
+
+// Changes reports whether a driver that both revisions have changes.
+func Changes(from, to Revision, d string) bool {
+	was, is := from.Version(d), to.Version(d)
+	return was != "" && is != "" && (was != is || (from.Contents[d] != "" && to.Contents[d] != "" &&
+		from.Contents[d] != to.Contents[d]))
 }
 
 // Adopt notes what runs and has no history; where all of it was seen rolled out it can be gone back

@@ -26,6 +26,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,9 +66,13 @@ type Revision struct {
 // BundleOf returns the bundle that a driver's release comes from.
 func (r Revision) BundleOf(driver string) string { return cmp.Or(r.Bundles[driver], r.Bundle) }
 
-// Hash identifies the bundle's digest and the releases.
+// Hash identifies the bundle's digest, the releases, and what of them comes from other bundles.
 func (r Revision) Hash() string {
-	sum := sha256.Sum256([]byte(r.Bundle + "\n" + strings.Join(r.Releases, "\n")))
+	parts := append([]string{r.Bundle}, r.Releases...)
+	for _, d := range slices.Sorted(maps.Keys(r.Bundles)) {
+		parts = append(parts, d+"="+r.Bundles[d])
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -117,6 +123,8 @@ type Record struct {
 	Since time.Time `json:"since"`
 	// Healthy is when it was last seen healthy; a revision that failed since has none.
 	Healthy time.Time `json:"healthy,omitzero"`
+	// Changed are the drivers that it changed or added when it was begun: it fails for their sake.
+	Changed []string `json:"changed,omitzero"`
 	// Returned is set of one that a rollback put back.
 	Returned bool `json:"returned,omitempty"`
 	// Approval is who consented to it, where somebody had to.

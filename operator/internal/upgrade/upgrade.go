@@ -180,10 +180,22 @@ func Decide(f Facts) Verdict {
 	if why := f.Untrusted; why != "" && cur.Outcome == revision.Progressing && !cur.Returned {
 		failed, cur.Reason = true, why
 	}
-	if failed && next.Action != Proceed {
-		return f.rollBack(cur, next)
+	if failed && (next.Action != Proceed || f.keepsFailed(cur)) {
+		if v := f.rollBack(cur, next); v.Action == RollBack || f.Candidate == nil ||
+			len(next.Gates) == len(f.changing(cur)) {
+			return v
+		}
 	}
 	return next
+}
+
+// keepsFailed reports whether the candidate keeps something that the revision in force changed and failed
+// with.
+func (f *Facts) keepsFailed(cur revision.Record) bool {
+	another := f.Candidate != nil && !f.Candidate.Same(cur.Revision) // else it is tried again
+	return another && slices.ContainsFunc(changedBy(cur), func(d string) bool {
+		return f.Candidate.Version(d) != "" && !revision.Changes(cur.Revision, *f.Candidate, d)
+	})
 }
 
 // candidate decides on the candidate alone.
@@ -206,17 +218,11 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 func (f *Facts) changing(cur revision.Record) []matrix.Driver {
 	var all []matrix.Driver
 	for _, d := range f.Candidate.Drivers() {
-		if Changes(cur.Revision, *f.Candidate, d) || f.adopts(cur, d) {
+		if revision.Changes(cur.Revision, *f.Candidate, d) || f.adopts(cur, d) {
 			all = append(all, matrix.Driver(d))
 		}
 	}
 	return all
-}
-
-// Changes reports whether a driver that both revisions have changes.
-func Changes(from, to revision.Revision, d string) bool {
-	was, is := from.Version(d), to.Version(d)
-	return was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d]))
 }
 
 // adopts reports whether a driver of the candidate runs in another version and the revision in force
@@ -271,27 +277,21 @@ func actionOf(r Reason) Action {
 // come past its chosen nodes, what takes its place begins there too.
 func Canaries(from revision.Record, to revision.Revision) bool {
 	const d = string(matrix.CSI)
-	changes := Changes(from.Revision, to, d)
+	changes := revision.Changes(from.Revision, to, d)
 	if from.Same(to) && !changes {
-		return from.Canary != nil
+		return from.Canary.Open() || (from.Failed() && from.Canary != nil)
 	}
 	return to.Version(d) != "" && (changes || from.Canary.Open())
 }
 
-// differs tells whether two contents are known and are not the same.
-func differs(a, b string) bool { return a != "" && b != "" && a != b }
-
 // failedBefore gates a driver that changes as in a revision that failed, from the same bundle, where all
 // that changed with it there changes so again.
-func (f *Facts) failedBefore(cur revision.Record, d matrix.Driver) (Gate, bool) {
+func (f *Facts) failedBefore(_ revision.Record, d matrix.Driver) (Gate, bool) {
 	for _, known := range f.History.Records {
 		if !known.Failed() || f.again(known) {
 			continue
 		}
-		changed := slices.DeleteFunc(known.Drivers(), func(d string) bool {
-			return !Changes(cur.Revision,
-				known.Revision, d) && cur.Version(d) != ""
-		})
+		changed := changedBy(known)
 		another := func(d string) bool {
 			return known.Version(d) != f.Candidate.Version(d) || known.BundleOf(d) != f.Candidate.BundleOf(d)
 		}
@@ -302,6 +302,14 @@ func (f *Facts) failedBefore(cur revision.Record, d matrix.Driver) (Gate, bool) 
 		}
 	}
 	return Gate{}, false
+}
+
+// changedBy are the drivers that a revision fails for: all of one that does not know.
+func changedBy(r revision.Record) []string {
+	if r.Changed == nil {
+		return r.Drivers()
+	}
+	return r.Changed
 }
 
 // again tells whether a revision that failed may be tried again.
@@ -366,8 +374,8 @@ func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
 // unapproved gates a driver under Manual unless what was approved has the same of it.
 func (f *Facts) unapproved(cur revision.Record, d matrix.Driver) (Gate, bool) {
 	offered := f.offered()
-	same := offered.Version(string(d)) == f.Candidate.Version(string(d)) &&
-		!differs(offered.Contents[string(d)], f.Candidate.Contents[string(d)])
+	name := string(d)
+	same := offered.Version(name) == f.Candidate.Version(name) && !revision.Changes(offered, *f.Candidate, name)
 	approved := offered.Called(f.Policy.Approved)
 	if !f.Policy.Manual || (approved && same) {
 		return Gate{}, false
@@ -383,7 +391,7 @@ func (f *Facts) unapproved(cur revision.Record, d matrix.Driver) (Gate, bool) {
 func changed(cur revision.Record, to revision.Revision) []string {
 	return slices.DeleteFunc(slices.Clone(to.Releases), func(id string) bool {
 		d, _, _ := strings.Cut(id, "@")
-		return cur.Version(d) != "" && !Changes(cur.Revision, to, d)
+		return cur.Version(d) != "" && !revision.Changes(cur.Revision, to, d)
 	})
 }
 

@@ -96,17 +96,22 @@ func TestDecide(t *testing.T) {
 		"held no more, approved":               {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name()}}, action: upgrade.Proceed, begins: true},
 		"held no more, something else changes": {facts: upgrade.Facts{History: holding, Candidate: anew,
 			Interlocks: map[matrix.Driver]string{matrix.CSI: "x"}}, action: upgrade.Wait, reason: upgrade.Interlocked},
-		"what was held went over":                   {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
-		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name()},
-		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name()},
-		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name()},
+		"what was held went over": {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
+		"it went over, and failed": {facts: upgrade.Facts{History: over.Fail("it crashed", t0),
+			Candidate: anew}, action: upgrade.RollBack, to: held.Name()},
+		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next,
+			revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next},
+			action: upgrade.RollBack, to: held.Name()},
+		"the one after what is held has failed": {facts: upgrade.Facts{History: holding.Begin(*next,
+			revision.Beginning{Now: t0}).Fail("it crashed", t0), Candidate: next},
+			action: upgrade.RollBack, to: held.Name()},
 		"a driver is added":                         {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"one is added that runs in another version": {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"likewise, with consent to the downgrade":   {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
 		"one is added that runs in an older one":    {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
 		"one is added that runs in the same":        {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"what is in force runs in another version":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
-		"not approved":                              {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"not approved": {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
 		"another was approved": {facts: upgrade.Facts{History: healthy(old), Candidate: next,
 			Policy: upgrade.Policy{Manual: true, Approved: old.Name()}}, action: upgrade.Wait, reason: upgrade.NotApproved},
 		"approved": {facts: upgrade.Facts{History: healthy(old), Candidate: next,
@@ -510,6 +515,8 @@ func TestEachDriverHasItsOwnGates(t *testing.T) {
 		return healthy(old).Begin(*failed, revision.Beginning{Now: t0}).Fail("it crashed", t0).RollBack(old.Name(), t0)
 	}
 	approved := upgrade.Policy{Manual: true, Approved: next.Name()}
+	rest := of("b", "1.33.1", "3.5.1", "p2", "s")
+	rest.Bundles = map[string]string{"csi": old.Bundle}
 	for name, c := range map[string]struct {
 		facts upgrade.Facts
 		want  map[matrix.Driver]upgrade.Reason
@@ -533,6 +540,9 @@ func TestEachDriverHasItsOwnGates(t *testing.T) {
 			map[matrix.Driver]upgrade.Reason{matrix.CPI: upgrade.Failed, matrix.CSI: upgrade.Failed}},
 		"what is offered is asked for again": {upgrade.Facts{History: back(half), Candidate: next, Offered: next,
 			Attempt: revision.Attempt{Retry: next.Name()}}, nil},
+		"it failed alone, and the other one has changed since": {upgrade.Facts{History: back(half).Begin(*rest,
+			revision.Beginning{Now: t0}), Candidate: next},
+			map[matrix.Driver]upgrade.Reason{matrix.CSI: upgrade.Failed}},
 	} {
 		c.facts.Now = t0
 		v := upgrade.Decide(c.facts)
@@ -546,5 +556,40 @@ func TestEachDriverHasItsOwnGates(t *testing.T) {
 			require.Equal(t, r, got[d], name)
 		}
 		require.Equal(t, len(c.want) == 0, v.Action == upgrade.Proceed && v.Begins, name)
+	}
+}
+
+// From a revision that failed is gone back, unless what failed of it changes again. Where there is nothing to
+// go back to, what nothing gates goes on.
+func TestWhatFailedIsNotKeptForTheSakeOfAnotherDriver(t *testing.T) {
+	of := func(bundle, cpi, csi string) *revision.Revision {
+		r := rev(bundle, "cpi@"+cpi, "csi@"+csi)
+		r.Contents = map[string]string{"cpi": cpi, "csi": csi}
+		return r
+	}
+	old, bad := of("a", "1.33.0", "3.5.1"), of("b", "1.33.0", "3.7.3")
+	failed := healthy(old).Begin(*bad, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	alone := revision.History{}.Begin(*old, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	gated := map[matrix.Driver]string{matrix.CSI: "x"}
+	for name, c := range map[string]struct {
+		facts  upgrade.Facts
+		action upgrade.Action
+		gates  int
+	}{
+		"another driver changes": {upgrade.Facts{History: failed, Candidate: of("c", "1.33.1",
+			"3.7.3")}, upgrade.RollBack, 0},
+		"what failed changes": {upgrade.Facts{History: failed, Candidate: of("c", "1.33.1",
+			"3.7.4")}, upgrade.Proceed, 0},
+		"it waits, and there is something before": {upgrade.Facts{History: failed, Candidate: of("c", "1.33.1",
+			"3.7.4"), Interlocks: gated}, upgrade.RollBack, 0},
+		"it waits, and there is nothing before": {upgrade.Facts{History: alone, Candidate: of("c", "1.33.1",
+			"3.7.4"), Interlocks: gated}, upgrade.Wait, 1},
+		"all waits, and there is nothing before": {upgrade.Facts{History: alone, Candidate: of("c", "1.33.0",
+			"3.7.4"), Interlocks: gated}, upgrade.Stay, 0},
+	} {
+		c.facts.Now = t0
+		v := upgrade.Decide(c.facts)
+		require.Equal(t, c.action, v.Action, "%s: %+v", name, v)
+		require.Len(t, v.Gates, c.gates, name)
 	}
 }

@@ -138,8 +138,8 @@ spec:
 	require.Contains(t, out, "the tag a of k8s-zone is used by node node-0")
 	label("topology.csi.vmware.com/k8s-zone", "z") // as another category's
 	volumes := []*corev1.PersistentVolume{
-		bound("bound", "topology.csi.vmware.com/k8s-zone", "a"), bound("bound-ga", "topology.kubernetes.io/zone", "a")}
-	bound("free", "topology.csi.vmware.com/k8s-region", "a")
+		bound("bound", "topology.csi.vmware.com/k8s-zone", "a"), bound("bound-ga", "topology.kubernetes.io/zone", "a"),
+		bound("free", "topology.csi.vmware.com/k8s-region", "a")}
 	out, code = tag(replace...)
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "the tag a of k8s-zone is used by PersistentVolume bound, PersistentVolume bound-ga\"")

@@ -122,8 +122,8 @@ func (s *site) canaryInterlock(cur revision.Record) string {
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions.InForce()
 	frozen := cmp.Or(a.site.frozen, a.rendering.frozen)
-	for _, from := range a.rendering.decision.sources() {
-		frozen = cmp.Or(frozen, from.revoked)
+	for _, c := range a.rendering.decision.current {
+		frozen = cmp.Or(frozen, c.revoked)
 	}
 	if !ok || frozen != "" || (a.outcome.gate != "" && !strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
 		return nil

@@ -27,8 +27,9 @@ type current struct {
 	from *opened
 	// err is why its own bundle cannot be read. Then from is the accepted one, and what that makes
 	// otherwise stays as it is.
-	err error
-	why string // why it stays, in a decision
+	err     error
+	revoked string // why its own bundle is not trusted any more while it is rolled out
+	why     string // why it stays, in a decision
 }
 
 // currentOfRecord are the drivers of a revision.
@@ -77,10 +78,11 @@ func (g *gatherer) openCurrent(ctx context.Context, c current) (*opened, error) 
 // currentOf returns what a driver is, and whether it is installed. What somebody else installed is
 // rendered from the accepted bundle, which has to be trusted.
 func (s *site) currentOf(d matrix.Driver) (current, bool) {
-	if c, ok := s.current[d]; ok {
+	v, ok := s.installed[d]
+	cur, _ := s.revisions.history.InForce()
+	if c, recorded := s.current[d]; recorded && (ok || cur.Outcome == revision.Progressing) {
 		return c, true
 	}
-	v, ok := s.installed[d]
 	c := current{id: matrix.ReleaseID{Driver: d, Version: v}}
 	if available(s.bundle.contents.Lock)[c.id.String()] && !s.bundleHeld {
 		c.from = s.bundle
@@ -122,14 +124,6 @@ func (d decision) bundleOf(driver matrix.Driver) *opened {
 	return d.from
 }
 
-// source names the bundle that a driver comes from, "" where nothing was decided for it.
-func (d decision) source(driver matrix.Driver) string {
-	if from := d.bundleOf(driver); from != nil && d.version(driver) != "" {
-		return from.reference()
-	}
-	return ""
-}
-
 // sources are the bundles that a decision's releases come from, each once.
 func (d decision) sources() []*opened {
 	var all []*opened
@@ -168,8 +162,8 @@ func (s *site) untrusted(d decision) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
 	for driver, c := range d.current {
 		switch {
-		case c.from.revoked != "":
-			all[driver] = c.from.revoked
+		case c.revoked != "":
+			all[driver] = c.revoked
 		case s.bundleHeld && c.from == s.bundle && c.bundle != s.bundle.reference():
 			all[driver] = s.hold().Error()
 		}

@@ -42,7 +42,7 @@ func awaited(what string) error {
 // or needs a driver that is held: pure.
 func (s *site) holds() map[matrix.Driver]error { return s.gatedBy(nil) }
 
-// gates are those, and the rules that an upgrade has to meet: pure. The storage driver and the
+// gates are those, and the rules that an upgrade has to meet: pure. By these the storage driver and the
 // snapshot-controller change together.
 func (s *site) gates() map[matrix.Driver]error {
 	rules := maps.Clone(s.revisions.gates)

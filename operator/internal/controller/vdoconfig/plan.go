@@ -67,8 +67,10 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
 	untrusted := s.untrusted(in.decision)
+	cur, _ := s.revisions.history.InForce()
 	for _, id := range in.decision.releases {
-		if in.untrusted != "" && in.decision.bundleOf(id.Driver) == s.bundle && s.another(s.bundle) {
+		own := s.bundle.reference() == cur.BundleOf(string(id.Driver))
+		if in.untrusted != "" && in.decision.bundleOf(id.Driver) == s.bundle && !own {
 			untrusted[id.Driver] = in.untrusted
 		}
 	}

@@ -19,19 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// revoked says why the bundle of a revision that is rolled out is not trusted any more, "" where it is,
-// or nobody can tell.
-func (g *gatherer) revoked(ctx context.Context) string {
-	cur, ok := g.revisions.history.InForce()
-	if !ok || cur.Outcome != revision.Progressing || cur.Returned {
-		return ""
-	}
-	if err := g.trusts(ctx, cur.Bundle); fault.ReasonOf(err) == fault.Untrusted {
-		return fault.Text(err)
-	}
-	return ""
-}
-
 // goBackTo makes a revision's drivers the current ones, if all that they come from is trusted still and
 // suits the cluster of now.
 func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
@@ -64,14 +51,22 @@ func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
 // unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
 // own bundle, or by what the accepted one says of the same releases since.
 func (g *gatherer) unsuited(o *opened, rec revision.Record) string {
-	why := g.unfit(o.matrix, rec)
+	own := rec
+	own.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
+		d, _, _ := strings.Cut(id, "@")
+		return rec.BundleOf(d) != rec.Bundle && !lists(o.matrix, id) // its own bundle's matrix does
+	})
+	why := g.unfit(o.matrix, own)
 	if why != "" || !g.bundle.verified {
 		return why
 	}
-	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
-		return !slices.ContainsFunc(g.bundle.matrix.Releases, func(r matrix.Release) bool { return r.ReleaseID.String() == id })
-	})
+	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases),
+		func(id string) bool { return !lists(g.bundle.matrix, id) })
 	return g.unfit(g.bundle.matrix, rec)
+}
+
+func lists(doc *matrix.Document, id string) bool {
+	return slices.ContainsFunc(doc.Releases, func(r matrix.Release) bool { return r.ReleaseID.String() == id })
 }
 
 // unfit says why a revision's releases do not suit the cluster any more, "" where they do.

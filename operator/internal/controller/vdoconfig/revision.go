@@ -38,17 +38,22 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 	r.history = g.historyOf()
 	cur, _ := r.history.InForce()
 	g.current = g.currentOfRecord(ctx, cur)
-	if r.untrusted = g.revoked(ctx); r.untrusted != "" {
-		g.revoke(cur.Bundle)
-	}
+	g.revoke(ctx, cur)
 	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
 	}
-	if r.offered, err = g.offers(); err != nil {
+	if g.site.hold() == nil {
+		free := g.site
+		free.ungated = true
+		if r.offered, err = free.offers(); err != nil {
+			return err
+		}
+	}
+	if facts.Candidate, err = g.offers(); err != nil {
 		return err
 	}
-	facts.Candidate, facts.Offered = r.offered, r.offered
+	facts.Offered = r.offered
 	r.verdict = upgrade.Decide(facts)
 	for r.verdict.Action == upgrade.RollBack {
 		target, _ := r.history.Named(r.verdict.To)
@@ -81,9 +86,10 @@ func (g *gatherer) gateDrivers(facts upgrade.Facts) error {
 			return err
 		}
 		v = upgrade.Decide(facts)
+		r.verdict.Gates = append(r.verdict.Gates, v.Gates...)
 	}
 	cur, _ := r.history.InForce()
-	r.candidate, r.verdict.Begins = facts.Candidate, v.Begins && (len(r.gates) == 0 || begins(cur, *facts.Candidate))
+	r.candidate, r.verdict.Begins = facts.Candidate, v.Begins && g.begins(cur, *facts.Candidate)
 	return nil
 }
 
@@ -95,21 +101,37 @@ func (g *gatherer) gate(by upgrade.Gate) {
 	})
 }
 
-// begins reports whether a revision has anything that the one in force does not have.
-func begins(cur revision.Record, to revision.Revision) bool {
-	return len(cur.Releases) != len(to.Releases) || slices.ContainsFunc(to.Drivers(), func(d string) bool {
-		return cur.Version(d) == "" || upgrade.Changes(cur.Revision, to, d)
+// begins reports whether a revision has anything that the one in force does not have, is another try at
+// it, or, where nothing waits, has the same from another bundle.
+func (s *site) begins(cur revision.Record, to revision.Revision) bool {
+	if len(cur.Releases) != len(to.Releases) || to.Same(cur.Revision) {
+		return true
+	}
+	return slices.ContainsFunc(to.Drivers(), func(d string) bool {
+		moves := len(s.revisions.gates) == 0 && to.BundleOf(d) == to.Bundle
+		return cur.Version(d) == "" || revision.Changes(cur.Revision, to, d) || moves
 	})
 }
 
-// revoke notes that a bundle that current drivers come from is not trusted any more.
-func (g *gatherer) revoke(bundle string) {
-	for d, c := range g.current {
-		if c.bundle == bundle && c.from != nil {
-			from := *c.from
-			from.revoked = g.revisions.untrusted
-			c.from = &from
-			g.current[d] = c
+// revoke notes which current drivers come from a bundle that is not trusted any more, while a revision is
+// rolled out: nothing new of them is applied, and the revision fails where it is its own bundle.
+func (g *gatherer) revoke(ctx context.Context, cur revision.Record) {
+	if cur.Outcome != revision.Progressing || cur.Returned {
+		return
+	}
+	for _, bundle := range bundles([]revision.Record{cur}) {
+		err := g.trusts(ctx, bundle)
+		if fault.ReasonOf(err) != fault.Untrusted {
+			continue // it is trusted, or nobody can tell
+		}
+		if bundle == cur.Bundle {
+			g.revisions.untrusted = fault.Text(err)
+		}
+		for d, c := range g.current {
+			if c.bundle == bundle {
+				c.revoked = fault.Text(err)
+				g.current[d] = c
+			}
 		}
 	}
 }
@@ -117,15 +139,15 @@ func (g *gatherer) revoke(bundle string) {
 // offers is what the accepted bundle has for the drivers that nothing gates, with the others as they
 // are; nil where nothing may be chosen. No driver counts as being at fault, but those of which nobody
 // knows what runs.
-func (g *gatherer) offers() (*revision.Revision, error) {
-	if g.site.hold() != nil {
+func (s *site) offers() (*revision.Revision, error) {
+	if s.hold() != nil {
 		return nil, nil //nolint:nilerr // likewise
 	}
-	d := g.choose(g.bundle, nil, g.unseen())
+	d := s.choose(s.bundle, nil, s.unseen())
 	if d.refused != nil {
 		return nil, nil //nolint:nilerr // it is told by the decision
 	}
-	rev, err := g.revisionOf(d)
+	rev, err := s.revisionOf(d)
 	return &rev, err
 }
 
@@ -138,12 +160,15 @@ func (s *site) attempt() revision.Attempt {
 }
 
 // oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
-// says, and that of the bundle that is installed from: an older bundle knows nothing of a
+// says, and those of the bundles that drivers come from: an older bundle knows nothing of a
 // newer release.
 func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 	read := []*opened{g.bundle}
-	if last, _ := g.openLast(ctx, g.bundle.source); last != nil { // one that cannot be read says nothing
-		read = append(read, last)
+	cur, _ := g.revisions.history.InForce()
+	for _, bundle := range bundles([]revision.Record{cur}) {
+		if o, err := g.openSource(ctx, bundle); err == nil && o != g.bundle { // one that cannot be read says nothing
+			read = append(read, o)
+		}
 	}
 	var all []upgrade.OneWay
 	for _, o := range read {

@@ -33,7 +33,9 @@ func (s shelf) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Co
 		return nil, because(fault.Unreachable)
 	}
 	c := *o.contents
-	c.Matrix = matrix.Default()
+	if c.Matrix == nil {
+		c.Matrix = matrix.Default()
+	}
 	return &c, nil
 }
 
@@ -326,6 +328,31 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 	}
 }
 
+// Of a revision whose drivers come from several bundles, each is asked what cannot be gone back from, and
+// whether it is trusted while it is rolled out.
+func TestEachBundleOfARevisionIsAsked(t *testing.T) {
+	const mark = "    version: 3.7.3\n    oneWay: it moves volumes\n"
+	g, _ := withRevision(t)
+	last := holding(t, "sha256:last", "csi@3.7.3")
+	last.contents.Matrix = []byte(strings.Replace(string(matrix.Default()), "    version: 3.7.3\n", mark, 1))
+	g.Store, g.Trust = shelf{"sha256:last": last}, nobody{"sha256:new": true}
+	g.bundle = holding(t, "sha256:new", "cpi@1.33.1")
+	rev := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"cpi@1.33.1", "csi@3.7.3"},
+		Bundles: map[string]string{"csi": last.reference()}}
+	g.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()})
+	cur, _ := g.revisions.history.InForce()
+	g.current = g.currentOfRecord(t.Context(), cur)
+	require.Equal(t, last.reference(), g.current[matrix.CSI].from.reference())
+
+	marks := g.oneWay(t.Context())
+	require.Len(t, marks, 1)
+	require.Equal(t, "csi@3.7.3", marks[0].ReleaseID.String())
+	g.revoke(t.Context(), cur)
+	require.Empty(t, g.revisions.untrusted, "its own bundle is trusted")
+	require.NotEmpty(t, g.current[matrix.CSI].revoked)
+	require.Empty(t, g.current[matrix.CPI].revoked)
+}
+
 // The chosen nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.
 func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 	for _, revoked := range []string{"", "a key is revoked"} {
@@ -339,7 +366,7 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
 		a.rendering.decision = decided(matrix.CSI, "3.7.3")
-		a.rendering.decision.from = &opened{revoked: revoked}
+		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
 		require.NoError(t, a.canaryStage(t.Context()))
 		require.Equal(t, revoked == "", a.outcome.gate != "", a.outcome.gate)
 	}

@@ -100,8 +100,6 @@ type opened struct {
 	policy string
 	// verified is set where its signature was held against that and is good.
 	verified bool
-	// revoked is why it is not trusted any more, of a revision that is kept all the same, "" where it is.
-	revoked string
 }
 
 // reference is REPOSITORY@DIGEST.

@@ -118,7 +118,11 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 		"its place is at fault": {[]func(*site){expired,
 			func(s *site) { s.faults = map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)} }}, "", false},
 		"it was revoked": {[]func(*site){expired,
-			func(s *site) { s.current[matrix.CSI].from.revoked = "a key is revoked" }}, "sha256:last", true},
+			func(s *site) {
+				c := s.current[matrix.CSI]
+				c.revoked = "a key is revoked"
+				s.current[matrix.CSI] = c
+			}}, "sha256:last", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withCSI(t)

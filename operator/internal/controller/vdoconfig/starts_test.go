@@ -100,11 +100,12 @@ func (g *gatherer) consent() revision.Revision {
 // An upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
 func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
 	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
-	g.consent()
+	of := g.consent()
 	v, _, _ := g.pass(t, remember)
 	require.Equal(t, upgrade.WindowClosed, v.Reason, "it has its consent")
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	g.pass(t, remember)
+	require.Equal(t, of.Name(), g.revisions.offered.Name(), "what the consent is of stays the same")
 	delete(g.vcenters, vcStorage)
 	v, _, _ = g.pass(t, remember)
 	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)

@@ -186,12 +186,20 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 		}
 		st := v1alpha1.DriverStatus{
 			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: reasons(p.decision.reasons[d]),
-			Source: p.decision.source(d), Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
+			Source: p.source(d), Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
 				maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
 		}
 		all = append(all, st)
 	}
 	return all
+}
+
+// source is the bundle that a driver of the revision in force comes from.
+func (p *result) source(d matrix.Driver) string {
+	if cur, _ := p.history().InForce(); cur.Version(string(d)) != "" {
+		return cur.BundleOf(string(d))
+	}
+	return ""
 }
 
 // running is the version whose roll-out is complete: the one seen now, else the last
