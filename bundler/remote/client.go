@@ -288,7 +288,6 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http
 	if t.DialContext == nil {
 		t.DialContext = dialer(o).DialContext
 	}
-	t.DialContext = sendingFiles(t.DialContext)
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
 	t.DialTLSContext = dialTLS(t)
@@ -311,7 +310,7 @@ func newForeign(o Options, pool *x509.CertPool) *http.Transport {
 	if o.Transport == nil {
 		d := dialer(o)
 		d.Control = func(_, address string, _ syscall.RawConn) error { return refuseAddress(address, o.NoLoopback) }
-		t.DialContext = sendingFiles(d.DialContext)
+		t.DialContext = d.DialContext
 	}
 	return t
 }

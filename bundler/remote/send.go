@@ -247,7 +247,7 @@ func (s *sending) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
-		return 0, errClosedBody
+		return 0, errors.New("read of a closed body")
 	}
 	s.watch.stop()
 	n, err := s.body.Read(p)

@@ -15,7 +15,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/ondisk"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -64,24 +63,14 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 // verifyBuffer is read at a time: few calls, and it stays in a core's cache.
 const verifyBuffer = 128 << 10
 
-// readBlob hashes a blob. Of one in files it notes in which state of them it had its
-// digest, so that a push need not hash it again.
+// readBlob hashes a blob and compares its digest.
 func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte) error {
 	r, err := c.Fetch(ctx, d)
 	if err != nil {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	var in ondisk.State
-	if disk := ondisk.Of(r); disk != nil {
-		if in, err = disk.State(); err != nil {
-			return err
-		}
-	}
 	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
-	if err == nil && in != "" {
-		c.Hashed(d, in)
-	}
 	return err
 }
 

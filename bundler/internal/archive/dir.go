@@ -144,7 +144,7 @@ func (d *Dir) FetchFrom(ctx context.Context, desc ocispec.Descriptor, offset int
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, errors.Join(storageFault("read", filepath.Join(d.path, name), err), f.Close())
 	}
-	return &blobFile{f, desc.Size}, nil
+	return f, nil
 }
 
 // unopened says why a blob cannot be opened. A link that leads out of the folder is

@@ -297,11 +297,7 @@ func (f *scanFetcher) from(ctx context.Context, d ocispec.Descriptor, offset int
 	if err := checkOffset(f.path, d, offset); err != nil {
 		return nil, err
 	}
-	section := io.NewSectionReader(f.r, e.scannedData()+offset, e.size-offset)
-	if in, ok := f.r.(storage); ok {
-		return &extent{SectionReader: section, in: in, at: e.scannedData(), size: e.size}, nil
-	}
-	return io.NopCloser(section), nil
+	return io.NopCloser(io.NewSectionReader(f.r, e.scannedData()+offset, e.size-offset)), nil
 }
 
 func checkOffset(path string, d ocispec.Descriptor, offset int64) error {

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -46,15 +45,6 @@ func flushData(f *os.File) error {
 			return err
 		}
 	}
-}
-
-// stateOf tells one state of a file from another; see package ondisk.
-func stateOf(f *os.File) (string, error) {
-	var s unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d:%d %d %d.%09d %d.%09d;", s.Dev, s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec, s.Ctim.Sec, s.Ctim.Nsec), nil
 }
 
 // lockFile keeps a second process off, and tells whether it is this one that has the

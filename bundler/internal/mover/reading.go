@@ -6,7 +6,6 @@ import (
 	"io"
 	"sync/atomic"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/ondisk"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -53,32 +52,6 @@ type counted struct {
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.of.position.set(c.of.position.at + int64(n))
-	if err != nil && !errors.Is(err, io.EOF) {
-		c.of.failed.Store(true)
-	}
-	return n, err
-}
-
-// OnDisk passes on what lies in files. Who sends that without reading it here reports
-// how far it is, and what cannot be read is the origin's fault.
-func (c *counted) OnDisk() *ondisk.Blob {
-	disk := ondisk.Of(c.ReadCloser)
-	if disk == nil {
-		return nil
-	}
-	out := *disk
-	out.ReaderAt, out.Moved = countedAt{disk.ReaderAt, c.of}, c.of.position.set
-	return &out
-}
-
-// countedAt takes note of what cannot be read.
-type countedAt struct {
-	io.ReaderAt
-	of *reading
-}
-
-func (c countedAt) ReadAt(b []byte, offset int64) (int, error) {
-	n, err := c.ReaderAt.ReadAt(b, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.of.failed.Store(true)
 	}

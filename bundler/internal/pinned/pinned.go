@@ -36,7 +36,6 @@ type Bundle struct {
 	digest image.Digest
 
 	attached signatures.Lists
-	hashes   hashes
 
 	mu    sync.Mutex
 	graph *bundle.Graph // once it was read
@@ -74,14 +73,9 @@ func (b *Bundle) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser
 	return b.source.Fetch(ctx, d)
 }
 
-// FetchFrom returns the bytes of a descriptor from an offset, not verified; but see
-// [Bundle.Hashed].
+// FetchFrom returns the bytes of a descriptor from an offset, not verified.
 func (b *Bundle) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	r, err := b.source.FetchFrom(ctx, d, offset)
-	if err != nil {
-		return nil, err
-	}
-	return b.hashes.of(d, r), nil
+	return b.source.FetchFrom(ctx, d, offset)
 }
 
 // Attachments returns what refers to subject, as it was when that was asked first.

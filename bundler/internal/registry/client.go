@@ -54,28 +54,10 @@
 // from the last part's beginning at most. A blob that another repository of the
 // same registry has is mounted, where the registry offers that.
 //
-// # From files
+// # Sources
 //
-// A blob of more than 128 KiB that lies in files of this machine (see package ondisk)
-// goes out as it lies there: without TLS from the file to the socket by the kernel
-// (sendfile, on Linux), with TLS through one buffer. What has its digest is a state of
-// the files. Where the blob was verified in this run, that is the state it had then, and
-// nothing is hashed; else the blob is hashed by a goroutine of its own, beside the
-// sending. Its last 4 KiB go out once the files are in such a state, and the registry's
-// answer counts if they still are; where they are in another by then, the blob is hashed
-// again, and refused if it has become another.
-//
-// What that holds, whatever the registry is: a file whose bytes changed after they were
-// verified, at any time before the registry's answer, never ends as a good push. It has
-// three guards: the state of the files; the registry, which hashes what it is sent and
-// compares it with the digest that the upload ends with; and every reader, who pulls by
-// digest. Of these the first does not see a change within the same tick of the file
-// system's clock, nor one that goes past the file system or through a page that was
-// mapped and dirty already, nor bytes that were changed and changed back while they were
-// sent. Where such a change meets a registry that does not hash what it takes, what
-// arrives is wrong, and is found by whoever pulls it.
-//
-// What comes from elsewhere is hashed as it streams, its last bytes kept back too.
+// A blob is hashed as it streams, and its last bytes go out once all of them are right:
+// what changes after it was verified never arrives, whatever the registry compares.
 //
 // # Settings of single hosts
 //

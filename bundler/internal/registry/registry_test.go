@@ -437,6 +437,7 @@ func TestSourceOfOtherContentIsNotPushed(t *testing.T) {
 		return func(offset int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data[offset:])), nil }
 	}
 	wantFault(t, to.Put(t.Context(), d, opener(bad)), fault.Corrupt, d.Digest.String())
+	require.Less(t, slices.Max(append(sizes(mirror, "PUT"), 0)), d.Size, "a registry that compares nothing gets no whole blob")
 	wantFault(t, to.Put(t.Context(), d, opener(good[:200_000])), fault.Incomplete, "300000 bytes")
 	broken := &fault.Error{Reason: fault.Storage, Op: "read", Subject: "drivers.tar", Hint: "mend the disk"}
 	require.ErrorIs(t, to.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return nil, broken }), broken)

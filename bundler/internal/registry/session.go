@@ -155,7 +155,7 @@ func (u *upload) inParts() error {
 		Header: map[string]string{"Content-Type": "application/octet-stream"},
 		Body:   func() (io.ReadCloser, error) { return http.NoBody, nil },
 	})
-	if err = u.refused(u.finished(resp, err)); err == nil && u.r.host.chunk.Load() == 0 {
+	if err = u.refused(u.answered(resp, err)); err == nil && u.r.host.chunk.Load() == 0 {
 		u.r.host.chunk.Store(u.cut.size) // the next blobs need not find out
 	}
 	return err

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding"
 	"encoding/hex"
@@ -15,96 +14,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/ondisk"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
-// source is what is uploaded: bytes of which the last are kept back until all of them
-// are known to be right.
-type source interface {
-	// body gives n bytes from an offset on, as the body of a request. The body before
-	// has been closed.
-	body(offset, n int64) (io.ReadCloser, error)
-	// rewind is called after a fault: what was read ahead for the next body is void.
-	rewind()
-	// fault is what was wrong with the source, as a fault.
-	fault() error
-	// settle is called once the registry has taken all of it, and is a fault where what
-	// it was sent may be something else by now.
-	settle() error
-	// doubt is called where the registry says that it got something else: what was
-	// known of the source is void, and settle looks at all of it.
-	doubt()
-	// restart is called where it changed while it was sent: all of it is sent again.
-	restart()
-	close()
-}
-
-// opening is a source that is opened when the first byte is needed: many a blob turns
-// out to be there.
-type opening struct {
-	ctx    context.Context //nolint:containedctx // of the upload
-	d      ocispec.Descriptor
-	open   func(int64) (io.ReadCloser, error)
-	opened source
-}
-
-func (o *opening) body(offset, n int64) (io.ReadCloser, error) {
-	if o.opened == nil {
-		rc, err := o.open(0)
-		if err != nil {
-			return nil, err
-		}
-		if disk := ondisk.Of(rc); disk != nil && o.d.Size > remote.SmallBlob {
-			o.opened = newFileSource(o.ctx, o.d, rc, disk)
-		} else {
-			o.opened = newStreamSource(o.d, o.open, rc)
-		}
-	}
-	return o.opened.body(offset, n)
-}
-
-func (o *opening) rewind() {
-	if o.opened != nil {
-		o.opened.rewind()
-	}
-}
-
-func (o *opening) fault() error {
-	if o.opened == nil {
-		return nil
-	}
-	return o.opened.fault()
-}
-
-func (o *opening) settle() error {
-	if o.opened == nil {
-		return nil
-	}
-	return o.opened.settle()
-}
-
-func (o *opening) doubt() {
-	if o.opened != nil {
-		o.opened.doubt()
-	}
-}
-
-func (o *opening) restart() {
-	if o.opened != nil {
-		o.opened.restart()
-	}
-}
-
-func (o *opening) close() {
-	if o.opened != nil {
-		o.opened.close()
-	}
-}
-
-// streamSource is a blob that comes from elsewhere. It is hashed as it is read, and
-// read again from the last mark where the registry wants a part of it again.
-type streamSource struct {
+// source is a blob that is uploaded. It opens when the first byte is needed, hashes every
+// byte on its way out, and keeps the last ones back until all of them are right. It reads
+// again from the last mark if the registry wants a part again.
+type source struct {
 	d    ocispec.Descriptor
 	open func(int64) (io.ReadCloser, error)
 	in   *hashed // nil: not open
@@ -117,14 +32,10 @@ type mark struct {
 	state  []byte
 }
 
-func newStreamSource(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error), rc io.ReadCloser) *streamSource {
-	return &streamSource{d: d, open: open, in: &hashed{ReadCloser: rc, size: d.Size, left: d.Size, sum: sha256.New(), want: d.Digest.Encoded()}}
-}
-
-// body brings the stream to an offset, with the hash of all that is before it, and
-// marks the place. It stays open between parts, so that a source that is far away is
-// asked once.
-func (s *streamSource) body(offset, n int64) (io.ReadCloser, error) {
+// body returns n bytes from an offset on, as the body of a request; the body before has
+// been closed. It brings the stream to the offset, with the hash of all that is before it,
+// and marks the place. The stream stays open between parts: a distant store is asked once.
+func (s *source) body(offset, n int64) (io.ReadCloser, error) {
 	if s.in == nil || s.in.offset() != offset {
 		if err := s.reopen(offset); err != nil {
 			return nil, err
@@ -140,7 +51,7 @@ func (s *streamSource) body(offset, n int64) (io.ReadCloser, error) {
 
 // reopen opens the source at the last mark that is not behind the offset, and reads
 // on to it.
-func (s *streamSource) reopen(offset int64) error {
+func (s *source) reopen(offset int64) error {
 	s.close()
 	from := s.mark
 	sum := sha256.New()
@@ -158,19 +69,16 @@ func (s *streamSource) reopen(offset int64) error {
 	return err
 }
 
-func (s *streamSource) fault() error {
+// fault returns the fault of the source.
+func (s *source) fault() error {
 	if s.in == nil {
 		return nil
 	}
 	return wrongSource(s.d, s.in.fault())
 }
 
-func (s *streamSource) rewind()       { s.close() }
-func (s *streamSource) restart()      { s.close() }
-func (s *streamSource) doubt()        {} // what went out was hashed
-func (s *streamSource) settle() error { return nil }
-
-func (s *streamSource) close() {
+// close ends the stream; the next body opens it again.
+func (s *source) close() {
 	if s.in != nil {
 		_ = s.in.Close()
 		s.in = nil
@@ -249,8 +157,6 @@ func wrongSource(d ocispec.Descriptor, err error) error {
 	switch {
 	case errors.Is(err, errOtherContent):
 		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
-	case errors.Is(err, errChanging):
-		out.Reason, out.Hint = fault.Conflict, "let nothing write to the bundle while it is pushed, and run the same command again"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
 		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)

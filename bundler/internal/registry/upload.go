@@ -27,7 +27,6 @@ type upload struct {
 	blob    presence
 	cut     cut
 	session *session // nil: there is none that can be gone on with
-	again   int      // how often the source changed while it was sent, and was sent anew
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
@@ -49,7 +48,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 		return r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
-	u := &upload{r: r, ctx: ctx, d: d, cut: cut{size: r.host.chunk.Load()}, session: r.takeSession(d), source: &opening{ctx: ctx, d: d, open: open}}
+	u := &upload{r: r, ctx: ctx, d: d, cut: cut{size: r.host.chunk.Load()}, session: r.takeSession(d), source: source{d: d, open: open}}
 	if u.cut.size > 0 {
 		u.cut.manner = inParts
 	}
@@ -66,22 +65,17 @@ func (u *upload) run() error {
 	for {
 		err := u.attempt()
 		if err == nil {
-			err = u.settled()
-		}
-		if err == nil {
 			u.learn()
 			return nil
 		}
-		if errors.Is(err, errForgotten) || u.restarts(err) || u.cutSmaller(err) {
+		if errors.Is(err, errForgotten) || u.cutSmaller(err) {
 			continue
 		}
 		if u.offset()-u.failedAt >= goodProgress {
 			u.failures = 0
 		}
 		u.failures, u.failedAt = u.failures+1, u.offset()
-		if u.again == 0 { // else what it has by now may be what it was sent before
-			u.blob = uncertain
-		}
+		u.blob = uncertain
 		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
 			return u.r.client.Explain(u.ctx, u.r.host.Host, opPush, u.r.At(u.d.Digest.String()), err)
 		}
@@ -103,35 +97,6 @@ func (u *upload) attempt() error {
 		return u.inParts()
 	}
 	return u.whole()
-}
-
-// settled is a fault where the source is not what was sent any more: however the
-// registry came to have the blob, that may be what it has.
-func (u *upload) settled() error {
-	wrong := u.source.fault()
-	if wrong == nil {
-		wrong = u.source.settle()
-	}
-	if wrong == nil {
-		return nil
-	}
-	return &remote.SourceError{Err: wrong}
-}
-
-// mostRestarts is how often a blob is sent anew because its files changed. An archive is
-// one file: whoever adds a signature to it changes it for each blob that is on its way.
-const mostRestarts = 3
-
-// restarts decides whether all is sent again, after the source has changed and has its
-// digest still. The registry is not asked whether it has the blob: it may have taken
-// the bytes that nobody knows.
-func (u *upload) restarts(err error) bool {
-	if u.again == mostRestarts || !errors.Is(err, errChanging) {
-		return false
-	}
-	u.again, u.blob, u.session, u.failedAt = u.again+1, absent, nil, 0
-	u.source.restart()
-	return true
 }
 
 // cutSmaller decides whether the blob is sent in smaller parts after a fault, and
@@ -173,23 +138,7 @@ func (u *upload) answered(resp *http.Response, err error) error {
 		return &remote.SourceError{Err: wrong}
 	}
 	if err != nil {
-		u.source.rewind()
-	}
-	return err
-}
-
-// finished is answered for the request that ends the upload: what the registry refuses
-// may have changed on its way, or be what the medium made of it.
-func (u *upload) finished(resp *http.Response, err error) error {
-	var a *remote.AnswerError
-	if err = u.answered(resp, err); !errors.As(err, &a) {
-		return err
-	}
-	if a.Has("DIGEST_INVALID") {
-		u.source.doubt()
-	}
-	if wrong := u.settled(); wrong != nil {
-		return wrong
+		u.source.close()
 	}
 	return err
 }
@@ -208,5 +157,5 @@ func (u *upload) whole() error {
 		Header: map[string]string{"Content-Type": "application/octet-stream"},
 		Body:   func() (io.ReadCloser, error) { return u.source.body(0, u.d.Size) },
 	})
-	return at.forgotten(u.finished(resp, err))
+	return at.forgotten(u.answered(resp, err))
 }
