@@ -31,11 +31,8 @@
 // one has come to its end. So does Options.CheckAll lead to the full look.
 //
 // Where there are many small blobs (128 of up to 128 KiB), and neither the root nor any
-// of 32 that chance picks is there, the others are not asked for beforehand: each is in
-// the request that opens its upload, which asks the registry to mount the blob from the
-// very repository that it goes to. The answer is 201 where the blob is there, and else
-// an upload. Whether the registry does so is tried with the first blob that was sent;
-// one that does not is asked for each blob before its upload.
+// of 32 that chance picks is there, the others are sent without asking: the few of them
+// that are there after all are sent again.
 //
 // A note is worth nothing in another repository, so that a
 // replication that has copied the tags and not yet the rest does not look complete.

@@ -21,23 +21,17 @@ import (
 // A success that a registry, or a proxy before it, gives and does not mean is found
 // out before the push says that it is done; the next push mends it.
 func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
-	few, _ := upstream(t)
-	many := manySmallParts(t)
+	source, _ := upstream(t)
 	blobs, manifests := real.Match{Method: "PUT", Path: "/blobs/uploads/"}, real.Match{Method: "PUT", Path: "/manifests/"}
 	for name, f := range map[string]real.Fault{
 		"no blob":       {Match: blobs, Status: 201},
 		"all but one":   {Match: blobs, After: 3, Times: 1, Status: 201},
-		"mounts":        {Match: real.Match{Method: "POST", Query: "mount="}, Status: 201},
 		"a manifest":    {Match: manifests, Times: 1, Status: 201},
 		"the tag":       {Match: real.Match{Method: "PUT", Path: "/manifests/1"}, Status: 201},
 		"its signature": {Match: real.Match{Method: "PUT", Path: ".sig"}, Status: 201},
 		"the referrer":  {Match: real.Match{Method: "PUT", Path: "/manifests/sha256:", Body: `"subject":`}, Status: 201},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source := few
-			if name == "mounts" {
-				source = many
-			}
 			mirror := real.Start(t, real.Options{Kind: real.Simple})
 			mirror.Fail(f)
 			c, _ := client(t, registry.Options{}, source, mirror)
@@ -52,6 +46,22 @@ func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMountThatTheRegistryDoesNotMeanIsFoundOut(t *testing.T) {
+	source, _ := upstream(t)
+	mirror := real.Start(t, real.Options{Kind: real.Simple})
+	mirror.Fail(real.Fault{Match: real.Match{Method: "POST", Query: "mount="}, Status: 201})
+	c, _ := client(t, registry.Options{}, source, mirror)
+	g, to := graph(t, repository(c, source, "csi/driver:v1")), repository(c, mirror, "site/bundle:1")
+	_, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	for _, d := range g.Blobs {
+		done, err := to.Mount(t.Context(), d, image.MustReference(mirror.Host+"/other/driver:v1"))
+		require.NoError(t, err)
+		require.True(t, done, "the registry says so")
+	}
+	wantFault(t, to.Commit(t.Context()), fault.Incomplete)
 }
 
 func TestSignatureThatTheRegistryDoesNotKeepIsNotSigned(t *testing.T) {

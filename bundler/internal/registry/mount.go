@@ -44,15 +44,12 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 	return false, nil
 }
 
-// mount asks the registry once to take a blob over from a repository, which may be
-// this one: that tells whether it is here. Where it is not, the registry opens an
-// upload.
+// mount asks the registry once to take a blob over from another repository. If it does
+// not, it opens an upload.
 func (r *Repository) mount(ctx context.Context, d ocispec.Descriptor, from string) (there bool, at *url.URL, err error) {
 	q := remote.Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), OK: []int{201, 202}, Access: r.Pushes()}
+	q.Access.From = from
 	q.URL.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {from}}.Encode()
-	if from != r.ref.Path() {
-		q.Access.From = from
-	}
 	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return false, nil, err
@@ -91,32 +88,4 @@ func (h *host) refuseMount(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noMount[path] = true
-}
-
-// How a repository is asked for a blob that is to be sent if it is not there.
-const (
-	findsUnknown int32 = iota
-	findsLearning
-	findsByHead
-	findsByMount
-)
-
-// learn finds out, once for a repository, whether it takes a blob over from itself:
-// the one that has just been sent. Some registries open an upload whatever is there;
-// the next blob has use for it.
-func (u *upload) learn() {
-	if !u.r.presumes(u.d) || !u.r.finds.CompareAndSwap(findsUnknown, findsLearning) {
-		return
-	}
-	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
-	if err == nil && there {
-		u.r.finds.Store(findsByMount)
-		return
-	}
-	u.r.finds.Store(findsByHead)
-	u.r.mu.Lock()
-	defer u.r.mu.Unlock()
-	if u.r.spare == nil {
-		u.r.spare = at
-	}
 }

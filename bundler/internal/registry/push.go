@@ -55,8 +55,7 @@ const (
 // broke off may have left anything. Where an earlier push has noted that all of it
 // arrived (see the package comment), a sample is asked for, and all of it only if
 // anything of that is missing. Where nothing of a sample is there, small blobs and
-// manifests are taken to be missing too: Put asks for each such blob in the request
-// that opens its upload. It returns what is missing, in the graph's order. Nothing is
+// manifests are taken to be missing too, and are sent. It returns what is missing, in the graph's order. Nothing is
 // written, but that a note that has proved wrong is withdrawn.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	missing, err := r.begin(ctx, g, !r.client.opts.CheckAll)
@@ -157,12 +156,6 @@ func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presu
 // presumable tells what is taken to be missing in a repository that seems to be empty.
 func presumable(d ocispec.Descriptor) bool {
 	return bundle.IsManifest(d.MediaType) || d.Size <= remote.SmallBlob
-}
-
-// presumes tells whether the push has taken something to be missing unasked.
-func (r *Repository) presumes(d ocispec.Descriptor) bool {
-	p := r.begun()
-	return p != nil && p.known == presumed && presumable(d)
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when

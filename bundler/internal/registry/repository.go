@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"sync"
-	"sync/atomic"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -24,7 +23,6 @@ type Repository struct {
 	client *Client
 	ref    image.Reference
 	host   *host
-	finds  atomic.Int32 // how it is asked for a blob that is to be sent
 
 	mu       sync.Mutex
 	push     *push               // between Begin and Close

@@ -108,31 +108,6 @@ func (u *upload) begin() error {
 	return nil
 }
 
-// find opens an upload, unless the registry answers that it has the blob. One that
-// is known to take a blob over from where it is to be, and so to say whether it is
-// there, is asked that in one request; any other in two.
-func (u *upload) find() (there bool, err error) {
-	if u.blob != unasked {
-		return false, u.begin()
-	}
-	if u.r.finds.Load() != findsByMount {
-		if there, err = u.r.hasOnce(u.ctx, u.d, u.r.Pushes()); err == nil && !there {
-			err = u.begin()
-		}
-		return there, err
-	}
-	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
-	var a *remote.AnswerError
-	if errors.As(err, &a) && !remote.CanPass(err) {
-		u.r.finds.Store(findsByHead)
-		return u.find()
-	}
-	if err == nil && !there {
-		u.session = &session{state: fresh, url: at}
-	}
-	return there, err
-}
-
 // inParts goes on with the session, or begins one.
 func (u *upload) inParts() error {
 	if u.session != nil {

@@ -14,32 +14,22 @@ import (
 
 // upload is one blob on its way into a repository: as the body of one request, or
 // in parts, each of which begins where the registry says that it is. It is a machine of
-// three parts, each in one named state: what is known of the blob ([presence]), how it
-// is cut ([manner]), and the session with the registry ([sessionState]). An attempt goes
-// from where they are to the end or to a fault; a fault moves them, and is followed by
-// the next attempt or is final.
+// two parts, each in one named state: how the blob is cut ([manner]), and the session
+// with the registry ([sessionState]). An attempt goes from where they are to the end or
+// to a fault; a fault moves them, and is followed by the next attempt or is final.
 type upload struct {
 	r      *Repository
 	ctx    context.Context //nolint:containedctx // an upload is one call, in several steps
 	d      ocispec.Descriptor
 	source source
 
-	blob    presence
 	cut     cut
 	session *session // nil: there is none that can be gone on with
+	lost    bool     // an answer was lost: the blob may have arrived
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
 }
-
-// presence is what is known of a blob in the repository.
-type presence int
-
-const (
-	absent    presence = iota // it was asked for, and is not there
-	unasked                   // it is taken to be missing, and nobody has asked
-	uncertain                 // an answer was lost: the blob may have arrived
-)
 
 // putBlob uploads a blob, as often as it takes.
 func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
@@ -52,9 +42,6 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	if u.cut.size > 0 {
 		u.cut.manner = inParts
 	}
-	if r.presumes(d) {
-		u.blob = unasked
-	}
 	defer u.source.close()
 	return u.run()
 }
@@ -65,7 +52,6 @@ func (u *upload) run() error {
 	for {
 		err := u.attempt()
 		if err == nil {
-			u.learn()
 			return nil
 		}
 		if errors.Is(err, errForgotten) || u.cutSmaller(err) {
@@ -75,25 +61,23 @@ func (u *upload) run() error {
 			u.failures = 0
 		}
 		u.failures, u.failedAt = u.failures+1, u.offset()
-		u.blob = uncertain
+		u.lost = true
 		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
 			return u.r.client.Explain(u.ctx, u.r.host.Host, opPush, u.r.At(u.d.Digest.String()), err)
 		}
 	}
 }
 
-// attempt asks whether the blob is there, where that is not known and is not answered
-// by the request that opens the session, and else sends it.
+// attempt asks whether the blob is there, where an answer was lost, and else sends it.
 func (u *upload) attempt() error {
-	parts := u.cut.applies(u.d.Size)
-	if u.blob == uncertain || u.blob == unasked && (parts || u.session != nil) {
+	if u.lost {
 		there, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
 		if err != nil || there {
 			return err
 		}
-		u.blob = absent
+		u.lost = false
 	}
-	if parts {
+	if u.cut.applies(u.d.Size) {
 		return u.inParts()
 	}
 	return u.whole()
@@ -146,7 +130,7 @@ func (u *upload) answered(resp *http.Response, err error) error {
 // whole sends the blob as one body.
 func (u *upload) whole() error {
 	if u.session == nil {
-		if there, err := u.find(); err != nil || there {
+		if err := u.begin(); err != nil {
 			return err
 		}
 	}
