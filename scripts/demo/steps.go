@@ -210,7 +210,7 @@ func (d *demo) upgrade(ctx context.Context) error {
 		words("kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=300s`),
 		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
 		words("kubectl -n "+namespace+" get vdoconfigs"),
-		words("kubectl -n "+namespace+" get events --sort-by=.lastTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message"),
+		words("kubectl -n "+namespace+" get events --sort-by=.metadata.creationTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message"),
 	)
 }
 
