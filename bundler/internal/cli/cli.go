@@ -168,6 +168,5 @@ func (a *app) addCommands(root *cobra.Command) {
 		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
 	root.AddCommand(newVersionCommand(a),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
-	bindForce(root)
 	flags.Complete(root)
 }

@@ -67,7 +67,7 @@ func TestManifestsAreDownloadedWithTheSettingsOfTheirHost(t *testing.T) {
 	lock := func(settings string) (code int, stderr string) {
 		t.Helper()
 		w.write(t, "hosts.yaml", fmt.Appendf(nil, "apiVersion: vdo.vmware.com/hosts/v1\nkind: HostsConfig\nhosts:\n  %q: %s\n", host, settings))
-		cmd, _, errs := w.command(t.Context(), "lock", "--matrix", "web.yaml", "-q", "--force", "-o", "web.lock", "--retries", "0", "--plain-http", w.upstream.Host,
+		cmd, _, errs := w.command(t.Context(), "lock", "--matrix", "web.yaml", "-q", "-o", "web.lock", "--retries", "0", "--plain-http", w.upstream.Host,
 			"--source-map", "registry.test="+w.upstream.Host+"/x", "--source-map", "registry.k8s.io="+w.upstream.Host+"/x", "--hosts-config", "hosts.yaml")
 		_ = cmd.Run()
 		return cmd.ProcessState.ExitCode(), errs.String()
@@ -87,7 +87,7 @@ func TestManifestsAreDownloadedWithTheSettingsOfTheirHost(t *testing.T) {
 	require.EqualValues(t, 1, served.most.Load(), "one request at a time was allowed")
 
 	// The certificate for all registries is not shown to a host that only the matrix names.
-	cmd, _, errs := w.command(t.Context(), "lock", "@up", "--matrix", "web.yaml", "--manifest-dir", "", "-q", "--force", "-o", "web.lock", "--retries", "0",
+	cmd, _, errs := w.command(t.Context(), "lock", "@up", "--matrix", "web.yaml", "--manifest-dir", "", "-q", "-o", "web.lock", "--retries", "0",
 		"--ca-file", "server.crt", "--client-cert", "client.crt", "--client-key", "client.key")
 	require.Error(t, cmd.Run())
 	require.Contains(t, errs.String(), "certificate required")

@@ -139,7 +139,7 @@ func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
 	w.pushPaths(t)
 	want := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/x/csi/driver:v3.5.1")
 	for _, mode := range [][]string{nil, {"--mirror-only"}} {
-		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "crio", "--force", "-o", w.dir + "/conf.d"}, mode...)...))
+		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "crio", "-o", w.dir + "/conf.d"}, mode...)...))
 		got := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+driver)
 		require.Equal(t, want, got)
 	}

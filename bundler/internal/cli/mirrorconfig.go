@@ -27,7 +27,6 @@ type mirrorConfigOptions struct {
 	registryFlags
 	runtime, dir, nodeCA    string
 	only, withLogin, asTags bool
-	force                   bool
 }
 
 const mirrorConfigHelp = `mirror-config writes the files that lead nodes from the upstream names of a bundle's
@@ -63,10 +62,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 		Example: `  vdo-bundle mirror-config drivers.tar registry.site:5000/vdo/drivers --runtime containerd -o certs.d
   vdo-bundle mirror-config drivers.tar registry.site/vdo/drivers --runtime openshift | oc apply -f -`,
 		Args: flags.Exactly("SRC", "REGISTRY/REPO"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.force = isSet(cmd, "force")
-			return o.run(cmd, args[0], args[1])
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
 	fl := cmd.Flags()
 	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run (`RUNTIME`): "+strings.Join(nodeconfig.Runtimes(), ", "))
@@ -169,7 +165,7 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	if o.dir != "" {
 		var errs []error
 		for _, f := range files {
-			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), o.force))
+			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), mirrorKind))
 		}
 		if err := fault.Join(errs...); err != nil {
 			return err

@@ -112,7 +112,7 @@ func TestAMovedTagNeverMixesTwoBundles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "pull --base" {
-				w.must(t, "lock", "@up", "-q", "--k8s", "1.34", "-o", "lock.yaml", "--force")
+				w.must(t, "lock", "@up", "-q", "--k8s", "1.34", "-o", "lock.yaml")
 			}
 			args := append(append([]string{}, c.args...), plain...)
 			tags.tags = map[string]string{"1": "2"}

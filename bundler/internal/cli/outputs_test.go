@@ -50,7 +50,7 @@ func TestOutputsAreNotReplacedByFilesOfAnotherKind(t *testing.T) {
 			link, behind := filepath.Join(w.dir, "link."+c.name), "behind."+c.name
 			w.write(t, behind, append(slices.Clone(written), "older\n"...))
 			require.NoError(t, os.Symlink(behind, link))
-			w.must(t, append(c.args, "--force", "-o", link)...)
+			w.must(t, append(c.args, "-o", link)...)
 			info, err = os.Lstat(link)
 			require.NoError(t, err)
 			require.Equal(t, os.ModeSymlink, info.Mode().Type())

@@ -85,7 +85,7 @@ func newPullCommand(a *app) *cobra.Command {
 func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVarP(&o.dest, "output", "o", "", "where (`DEST`) to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
-	fl.BoolVar(&o.replace, "replace", false, "replace the file or bundle at DEST, once the new one is complete")
+	fl.BoolVar(&o.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted pull of another bundle, or with other options, has left at DEST")
 	fl.StringVar(&o.base, "base", "", "make a delta: leave out the layers that the far side has, as an earlier bundle or the receipt of a push says: `BUNDLE|RECEIPT`")
 	o.volumeFlags.bind(cmd)

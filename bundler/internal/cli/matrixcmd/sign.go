@@ -3,6 +3,7 @@ package matrixcmd
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -25,14 +26,13 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
   vdo-bundle matrix sign matrix.yaml --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin`,
 		Args: flags.Exactly("FILE"),
 	}
-	force := cmd.Flags().Bool("force", false, "replace FILE.sig")
 	signer := w.Signing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		data, err := checked(args[0])
 		if err != nil {
 			return err
 		}
-		if err := userfile.Free("", args[0]+".sig", *force); err != nil {
+		if err := userfile.Free("FILE", args[0]+".sig", signatureKind); err != nil {
 			return err
 		}
 		s, err := signer(cmd.Context())
@@ -45,6 +45,11 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		return w.signFile(args[0], data, s)
 	}
 	return cmd
+}
+
+// signatureKind is what FILE.sig may hold already: signatures, in either form of cosign.
+var signatureKind = userfile.Kind{
+	Name: "a signature", Begins: regexp.MustCompile(`^\s*(\{\s*"(mediaType": ?"application/vnd\.dev\.sigstore|base64Signature")|[A-Za-z0-9+/=\s]+\z)`),
 }
 
 // checked reads a document that is valid: what is wrong is not signed.
