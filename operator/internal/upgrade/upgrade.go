@@ -180,13 +180,14 @@ func Decide(f Facts) Verdict {
 	if why := f.Untrusted; why != "" && cur.Outcome == revision.Progressing && !cur.Returned {
 		failed, cur.Reason = true, why
 	}
-	if failed && (next.Action != Proceed || f.keepsFailed(cur)) {
-		if v := f.rollBack(cur, next); v.Action == RollBack || f.Candidate == nil ||
-			len(next.Gates) == len(f.changing(cur)) {
-			return v
-		}
+	if !failed || (next.Action == Proceed && !f.keepsFailed(cur)) {
+		return next
 	}
-	return next
+	back := f.rollBack(cur, next)
+	if back.Action != RollBack && f.Candidate != nil && len(next.Gates) < len(f.changing(cur)) {
+		return next // it stays, and drivers that nothing gates go on
+	}
+	return back
 }
 
 // keepsFailed reports whether the candidate keeps something that the revision in force changed and failed

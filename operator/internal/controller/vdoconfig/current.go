@@ -156,16 +156,26 @@ func (d decision) fixed() map[matrix.Driver]string {
 }
 
 // untrusted are the drivers of a decision of which nothing may be applied that was not applied before,
-// and why: what they come from was revoked, or is the accepted bundle, which is not trusted, in the
-// place of their own, which cannot be read.
-func (s *site) untrusted(d decision) map[matrix.Driver]string {
+// and why: what they come from was revoked, or is the accepted bundle and not their own, and that is not
+// trusted, or, as since says, not any more since it was gathered.
+func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
-	for driver, c := range d.current {
+	cur, _ := s.revisions.history.InForce()
+	for _, id := range d.releases {
+		driver := id.Driver
+		c, stays := d.current[driver]
+		own := cur.BundleOf(string(driver))
+		if stays {
+			own = c.bundle
+		}
+		foreign := d.bundleOf(driver) == s.bundle && own != s.bundle.reference()
 		switch {
 		case c.revoked != "":
 			all[driver] = c.revoked
-		case s.bundleHeld && c.from == s.bundle && c.bundle != s.bundle.reference():
+		case foreign && stays && s.bundleHeld:
 			all[driver] = s.hold().Error()
+		case foreign && since != "":
+			all[driver] = since
 		}
 	}
 	return all

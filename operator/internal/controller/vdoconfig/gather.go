@@ -34,8 +34,9 @@ var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Na
 // gatherer fills a site. It is at hand while a site is filled, and not after.
 type gatherer struct {
 	*Reconciler
-	name types.NamespacedName
-	kept record // as it was found
+	name  types.NamespacedName
+	kept  record           // as it was found
+	tried map[string]tried // to open, by REPOSITORY@DIGEST
 	site
 }
 

@@ -66,16 +66,8 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 // plan compares what shall be with what is: pure.
 func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
-	untrusted := s.untrusted(in.decision)
-	cur, _ := s.revisions.history.InForce()
-	for _, id := range in.decision.releases {
-		own := s.bundle.reference() == cur.BundleOf(string(id.Driver))
-		if in.untrusted != "" && in.decision.bundleOf(id.Driver) == s.bundle && !own {
-			untrusted[id.Driver] = in.untrusted
-		}
-	}
 	return plan.Make(plan.Input{
-		Key: s.hash, Content: in.content, Untrusted: untrusted,
+		Key: s.hash, Content: in.content, Untrusted: s.untrusted(in.decision, in.untrusted),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Fixed:     in.decision.fixed(), Held: heldParts(in.decision), Leaving: s.leaving(),

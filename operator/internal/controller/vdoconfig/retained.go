@@ -23,11 +23,7 @@ import (
 // suits the cluster of now.
 func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
 	for _, reference := range bundles([]revision.Record{rec}) {
-		b, err := g.sourceOf(ctx, reference)
-		if err != nil {
-			return err
-		}
-		if err := g.Trust.Trusted(ctx, b); err != nil {
+		if err := g.trusts(ctx, reference); err != nil {
 			return err
 		}
 	}
@@ -88,16 +84,31 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 }
 
 // openSource opens a bundle that releases came from, whether or not that may be installed from: the
-// copy in the cluster, or the mirror.
+// copy in the cluster, or the mirror. It tries once: several drivers come from one bundle, and a mirror
+// that is away takes its time to say so.
 func (g *gatherer) openSource(ctx context.Context, reference string) (*opened, error) {
 	if g.bundle != nil && g.bundle.reference() == reference {
 		return g.bundle, nil
 	}
-	b, err := g.sourceOf(ctx, reference)
-	if err != nil {
-		return nil, err
+	if t, known := g.tried[reference]; known {
+		return t.opened, t.err
 	}
-	return g.open(ctx, b)
+	var t tried
+	b, err := g.sourceOf(ctx, reference)
+	if t.err = err; err == nil {
+		t.opened, t.err = g.open(ctx, b)
+	}
+	if g.tried == nil {
+		g.tried = map[string]tried{}
+	}
+	g.tried[reference] = t
+	return t.opened, t.err
+}
+
+// tried is what came of opening a bundle.
+type tried struct {
+	opened *opened
+	err    error
 }
 
 // trusts fails where a bundle is not trusted now, or it cannot be known.
@@ -181,11 +192,13 @@ func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) 
 	return p.Cluster.DropRevisions(ctx, p.name, after)
 }
 
-// bundles are those that drivers of revisions come from, each once.
+// bundles are those that drivers of revisions come from, each once; none of a record that is none.
 func bundles(all []revision.Record) []string {
 	var out []string
 	for _, r := range all {
-		out = append(append(out, r.Bundle), slices.Collect(maps.Values(r.Bundles))...)
+		if r.Bundle != "" {
+			out = append(append(out, r.Bundle), slices.Collect(maps.Values(r.Bundles))...)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

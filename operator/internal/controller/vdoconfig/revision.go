@@ -20,10 +20,10 @@ import (
 // upgrade to what was chosen.
 type revisions struct {
 	history   revision.History
-	offered   *revision.Revision // what was chosen, but for what gates single drivers; nil where nothing could be
-	verdict   upgrade.Verdict    // on it
+	offered   *revision.Revision // what would come in force without gates, which approvals are of; nil for nothing
+	candidate *revision.Revision // what comes in force: the same, but for the drivers that are gated
+	verdict   upgrade.Verdict    // on that, with the gates of all rounds
 	gates     map[matrix.Driver]error
-	candidate *revision.Revision // what comes in force: offered, but for the drivers that gates keep
 	// untrusted is why the bundle of the revision that is rolled out is not trusted any more.
 	untrusted string
 }
@@ -102,14 +102,14 @@ func (g *gatherer) gate(by upgrade.Gate) {
 }
 
 // begins reports whether a revision has anything that the one in force does not have, is another try at
-// it, or, where nothing waits, has the same from another bundle.
+// it, or has all of the same from another bundle.
 func (s *site) begins(cur revision.Record, to revision.Revision) bool {
-	if len(cur.Releases) != len(to.Releases) || to.Same(cur.Revision) {
+	all := len(s.revisions.gates) == 0 && len(to.Bundles) == 0
+	if all || to.Same(cur.Revision) || len(cur.Releases) != len(to.Releases) {
 		return true
 	}
 	return slices.ContainsFunc(to.Drivers(), func(d string) bool {
-		moves := len(s.revisions.gates) == 0 && to.BundleOf(d) == to.Bundle
-		return cur.Version(d) == "" || revision.Changes(cur.Revision, to, d) || moves
+		return cur.Version(d) == "" || revision.Changes(cur.Revision, to, d)
 	})
 }
 
@@ -141,11 +141,11 @@ func (g *gatherer) revoke(ctx context.Context, cur revision.Record) {
 // knows what runs.
 func (s *site) offers() (*revision.Revision, error) {
 	if s.hold() != nil {
-		return nil, nil //nolint:nilerr // likewise
+		return nil, nil //nolint:nilerr // resolve reports it
 	}
 	d := s.choose(s.bundle, nil, s.unseen())
 	if d.refused != nil {
-		return nil, nil //nolint:nilerr // it is told by the decision
+		return nil, nil //nolint:nilerr // likewise
 	}
 	rev, err := s.revisionOf(d)
 	return &rev, err

@@ -90,7 +90,7 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	require.NoError(t, g.goBackTo(t.Context(), cur))
 	d := g.resolve()
 	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
-	require.Empty(t, g.untrusted(d))
+	require.Empty(t, g.untrusted(d, ""))
 	g.Trust = nobody{}
 	require.Equal(t, fault.Untrusted, fault.ReasonOf(g.goBackTo(t.Context(), cur)))
 }
@@ -319,11 +319,11 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			require.Equal(t, was.Name(), cur.Name(), name)
 			require.Equal(t, revision.RolledBack, of.Outcome, name)
 			require.NotEmpty(t, of.Reason, name)
-			require.Empty(t, g.untrusted(g.resolve()), name)
+			require.Empty(t, g.untrusted(g.resolve(), ""), name)
 			continue
 		}
 		require.Equal(t, rev.Name(), cur.Name(), name)
-		require.Equal(t, c.trusted["sha256:new"], g.untrusted(g.resolve())[matrix.CSI] == "",
+		require.Equal(t, c.trusted["sha256:new"], g.untrusted(g.resolve(), "")[matrix.CSI] == "",
 			"%s: what was begun is ended", name)
 	}
 }
@@ -351,6 +351,44 @@ func TestEachBundleOfARevisionIsAsked(t *testing.T) {
 	require.Empty(t, g.revisions.untrusted, "its own bundle is trusted")
 	require.NotEmpty(t, g.current[matrix.CSI].revoked)
 	require.Empty(t, g.current[matrix.CPI].revoked)
+}
+
+// counted counts what is asked of a shelf.
+type counted struct {
+	shelf
+	asked int
+}
+
+func (c *counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	c.asked++
+	return c.shelf.Contents(ctx, b)
+}
+
+// A bundle is opened once a pass, or found to be away once, however many drivers come from it; where
+// nothing is in force none is asked for.
+func TestABundleIsOpenedOnceAPass(t *testing.T) {
+	const both = "cpi@1.33.1 csi@3.5.1"
+	for name, c := range map[string]struct {
+		holds shelf
+		rec   revision.Revision
+		asked int
+	}{
+		"it is there":         {shelf{"sha256:last": holding(t, "", both)}, revision.Revision{Releases: split(both)}, 1},
+		"it is away":          {shelf{}, revision.Revision{Releases: split(both)}, 1},
+		"nothing is in force": {shelf{}, revision.Revision{}, 0},
+	} {
+		g := gathering(t)
+		store := &counted{shelf: c.holds}
+		g.Store = store
+		if len(c.rec.Releases) > 0 {
+			c.rec.Bundle = "mirror.site/vdo@sha256:last"
+			g.revisions.history = revision.History{}.Begin(c.rec, revision.Beginning{Now: g.at0()})
+		}
+		cur, _ := g.revisions.history.InForce()
+		g.currentOfRecord(t.Context(), cur)
+		g.oneWay(t.Context())
+		require.Equal(t, c.asked, store.asked, name)
+	}
 }
 
 // The chosen nodes get what was begun though its bundle has expired meanwhile, and not though it was revoked.

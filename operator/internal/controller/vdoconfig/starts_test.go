@@ -126,6 +126,20 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 	require.True(t, g.canaryBegins() || g.revisions.verdict.Reason == upgrade.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
 }
 
+// Another bundle with the same comes in force once all drivers come from it: before, nothing begins.
+func TestAnotherBundleWithTheSameBeginsForAllDrivers(t *testing.T) {
+	g, remember := inForceOf(t, pair133, pair133)
+	g.spec = g.config.Spec
+	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	_, _, cur := g.pass(t, remember)
+	require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle)
+	require.Equal(t, revision.Healthy, cur.Outcome)
+	delete(g.vcenters, vcStorage)
+	_, _, cur = g.pass(t, remember)
+	require.Equal(t, "mirror.site/vdo@sha256:new", cur.Bundle)
+	require.Empty(t, cur.Bundles)
+}
+
 // Drivers that are left installed amid a canary are left with node plugins that nobody rolls out.
 func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	v := &v1alpha1.VDOConfig{}
