@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -94,7 +96,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.apply(ctx, c, w); err != nil {
+	if err := o.applyAgreed(ctx, c, w, by); err != nil {
 		return err
 	}
 	if last := &out[len(out)-1]; !o.dryRun {
@@ -315,6 +317,39 @@ func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, by string) []st
 	return done
 }
 
+// applyAgreed writes what was agreed to. It tries again if only something else was written meanwhile, such
+// as a status by the operator.
+func (o *rollbackOptions) applyAgreed(ctx context.Context, c client.Client, agreed *wayBack, by string) error {
+	w, conflict := agreed, &fault.Error{Reason: fault.Conflict, Op: "go back to " + agreed.to.Name,
+		Err: errors.New("somebody has changed the resource meanwhile"), Hint: "run the same command again"}
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		err := o.apply(ctx, c, w)
+		if !isConflict(err) {
+			return err
+		}
+		again, unplanned := o.plan(ctx, c, agreed.to.Name, by)
+		switch {
+		case unplanned != nil:
+			return unplanned
+		case !agreed.sameAs(again):
+			return conflict
+		}
+		w = again
+		return err
+	})
+	if isConflict(err) {
+		return conflict
+	}
+	return err
+}
+
+// sameAs reports whether both are of the same specs, as they were read or as the first one writes them.
+func (w *wayBack) sameAs(again *wayBack) bool {
+	is := &again.before.Spec
+	return (reflect.DeepEqual(is, &w.before.Spec) || reflect.DeepEqual(is, &w.config.Spec)) &&
+		reflect.DeepEqual(&again.bundle0.Spec, &w.bundle0.Spec)
+}
+
 // apply writes both. What is done is not done again by the next run.
 func (o *rollbackOptions) apply(ctx context.Context, c client.Client, w *wayBack) error {
 	for _, x := range []struct {
@@ -326,11 +361,7 @@ func (o *rollbackOptions) apply(ctx context.Context, c client.Client, w *wayBack
 		}
 		patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(ctx, x.object, patch, dryRunPatch(o.dryRun)...); err != nil {
-			f := clusterFault("go back to "+w.to.Name, err)
-			if isConflict(err) {
-				f = &fault.Error{Reason: fault.Conflict, Op: "go back to " + w.to.Name, Err: errors.New("somebody has changed the resource meanwhile"), Hint: "run the same command again"}
-			}
-			return f
+			return unlessConflict("go back to "+w.to.Name, err)
 		}
 	}
 	return nil
