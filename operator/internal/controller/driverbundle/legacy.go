@@ -104,8 +104,8 @@ func onceServed(s source.Source, retry time.Duration) source.Source {
 			err := s.Start(ctx, q)
 			if err != nil && !told {
 				told = true
-				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched: apply deploy/crds of this release",
-					"error", err.Error())
+				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched; "+
+					"apply what `vdo-bundle install-manifests BUNDLE` prints", "error", err.Error())
 			}
 			return err == nil, nil
 		})

@@ -72,7 +72,7 @@ func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) b
 	if err != nil {
 		return nil, &fault.Error{
 			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err,
-			Hint: "see that the operator may list them: apply deploy/sip",
+			Hint: "let the operator list them: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`",
 		}
 	}
 	return func(h *host) bool {
