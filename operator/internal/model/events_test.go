@@ -572,8 +572,7 @@ func (w *world) volumeEvent(arg string) {
 	w.wipe(&corev1.PersistentVolume{})
 }
 
-// heal makes everything right that a person can: what the tenant has, and volumes,
-// stay.
+// heal makes everything right that a person can: what the tenant has, and volumes, stay.
 func (w *world) heal() {
 	w.note("event", "all is put right")
 	w.statusEvent("can be written")

@@ -75,8 +75,7 @@ func newModel() model {
 	}
 }
 
-// The drivers and what of theirs has to be there. It is the same for every bundle of
-// this site.
+// The drivers and what of theirs has to be there. It is the same for every bundle of this site.
 var essentials = map[string][]inventory.ID{
 	"cpi": {
 		apps("DaemonSet", "kube-system", "vsphere-cloud-controller-manager"),
@@ -181,8 +180,7 @@ func (w *world) before(which string, _ types.NamespacedName) {
 	}
 }
 
-// cause is what the pods of the drivers may depend on. While it is the same, no pod
-// is replaced.
+// cause is what the pods of the drivers may depend on. While it is the same, no pod is replaced.
 func (w *world) cause() string {
 	var out strings.Builder
 	for i := range w.was.configs {
@@ -318,8 +316,7 @@ func (w *world) tenantsAreLeftAlone() {
 	}
 }
 
-// whatIsWantedIsNotRemoved: the operator deletes nothing of a driver that was there and
-// is wanted.
+// whatIsWantedIsNotRemoved: the operator deletes nothing of a driver that was there and is wanted.
 func (w *world) whatIsWantedIsNotRemoved() {
 	writes, n := w.wire.written(w.audited)
 	w.audited = n

@@ -427,8 +427,7 @@ func lines[T fmt.Stringer](all []T) string {
 	return out.String()
 }
 
-// reset puts the cluster, the mirror and the vCenter back where nothing has
-// happened yet.
+// reset puts the cluster, the mirror and the vCenter back where nothing has happened yet.
 func (w *world) reset() {
 	w.site.Heal()
 	w.site.vc.Mend()

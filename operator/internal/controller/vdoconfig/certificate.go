@@ -152,8 +152,7 @@ func secretData(secret *unstructured.Unstructured) map[string][]byte {
 	return data
 }
 
-// setSecretData makes the data of a Secret what is given, and tells whether that
-// changed it.
+// setSecretData makes the data of a Secret what is given, and tells whether that changed it.
 func setSecretData(secret *unstructured.Unstructured, data map[string][]byte) bool {
 	was, _, _ := unstructured.NestedMap(secret.Object, "data") //nolint:errcheck // the API server sees to the type
 	is, changed := make(map[string]any, len(data)), len(was) != len(data)

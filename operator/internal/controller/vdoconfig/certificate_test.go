@@ -23,8 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// leaves are the webhook's certificates that pods may serve: every one that was ever
-// in the Secret.
+// leaves are the webhook's certificates that pods may serve: every one that was ever in the Secret.
 type leaves struct {
 	w   *world
 	all map[string]*x509.Certificate

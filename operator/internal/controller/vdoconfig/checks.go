@@ -236,8 +236,7 @@ func (s *site) unchecked() *site {
 }
 
 // heldByChecks is what is not as it is asked for because a check keeps it back: what is
-// waited for, and why not. A check that fails while all is as it shall be anyway holds up
-// nothing.
+// waited for, and why not. A check that fails while all is as it shall be anyway holds up nothing.
 func (p *result) heldByChecks() (waiting string, held error) {
 	for _, d := range inOrder {
 		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) {

@@ -181,8 +181,7 @@ func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
 	return all
 }
 
-// unmade are the faults of drivers of which something that was applied is gone, and is not made
-// again.
+// unmade are the faults of drivers of which something that was applied is gone, and is not made again.
 func (s *site) unmade(made plan.Plan, live plan.Live, d decision) map[matrix.Driver]error {
 	var all map[matrix.Driver]error
 	gone := map[matrix.Driver][]string{}

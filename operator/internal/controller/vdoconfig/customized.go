@@ -16,8 +16,7 @@ func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []
 	return renderedOf(r, podSettings(r.spec.Drivers), was.Drivers, byDriver), renderedOf(r, r.spec.Patches, was.Patches, byTarget)
 }
 
-// renderedOf takes what is now of the drivers that were rendered, and what was before of
-// the others.
+// renderedOf takes what is now of the drivers that were rendered, and what was before of the others.
 func renderedOf[T any](r rendering, now, before []T, driver func(T) string) []T {
 	var all []T
 	for _, v := range now {

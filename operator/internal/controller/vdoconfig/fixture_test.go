@@ -188,8 +188,7 @@ const (
 )
 
 // start returns a site on which nothing is installed yet. It has the test wait until those are
-// done that share an installation: each change from one to the other removes and installs
-// all.
+// done that share an installation: each change from one to the other removes and installs all.
 func start(t *testing.T, releases string) *world {
 	t.Helper()
 	return startOn(t, releases, false)

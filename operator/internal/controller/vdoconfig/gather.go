@@ -215,8 +215,7 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 }
 
 // gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
-// before the webhook is registered, one from its Secret or a new one, which is kept by
-// being applied.
+// before the webhook is registered, one from its Secret or a new one, which is kept by being applied.
 func (g *gatherer) gatherCertificate(ctx context.Context) error {
 	remembered := g.remembered()
 	if g.certificate != nil || (!wantsWebhook(&g.spec) && !wantsWebhook(&remembered)) {
@@ -281,8 +280,7 @@ func (g *gatherer) identify(ctx context.Context) error {
 	return nil
 }
 
-// makeHash makes a key of configuration hashes where there is none. It is written before anything
-// else is.
+// makeHash makes a key of configuration hashes where there is none. It is written before anything else is.
 func (g *gatherer) makeHash() error {
 	if g.hash != nil {
 		return nil

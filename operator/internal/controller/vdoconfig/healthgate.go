@@ -23,8 +23,7 @@ import (
 // Reasons of the condition Upgraded, beside those of package upgrade.
 const reasonRolledBack = "RolledBack"
 
-// before are the findings that there are before a revision is begun: they are not held
-// against it.
+// before are the findings that there are before a revision is begun: they are not held against it.
 func (s *site) before() []string {
 	var wanted []matrix.Driver
 	for d := range s.installed {

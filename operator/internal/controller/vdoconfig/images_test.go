@@ -100,8 +100,7 @@ type unanswered struct{}
 
 func (unanswered) Look(preflight.Question) *preflight.Answer { return nil }
 
-// A network alone asks nothing of any vCenter: its images are held against the nodes all the
-// same.
+// A network alone asks nothing of any vCenter: its images are held against the nodes all the same.
 func TestANetworkThatIsNotForThePlatformOfTheNodesWaits(t *testing.T) {
 	tier.Later(t, tier.All) // TestTheConditionOfChecks shows what is decided, and the test above that it waits
 	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}

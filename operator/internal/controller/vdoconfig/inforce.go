@@ -16,8 +16,7 @@ import (
 //
 // Who has installed something stays in force: the inventories say so, which are written before
 // anything else is and read past every cache, and passes are made one at a time. Of several, or of
-// none, it is who has the finalizer, then the oldest, then the first by name: creation times have
-// seconds.
+// none, it is who has the finalizer, then the oldest, then the first by name: creation times have seconds.
 func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
 	if err := r.Client.List(ctx, &all); err != nil {

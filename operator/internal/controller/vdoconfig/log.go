@@ -15,8 +15,7 @@ import (
 
 // A pass that changes something is told in one line for each driver: an upgrade has some
 // sixty objects, and whoever reads the log wants to know of one upgrade. A repair has a line of
-// its own, since each is something that somebody did; all other objects are told at
-// verbosity 1.
+// its own, since each is something that somebody did; all other objects are told at verbosity 1.
 
 // change is what was done to objects of one driver for one reason.
 type change struct {

@@ -26,8 +26,7 @@ import (
 // in, else what the pods have already.
 type login struct {
 	data []byte // .dockerconfigjson; empty where pods need none
-	// kept is set where data is not of the Secret: the copies that there are stay as
-	// they are.
+	// kept is set where data is not of the Secret: the copies that there are stay as they are.
 	kept bool
 	// lost is set where pods refer to copies of which none is there any more; data
 	// then only takes their place.
@@ -95,8 +94,7 @@ func loginFault(secret string, err error, hint string) error {
 	return &fault.Error{Reason: fault.NotFound, Op: "read pull secret", Subject: secret, Err: err, Hint: hint}
 }
 
-// secrets are what nobody may read of it: passwords and tokens, as they are and as the
-// file has them.
+// secrets are what nobody may read of it: passwords and tokens, as they are and as the file has them.
 func (l login) secrets() []string {
 	var config struct {
 		Auths map[string]struct{ Auth, Password, IdentityToken, RegistryToken string }

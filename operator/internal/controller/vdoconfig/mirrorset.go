@@ -28,8 +28,7 @@ import (
 // Under spec.openShift.mirrorSet Write the operator writes the ImageDigestMirrorSet by which
 // OpenShift's nodes find images under upstream's names. Nodes take up what is added to it as
 // they run, and are drained where something is taken away: so it only grows, is neither
-// changed nor removed once nobody asks for it any more, and goes with the VDOConfig, after all
-// pods.
+// changed nor removed once nobody asks for it any more, and goes with the VDOConfig, after all pods.
 
 // gatherOpenShift finds out whether the operator leads the nodes, and holds everything new
 // where it is asked to and there is nothing to lead them by.

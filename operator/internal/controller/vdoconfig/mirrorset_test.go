@@ -237,8 +237,7 @@ func policy(set *unstructured.Unstructured) mirrorset.Policy {
 }
 
 // Of a source that another set has the policy is that set's, since OpenShift takes up nothing of any
-// set else; where it disagrees only later, nothing is changed, for which nodes are drained, and it is
-// said.
+// set else; where it disagrees only later, nothing is changed, for which nodes are drained, and it is said.
 func TestTheSetHasThePolicyOfOthers(t *testing.T) {
 	w, c := leading(t)
 	only := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "vdo-drivers", cloudImage, repository+"/"+cloudImage)

@@ -103,8 +103,7 @@ func size(s v1alpha1.PlanStep) int {
 	return len(data) + 1
 }
 
-// planStatus is what is still to be done, or what was known before where this pass could
-// not plan.
+// planStatus is what is still to be done, or what was known before where this pass could not plan.
 func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 	switch {
 	case p.outcome.foreseen != nil:

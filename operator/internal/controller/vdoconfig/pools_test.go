@@ -128,8 +128,7 @@ func TestAnUpgradeWaitsUntilTheNodesHaveTakenTheMirrorSetUp(t *testing.T) {
 	w.ready(c.v)
 }
 
-// Who has pods name images in the mirror itself, to get on, does not wait for a set that they have no
-// need of.
+// Who has pods name images in the mirror itself, to get on, does not wait for a set that they have no need of.
 func TestAnUpgradeDoesNotWaitForAMirrorSetThatItsPodsDoNotNeed(t *testing.T) {
 	w, c := leading(t)
 	worker := c.pool("worker")

@@ -26,8 +26,7 @@ type Assume struct {
 // maxMinorsAhead is how many Kubernetes minors a preview looks ahead.
 const maxMinorsAhead = 12
 
-// Preview is what a site, as it is and as it would be, means for its drivers. Nothing of it is
-// done.
+// Preview is what a site, as it is and as it would be, means for its drivers. Nothing of it is done.
 type Preview struct {
 	Bundle     string           `json:"bundle"` // REPOSITORY@DIGEST
 	Signers    []string         `json:"signers,omitempty"`
@@ -142,8 +141,7 @@ func programOf(inv inventory.Inventory) string {
 	return records[len(records)-1].Attempt.Program
 }
 
-// upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after
-// minor.
+// upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.
 func (a Assume) upgrades(s *site) ([]onward, error) {
 	bad := func(what string, err error, hint string) ([]onward, error) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: what, Err: err, Hint: hint}

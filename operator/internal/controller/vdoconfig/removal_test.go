@@ -78,8 +78,7 @@ func TestARemovalThatCannotEndIsNotHurried(t *testing.T) {
 	w.change(held, func() { held.Finalizers = nil })
 }
 
-// What is being taken down is not ready, whatever was said of it before, and what is gone is
-// not spoken of.
+// What is being taken down is not ready, whatever was said of it before, and what is gone is not spoken of.
 func TestWhatIsBeingRemovedIsSaid(t *testing.T) {
 	w, v := installed(t)
 	held := get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")

@@ -160,8 +160,7 @@ func (s *site) attempt() revision.Attempt {
 }
 
 // oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
-// says, and those of the bundles that drivers come from: an older bundle knows nothing of a
-// newer release.
+// says, and those of the bundles that drivers come from: an older bundle knows nothing of a newer release.
 func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 	read := []*opened{g.bundle}
 	cur, _ := g.revisions.history.InForce()

@@ -356,11 +356,11 @@ func TestEachBundleOfARevisionIsAsked(t *testing.T) {
 // counted counts what is asked of a shelf.
 type counted struct {
 	shelf
-	asked int
+	asked *int
 }
 
-func (c *counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
-	c.asked++
+func (c counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	*c.asked++
 	return c.shelf.Contents(ctx, b)
 }
 
@@ -368,26 +368,17 @@ func (c *counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bund
 // nothing is in force none is asked for.
 func TestABundleIsOpenedOnceAPass(t *testing.T) {
 	const both = "cpi@1.33.1 csi@3.5.1"
-	for name, c := range map[string]struct {
-		holds shelf
-		rec   revision.Revision
-		asked int
-	}{
-		"it is there":         {shelf{"sha256:last": holding(t, "", both)}, revision.Revision{Releases: split(both)}, 1},
-		"it is away":          {shelf{}, revision.Revision{Releases: split(both)}, 1},
-		"nothing is in force": {shelf{}, revision.Revision{}, 0},
-	} {
-		g := gathering(t)
-		store := &counted{shelf: c.holds}
-		g.Store = store
-		if len(c.rec.Releases) > 0 {
-			c.rec.Bundle = "mirror.site/vdo@sha256:last"
-			g.revisions.history = revision.History{}.Begin(c.rec, revision.Beginning{Now: g.at0()})
+	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: split(both)}
+	inForce := revision.History{}.Begin(rev, revision.Beginning{})
+	for _, holds := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
+		for want, h := range []revision.History{{}, inForce} {
+			g, asked := gathering(t), 0
+			g.Store, g.revisions.history = counted{holds, &asked}, h
+			cur, _ := h.InForce()
+			g.currentOfRecord(t.Context(), cur)
+			g.oneWay(t.Context())
+			require.Equal(t, want, asked)
 		}
-		cur, _ := g.revisions.history.InForce()
-		g.currentOfRecord(t.Context(), cur)
-		g.oneWay(t.Context())
-		require.Equal(t, c.asked, store.asked, name)
 	}
 }
 

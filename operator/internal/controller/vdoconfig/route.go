@@ -99,8 +99,7 @@ func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 	return moves, nil
 }
 
-// bridge says how a driver comes to a release that serves both what is there now and what
-// comes.
+// bridge says how a driver comes to a release that serves both what is there now and what comes.
 func (r *router) bridge(d matrix.Driver, t target) string {
 	if v := r.serving(d, t, r.available); !v.IsZero() {
 		return fmt.Sprintf("%[1]s@%[2]s of the bundle serves before and after: pin it first, in spec.drivers of the VDOConfig", d, v)

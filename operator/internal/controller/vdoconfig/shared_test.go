@@ -122,8 +122,7 @@ func (w *world) restore(s *site, v *v1alpha1.VDOConfig) bool {
 	return len(now) == len(s.installed)
 }
 
-// reverts reconciles until the pair is Ready, with consent to what takes some, and reports whether
-// it is.
+// reverts reconciles until the pair is Ready, with consent to what takes some, and reports whether it is.
 func (w *world) reverts(v *v1alpha1.VDOConfig) bool {
 	w.t.Helper()
 	consented := false

@@ -138,8 +138,7 @@ func (s *site) wanted() []matrix.Driver {
 	return asked(rules)
 }
 
-// remembered is the spec with the providers and settings of pods that drivers were last
-// rendered from.
+// remembered is the spec with the providers and settings of pods that drivers were last rendered from.
 func (s *site) remembered() v1alpha1.VDOConfigSpec {
 	spec, was := s.spec, s.inventory.Memory()
 	spec.CloudProvider, spec.StorageProvider = was.CloudProvider, was.StorageProvider

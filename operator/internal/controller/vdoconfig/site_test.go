@@ -305,8 +305,7 @@ func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T)
 	}
 }
 
-// Nobody knows whether the cloud provider is to keep Nodes where the records are gone, and what
-// else tells it.
+// Nobody knows whether the cloud provider is to keep Nodes where the records are gone, and what else tells it.
 func TestUnsureOfNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit   func(*site)

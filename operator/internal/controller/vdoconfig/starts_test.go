@@ -205,15 +205,6 @@ func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 	}
 }
 
-// On a cluster that is built anew nothing is taken over: what needs no consent waits for none.
-func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
-	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	g.consent()
-	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	_, d, _ := g.pass(t, remember)
-	require.Equal(t, split("cpi@1.33.1"), chosen(d))
-}
-
 // An upgrade from cpi@1.33.1 and csi@3.7.0, once Kubernetes is of 1.34.
 func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"

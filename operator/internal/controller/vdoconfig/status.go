@@ -85,8 +85,7 @@ type outcome struct {
 	unwatched error // what the operator has no right to watch
 }
 
-// Next is at the interval, at once where work was only begun, and sooner while it is not
-// Ready.
+// Next is at the interval, at once where work was only begun, and sooner while it is not Ready.
 func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 	next := reconciler.Next{Interval: config.Spec.Interval.Duration}
 	if next.Interval <= 0 {

@@ -52,8 +52,7 @@ func (w *world) offerMarked(digest string, releases ...string) {
 // crash has no pod of csi@3.7.3 come up: an admission policy refuses its driver's image.
 func (w *world) crash() { w.refuse("true") }
 
-// refuse has those of these pods not come up of which an expression holds. It returns what
-// lets them.
+// refuse has those of these pods not come up of which an expression holds. It returns what lets them.
 func (w *world) refuse(which string) (end func()) {
 	w.t.Helper()
 	return w.refuseImage(which, image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String())
@@ -220,8 +219,7 @@ func TestARevokedBundleIsGoneBackFrom(t *testing.T) {
 	require.Equal(t, onNodes, w.image(&appsv1.DaemonSet{}))
 }
 
-// An upgrade waits for consent, of this revision alone, and for a window; who consented
-// is kept.
+// An upgrade waits for consent, of this revision alone, and for a window; who consented is kept.
 func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
 	w, v := installed(t)
 	was := v.Status.Revision

@@ -36,8 +36,7 @@ type Options struct {
 	// that they found out; default: nothing is checked.
 	Checks   Checks
 	Answered <-chan event.GenericEvent
-	// Nodes and CSINodes tell of their changes; at least those fields that are judged.
-	// Required.
+	// Nodes and CSINodes tell of their changes; at least those fields that are judged. Required.
 	Nodes, CSINodes cache.Informer
 	Refusals        *reconciler.Refusals // of what is watched; default: its own
 }
