@@ -41,7 +41,6 @@ const (
 	ConditionUpgradeable = "Upgradeable"             // installed drivers and bundle serve the next Kubernetes and vCenter
 	ConditionUpgraded    = "Upgraded"                // the chosen revision is installed
 	ConditionPreflight   = "PreflightPassed"         // no check blocks a change
-	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 
 // AnnotationRequestedAt on a resource of any kind asks for a pass now, each time

@@ -319,10 +319,6 @@ type VDOConfigStatus struct {
 	// NodesReady is "READY/ALL".
 	// +optional
 	NodesReady string `json:"nodesReady,omitempty"`
-	// Pending is what a pass would change, where it is held back, one action an item.
-	// +optional
-	// +listType=atomic
-	Pending []string `json:"pending,omitempty"`
 	// Plan is what is still to be done, object by object: what waits, is held back, or
 	// would be done if spec.dryRun or spec.suspend were not set. Objects that are as they
 	// shall be are only counted.

@@ -1506,11 +1506,6 @@ func (in *VDOConfigStatus) DeepCopyInto(out *VDOConfigStatus) {
 		*out = make([]NodeStatus, len(*in))
 		copy(*out, *in)
 	}
-	if in.Pending != nil {
-		in, out := &in.Pending, &out.Pending
-		*out = make([]string, len(*in))
-		copy(*out, *in)
-	}
 	if in.Plan != nil {
 		in, out := &in.Plan, &out.Plan
 		*out = new(PlanStatus)

@@ -50,7 +50,7 @@ func healthyConfig(name string) *v1alpha1.VDOConfig {
 		Drivers: []v1alpha1.DriverStatus{
 			{Driver: "cpi", Version: "1.33.1", Wanted: "1.33.1", Ready: true}, {Driver: "csi", Version: "3.5.1", Wanted: "3.5.1", Ready: true}},
 	}
-	for _, typ := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionCPI, v1alpha1.ConditionCSI, v1alpha1.ConditionCertificate, v1alpha1.ConditionNextMin} {
+	for _, typ := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionCPI, v1alpha1.ConditionCSI, v1alpha1.ConditionCertificate, v1alpha1.ConditionUpgradeable} {
 		set(&c.Status.Conditions, typ, metav1.ConditionTrue, "Succeeded")
 	}
 	return c

@@ -130,7 +130,6 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_drifted_objects":                         {`name="site",state="contested"`: 1, `name="site",state="left"`: 2},
 		"vdo_preflight_findings":                      {`action="BlockInstall",check="vm-disk-uuid",name="site"`: 2, `action="Warn",check="other",name="site"`: 1},
 		"vdo_preflight_checked_timestamp_seconds":     {`name="site"`: float64(started.Unix())},
-		"vdo_pending_actions":                         {`name="site"`: 0},
 		"vdo_vcenter_info":                            {`build="24022515",name="site",version="8.0.3"`: 1},
 		"vdo_vcenter_reachable":                       {`name="site"`: 1},
 		"vdo_vcenter_check_duration_seconds":          {`name="site"`: 1.5},
@@ -197,7 +196,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	b, c, v := &r.bundles[0], &r.configs[0], &r.vcenters[0]
 	b.Status.Digest, b.Status.Repository, b.Status.Tag, b.Status.VerifiedBy = evil, evil, evil, []string{evil}
 	b.Status.Releases = []v1alpha1.ReleaseStatus{{Driver: evil, Version: evil}, {Driver: evil + "2"}}
-	c.Status.Kubernetes, c.Status.Bundle, c.Status.Pending, c.Status.NodesReady = evil, evil, []string{evil}, evil
+	c.Status.Kubernetes, c.Status.Bundle, c.Status.NodesReady = evil, evil, evil
 	c.Status.Drivers = []v1alpha1.DriverStatus{{Driver: evil, Version: evil, Wanted: evil, Message: evil, Withdrawn: evil}, {Driver: evil + "2"}}
 	c.Status.Nodes = []v1alpha1.NodeStatus{{Name: evil, Driver: evil, Reason: evil, Message: evil}}
 	v.Status.Version, v.Status.Build, v.Status.User, v.Status.Datacenters = evil, evil, evil, []string{evil}

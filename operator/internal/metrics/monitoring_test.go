@@ -229,7 +229,6 @@ func faults() []brokenResource {
 			c.Status.NodesReady = "2/3"
 			c.Status.Nodes = []v1alpha1.NodeStatus{{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "text"}}
 		}, "VDONodesNotReady"),
-		brokenConfig("held-back", func(c *v1alpha1.VDOConfig) { c.Status.Pending = []string{"csi@3.6.0"} }, "VDOChangesHeldBack"),
 		brokenConfig("contested", func(c *v1alpha1.VDOConfig) {
 			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
 		}, "VDODriftContested"),
@@ -242,7 +241,9 @@ func faults() []brokenResource {
 		brokenConfig("window", func(c *v1alpha1.VDOConfig) {
 			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
 		}), // it waits for what comes by itself
-		brokenConfig("next-minor", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionNextMin, no, "Incompatible") }, "VDONextMinorNotCovered"),
+		brokenConfig("ahead", func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgradeable, no, "Incompatible")
+		}, "VDONotUpgradeable"),
 		brokenConfig("certificate", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
 
 		brokenVCenter("vc-certificate-suspended", func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),

@@ -46,7 +46,6 @@ var (
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that somebody else has changed and that are not repaired (it lists 20 at most, of contested ones 128): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 	findings        = desc("vdo_preflight_findings", "Findings of the checks of what the drivers need, in the status, which lists 24 at most: by check and action.", "name", "check", "action")
 	checkedAt       = desc("vdo_preflight_checked_timestamp_seconds", "When cluster and vCenters were last looked at for what the drivers need.", "name")
-	pending         = desc("vdo_pending_actions", "Actions in the status that are held back, of which it lists 50 at most.", "name")
 )
 
 // Of VsphereCloudConfigs.
@@ -61,7 +60,7 @@ var (
 var siteDescs = []*prometheus.Desc{
 	condition, conditionSince, behind, suspended, interval,
 	bundleInfo, bundleAccepted, bundleSerial, bundleHighestSerial, bundleIssued, bundleExpires, bundleReleases,
-	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, findings, checkedAt, pending,
+	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, findings, checkedAt,
 	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration, vcenterMissing,
 }
 
@@ -165,7 +164,6 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
 	}
 	preflighted(to, name, st.Preflight)
-	gauge(to, pending, float64(len(st.Pending)), name)
 	contested := 0
 	for _, d := range st.Drift {
 		if d.Until != nil {

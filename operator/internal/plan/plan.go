@@ -187,19 +187,15 @@ func (p Plan) String() string {
 	return out.String()
 }
 
-// Writes tells whether any step changes the cluster.
-func (p Plan) Writes() bool { return slices.ContainsFunc(p.Steps, Step.Writes) }
-
-// Pending lists the steps that would change something. Their text is made by
-// [Step.String]: a caller that shows few of them makes few.
-func (p Plan) Pending() []Step {
-	var all []Step
+// Writes is how many steps change the cluster.
+func (p Plan) Writes() int {
+	n := 0
 	for _, s := range p.Steps {
 		if s.Writes() {
-			all = append(all, s)
+			n++
 		}
 	}
-	return all
+	return n
 }
 
 // Conflicts returns the faults of all conflicts.

@@ -33,7 +33,6 @@ type statusReport struct {
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
-	Pending    []string        `json:"pending,omitempty"` // changes that are held back
 	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
 	Ahead      []waiting       `json:"ahead,omitempty"`   // what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today
 	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
@@ -243,7 +242,6 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 		}
 	}
 	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
-	r.Pending = append(r.Pending, c.Status.Pending...)
 	if w := c.Status.Candidate; w != nil {
 		r.Candidate = &candidate{*w, toDoOf(w)}
 	}
@@ -292,12 +290,6 @@ func (o *statusOptions) nodes(l *lines, r statusReport) {
 	}
 	for _, n := range r.Nodes {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
-	}
-	if len(r.Pending) > 0 {
-		l.printf("\n%s", o.paint(yellow, "held back"))
-	}
-	for _, p := range r.Pending {
-		l.printf("  %s", p)
 	}
 }
 

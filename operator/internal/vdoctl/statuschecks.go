@@ -97,7 +97,7 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 		switch well := wellStatus(c.Type); c.Type {
 		case v1alpha1.ConditionReady:
 			ready = c
-		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionNextMin:
+		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled:
 		case v1alpha1.ConditionUpgradeable:
 			if c.Status != well {
 				r.Ahead = append(r.Ahead, says)

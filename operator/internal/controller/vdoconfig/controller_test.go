@@ -32,7 +32,7 @@ func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
 	for _, typ := range []string{"Resolved", "Applied", "CPIReady", "CSIReady"} {
 		require.True(t, isTrue(v, typ), "%s\n%s", typ, describe(v))
 	}
-	require.Equal(t, "False", string(cond(t, v, "NextMinorCovered").Status), "the bundle has no CPI for 1.34")
+	require.Equal(t, "False", string(cond(t, v, "Upgradeable").Status), "the bundle has no CPI for 1.34")
 	ds := get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
 	require.Contains(t, ds.Spec.Template.Spec.Containers[0].Image, repository+"@sha256:")
 	deploy := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
@@ -167,12 +167,11 @@ func TestManualUpgradesWaitAndAreListed(t *testing.T) {
 	w.look(v)
 	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
 	require.True(t, isTrue(v, "Ready"), describe(v))
-	require.Len(t, v.Status.Pending, 1)
-	require.Contains(t, v.Status.Pending[0], "upgrade csi@3.5.1 to csi@3.7.3")
+	require.Equal(t, "NotApproved", v.Status.Candidate.Gates[0].Reason)
 	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeAutomatic })
 	w.ready(v)
 	require.Equal(t, "3.7.3", driver(v, "csi").Version)
-	require.Empty(t, v.Status.Pending)
+	require.Nil(t, v.Status.Candidate)
 }
 
 func TestUnsupportedCombinationKeepsWhatRunsAndRepairsIt(t *testing.T) {

@@ -534,7 +534,7 @@ func describe(v *v1alpha1.VDOConfig) string {
 	for _, c := range v.Status.Conditions {
 		fmt.Fprintf(&out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 	}
-	fmt.Fprintf(&out, "%+v\n%+v\n%v", v.Status.Drivers, v.Status.Nodes, v.Status.Pending)
+	fmt.Fprintf(&out, "%+v\n%+v", v.Status.Drivers, v.Status.Nodes)
 	return out.String()
 }
 

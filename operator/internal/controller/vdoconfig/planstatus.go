@@ -119,7 +119,7 @@ func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
 // whyHeld is why a plan is not carried out as a whole now, "" where it is.
 func (p *result) whyHeld() string {
 	switch {
-	case !p.outcome.plan.Writes():
+	case p.outcome.plan.Writes() == 0:
 		return ""
 	case stopped(&p.config.Spec):
 		return stoppedBy(&p.config.Spec)

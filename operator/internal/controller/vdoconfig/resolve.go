@@ -38,9 +38,6 @@ type decision struct {
 	withdrawn map[matrix.Driver]string // of what is installed
 	unfit     map[matrix.Driver]string // why what is installed does not fit the cluster
 	refused   error
-	// next says whether the bundle has releases for the next Kubernetes minor.
-	nextMinor matrix.Minor
-	next      error
 	ahead     ahead
 }
 
@@ -218,7 +215,6 @@ func decide(q question) decision {
 			d.unfit[w.Release.Driver] = w.Text
 		}
 	}
-	d.nextMinor, d.next = next(q, rules, pins)
 	d.ahead = lookAhead(q, rules, pins)
 	switch {
 	case refusal != nil:
@@ -251,24 +247,6 @@ func (d decision) gated(drivers []matrix.Driver, why error) decision {
 		d.held[driver] = why.Error()
 	}
 	return d
-}
-
-// next asks the same question for the Kubernetes minor to come.
-func next(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins) (matrix.Minor, error) {
-	minor := q.facts.Kubernetes.Minor().Next()
-	v, err := matrix.ParseKubernetes(minor.String())
-	if err != nil {
-		return minor, err
-	}
-	facts := q.facts
-	facts.Kubernetes = v
-	if _, refusal := matrix.Resolve(q.document, facts, pins, matrix.Policy{Rules: rules, Refused: q.refused}, q.available); refusal != nil {
-		return minor, &fault.Error{
-			Reason: fault.Incompatible, Op: "look ahead to", Subject: "Kubernetes " + minor.String(), Err: refusal,
-			Hint: "push a bundle with drivers for it before upgrading Kubernetes",
-		}
-	}
-	return minor, nil
 }
 
 func refusalFault(r *matrix.Refusal) error {

@@ -242,15 +242,16 @@ func TestWhatAPassMeans(t *testing.T) {
 		},
 			[]string{"Fault", "Resolved=True", "Applied=True", "WebhookCertificateValid=False", "CSIReady=True"}},
 		"suspended, nothing to do": {func(p *result) { p.config.Spec.Suspend = true }, []string{"Ready", "Resolved=True", "Applied=True", "CSIReady=True"}},
-		"suspended with changes": {func(p *result) { p.config.Spec.Suspend, p.config.Status.Pending = true, []string{"change it"} },
+		"suspended with changes": {func(p *result) {
+			p.config.Spec.Suspend, p.outcome.plan.Steps = true, []plan.Step{{Action: plan.Change}}
+		},
 			[]string{"Suspended", "Resolved=True", "Applied=False", "CSIReady=True"}},
 		"a removal waits for one in force": {func(p *result) {
 			p.outcome, p.decision = outcome{leaving: because(fault.Refused)}, decision{}
 		}, []string{"Fault", "Resolved=Unknown"}},
 		"the next minor is not covered": {func(p *result) {
-			p.decision.nextMinor = mustVersion("1.34.0").Minor()
-			p.decision.next = because(fault.Incompatible)
-		}, []string{"Ready", "Resolved=True", "Applied=True", "NextMinorCovered=False", "Upgradeable=True", "CSIReady=True"}},
+			p.decision.ahead = ahead{looked: []string{"Kubernetes 1.34"}, lacks: []string{"Kubernetes 1.34"}}
+		}, []string{"Ready", "Resolved=True", "Applied=True", "Upgradeable=False", "CSIReady=True"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
@@ -267,7 +268,7 @@ func TestWhatAPassMeans(t *testing.T) {
 			for _, part := range report.Parts {
 				got = append(got, part.Type+"="+string(part.Status))
 			}
-			absent := []string{"CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
+			absent := []string{"NextMinorCovered=", "CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
 			none := func(s string) bool { return slices.Contains(absent, s) }
 			require.Equal(t, c.want, slices.DeleteFunc(got, none))
 			if report.Phase.State == condition.StateFault {

@@ -20,7 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -28,9 +27,8 @@ const (
 
 	// The status is bounded whatever happens to however large a cluster: the API
 	// server stores no object above 1.5 MB, and one that cannot be written says nothing.
-	maxNodes   = 50      // findings listed; the rest is counted
-	maxPending = 50      // likewise
-	maxReasons = 20      // of a driver
+	maxNodes   = 20      // findings listed; the rest is counted
+	maxReasons = 8       // of a driver
 	maxText    = 1 << 10 // of an item of a list
 	maxHealth  = 4 << 10 // of a driver's message
 )
@@ -110,7 +108,6 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	}
 	// What was only decided on is not installed from.
 	st.Bundle, st.DriverBundle = lastFrom(p.config, p.inventory), cmp.Or(p.site.follows, st.DriverBundle)
-	st.Pending = p.pending()
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift
 	}
@@ -130,44 +127,13 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		}
 	}
 	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
-	bound(st)
 }
 
-// pending is what is held back: upgrades that wait for a person; under suspend and in a dry
-// run everything that a pass would change.
-func (p *result) pending() []string {
-	all := p.site.unapproved()
-	count := len(all)
-	if stopped(&p.config.Spec) && p.outcome.plan != nil {
-		steps := p.outcome.plan.Pending()
-		count += len(steps)
-		for _, s := range steps[:min(len(steps), maxPending-len(all))] {
-			all = append(all, s.String())
-		}
-	}
-	if count > maxPending {
-		all = append(all, fmt.Sprintf("and %d more", count-maxPending))
-	}
-	return cut(all)
-}
-
-// unapproved are the upgrades that wait for a person.
-func (s *site) unapproved() []string {
-	var all []string
-	for _, g := range s.revisions.verdict.Gates {
-		if c, _ := s.currentOf(g.Driver); g.Reason == upgrade.NotApproved {
-			all = append(all,
-				fmt.Sprintf("upgrade %s to %s@%s: consent to it in spec.upgradePolicy.approval, or set spec.upgrade to Automatic",
-					c.id, g.Driver, s.revisions.offered.Version(string(g.Driver))))
-		}
-	}
-	return all
-}
-
-// cut bounds each of a list's texts.
-func cut(all []string) []string {
+// reasons are the first of a driver's, each bounded.
+func reasons(all []string) []string {
+	all = slices.Clone(all[:min(len(all), maxReasons)])
 	for i := range all {
-		all[i] = condition.Cut(all[i], maxText)
+		all[i] = condition.Cut(all[i], maxText/4)
 	}
 	return all
 }
@@ -238,7 +204,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || p.unseen()}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
-	case stopped(&p.config.Spec) && len(st.Pending) > 0:
+	case p.stoppedChanges() > 0:
 		return condition.Phase{State: condition.StateSuspended, Message: p.heldChanges()}
 	case stopped(&p.config.Spec) && len(waits) > 0:
 		return condition.Phase{State: condition.StateSuspended}
@@ -248,13 +214,16 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
 }
 
-// heldChanges says how much is not done by the user's wish.
-func (p *result) heldChanges() string {
-	n := len(p.site.unapproved())
-	if p.outcome.plan != nil {
-		n += len(p.outcome.plan.Pending())
+// stoppedChanges is how much is not done by the user's wish.
+func (p *result) stoppedChanges() int {
+	if !stopped(&p.config.Spec) || p.outcome.plan == nil {
+		return 0
 	}
-	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), n)
+	return p.outcome.plan.Writes()
+}
+
+func (p *result) heldChanges() string {
+	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), p.stoppedChanges())
 }
 
 // problems are all faults that there are.
@@ -376,7 +345,7 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Conditi
 	switch {
 	case p.outcome.applied != nil:
 		return []metav1.Condition{condition.False(typ, p.outcome.applied)}
-	case stopped(&p.config.Spec) && len(st.Pending) > 0:
+	case p.stoppedChanges() > 0:
 		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun), Message: p.heldChanges()}}
 	case p.outcome.gate != "":
 		return []metav1.Condition{condition.Pending(typ, "waiting for "+p.outcome.gate)}
@@ -389,11 +358,11 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Conditi
 }
 
 func (p *result) nextCondition() []metav1.Condition {
-	if p.decision.nextMinor.IsZero() {
+	if len(p.decision.ahead.looked) == 0 {
 		return nil
 	}
 	return []metav1.Condition{
-		condition.Judged(v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String()),
+		condition.Absent("NextMinorCovered"), // of programs before v0.1, to be dropped in v0.2
 		condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.ahead.err(), "what is installed and what the bundle holds serve "+strings.Join(p.decision.ahead.looked, ", ")),
 	}
 }
