@@ -83,7 +83,7 @@ type DriverBundleSpec struct {
 	// Suspend stops looks at the mirror. What was accepted goes on serving.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// AcceptOlder consents to one bundle digest whose matrix is older than one
+	// AcceptOlder accepts one bundle digest whose matrix is older than one
 	// already accepted, or is expired, or which under the same matrix has lower versions
 	// than the accepted bundle, and nothing newer.
 	// +optional

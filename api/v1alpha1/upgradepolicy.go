@@ -54,7 +54,7 @@ type UpgradePolicy struct {
 	// once those were healthy for a while; where they are not, the upgrade has failed, and
 	// what is put back is there on the other nodes still. It counts for upgrades that are
 	// begun after it was set; taking it away lets the other nodes follow. It does not count
-	// where a storage driver that somebody else installed is taken over: there is no revision
+	// where the operator adopts a storage driver: there is no revision
 	// of it to put back, and its pods are replaced as its manifest says.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
@@ -65,7 +65,7 @@ type UpgradePolicy struct {
 	// +kubebuilder:validation:Maximum=10
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 	// AllowDowngrade are the releases, such as csi@3.5.1, that may take the place of a
-	// newer one that runs. A rollback needs no consent.
+	// newer one that runs. A rollback needs no approval.
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=160
@@ -94,13 +94,13 @@ type UpgradeWindow struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// UpgradeApproval is the consent to one upgrade.
+// UpgradeApproval approves one upgrade.
 type UpgradeApproval struct {
 	// Revision is the name of the revision, as status.candidate has it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision"`
-	// By is the name of the user who consents. With the ValidatingAdmissionPolicy
+	// By is the name of the user who approves. With the ValidatingAdmissionPolicy
 	// vdo-upgrade-approval it has to be that of the user who writes it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -187,18 +187,18 @@ type RevisionStatus struct {
 	// MadeAt is when it was first begun, and Since when the outcome came about.
 	MadeAt metav1.Time `json:"madeAt"`
 	Since  metav1.Time `json:"since"`
-	// ApprovedBy is who consented to it, and ApprovedAt when the operator saw that.
+	// ApprovedBy is who approved it, and ApprovedAt when the operator saw that.
 	// +optional
 	ApprovedBy string `json:"approvedBy,omitempty"`
 	// +optional
 	ApprovedAt *metav1.Time `json:"approvedAt,omitempty"`
 }
 
-// CandidateStatus is the revision that an upgrade would put in force.
+// CandidateStatus is the revision that an upgrade would make current.
 type CandidateStatus struct {
 	Name     string `json:"name"`
 	Releases string `json:"releases"`
-	// Reason is why it is not in force yet: NotApproved, WindowClosed, Interlocked,
+	// Reason is why it is not current yet: NotApproved, WindowClosed, Interlocked,
 	// DowngradeRefused or Failed.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`

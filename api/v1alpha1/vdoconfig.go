@@ -63,7 +63,7 @@ type VDOConfigSpec struct {
 	// +optional
 	OpenShift *OpenShift `json:"openShift,omitempty"`
 	// Preflight says how what the drivers need is checked before they are installed,
-	// upgraded or configured anew.
+	// upgraded or reconfigured.
 	// +optional
 	Preflight *PreflightPolicy `json:"preflight,omitempty"`
 	// Upgrade says what happens when a bundle has newer releases: Automatic
@@ -73,14 +73,14 @@ type VDOConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	Upgrade UpgradeMode `json:"upgrade,omitempty"`
-	// UpgradePolicy says when an upgrade may begin, who has to consent to it, and what
+	// UpgradePolicy says when an upgrade may begin, who has to approve it, and what
 	// becomes of one that fails.
 	// +optional
 	UpgradePolicy *UpgradePolicy `json:"upgradePolicy,omitempty"`
 	// OnDelete says what deleting this resource does while PersistentVolumes use
 	// the driver: Refuse keeps everything and says so; Remove removes the drivers
 	// all the same; Orphan leaves the drivers installed in any case, but for the registration
-	// of the storage driver's webhook, whose certificate nobody would renew. The network
+	// of the storage driver's webhook, whose certificate would expire. The network
 	// plug-in (CNI) stays under Refuse too, with and without PersistentVolumes, since
 	// no pod has a network without it; Remove removes it last.
 	// +optional
@@ -97,7 +97,7 @@ type VDOConfigSpec struct {
 	// certificate of the storage driver's webhook.
 	// +optional
 	DryRun bool `json:"dryRun,omitempty"`
-	// Drift says what is done about objects that somebody else has changed or deleted.
+	// Drift says what is done about objects that another manager has changed or deleted.
 	// Default: they are repaired.
 	// +optional
 	Drift *DriftPolicy `json:"drift,omitempty"`
@@ -290,7 +290,7 @@ type VDOConfigStatus struct {
 	// only one that there was.
 	// +optional
 	DriverBundle string `json:"driverBundle,omitempty"`
-	// Revision in force, by its name.
+	// Revision that is current, by its name.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// Revisions that are remembered, oldest first.
@@ -327,7 +327,7 @@ type VDOConfigStatus struct {
 	// Preflight is what the checks of cluster, nodes and vCenters found.
 	// +optional
 	Preflight *PreflightStatus `json:"preflight,omitempty"`
-	// Drift is what somebody else has changed or deleted and is not repaired.
+	// Drift is what another manager has changed or deleted and is not repaired.
 	// +optional
 	// +listType=atomic
 	Drift []DriftStatus `json:"drift,omitempty"`

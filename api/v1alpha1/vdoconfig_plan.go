@@ -14,7 +14,7 @@ const (
 	DriftOff    DriftMode = "Off"
 )
 
-// DriftPolicy says what is done about objects that somebody else has changed or deleted.
+// DriftPolicy says what is done about objects that another manager has changed or deleted.
 type DriftPolicy struct {
 	// Mode: Repair puts them right at once; Warn shows them in status.drift, in the condition
 	// Drifted, in an event and in metrics, and leaves them; Off does not look. Whatever the
@@ -29,7 +29,7 @@ type DriftPolicy struct {
 	Ignore []DriftIgnore `json:"ignore,omitempty"`
 }
 
-// DriftIgnore names fields of objects that are left to others. A field that nobody else has
+// DriftIgnore names fields of objects that are left to others. A field that no other manager has
 // set yet stays as it is.
 type DriftIgnore struct {
 	// Driver whose objects are meant. Default: all.
@@ -109,7 +109,7 @@ type PlanStep struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// DriftStatus is an object that somebody else has changed or deleted and that is not repaired.
+// DriftStatus is an object that another manager has changed or deleted and that is not repaired.
 type DriftStatus struct {
 	Driver string `json:"driver"`
 	Kind   string `json:"kind"`
@@ -123,14 +123,14 @@ type DriftStatus struct {
 	// +optional
 	Manager string `json:"manager,omitempty"`
 	// Repairs is how often it was repaired in a row, and Until when it is tried again:
-	// of objects that somebody else goes on changing.
+	// of objects that another manager goes on changing.
 	// +optional
 	Repairs int `json:"repairs,omitempty"`
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 }
 
-// NodeStatus is a node with something amiss.
+// NodeStatus is a node with a finding.
 type NodeStatus struct {
 	Name string `json:"name"`
 	// Driver that the finding is about.

@@ -18,7 +18,7 @@ const (
 	checkName      = "use as vcIp of the VsphereCloudConfig a name that is in the vCenter's certificate, or have that reissued"
 	checkRights    = "give the account the privilege on the object: the driver's documents list them by role"
 	checkAddress   = "the address that the message names has to be reachable from the node: its DNS, TCP 443, NetworkPolicies"
-	writtenAnew    = "the next pass writes the drivers' configuration anew; where condition Applied tells why it does not, see to that"
+	writtenAnew    = "the next reconcile writes the drivers' configuration again; if condition Applied is False, resolve that first"
 	tooOld         = "this vCenter is too old for the driver"
 	findDatacenter = "correct spec.datacenters of the VsphereCloudConfig, with the folders it is in: folder/name; the account has to be able to read it"
 	inDatacenters  = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
@@ -46,7 +46,7 @@ var signs = []sign{
 	{"failed to match Prefix", fault.Incompatible, "this node is not a VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
 	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
 	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
-	{"is forbidden: User", fault.Forbidden, "its rights are older than its image: the next pass applies those of its release; see that nobody else changes the ClusterRoles"},
+	{"is forbidden: User", fault.Forbidden, "its permissions are older than its image: the next reconcile applies those of its release; keep other tools from changing the ClusterRoles"},
 	{"NoPermission", fault.Forbidden, checkRights},
 	{"Permission to perform this operation was denied", fault.Forbidden, checkRights},
 	{"is not valid for any names", fault.CertificateInvalid, checkName},

@@ -109,7 +109,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		return s
 	}
 	if !Ours(live, e) {
-		s.Action, s.Reason = Forget, "somebody else has created it again"
+		s.Action, s.Reason = Forget, "another manager has created it again"
 		return s
 	}
 	s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")

@@ -343,7 +343,7 @@ func (f *Facts) downgrades(cur revision.Record, d matrix.Driver) (Gate, bool) {
 			id, why)}, true
 	}
 	return Gate{Reason: DowngradeRefused,
-			Message: fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to consent", was, id)},
+			Message: fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to approve the downgrade", was, id)},
 		!slices.Contains(f.Policy.AllowDowngrade, id)
 }
 
@@ -381,7 +381,7 @@ func (f *Facts) unapproved(cur revision.Record, d matrix.Driver) (Gate, bool) {
 	if !f.Policy.Manual || (approved && same) {
 		return Gate{}, false
 	}
-	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(changed(cur, offered), ", "), offered.Name())
+	text := fmt.Sprintf("%s waits for approval: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(changed(cur, offered), ", "), offered.Name())
 	if f.Policy.Approved != "" && !approved {
 		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
 	}

@@ -176,7 +176,7 @@ func TestAnApprovalOfAnotherRevisionIsTold(t *testing.T) {
 	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "cpi@1.33.1", "csi@3.5.1")), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: "r9-00000000"}})
 	require.Contains(t, v.Message, "r9-00000000 is of another revision")
 	require.Contains(t, v.Message, next.Name())
-	require.Regexp(t, "^csi@3.7.3, snapshot-controller@8.2.0 waits for consent", v.Message, "what stays as it is waits for nothing")
+	require.Regexp(t, "^csi@3.7.3, snapshot-controller@8.2.0 waits for approval", v.Message, "what stays as it is waits for nothing")
 }
 
 func TestWindows(t *testing.T) {

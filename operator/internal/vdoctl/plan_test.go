@@ -434,7 +434,7 @@ func (o *operated) foretells(reference string) {
 	is, code := o.plan()
 	require.Equal(t, 8, code)
 	require.Equal(t, "vdoctl upgrade approve "+v.Status.Candidate.Name, is.Held[0].Do)
-	require.Regexp(t, `^csi@3\.7\.3 waits for consent`, is.Held[0].Message, "what stays as it is waits for nothing")
+	require.Regexp(t, `^csi@3\.7\.3 waits for approval`, is.Held[0].Message, "what stays as it is waits for nothing")
 	o.goesBackAndForward(v.Status.Candidate.Name)
 
 	// What is older than what was accepted is refused.

@@ -478,7 +478,7 @@ func TestARollBackUnderTheSameSerialNeedsConsent(t *testing.T) {
 	require.Equal(t, fixed.String(), b.Status.Digest)
 	for _, text := range []string{
 		"check the releases: under the same matrix serial 5 it has csi@3.5.1 for 3.5.2, and nothing newer",
-		fixed.String() + ", stays in use", "consent to this one by spec.acceptOlder: " + old.String(),
+		fixed.String() + ", stays in use", "accept this one: spec.acceptOlder: " + old.String(),
 	} {
 		require.Contains(t, message(b, v1alpha1.ConditionReady), text)
 	}

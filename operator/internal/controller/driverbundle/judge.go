@@ -40,9 +40,9 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 	if b.Spec.AcceptOlder == digest.String() || b.Status.Digest == digest.String() {
 		return nil
 	}
-	consent := "push a bundle with a newer matrix, or consent to this one by spec.acceptOlder: " + digest.String()
+	remedy := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest.String()
 	if err := freshness(b, f.matrix, now); err != nil {
-		hint := consent
+		hint := remedy
 		if fault.ReasonOf(err) == fault.Superseded {
 			hint += "; " + wrongSerial(b)
 		}
@@ -53,7 +53,7 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 	}
 	if steps := stepsBack(b.Status.Releases, f.releases); len(steps) > 0 {
 		return &fault.Error{
-			Reason: fault.Superseded, Op: "check", Subject: "the releases", Hint: consent,
+			Reason: fault.Superseded, Op: "check", Subject: "the releases", Hint: remedy,
 			Err: fmt.Errorf("under the same matrix serial %d it has %s, and nothing newer", f.matrix.Serial, strings.Join(steps, ", ")),
 		}
 	}

@@ -255,7 +255,7 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 	case live == nil:
 		return fmt.Sprintf("%s of %s was installed", s.Key, s.Release)
 	case s.Cause == plan.Configuration:
-		return fmt.Sprintf("%s of %s was configured anew: %s", s.Key, s.Release, s.Reason)
+		return fmt.Sprintf("%s of %s was reconfigured: %s", s.Key, s.Release, s.Reason)
 	case s.Cause == plan.Content:
 		return fmt.Sprintf("%s of %s was changed to what bundle, mirror and operator make of it now: %s", s.Key, s.Release, s.Reason)
 	}

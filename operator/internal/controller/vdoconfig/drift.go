@@ -167,7 +167,7 @@ func driftText(e v1alpha1.DriftStatus) string {
 }
 
 func contestText(e v1alpha1.DriftStatus) string {
-	who := "somebody"
+	who := "another manager"
 	if e.Manager != "" {
 		who = "field manager " + e.Manager
 	}

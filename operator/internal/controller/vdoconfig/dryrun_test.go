@@ -91,7 +91,7 @@ func TestAnUpgradeThatWaitsShowsItsObjects(t *testing.T) {
 	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
 	w.store.contents = bundleOf(t, strings.Fields(newer)...)
 	w.look(v)
-	require.Contains(t, v.Status.Plan.Held, "waits for consent")
+	require.Contains(t, v.Status.Plan.Held, "waits for approval")
 	require.Contains(t, planned(v), "change Deployment/vsphere-csi-controller", describe(v))
 	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
 }

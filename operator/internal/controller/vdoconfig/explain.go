@@ -126,7 +126,7 @@ func (p *pass) explainUnknown(out *Preview, changes bool) {
 		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl preflight makes them")
 	}
 	if slices.ContainsFunc(out.Route[1:], func(h Hop) bool { return len(h.Moves) > 0 }) {
-		out.Warnings = append(out.Warnings, "what checks, consent, windows and changes elsewhere hold back after an upgrade is known only then")
+		out.Warnings = append(out.Warnings, "gates after an upgrade (checks, approval, windows, other changes) are known only then")
 	}
 }
 

@@ -192,21 +192,32 @@ func (p *pass) tellRevision(was, now revision.History) {
 		var reason, note string
 		switch r.Outcome {
 		case revision.Progressing:
-			reason, note = "RevisionStarted", fmt.Sprintf("revision %s is put in force: %s", r.Name(), strings.Join(r.Releases, ", "))
+			reason, note = "RevisionStarted", fmt.Sprintf("Started revision %s: %s", r.Name(), strings.Join(r.Releases, ", "))
 			if r.Approval != nil {
-				note += fmt.Sprintf("; %s consented to it", r.Approval.By)
+				note += fmt.Sprintf("; approved by %s", r.Approval.By)
 			}
 		case revision.Healthy:
-			reason, note = "RevisionHealthy", fmt.Sprintf("revision %s is healthy: %s", r.Name(), strings.Join(r.Releases, ", "))
+			reason, note = "RevisionHealthy", fmt.Sprintf("Revision %s is healthy: %s", r.Name(), strings.Join(r.Releases, ", "))
 		case revision.Failed:
-			typ, reason, note = "Warning", "UpgradeFailed", fmt.Sprintf("revision %s failed: %s", r.Name(), r.Reason)
+			typ, reason, note = "Warning", "UpgradeFailed", fmt.Sprintf("Revision %s failed: %s", r.Name(), r.Reason)
 		case revision.RolledBack:
-			typ, reason, note = "Warning", reasonRolledBack, fmt.Sprintf("revision %s is taken back: %s", r.Name(), r.Reason)
+			typ, reason, note = "Warning", reasonRolledBack, fmt.Sprintf("Rolled back revision %s: %s", r.Name(), r.Reason)
 		default:
 			continue
 		}
 		p.Recorder.Eventf(p.config, nil, typ, reason, "Upgrade", "%s", condition.Cut(note, condition.MaxNote))
 	}
+}
+
+// tellWaiting tells of an upgrade that waits, once for each reason.
+func (p *pass) tellWaiting() {
+	was, now := p.config.Status.Candidate, p.candidateStatus()
+	if now == nil || p.site.revisions.verdict.Action != upgrade.Wait ||
+		(was != nil && was.Name == now.Name && was.Reason == now.Reason) {
+		return
+	}
+	p.Recorder.Eventf(p.config, nil, "Normal", "UpgradeWaits", "Upgrade", "%s",
+		condition.Cut(fmt.Sprintf("Delayed upgrade to revision %s (%s): %s", now.Name, now.Reason, now.Message), condition.MaxNote))
 }
 
 // maxRevisions is how many revisions the status lists: all that are remembered.
@@ -234,12 +245,12 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 		st.Revisions = append(st.Revisions, s)
 	}
 	if decided {
-		st.Candidate, st.Canary = p.candidateStatus(h), p.canaryStatus(h)
+		st.Candidate, st.Canary = p.candidateStatus(), p.canaryStatus(h)
 	}
 }
 
 // candidateStatus is the upgrade that does not come in force now, nil where there is none.
-func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
+func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	r := &p.site.revisions
 	if r.offered == nil || (r.verdict.Action != upgrade.Wait && r.verdict.Action != upgrade.Hold) {
 		return nil
@@ -268,7 +279,7 @@ func (p *result) upgradeFault() error {
 	name, installed := p.history().InForce()
 	stays := "what runs stays as it is"
 	if installed {
-		stays = fmt.Sprintf("revision %s stays in force", name.Name())
+		stays = fmt.Sprintf("revision %s stays current", name.Name())
 	}
 	switch {
 	case r.verdict.Message == "" || r.verdict.Action == upgrade.Wait || r.verdict.Action == upgrade.RollBack:
@@ -314,7 +325,7 @@ func (p *result) upgradedCondition() []metav1.Condition {
 	case cur.Outcome == revision.Progressing:
 		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.history(), healthDeadline(p.config)))}
 	}
-	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is in force", cur.Name()))}
+	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is current", cur.Name()))}
 }
 
 // soonEnough lets no window go by, and looks at a roll-out until it is healthy.

@@ -80,6 +80,6 @@ func (c claim) before(o claim) bool {
 func notInForce(other *v1alpha1.VDOConfig) error {
 	return &fault.Error{
 		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one; what is installed stays",
-		Err: fmt.Errorf("VDOConfig %s is in force, and a cluster has one only", client.ObjectKeyFromObject(other)),
+		Err: fmt.Errorf("VDOConfig %s is active, and a cluster has only one", client.ObjectKeyFromObject(other)),
 	}
 }

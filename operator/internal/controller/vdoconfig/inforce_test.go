@@ -45,7 +45,7 @@ func TestWhoInstalledStaysInForceAndDeletingTheOtherHarmsNothing(t *testing.T) {
 	was, writes := w.generations(), w.writes
 	w.look(later)
 	require.True(t, isTrue(later, "Stalled"))
-	require.Contains(t, cond(t, later, "Ready").Message, "VDOConfig "+w.ns+"/z-installed is in force")
+	require.Contains(t, cond(t, later, "Ready").Message, "VDOConfig "+w.ns+"/z-installed is active")
 	require.Contains(t, cond(t, later, "Ready").Message, "delete this one; what is installed stays")
 	require.Empty(t, later.Finalizers)
 	w.ready(installed)

@@ -217,7 +217,7 @@ func (s *site) leaving() map[matrix.Driver]plan.Leave {
 
 // withoutOperator are objects that do harm once the operator does not see to them any more.
 var withoutOperator = map[inventory.Key]string{
-	webhookRegistration.Key: "nobody would renew the certificate of the webhook any more, and once that has ended all changes of StorageClasses and claims would be refused",
+	webhookRegistration.Key: "without the operator its certificate expires, and the API server then refuses all changes of StorageClasses and claims",
 }
 
 // orphaned leaves drivers installed, but for what cannot be without the operator.

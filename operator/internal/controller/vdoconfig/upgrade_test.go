@@ -262,7 +262,9 @@ func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
 	require.Equal(t, candidate.Name, v.Status.Revision)
 	require.Equal(t, "alice", revisionNamed(v, candidate.Name).ApprovedBy)
 	require.NotNil(t, revisionNamed(v, candidate.Name).ApprovedAt)
-	require.Contains(t, w.events.all(), "alice consented to it")
+	for _, said := range []string{"approved by alice", "UpgradeWaits: Delayed upgrade to revision " + candidate.Name + " (NotApproved)", "(WindowClosed)"} {
+		require.Contains(t, w.events.all(), said)
+	}
 	require.Nil(t, v.Status.Candidate)
 	w.advance(v, "it is healthy", func() bool { return revisionNamed(v, candidate.Name).Outcome == string(revision.Healthy) })
 	kept := get(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, candidate.Name))
