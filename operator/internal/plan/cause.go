@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,7 +38,7 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 		return Release // it was about to be made in the place of a deprecated one
 	case known.Rendered == s.Rendered:
 		return Drift
-	case live == nil && (sameBundle(known.Content, s.Content) || (in.Untrusted[s.Driver] == "" && !in.stays(s))):
+	case live == nil && (sameBundle(known.Content, s.Content) || in.Untrusted[s.Driver] == ""):
 		return Drift // nothing runs that it could disturb
 	case known.Content != s.Content:
 		return Content
@@ -59,16 +58,6 @@ func (in *Input) waits(s Step, known inventory.Entry) bool {
 // rebuilt tells whether the bundle makes something else of the same release.
 func (in *Input) rebuilt(s Step, known inventory.Entry) bool {
 	return s.Cause == Content && !sameBundle(known.Content, s.Content)
-}
-
-// stays tells whether the driver of a step is held and all that was applied of its release is of
-// another bundle: then nothing is made of this one, as it is once that was begun.
-func (in *Input) stays(s Step) bool {
-	if in.Fixed[s.Driver] == "" {
-		return false
-	}
-	applied := slices.DeleteFunc(in.Inventory.Entries(), func(e inventory.Entry) bool { return e.Driver != s.Driver || e.Release != s.Release })
-	return len(applied) > 0 && !slices.ContainsFunc(applied, func(e inventory.Entry) bool { return sameBundle(e.Content, s.Content) })
 }
 
 // sameBundle tells whether the bundles gave the same in two contents, whatever the program.

@@ -9,7 +9,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // Of a bundle that is not trusted nothing is applied that it did not give before.
@@ -89,84 +88,5 @@ func TestNothingIsPrunedForABundleThatIsNotTrusted(t *testing.T) {
 		})
 		require.Len(t, removals, 1)
 		require.Equal(t, c.action, removals[0].Action, "%+v", c)
-	}
-}
-
-// A driver that is held stays what it is made of, be an object of it gone, new in the bundle that
-// was built anew, or of another kind there. What was begun before is ended.
-func TestOfADriverThatIsHeldNothingIsMadeOfABundleThatWasBuiltAnew(t *testing.T) {
-	base := ours(object(t, daemonSet), "cpi@1.33.1")
-	other := base.DeepCopy()
-	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
-	kind := base.DeepCopy()
-	kind.SetKind("Deployment")
-	key := func(in *plan.Input) { in.Key = []byte("key") }
-	known := inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "uid-" + base.GetName(), Release: "cpi@1.33.1", Rendered: one(t, base, nil, nil, key).Rendered, Content: "p/a"}
-	anew := known
-	anew.Name, anew.Content = "begun", "p/b"
-	never := known
-	never.Release, never.Content, never.Rendered = "", "", ""
-	for name, c := range map[string]struct {
-		wanted, live *unstructured.Unstructured
-		known        []inventory.Entry
-		content      string
-		action       plan.Action
-		notes        string // content
-	}{
-		"it is there":                         {other, base, []inventory.Entry{known}, "p/b", plan.Wait, ""},
-		"deleted":                             {other, nil, []inventory.Entry{known}, "p/b", plan.Wait, ""},
-		"deleted, by the bundle that it has":  {other, nil, []inventory.Entry{known}, "p/a", plan.Create, "p/a"},
-		"deleted, and the program is another": {other, nil, []inventory.Entry{known}, "q/a", plan.Create, "q/a"},
-		"deleted, and both have it alike":     {base, nil, []inventory.Entry{known}, "p/b", plan.Create, "p/a"},
-		"changed, and both have it alike":     {base, other, []inventory.Entry{known}, "p/b", plan.Change, "p/a"},
-		"another kind":                        {kind, nil, []inventory.Entry{known}, "p/b", plan.Wait, ""},
-		"another kind, and another's":         {kind, kind, []inventory.Entry{known}, "p/b", plan.Wait, ""},
-		"new by the bundle that it has":       {kind, nil, []inventory.Entry{known}, "p/a", plan.Create, "p/a"},
-		"another kind that was about to be":   {kind, nil, []inventory.Entry{known, {ID: plan.IDOf(kind), Driver: matrix.CPI}}, "p/b", plan.Wait, ""},
-		"deleted, and it was begun":           {other, nil, []inventory.Entry{known, anew}, "p/b", plan.Create, "p/b"},
-		"there, and it was begun":             {other, base, []inventory.Entry{known, anew}, "p/b", plan.Wait, ""},
-		"another kind, and it was begun":      {kind, nil, []inventory.Entry{known, anew}, "p/b", plan.Create, "p/b"},
-		"nothing is known of it":              {other, nil, nil, "p/b", plan.Create, "p/b"},
-		"nothing was applied yet":             {other, nil, []inventory.Entry{never}, "p/b", plan.Create, "p/b"},
-	} {
-		live := c.live
-		if live != nil {
-			live = alive(live)
-		}
-		s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
-			key(in)
-			in.Content, in.Fixed = map[matrix.Driver]string{matrix.CPI: c.content}, map[matrix.Driver]string{matrix.CPI: "it is held"}
-			in.Inventory = inventory.Of(c.known...)
-		})
-		require.Equal(t, c.action, s.Action, name)
-		require.Equal(t, c.action == plan.Wait, s.Held, name)
-		if c.action == plan.Wait {
-			require.Nil(t, s.Object, name)
-			require.Contains(t, s.Reason, "it is held", name)
-			continue
-		}
-		require.Equal(t, c.notes, s.Content, name)
-	}
-}
-
-// What a held driver has and the bundle that was built anew lacks is not forgotten where
-// somebody has deleted it.
-func TestWhatAHeldDriverHasIsNotForgottenWhereItIsGone(t *testing.T) {
-	e := entry("", "ServiceAccount", "kube-system", "old", matrix.CPI)
-	e.Content = "p/a"
-	for _, c := range []struct {
-		content, fixed string
-		action         plan.Action
-	}{
-		{"p/b", "it is held", plan.Wait}, {"p/a", "it is held", plan.Gone}, {"p/b", "", plan.Gone},
-	} {
-		in := plan.Input{
-			Stages:    []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}}},
-			Inventory: inventory.Of(e), Content: map[matrix.Driver]string{matrix.CPI: c.content},
-		}
-		if c.fixed != "" {
-			in.Fixed = map[matrix.Driver]string{matrix.CPI: c.fixed}
-		}
-		require.Equal(t, c.action, plan.Make(in).Removals()[0].Action, "%+v", c)
 	}
 }

@@ -12,8 +12,6 @@
 //     release, a rebuilt bundle, a moved mirror or a setting, goes stage by stage.
 //   - Of a bundle that is not trusted nothing is applied that was not applied before, though
 //     the object be gone: it waits, and nothing is pruned for the bundle's sake.
-//   - Likewise of the release of a driver that is held, where the bundle makes it of something
-//     else than what runs, and nothing of that was begun.
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
@@ -63,7 +61,7 @@ const (
 	Keep      Action = "keep"      // no longer wanted, but must not be deleted
 	Forget    Action = "forget"    // leave it on the cluster to its users
 	Gone      Action = "gone"      // no longer wanted, and not there
-	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted or the driver is held
+	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted, or the configuration is not accepted yet
 	Conflict  Action = "conflict"  // somebody else's
 )
 
@@ -96,9 +94,6 @@ type Input struct {
 	// differs from what was applied last waits, unless it is by the site's configuration or the program
 	// alone.
 	Untrusted map[matrix.Driver]string
-	// Fixed are drivers whose release and its content stay as they are, and why: what the
-	// bundle makes of it otherwise waits, be it there or not.
-	Fixed map[matrix.Driver]string
 	// Unwatched is set where nobody looks for drift: what was applied as it is now is as it
 	// shall be.
 	Unwatched bool
@@ -138,7 +133,7 @@ type Step struct {
 	UID, ResourceVersion string
 	// Deleting is set where the live object is on its way out already.
 	Deleting bool
-	// Held is set of a step that waits for its driver's sake, not for the bundle's.
+	// Held is set of a step that waits for the configuration, not for the bundle.
 	Held bool
 	// Err is the fault of a Conflict.
 	Err error
@@ -271,9 +266,6 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	live := in.Live[id.Key]
 	s.Rendered, s.Content = in.sum(o.Unstructured), in.Content[o.Driver]
 	s.Cause = in.cause(s, live, known)
-	if in.Fixed[o.Driver] != "" && s.Cause == Drift && known.Rendered == s.Rendered {
-		s.Content = known.Content // what it has is of that bundle still
-	}
 	dry := in.DryRun[id.Key]
 	if err := in.Refused[id.Key]; err != nil {
 		return s.conflict(err)
@@ -284,10 +276,6 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	}
 	if in.waits(s, known) {
 		s.Action, s.Reason, s.Object = Wait, in.Untrusted[s.Driver], nil
-		return s
-	}
-	if why := in.Fixed[o.Driver]; why != "" && (in.rebuilt(s, known) || (s.Cause == Release && in.stays(s))) {
-		s.Action, s.Reason, s.Object, s.Held = Wait, why, nil, true
 		return s
 	}
 	if live == nil {

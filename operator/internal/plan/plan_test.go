@@ -398,6 +398,8 @@ func TestHeldDriversAreNotPruned(t *testing.T) {
 		require.Equal(t, plan.Keep, p.Steps[0].Action, name)
 		require.Zero(t, p.Writes(), name)
 	}
+	deleted := plan.Input{Held: map[matrix.Driver]string{matrix.CSI: "no release fits"}, Inventory: inventory.Of(e)}
+	require.Equal(t, plan.Keep, plan.Make(deleted).Steps[0].Action, "it is made again later")
 }
 
 func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
@@ -507,9 +509,6 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 			in.Leftovers[0].Only = func(*unstructured.Unstructured) bool { return false }
 		}, false},
 		"not asked for": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Stages = nil }, false},
-		"of a driver that stays as it is": {func(in *plan.Input, _ *unstructured.Unstructured) {
-			in.Fixed = map[matrix.Driver]string{matrix.CPI: "a check"}
-		}, false},
 		"of a bundle that is not trusted": {func(in *plan.Input, _ *unstructured.Unstructured) {
 			in.Untrusted = map[matrix.Driver]string{matrix.CPI: "nobody accepted it"}
 		}, false},

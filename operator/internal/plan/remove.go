@@ -77,9 +77,8 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = Keep, err.Error()
 		return s
 	}
-	keeps := in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver])
-	if why := in.Fixed[e.Driver]; live == nil && why != "" && keeps {
-		s.Action, s.Reason, s.Held = Wait, why, true
+	if why, held := in.Held[e.Driver]; held {
+		s.Action, s.Reason = Keep, why // one that was deleted is made again later
 		return s
 	}
 	if live == nil {
@@ -87,16 +86,13 @@ func (in *Input) removal(e inventory.Entry) Step {
 		return s
 	}
 	s.of(live)
-	if why, held := in.Held[e.Driver]; held {
-		s.Action, s.Reason = Keep, why
-		return s
-	}
 	leave, stays := in.Leaving[e.Driver]
 	if stays && !in.wants(e.Driver) && leave.But[e.Key] == "" {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
-	if why := cmp.Or(in.Untrusted[e.Driver], in.Fixed[e.Driver]); why != "" && keeps {
+	why := in.Untrusted[e.Driver]
+	if why != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
 		s.Action, s.Reason = Keep, why
 		return s
 	}
@@ -145,7 +141,7 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 		}
 		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}
 		s.of(live)
-		if why := cmp.Or(in.Untrusted[l.Driver], in.Fixed[l.Driver]); why != "" {
+		if why := in.Untrusted[l.Driver]; why != "" {
 			s.Action, s.Reason = Keep, why // what is in its place may not come yet
 		}
 		steps = append(steps, s)

@@ -26,8 +26,8 @@
 //     not work: they are judged, and never written. The operator's memory holds nothing
 //     that a restart would lose.
 //   - A fault gates new installations and upgrades of the drivers that it is about (gates.go).
-//     What is installed stays, and is repaired from the bundle that each driver comes from, or as far
-//     as the accepted one has the same; configuration that was not verified with the vCenter does not
+//     What is installed stays, and is repaired from the bundle that each driver comes from, or the
+//     accepted one where that has the same; configuration that was not verified with the vCenter does not
 //     replace what works.
 //   - What the checks of package preflight find a driver would not start with keeps its
 //     configuration back as well as its release (checks.go): what runs goes on as it is. What
@@ -260,7 +260,7 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	}
 	made := s.plan(tried)
 	p.outcome.plan = &made
-	for d, why := range s.unmade(made, tried.live, rendered.decision) {
+	for d, why := range s.unrepaired(rendered.decision) {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
 	}
 	p.foresee(ctx)

@@ -1,16 +1,13 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -22,11 +19,9 @@ type current struct {
 	id      matrix.ReleaseID
 	content string // what it is made of, "" where nobody knows
 	bundle  string // REPOSITORY@DIGEST that it comes from, "" of what somebody else installed
-	// from is what it is rendered from: its own bundle, the accepted one where that has the same, nil
-	// where there is none.
-	from *opened
-	// err is why its own bundle cannot be read. Then from is the accepted one, and what that makes
-	// otherwise stays as it is.
+	// from is what it is rendered from: its own bundle, or the accepted one where that has the same. It is
+	// nil where neither can be read, and err says why: then the driver is left as it is.
+	from    *opened
 	err     error
 	revoked string // why its own bundle is not trusted any more while it is rolled out
 	why     string // why it stays, in a decision
@@ -59,20 +54,16 @@ func (g *gatherer) openCurrent(ctx context.Context, c current) (*opened, error) 
 		return g.bundle, nil
 	}
 	o, err := g.openSource(ctx, c.bundle)
-	if err == nil {
-		if holds, unknown := o.made(c.id); holds == "" {
-			err = cmp.Or(unknown, error(&fault.Error{
-				Reason: fault.Incomplete, Op: "open", Subject: c.bundle, Err: fmt.Errorf("it does not hold %s", c.id),
-				Hint: "it is not installed from"}))
-		}
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case err == nil:
-		return o, nil
-	case made != "":
-		return g.bundle, err
+	if made, err = o.made(c.id); err == nil && made == "" {
+		err = fmt.Errorf("%s does not hold %s", c.bundle, c.id)
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // currentOf returns what a driver is, and whether it is installed. What somebody else installed is
@@ -143,18 +134,6 @@ func (o *opened) origin() render.Origin {
 	}
 }
 
-// fixed are the drivers that are rendered from the accepted bundle in the place of their own, which
-// cannot be read: what they are made of stays.
-func (d decision) fixed() map[matrix.Driver]string {
-	all := map[matrix.Driver]string{}
-	for driver, c := range d.current {
-		if c.err != nil {
-			all[driver] = c.why + "; what it runs from cannot be read: " + fault.Text(c.err)
-		}
-	}
-	return all
-}
-
 // untrusted are the drivers of a decision of which nothing may be applied that was not applied before,
 // and why: what they come from was revoked, or is the accepted bundle and not their own, and that is not
 // trusted, or, as since says, not any more since it was gathered.
@@ -172,8 +151,6 @@ func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
 		switch {
 		case c.revoked != "":
 			all[driver] = c.revoked
-		case foreign && stays && s.bundleHeld:
-			all[driver] = s.hold().Error()
 		case foreign && since != "":
 			all[driver] = since
 		}
@@ -181,20 +158,16 @@ func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
 	return all
 }
 
-// unmade are the faults of drivers of which something that was applied is gone, and is not made again.
-func (s *site) unmade(made plan.Plan, live plan.Live, d decision) map[matrix.Driver]error {
+// unrepaired are the faults of installed drivers that no bundle which can be read holds.
+func (s *site) unrepaired(d decision) map[matrix.Driver]error {
 	var all map[matrix.Driver]error
-	gone := map[matrix.Driver][]string{}
-	for _, step := range made.Steps {
-		if was, known := s.inventory.Get(step.Key); step.Held && live[step.Key] == nil && known && was.Release != "" {
-			gone[step.Driver] = append(gone[step.Driver], step.Key.String())
+	for driver, c := range s.current {
+		if _, gated := d.held[driver]; c.err == nil || !gated {
+			continue
 		}
-	}
-	for driver, names := range gone {
 		all = joined(all, driver, &fault.Error{
-			Reason: fault.NotFound, Op: "repair", Subject: string(driver),
-			Err:  errors.New(few(names) + " was deleted, and is not made of another bundle than what runs: " + d.fixed()[driver]),
-			Hint: "see to what holds the driver back, or have the mirror serve the bundle that it was installed from: it is made again then",
+			Reason: fault.ReasonOf(c.err), Op: "repair", Subject: c.id.String(), Err: c.err,
+			Hint: "have the mirror serve " + c.bundle + " again, or resolve what gates the upgrade of " + string(driver),
 		})
 	}
 	return all

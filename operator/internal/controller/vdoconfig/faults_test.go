@@ -520,7 +520,7 @@ func TestDriversOfTheEarlierOperatorAreTakenOver(t *testing.T) {
 		require.NotNil(t, v.Status.Candidate, describe(v))
 		require.Equal(t, "DowngradeRefused", v.Status.Candidate.Reason, describe(v))
 		require.Equal(t, "DowngradeRefused", cond(t, v, "Upgraded").Reason, describe(v))
-		require.Contains(t, cond(t, v, "Ready").Message, "cpi@1.34.0 runs: add cpi@1.33.1 to spec.upgradePolicy.allowDowngrade to consent")
+		require.Contains(t, cond(t, v, "Ready").Message, "cpi@1.34.0 runs: add cpi@1.33.1 to spec.upgradePolicy.allowDowngrade to approve the downgrade")
 	}
 	waits()
 	w.change(v, func() { v.Spec.StorageProvider = pairSpec().StorageProvider })

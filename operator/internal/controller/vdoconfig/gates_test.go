@@ -13,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -125,39 +124,23 @@ func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
 	require.Empty(t, s.holds())
 }
 
-// A revision is not complete while what a driver is to go over to of the same release cannot be read, and
-// its time does not count; for what comes from another bundle nothing is to go over.
-func TestARevisionIsNotCompleteWhileADriverOfItWaits(t *testing.T) {
-	whole := revision.Revision{Bundle: "new", Releases: []string{"csi@3.5.1"},
-		Contents: map[string]string{"csi": "new"}}
-	apart := whole
-	apart.Bundles = map[string]string{"csi": "old"}
-	held := func(driver matrix.Driver) func(p *pass) {
-		return func(p *pass) {
-			p.outcome.plan = &plan.Plan{Steps: []plan.Step{{Driver: driver, Action: plan.Wait, Held: true}}}
-		}
-	}
-	for name, c := range map[string]struct {
-		of     revision.Revision
-		edit   func(p *pass)
-		behind bool
-	}{
-		"nothing waits":                        {whole, func(*pass) {}, false},
-		"it waits":                             {whole, held(matrix.CSI), true},
-		"it comes from another one, and waits": {apart, held(matrix.CSI), false},
-		"one waits that it has no release of":  {whole, held(matrix.CPI), false},
-	} {
+// A revision is not complete while nothing that can be read has the release of one of its drivers, and its
+// time does not count.
+func TestARevisionIsNotCompleteWhileADriverOfItCannotBeRendered(t *testing.T) {
+	for name, behind := range map[string]bool{"its bundle is read": false, "nothing that can be read has it": true} {
 		p := &pass{result: result{site: *withCSI(t)}}
 		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		if behind {
+			p.site.current = comingFrom(t, "csi@3.5.1", "")
+		}
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: {Version: "3.5.1", Complete: true}}}
-		c.edit(p)
-		look := p.lookAt(revision.Record{Revision: c.of})
-		require.Equal(t, c.behind, !look.Complete, name)
-		require.Equal(t, c.behind, look.Elsewhere, name)
+		cur := revision.Record{Revision: revision.Revision{Bundle: "new", Releases: []string{"csi@3.5.1"}}}
+		look := p.lookAt(cur)
+		require.Equal(t, behind, !look.Complete, name)
+		require.Equal(t, behind, look.Elsewhere, name)
 
 		p.outcome.report.Drivers[matrix.CSI] = fallenOver("3.5.1")
-		look = p.lookAt(revision.Record{Revision: c.of})
-		require.Equal(t, c.behind, look.Elsewhere, "%s, and what runs of it, which is not of the revision, falls over", name)
+		require.Equal(t, behind, p.lookAt(cur).Elsewhere, "%s, and what runs of it falls over", name)
 	}
 }
 
@@ -208,9 +191,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 	type drivers = []matrix.Driver
 	cpi, csi := drivers{matrix.CPI}, drivers{matrix.CSI}
 	held := func(d matrix.Driver) func(p *pass) {
-		return func(p *pass) {
-			p.outcome.plan = &plan.Plan{Steps: []plan.Step{{Driver: d, Action: plan.Wait, Held: true}}}
-		}
+		return func(p *pass) { p.site.current = map[matrix.Driver]current{d: {}} } // nothing that can be read has it
 	}
 	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.site.vcenters[name] = is } }
 	one := func(p *pass) {

@@ -15,7 +15,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -113,7 +112,7 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 		}
 	}
 	l.Canary = p.canaryLook()
-	behind := slices.ContainsFunc(cur.Drivers(), func(name string) bool { return p.behind(cur, matrix.Driver(name)) })
+	behind := slices.ContainsFunc(cur.Drivers(), func(name string) bool { return p.behind(matrix.Driver(name)) })
 	l.Complete = l.Complete && l.Canary == nil && !behind
 	l.Amiss = amiss(report, drivers)
 	unheld := p.unheld(cur, drivers)
@@ -151,7 +150,7 @@ func (p *pass) unheld(cur revision.Record, drivers []matrix.Driver) []matrix.Dri
 	var all []matrix.Driver
 	for _, d := range drivers {
 		switch {
-		case !p.behind(cur, d) && p.site.vCenterHolds(d) == nil:
+		case !p.behind(d) && p.site.vCenterHolds(d) == nil:
 			all = append(all, d)
 		case !p.outcome.report.Drivers[d].Healthy():
 			return all
@@ -160,13 +159,11 @@ func (p *pass) unheld(cur revision.Record, drivers []matrix.Driver) []matrix.Dri
 	return all
 }
 
-// behind reports whether a driver has not gone over to what the bundle of the revision in force has of its
-// release, as that cannot be read: the version does not tell.
-func (p *pass) behind(cur revision.Record, d matrix.Driver) bool {
-	if cur.Version(string(d)) == "" || cur.BundleOf(string(d)) != cur.Bundle || p.outcome.plan == nil {
-		return false
-	}
-	return slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Held && s.Driver == d })
+// behind reports whether a driver is left as it is, since nothing that can be read has its release of the
+// revision in force: whether it has gone over to that the version does not tell.
+func (p *pass) behind(d matrix.Driver) bool {
+	c, current := p.site.current[d]
+	return current && c.from == nil && p.decision.version(d) == ""
 }
 
 // healthDeadline is how long a roll-out may go without progress; 0 for the default.

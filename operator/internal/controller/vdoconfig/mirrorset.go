@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -178,17 +177,6 @@ func contentOfMirrorSet(entries mirrorset.Entries) (string, error) {
 	data, err := json.Marshal(entries)
 	sum := sha256.Sum256(data)
 	return mirrorset.Digests.Version + "/" + hex.EncodeToString(sum[:16]), err
-}
-
-// heldParts are the drivers that a decision leaves as they are, and the set, which stays
-// though it is not asked for.
-func heldParts(d decision) map[matrix.Driver]string {
-	held := maps.Clone(d.held)
-	if held == nil {
-		held = map[matrix.Driver]string{}
-	}
-	held[drivers.MirrorSet] = "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"
-	return held
 }
 
 // countOwnSet has the rules that nodes have by the operator's own set be those that it is going

@@ -70,7 +70,7 @@ func (s *site) plan(in planned) plan.Plan {
 		Key: s.hash, Content: in.content, Untrusted: s.untrusted(in.decision, in.untrusted),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
-		Fixed:     in.decision.fixed(), Held: heldParts(in.decision), Leaving: s.leaving(),
+		Held:      in.decision.held, Leaving: s.leaving(),
 		Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
@@ -212,6 +212,8 @@ func (s *site) leaving() map[matrix.Driver]plan.Leave {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
 	maps.Copy(all, retainNetwork(s.config.Spec.OnDelete))
+	all[drivers.MirrorSet] = plan.Leave{Action: plan.Keep,
+		Reason: "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"}
 	return all
 }
 

@@ -82,7 +82,7 @@ func TestAPreviewSaysWhatImagesHoldBackAfterAnUpgrade(t *testing.T) {
 	require.NoError(t, err)
 	held, p := w.previewed(v, vdoconfig.Assume{Kubernetes: minor.Minor()})
 	require.Empty(t, held)
-	require.Contains(t, strings.Join(p.Warnings, "\n"), "is known only then")
+	require.Contains(t, strings.Join(p.Warnings, "\n"), "known only then")
 	for _, i := range c.Lock.Images {
 		if strings.Contains(i.Reference.String(), "cloud-provider-vsphere:v1.34") {
 			c.Platforms[i.Digest] = []image.Platform{arm}

@@ -246,7 +246,7 @@ func (s *site) revisionOf(d decision) (revision.Revision, error) {
 		if _, is, ok := strings.Cut(made[driver], "/"); ok {
 			rev.Contents[name] = is
 		}
-		if stays && c.bundle != "" && c.bundle != rev.Bundle && (c.from != d.from || c.err != nil) {
+		if stays && c.bundle != "" && c.bundle != rev.Bundle && c.from != d.from {
 			if rev.Bundles == nil {
 				rev.Bundles = map[string]string{}
 			}

@@ -86,12 +86,6 @@ func comingFrom(t *testing.T, is, releases string) map[matrix.Driver]current {
 func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 	inNew := func(s *site) { s.bundle = holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3") }
 	gone := func(s *site) { s.current = comingFrom(t, "csi@3.5.1", "") }
-	accepted := func(s *site) { // in the place of its own, which cannot be read
-		inNew(s)
-		c := s.current[matrix.CSI]
-		c.from, c.err = s.bundle, because(fault.Unreachable)
-		s.current[matrix.CSI] = c
-	}
 	expired := func(s *site) { s.held = because(fault.Expired) }
 	nothing := func(s *site) { s.installed, s.current, s.inventory = nil, nil, inventory.Inventory{} }
 	foreign := func(s *site) {
@@ -108,9 +102,6 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 		"it is being deleted":                     {[]func(*site){func(s *site) { s.frozen = "the VDOConfig is being deleted" }}, "sha256:last", false},
 		"no release fits":                         {[]func(*site){func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }}, "sha256:last", false},
 		"its own is gone":                         {[]func(*site){expired, gone}, "", false},
-		"its own is gone, and the new one has it": {[]func(*site){expired, accepted}, "sha256:new", false},
-		"likewise, and it is not trusted": {[]func(*site){expired, accepted,
-			func(s *site) { s.bundleHeld = true }}, "sha256:new", true},
 		"nothing is installed":                    {[]func(*site){expired, nothing}, "", false},
 		"somebody else's, and the new one has it": {[]func(*site){expired, foreign}, "sha256:new", false},
 		"likewise, and the new one is not trusted": {[]func(*site){expired, foreign,

@@ -148,7 +148,7 @@ func TestAFailedUpgradeIsRolledBackOnceThoughWritesFail(t *testing.T) {
 	require.Equal(t, "RolledBack", cond(t, v, "Upgraded").Reason)
 	require.Contains(t, cond(t, v, "Ready").Message, failing+" failed")
 	require.Equal(t, failing, v.Status.Candidate.Name)
-	require.Equal(t, 1, strings.Count(w.events.all(), "RolledBack: revision "+failing))
+	require.Equal(t, 1, strings.Count(w.events.all(), "RolledBack: Rolled back revision "+failing))
 
 	w.restart()
 	w.events.told, w.writes = nil, 0
@@ -160,7 +160,7 @@ func TestAFailedUpgradeIsRolledBackOnceThoughWritesFail(t *testing.T) {
 	require.NotContains(t, w.events.all(), "RevisionStarted")
 	w.change(v, func() { v.Annotations = map[string]string{v1alpha1.AnnotationRetry: failing} })
 	w.advance(v, "it is tried once more, and gone back from again", func() bool {
-		return strings.Contains(w.events.all(), "RevisionStarted: revision "+failing) && v.Status.Revision == was && driver(v, "csi").Version == "3.5.1"
+		return strings.Contains(w.events.all(), "RevisionStarted: Started revision "+failing) && v.Status.Revision == was && driver(v, "csi").Version == "3.5.1"
 	})
 	w.events.told = nil
 	for range 3 {
@@ -170,7 +170,7 @@ func TestAFailedUpgradeIsRolledBackOnceThoughWritesFail(t *testing.T) {
 	require.NotContains(t, w.events.all(), "RevisionStarted", "a wish counts once")
 	w.change(v, func() { v.Annotations[v1alpha1.AnnotationRetry] = failing + " again" })
 	w.look(v)
-	require.Contains(t, w.events.all(), "RevisionStarted: revision "+failing, "another one counts again")
+	require.Contains(t, w.events.all(), "RevisionStarted: Started revision "+failing, "another one counts again")
 }
 
 // restart makes another operator, which remembers nothing but what a matrix of the same bytes says.
