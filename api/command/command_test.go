@@ -87,24 +87,6 @@ func TestErrorsAreFoldedOnTerminalsAlone(t *testing.T) {
 }
 
 // Of colours only those that programs here use reach a terminal: none hides a text.
-func TestColumnsThatDoNotFitAreBelowEachOther(t *testing.T) {
-	rows := NewTable("REVISION", "RELEASES", "BUNDLE")
-	rows.Row("r1-11111111", "cpi@1.33.1, csi@3.3.1", "registry.site/vdo@sha256:aaaa")
-	rows.Row("\x1b[32mr2\x1b[0m", "", "-")
-	var screen narrow
-	require.NoError(t, rows.Write(&screen))
-	require.Equal(t, "REVISION  r1-11111111\nRELEASES  cpi@1.33.1, csi@3.3.1\nBUNDLE    registry.site/vdo@sha256:aaaa\n\nREVISION  \x1b[32mr2\x1b[0m\nBUNDLE    -\n", screen.String())
-	facts := NewTable()
-	facts.Row("size", "1 MB")
-	facts.Row("signatures", "sha256-1111111111111111111111111111.sig and another one")
-	screen.Reset()
-	require.NoError(t, facts.Write(&screen))
-	require.Equal(t, "size        1 MB\nsignatures  sha256-1111111111111111111111111111.sig\n            and another one\n", screen.String())
-	var pipe bytes.Buffer
-	require.NoError(t, rows.Write(&pipe))
-	require.Equal(t, 3, strings.Count(pipe.String(), "\n"), "a row is a line")
-}
-
 func TestNoColourHidesText(t *testing.T) {
 	for _, own := range []string{"\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"} {
 		require.Equal(t, own+"word", Printable(own+"word"))

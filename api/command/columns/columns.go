@@ -1,10 +1,10 @@
 // Package columns lays text out for the terminal that it is shown on: lines that are longer
 // than it is wide are broken at blanks, and what follows is indented.
 //
-// Prose is folded wherever it goes, at 80 columns where it does not go to a terminal. Tables,
-// and all that has one row for a line, are folded on terminals alone: programs read them line by
-// line. Words are never broken: digests, paths and addresses are copied. Neither is what stands
-// between backticks, a command; one that is wider is broken as a shell reads it, or not at all.
+// Prose is folded wherever it goes, at 80 columns where it does not go to a terminal. All that
+// has one row for a line is folded on terminals alone: programs read it line by line. Tables are
+// not folded. Words are never broken: digests, paths and addresses are copied. Neither
+// is what stands between backticks, a command.
 package columns
 
 import (
@@ -132,62 +132,6 @@ func wordEnd(s string) int {
 	return len(s)
 }
 
-// Command breaks the command lines of a text that are wider than width so that a shell reads them
-// as they were: before a flag, a pipe or a redirection that is not quoted.
-func Command(s string, width int) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		if width > 0 && Width(line) > width {
-			lines[i] = command(line, width-len(` \`))
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-func command(line string, width int) string {
-	indent := strings.Repeat(" ", len(line)-len(strings.TrimLeft(line, " "))+4)
-	var out []string
-	for {
-		at := lastBreak(line, width)
-		if at < 0 {
-			return strings.Join(append(out, line), " \\\n")
-		}
-		out = append(out, line[:at])
-		line = indent + line[at+1:]
-	}
-}
-
-// lastBreak is the blank where a command line is broken: the last one that leaves it within a
-// width, or else the first; -1 for none.
-func lastBreak(line string, width int) int {
-	if Width(line) <= width+len(` \`) {
-		return -1
-	}
-	at, quoted, depth := -1, rune(0), 0
-	for i, r := range line {
-		switch {
-		case quoted == 0 && r == '(':
-			depth++
-		case quoted == 0 && r == ')':
-			depth--
-		case quoted != 0 && r == quoted:
-			quoted = 0
-		case quoted == 0 && (r == '\'' || r == '"'):
-			quoted = r
-		case quoted == 0 && depth == 0 && r == ' ' && strings.TrimSpace(line[:i]) != "" && breaks(line[i+1:]):
-			if at >= 0 && i > width {
-				return at
-			}
-			at = i
-		}
-	}
-	return at
-}
-
-func breaks(rest string) bool {
-	return strings.HasPrefix(rest, "-") && !strings.HasPrefix(rest, "- ") && rest != "-" || strings.HasPrefix(rest, "| ") || strings.HasPrefix(rest, "> ")
-}
-
 // Reflow lays out a text whose lines were broken by hand: paragraphs, and lists of two columns,
 // which are indented, "  word  what it means". What else is indented is an example, and stays;
 // what is indented by a tab, as in the help of completions, is a command.
@@ -212,7 +156,7 @@ func Reflow(s string, width int) string {
 			out = append(out, "")
 		case line[0] == '\t':
 			flush()
-			out = append(out, Command("  "+strings.TrimLeft(line, "\t"), width))
+			out = append(out, "  "+strings.TrimLeft(line, "\t"))
 		case last != "" && folds && indent == of+hang:
 			last += " " + strings.TrimSpace(line)
 		default:

@@ -3,7 +3,6 @@ package columns
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,36 +42,6 @@ func TestTextIsLaidOutAnew(t *testing.T) {
 func TestExamplesStayAsTheyAre(t *testing.T) {
 	text := "A file:\n\n  kind: Policy\n  keys:\n    - id: one      # of the release engineers, who sign\n      file: one.pub"
 	require.Equal(t, text, Reflow(text, 30))
-}
-
-// The help of completions is cobra's: its commands are indented by a tab.
-func TestCommandsBelowATabAreNotFolded(t *testing.T) {
-	text := "To load completions for\nevery new session:\n\n\tshow zsh > $(brew --prefix)/share/site-functions/_show\n\nStart a new shell."
-	require.Equal(t, "To load completions for every\nnew session:\n\n  show zsh \\\n      > $(brew --prefix)/share/site-functions/_show\n\nStart a new shell.", Reflow(text, 30))
-}
-
-// A command that is broken is the same one to a shell.
-func TestCommandsStayCommands(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "show")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\nprintf '%s\\n' \"$@\"\n"), 0o700))
-	for _, line := range []string{
-		"  show --first one --second 'two --three four' --fifth - --sixth \"a --b\" | cat -A",
-		"show one two three four > /dev/stdout; show of the next one > /dev/stdout",
-		"show a --long-flag-of-which-nothing-can-be-broken=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx --b",
-	} {
-		run := func(text string) string {
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", text)
-			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, text)
-			return string(out)
-		}
-		broken := Command(line, 30)
-		require.Contains(t, broken, " \\\n")
-		require.Equal(t, run(line), run(broken), broken)
-	}
-	require.Equal(t, "show --a", Command("show --a", 30))
 }
 
 type wide struct{ bytes.Buffer }

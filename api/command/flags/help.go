@@ -78,7 +78,7 @@ func showUsage(cmd *cobra.Command, w *writer) error {
 		w.printf("  %s\n", cmd.UseLine())
 	}
 	if cmd.HasExample() {
-		w.printf("\nExamples:\n%s\n", columns.Command(cmd.Example, w.width))
+		w.printf("\nExamples:\n%s\n", cmd.Example)
 	}
 	showCommands(w, cmd)
 	showFlags(w, cmd)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
@@ -73,10 +73,7 @@ func (o *inspectOptions) run(ctx context.Context, src string) error {
 	if proven := b.verified; proven != nil {
 		o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
 	}
-	var out columns.Screen
-	if o.dest == "-" {
-		out.Wide = columns.Of(o.out)
-	}
+	var out bytes.Buffer
 	if err := o.render(ctx, &out, b); err != nil {
 		return err
 	}

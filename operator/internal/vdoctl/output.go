@@ -86,7 +86,7 @@ func (l *lines) write(text string) {
 
 // command prints command lines, which stay such.
 func (l *lines) command(line string) {
-	l.write(columns.Command(command.Printable(line), columns.Of(l.w)) + "\n")
+	l.write(command.Line("%s", line))
 }
 
 // prose prints a text that is folded wherever it goes: its first line begins with one prefix,
