@@ -3,7 +3,6 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
-	mirror "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 // about attaches a manifest to a subject: under the tag with this end, or without one as
@@ -114,41 +112,4 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A lost part of an attachment is named, with what it is about. From a folder already
-// verify does so; of a registry it asks for nothing that the root does not reach, since no
-// key of the bundle speaks for it, and push says so.
-func TestALostBlobOfAnAttachmentIsNamed(t *testing.T) {
-	w := newWorld(t, t.TempDir())
-	w.key(t, "k")
-	w.must(t, "pull", "@up", "-q", "--release", "csi@3.5.1", "--sign-key", "k.key", "-o", "oci:b")
-	f := forge{t, filepath.Join(w.dir, "b")}
-	var root ocispec.Index
-	require.NoError(t, json.Unmarshal(f.read(f.named("bundle")), &root))
-	at := slices.IndexFunc(root.Manifests, func(d ocispec.Descriptor) bool {
-		return strings.HasSuffix(d.Annotations["vdo.vmware.com/reference"], "csi/driver:v3.5.1")
-	})
-	attached := f.about(root.Manifests[at], ".sig")
-	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(f.read(attached), &m))
-	lost := m.Layers[0].Digest
-	w.must(t, "verify", "oci:b", "-q", "--key", "k.pub")
-	first := w.upstream.Host + "/vdo/b:1"
-	w.must(t, "push", "oci:b", first, "-q", "--plain-http", w.upstream.Host)
-
-	fails := func(want string, args ...string) {
-		t.Helper()
-		cmd, _, stderr := w.command(t.Context(), args...)
-		require.Error(t, cmd.Run())
-		require.Equal(t, 9, cmd.ProcessState.ExitCode(), "%s", stderr)
-		require.Contains(t, stderr.String(), want)
-	}
-	require.NoError(t, os.Remove(filepath.Join(w.dir, "b", "blobs", "sha256", lost.Encoded())))
-	fails("check b: the attachment "+attached.Digest.String()+": it holds no "+lost.String(), "verify", "oci:b", "-q", "--key", "k.pub")
-	fails("part of an attachment of registry.test/csi/driver:v3.5.1 ("+lost.String(), "push", "oci:b", w.mirror.Host+"/vdo/b:1", "-q", "--ca-file", "ca.crt")
-
-	w.upstream.Fail(mirror.Fault{Match: mirror.Match{Path: "/vdo/b/blobs/" + lost.String()}, Status: 404})
-	w.must(t, "verify", first, "-q", "--key", "k.pub", "--plain-http", w.upstream.Host)
-	fails("part of an attachment of registry.test/csi/driver:v3.5.1 ("+lost.String(), "push", first, w.mirror.Host+"/vdo/b:1", "-q", "--ca-file", "ca.crt", "--key", "k.pub", "--plain-http", w.upstream.Host)
 }

@@ -131,11 +131,10 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
 		return string(out)
 	}
-	run(t, 0, "keygen", "-o", "release")
-	run(t, 0, "keygen", "-o", "mallory")
+	w.key(t, "release")
 	// Two honest bundles: one of an older selection, signed; one of today, signed.
 	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:older")
-	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--signature-format", "simple", "--provenance", "-o", "oci:today")
+	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:today")
 	older := forge{t, filepath.Join(w.dir, "older")}
 	layer, claim := older.signature()
 
@@ -147,30 +146,11 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 		"stripped": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
 			f.index(func(i *ocispec.Index) { i.Manifests = withoutName(i.Manifests, ".sig") })
 		}, 3, "it has no signature"},
-		"transplanted from another bundle": {func(t *testing.T, f forge, root ocispec.Descriptor) {
-			f.put(layer.MediaType, claim)
-			f.sign(root, layer)
-		}, 3, "of another digest"},
 		"transplanted, with the claim made to fit": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			forged := bytes.ReplaceAll(claim, []byte(older.named("bundle").Digest), []byte(root.Digest))
 			d := f.put(layer.MediaType, forged)
 			d.Annotations = layer.Annotations
 			f.sign(root, d)
-		}, 3, "by none of these keys"},
-		"an attestation of the acceptance key in the place of the signature": {func(t *testing.T, f forge, root ocispec.Descriptor) {
-			var m ocispec.Manifest
-			require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
-			for _, mediaType := range []string{layer.MediaType, "application/vnd.dev.sigstore.bundle.v0.3+json"} {
-				m.Layers[0].MediaType = mediaType
-				f.sign(root, m.Layers[0])
-			}
-		}, 3, "none by a key that counts"},
-		"signed by the attacker": {func(t *testing.T, _ forge, _ ocispec.Descriptor) {
-			run(t, 0, "sign", "oci:forged", "--key", "mallory.key")
-			f := forge{t, filepath.Join(w.dir, "forged")}
-			var m ocispec.Manifest
-			require.NoError(t, json.Unmarshal(f.read(f.named(".sig")), &m))
-			f.sign(f.named("bundle"), m.Layers[1])
 		}, 3, "by none of these keys"},
 		"another root under the signed name": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			var index ocispec.Index
@@ -190,17 +170,6 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 			data[len(data)/2] ^= 1
 			require.NoError(t, os.WriteFile(filepath.Join(f.dir, "blobs", "sha256", root.Digest.Encoded()), data, 0o600))
 		}, 3, "expected sha256:"},
-		"a blob that is a link out of the folder": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
-			path := filepath.Join(f.dir, "blobs", "sha256", layerOf(f).Digest.Encoded())
-			require.NoError(t, os.Rename(path, filepath.Join(w.dir, "outside")))
-			require.NoError(t, os.Symlink(filepath.Join(w.dir, "outside"), path))
-		}, 3, "link"},
-		"a name that climbs": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
-			f.index(func(i *ocispec.Index) { i.Manifests[1].Digest = "sha256:../../../../etc/passwd" })
-		}, 3, "digest"},
-		"a size that is not": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
-			f.index(func(i *ocispec.Index) { i.Manifests[0].Size = 1 << 50 })
-		}, 3, ""},
 		"signed, and without an image that a manifest names": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			f.withoutImage(root, "registry.test/csi/sidecar:v1")
 			run(t, 0, "sign", "oci:forged", "--key", "release.key")
@@ -245,18 +214,4 @@ func (f forge) withoutImage(root ocispec.Descriptor, reference string) {
 		i.Manifests = withoutName(withoutName(withoutName(i.Manifests, ".sig"), ".att"), reference)
 		i.Manifests[0].Digest, i.Manifests[0].Size = d.Digest, d.Size
 	})
-}
-
-// layerOf is a layer of some image of the bundle.
-func layerOf(f forge) (found ocispec.Descriptor) {
-	f.index(func(i *ocispec.Index) {
-		for _, d := range i.Manifests {
-			var m ocispec.Manifest
-			if json.Unmarshal(f.read(d), &m) == nil && len(m.Layers) > 0 && !strings.HasPrefix(d.Annotations[ocispec.AnnotationRefName], "sha256-") {
-				found = m.Layers[0]
-			}
-		}
-	})
-	require.NotEmpty(f.t, found.Digest)
-	return found
 }

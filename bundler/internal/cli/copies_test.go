@@ -8,9 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"oras.land/oras-go/v2"
-	"oras.land/oras-go/v2/content/oci"
-	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -30,7 +27,7 @@ func newCopies(t *testing.T, to registry.Kind, pull ...string) *copies {
 	w := newWorldOf(t, t.TempDir(), registry.Options{}, registry.Options{})
 	c := &copies{world: w, from: w.mirror.Host + "/vdo/drivers", regs: []*registry.Registry{w.mirror, registry.Start(t, registry.Options{Kind: to})}}
 	c.to = c.regs[1].Host + "/vdo/copy"
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	w.must(t, "keygen", "-o", "c")
 	w.must(t, append([]string{"pull", "@up", "-q", "--sign-key", "k.key", "--signature-format", "simple", "-o", "a.tar"}, pull...)...)
 	pinned := strings.TrimSpace(w.must(t, "push", "a.tar", c.from+":1", "--plain-http", w.mirror.Host, "-q"))
@@ -78,17 +75,6 @@ func TestCraneCopiesBundles(t *testing.T) {
 	require.Equal(t, "k", c.signedBy(t, c.to+":1"))
 	c.run(t, crane, "copy", "--insecure", "--all-tags", c.from, c.to+"/all")
 	require.Equal(t, "k c", c.signedBy(t, c.to+"/all:1"), "the referrers' fallback tag goes along")
-
-	c.run(t, crane, "pull", "--insecure", "--format", "oci", c.from+":1", "plain")
-	require.Equal(t, "", c.signedBy(t, "oci:plain"))
-	for _, tag := range []string{"1", c.sig} {
-		c.run(t, crane, "pull", "--insecure", "--format", "oci", "--annotate-ref", c.from+":"+tag, "named")
-	}
-	require.Equal(t, "k", c.signedBy(t, "oci:named"))
-	c.must(t, "push", "oci:named", c.to+"/back:1", "--plain-http", c.regs[1].Host, "-q", "--key", "k.pub")
-	require.Equal(t, "k", c.signedBy(t, c.to+"/back:1"))
-	c.run(t, crane, "push", "--insecure", "plain", c.to+"/pushed:1")
-	require.Equal(t, "", c.signedBy(t, c.to+"/pushed:1"))
 }
 
 func TestRegctlCopiesBundles(t *testing.T) {
@@ -111,78 +97,4 @@ func TestRegctlCopiesBundles(t *testing.T) {
 	require.Equal(t, "k c", c.signedBy(t, "oci:folder"))
 	regctl("image", "copy", "--digest-tags", "--referrers", "ocidir://folder:1", c.to+"/back:1")
 	require.Equal(t, "k c", c.signedBy(t, c.to+"/back:1"))
-
-	// What vdo-bundle has written.
-	c.must(t, "pull", "@up", "-q", "--sign-key", "k.key", "-o", "oci:ours")
-	regctl("image", "copy", "--digest-tags", "--referrers", "ocidir://ours:bundle", c.to+"/ours:1")
-	require.Equal(t, "k", c.signedBy(t, c.to+"/ours:1"))
-	regctl("image", "import", "--name", "bundle", c.to+"/tar:1", "a.tar")
-	require.Equal(t, "", c.signedBy(t, c.to+"/tar:1"))
-	regctl("image", "import", "--name", c.sig, c.to+"/tar:"+c.sig, "a.tar")
-	require.Equal(t, "k", c.signedBy(t, c.to+"/tar:1"))
-}
-
-// skopeo 1.9 keeps no index as it is that has an artifact type, and copies none within
-// another. It says so rather than write something else, as long as it is told to
-// preserve digests. It copies the images, and a bundle's signature.
-func TestSkopeoCopiesImagesOfBundles(t *testing.T) {
-	path := toolchain.Installed(t, "skopeo")
-	c := newCopies(t, registry.Distribution, "--platform", "linux/amd64")
-	from, to := "docker://"+c.from, "docker://"+c.to
-	skopeo := func(args ...string) []string {
-		return append([]string{"--insecure-policy", "copy", "--all", "--src-tls-verify=false", "--dest-tls-verify=false"}, args...)
-	}
-	if exec.CommandContext(t.Context(), path, skopeo("--preserve-digests", from+":1", to+":1")...).Run() == nil { // a later one
-		require.Equal(t, "", c.signedBy(t, c.to+":1"), "a plain copy leaves signatures behind")
-	}
-	c.run(t, path, skopeo("--preserve-digests", from+":"+c.sig, to+":"+c.sig)...)
-	if exec.CommandContext(t.Context(), path, skopeo(from+":1", to+":changed")...).Run() == nil {
-		cmd, _, stderr := c.command(t.Context(), "verify", c.to+":changed", "--key", "k.pub", "--plain-http", c.regs[1].Host)
-		require.Error(t, cmd.Run(), "another index is not the bundle")
-		require.Contains(t, stderr.String(), `its artifact type "" is not application/vnd.vdo.bundle.v1`)
-	}
-
-	c.must(t, "pull", "@up", "-q", "--platform", "linux/amd64", "-o", "oci:ours")
-	const image = "registry.test/csi/driver:v3.5.1"
-	for _, source := range []string{"oci:ours:" + image, "oci-archive:a.tar:" + image} {
-		c.run(t, path, skopeo("--preserve-digests", source, to+":driver")...)
-		c.run(t, path, skopeo("--preserve-digests", source, "oci:driver:1")...)
-	}
-}
-
-// The library that the oras program is made of: oras.ExtendedCopy is `oras cp -r`.
-func TestOrasCopiesBundles(t *testing.T) {
-	c := newCopies(t, registry.Referrers)
-	repository := func(name string) *remote.Repository {
-		r, err := remote.NewRepository(name)
-		require.NoError(t, err)
-		r.PlainHTTP = true
-		return r
-	}
-	ctx, from := t.Context(), repository(c.from)
-	_, err := oras.Copy(ctx, from, "1", repository(c.to), "1", oras.DefaultCopyOptions)
-	require.NoError(t, err)
-	require.Equal(t, "", c.signedBy(t, c.to+":1"), "a plain copy leaves signatures behind")
-	_, err = oras.ExtendedCopy(ctx, from, "1", repository(c.to), "1", oras.DefaultExtendedCopyOptions)
-	require.NoError(t, err)
-	require.Equal(t, "c", c.signedBy(t, c.to+":1"), "referrers go along")
-	_, err = oras.Copy(ctx, from, c.sig, repository(c.to), c.sig, oras.DefaultCopyOptions)
-	require.NoError(t, err)
-	require.Equal(t, "k c", c.signedBy(t, c.to+":1"))
-
-	folder, err := oci.New(filepath.Join(c.dir, "folder"))
-	require.NoError(t, err)
-	_, err = oras.ExtendedCopy(ctx, from, "1", folder, "1", oras.DefaultExtendedCopyOptions)
-	require.NoError(t, err)
-	_, err = oras.Copy(ctx, from, c.sig, folder, c.sig, oras.DefaultCopyOptions)
-	require.NoError(t, err)
-	require.Equal(t, "k c", c.signedBy(t, "oci:folder"))
-
-	ours, err := oci.NewFromTar(ctx, filepath.Join(c.dir, "a.tar"))
-	require.NoError(t, err)
-	for tag, as := range map[string]string{"bundle": "1", c.sig: c.sig} {
-		_, err = oras.Copy(ctx, ours, tag, repository(c.to+"/tar"), as, oras.DefaultCopyOptions)
-		require.NoError(t, err)
-	}
-	require.Equal(t, "k", c.signedBy(t, c.to+"/tar:1"))
 }

@@ -3,8 +3,6 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
@@ -144,104 +140,6 @@ func TestKilledPullGoesOn(t *testing.T) {
 		require.NoFileExists(t, filepath.Join(w.dir, "a.tar.journal"))
 		require.NoError(t, os.Remove(filepath.Join(w.dir, "a.tar")))
 	}
-}
-
-// However a pull is signed, it goes on: what is signed anew is another signature of the
-// same payload.
-func TestKilledSignedPullGoesOn(t *testing.T) {
-	w := newKillWorld(t)
-	random := chance(t)
-	w.key(t, "k")
-	authority := pki.Root(t, "signers")
-	signer := authority.Issue(t, pki.Spec{Name: "signer", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
-	public, err := x509.MarshalPKIXPublicKey(signer.Certificate.PublicKey)
-	require.NoError(t, err)
-	w.write(t, "signer.key", signer.KeyPEM(t))
-	w.write(t, "signer.crt", signer.PEM())
-	w.write(t, "signer.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
-	stamp := pki.Root(t, "clock").Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}).ServeStamps(t)
-	for _, c := range []struct {
-		name   string
-		sign   []string
-		verify []string
-	}{
-		{"key", []string{"--sign-key", "k.key"}, []string{"--key", "k.pub"}},
-		{"provenance", []string{"--sign-key", "k.key", "--provenance"}, []string{"--key", "k.pub", "--provenance"}},
-		{"stamped", []string{"--sign-key", "signer.key", "--certificate", "signer.crt", "--timestamp-server", stamp, "--provenance"}, []string{"--key", "signer.pub", "--provenance"}},
-	} {
-		for _, parts := range [][]string{nil, {inParts, "--parity", "1"}}[:tier.Pick(1, 2)] {
-			t.Run(fmt.Sprintf("%s%v", c.name, parts), func(t *testing.T) {
-				w.mkdir(t, "got")
-				defer os.RemoveAll(filepath.Join(w.dir, "got"))
-				pull := slices.Concat([]string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "got/a.tar", "--retries", "0"}, c.sign, parts)
-				for _, hold := range []int64{0, 1 + random.Int64N(12<<20)} {
-					fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: 4 + random.IntN(8), HoldAt: hold}
-					if hold > 0 {
-						fault.After = random.IntN(4)
-					}
-					if !w.kill(t, w.upstream, fault, pull...) {
-						break
-					}
-				}
-				w.goOn(t, "got/a.tar.journal", pull...)
-				w.must(t, slices.Concat([]string{"verify", "-q", "got/a.tar"}, c.verify)...)
-				before := w.contents(t, "got")
-				w.must(t, pull...) // as who was killed at the very end runs it again
-				same(t, before, w.contents(t, "got"))
-			})
-		}
-	}
-}
-
-// The same for a folder and for a registry that is pulled into.
-func TestKilledPullIntoAFolderOrRegistryGoesOn(t *testing.T) {
-	w := newKillWorld(t)
-	random := chance(t)
-	w.key(t, "k")
-	for _, dest := range []string{"oci:a", w.mirror.Host + "/vdo/killed:1"} {
-		pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", dest, "--retries", "0", "--sign-key", "k.key", "--ca-file", "ca.crt"}
-		for round := range tier.Pick(1, 3) {
-			fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(15)}
-			if round%2 == 0 {
-				fault.After, fault.HoldAt = random.IntN(4), 1+random.Int64N(1<<20)
-			}
-			if !w.kill(t, w.upstream, fault, pull...) {
-				break
-			}
-			cmd, _, stderr := w.command(t.Context(), "inspect", dest, "--ca-file", "ca.crt")
-			require.Error(t, cmd.Run(), "a part of a bundle looks complete")
-			require.NotContains(t, stderr.String(), "panic")
-		}
-		w.must(t, pull...)
-		w.must(t, "verify", dest, "--key", "k.pub", "--ca-file", "ca.crt", "-q")
-	}
-}
-
-// The network is gone from a random point on: the program says what is missing, and
-// the next run goes on.
-func TestPullGoesOnAfterTheNetworkWasCut(t *testing.T) {
-	w := newKillWorld(t)
-	random := chance(t)
-	pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "a.tar", "--retries", "0"}
-	for range tier.Pick(1, 5) {
-		fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(25), Cut: 1 + random.Int64N(4<<20)}
-		w.upstream.Fail(fault)
-		cmd, _, stderr := w.command(t.Context(), pull...)
-		err := cmd.Run()
-		w.upstream.Heal()
-		if err == nil {
-			break
-		}
-		var exit *exec.ExitError
-		require.ErrorAs(t, err, &exit)
-		require.Equal(t, 9, exit.ExitCode(), stderr.String())
-		require.Contains(t, stderr.String(), "error: incomplete: missing ")
-		require.NoFileExists(t, filepath.Join(w.dir, "a.tar"))
-	}
-	if _, err := os.Stat(filepath.Join(w.dir, "a.tar")); err != nil {
-		w.must(t, pull...)
-	}
-	require.True(t, bytes.Equal(w.read(t, "whole.tar"), w.read(t, "a.tar")), "the bytes differ")
 }
 
 // A push that is killed at any point leaves no tag on a part of a bundle, and what

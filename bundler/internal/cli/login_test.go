@@ -66,18 +66,6 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 4", out)
 }
 
-// A registry that lets everybody in cannot tell whether a login is right, and login does
-// not say that it is.
-func TestALoginThatCannotBeCheckedIsCalledSo(t *testing.T) {
-	w := newWorld(t, t.TempDir())
-	host := w.upstream.Host
-	out, err := w.typed(t, "wrong", "login", host, "-u", "anna", "--password-stdin", "--plain-http", host, "--authfile", "auth.json")
-	require.NoError(t, err, out)
-	require.Contains(t, out, "the login for "+host+" is in auth.json; it was not checked: ")
-	require.NotContains(t, out, "logged in")
-	require.Contains(t, string(w.read(t, "auth.json")), host)
-}
-
 // A registry with a token service, which leads on to storage by a signed address, and which
 // repeats what it was sent where it can: nothing of all this is told by --debug.
 func TestDebugTellsNoSecret(t *testing.T) {

@@ -7,13 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -143,42 +141,6 @@ func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
 		got := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+driver)
 		require.Equal(t, want, got)
 	}
-}
-
-// k3s rewrites the path with its regular expression, and nothing else of that host.
-func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
-	w := newWorld(t, t.TempDir())
-	w.must(t, "pull", "@up", "-o", "a.tar")
-	text := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "k3s", "--node-ca", "/etc/site.crt")
-	var doc struct {
-		Mirrors map[string]struct {
-			Endpoint []string
-			Rewrite  map[string]string
-		}
-		Configs map[string]struct {
-			TLS struct {
-				CAFile string `yaml:"ca_file"`
-			}
-		}
-	}
-	dec := yaml.NewDecoder(strings.NewReader(text))
-	dec.KnownFields(true)
-	require.NoError(t, dec.Decode(&doc))
-	m := doc.Mirrors["registry.test"]
-	require.Equal(t, []string{"https://" + w.mirror.Host}, m.Endpoint)
-	require.Len(t, m.Rewrite, 1)
-	for pattern, to := range m.Rewrite {
-		rule := regexp.MustCompile(pattern)
-		require.Equal(t, "vdo/drivers/registry.test/csi/driver", rule.ReplaceAllString("csi/driver", to))
-		require.Equal(t, "csi/driver/other", rule.ReplaceAllString("csi/driver/other", to))
-		require.Equal(t, "other", rule.ReplaceAllString("other", to))
-	}
-	require.Equal(t, "/etc/site.crt", doc.Configs[w.mirror.Host].TLS.CAFile)
-	require.NotContains(t, text, w.mirror.Password)
-
-	out := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "k3s", "--with-login", "-o", w.dir+"/k3s")
-	require.NotContains(t, out, w.mirror.Password)
-	require.Contains(t, string(w.read(t, "k3s/registries.yaml")), "password: \""+w.mirror.Password+"\"")
 }
 
 // A node can be led to a served bundle as to a mirror: the layout is the same.

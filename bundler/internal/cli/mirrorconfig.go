@@ -165,7 +165,7 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	if o.dir != "" {
 		var errs []error
 		for _, f := range files {
-			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), mirrorKind))
+			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), isMirrorConfig))
 		}
 		if err := fault.Join(errs...); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 // told is output that a test waits for.
@@ -35,27 +32,6 @@ func (w *told) Write(p []byte) (int, error) {
 		close(w.found)
 	}
 	return len(p), nil
-}
-
-// The first signal ends the wait for a credential helper that hangs.
-func TestASignalEndsTheWaitForACredentialHelper(t *testing.T) {
-	w := newWorldOf(t, t.TempDir(), registry.Options{}, registry.Options{TLS: true, Auth: registry.Basic})
-	w.write(t, "login/config.json", []byte(`{"credsStore":"hangs"}`))
-	w.write(t, "bin/docker-credential-hangs", []byte("#!/bin/sh\necho asked >\"$REACHED\"\nsleep 30\n"))
-	require.NoError(t, os.Chmod(filepath.Join(w.dir, "bin/docker-credential-hangs"), 0o700)) //nolint:gosec // a program
-	reached := filepath.Join(w.dir, "reached")
-	require.NoError(t, unix.Mkfifo(reached, 0o600))
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		cmd, _, stderr := w.command(t.Context(), "list", w.mirror.Host+"/vdo/drivers", "--ca-file", "ca.crt")
-		cmd.Env = append(cmd.Env, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"), "REACHED="+reached)
-		require.NoError(t, cmd.Start())
-		asked, err := os.ReadFile(reached)
-		require.NoError(t, err)
-		require.Equal(t, "asked\n", string(asked))
-		require.NoError(t, cmd.Process.Signal(signal))
-		_ = cmd.Wait() // the code says it
-		require.Equal(t, 130, cmd.ProcessState.ExitCode(), stderr.String())
-	}
 }
 
 // The first signal ends the wait for a password, and the terminal shows again what is

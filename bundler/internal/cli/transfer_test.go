@@ -17,28 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// A push of what is there asks the registry a handful of times, not for every part.
-func TestNothingToDoIsFewRequests(t *testing.T) {
-	w := newWorld(t, t.TempDir())
-	w.mirror = registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})
-	w.write(t, "ca.crt", w.mirror.CA())
-	w.write(t, "login/config.json", w.mirror.DockerConfig())
-	w.key(t, "k")
-	for format, most := range map[string]int{"simple": 19, "both": 23} { // the second one is one more to look for
-		w.must(t, "pull", "@up", "--sign-key", "k.key", "--signature-format", format, "-o", format+".tar")
-		dest := w.mirror.Host + "/vdo/" + format + ":1"
-		w.must(t, "push", format+".tar", dest, "--ca-file", "ca.crt")
-		w.mirror.ForgetRequests()
-		w.must(t, "push", format+".tar", dest, "--ca-file", "ca.crt")
-		requests := w.mirror.Requests()
-		t.Logf("%s: %d requests", format, len(requests))
-		require.LessOrEqual(t, len(requests), most, "%v", requests)
-		for _, q := range requests {
-			require.Contains(t, []string{"GET", "HEAD"}, q.Method)
-		}
-	}
-}
-
 // proxy is an HTTP proxy that leads every CONNECT to one registry.
 type proxy struct {
 	to string

@@ -2,6 +2,7 @@ package nodeconfig_test
 
 import (
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -68,6 +69,36 @@ func TestOnlyFilesWithALoginAreSecret(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(write(t, "k3s", in)["registries.yaml"]), &doc))
 	require.Equal(t, in.Login, doc.Configs["registry.site"].Auth)
+}
+
+// k3s rewrites the path with its regular expression, and nothing else of that host.
+func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
+	in := input("registry.test/csi/driver:1", "registry.test/csi/sidecar:1")
+	in.CA = "/etc/site.crt"
+	var doc struct {
+		Mirrors map[string]struct {
+			Endpoint []string
+			Rewrite  map[string]string
+		}
+		Configs map[string]struct {
+			TLS struct {
+				CAFile string `yaml:"ca_file"`
+			}
+		}
+	}
+	dec := yaml.NewDecoder(strings.NewReader(write(t, "k3s", in)["registries.yaml"]))
+	dec.KnownFields(true)
+	require.NoError(t, dec.Decode(&doc))
+	m := doc.Mirrors["registry.test"]
+	require.Equal(t, []string{"https://registry.site"}, m.Endpoint)
+	require.Len(t, m.Rewrite, 1)
+	for pattern, to := range m.Rewrite {
+		rule := regexp.MustCompile(pattern)
+		require.Equal(t, "vdo/drivers/registry.test/csi/driver", rule.ReplaceAllString("csi/driver", to))
+		require.Equal(t, "csi/driver/other", rule.ReplaceAllString("csi/driver/other", to))
+		require.Equal(t, "other", rule.ReplaceAllString("other", to))
+	}
+	require.Equal(t, "/etc/site.crt", doc.Configs["registry.site"].TLS.CAFile)
 }
 
 // The form of config.openshift.io/v1, read strictly.

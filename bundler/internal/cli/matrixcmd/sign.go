@@ -3,7 +3,6 @@ package matrixcmd
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -32,9 +31,6 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		if err != nil {
 			return err
 		}
-		if err := userfile.Free("FILE", args[0]+".sig", signatureKind); err != nil {
-			return err
-		}
 		s, err := signer(cmd.Context())
 		switch {
 		case err != nil:
@@ -45,11 +41,6 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		return w.signFile(args[0], data, s)
 	}
 	return cmd
-}
-
-// signatureKind is what FILE.sig may hold already: signatures, in either form of cosign.
-var signatureKind = userfile.Kind{
-	Name: "a signature", Begins: regexp.MustCompile(`^\s*(\{\s*"(mediaType": ?"application/vnd\.dev\.sigstore|base64Signature")|[A-Za-z0-9+/=\s]+\z)`),
 }
 
 // checked reads a document that is valid: what is wrong is not signed.

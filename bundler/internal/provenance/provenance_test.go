@@ -1,0 +1,45 @@
+package provenance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// A statement is of one lock: each thing that it says otherwise is named.
+func TestAStatementIsHeldAgainstTheLock(t *testing.T) {
+	lock := bundles.New(t, bundles.Options{Seed: 1}).Contents.Lock
+	other := bundles.New(t, bundles.Options{Seed: 2}).Contents.Lock
+	for name, c := range map[string]struct {
+		change func(*Definition)
+		want   string
+	}{
+		"as it was built": {func(*Definition) {}, ""},
+		"of another lock": {func(d *Definition) {
+			var err error
+			*d, err = Describe(other)
+			require.NoError(t, err)
+		}, "its lock: expected sha256:"},
+		"of another build":    {func(d *Definition) { d.BuildType = "https://else.example" }, `it is of a build of type "https://else.example"`},
+		"of other releases":   {func(d *Definition) { d.ExternalParameters.Releases = []string{"csi@9.9.9"} }, "it lists other releases"},
+		"of another serial":   {func(d *Definition) { d.ExternalParameters.Matrix = 99 }, "its matrix has the serial 99"},
+		"an image is missing": {func(d *Definition) { d.ResolvedDependencies = d.ResolvedDependencies[1:] }, "it does not name "},
+		"an image more": {func(d *Definition) {
+			d.ResolvedDependencies = append(d.ResolvedDependencies, Resource{Name: "evil", Digest: map[string]string{"sha256": "00"}})
+		}, `it names "evil sha256:00", which the bundle does not have`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Build{Lock: lock, Started: time.Unix(0, 0)}.Statement()
+			require.NoError(t, err)
+			c.change(&s.BuildDefinition)
+			if err = s.Fits(lock); c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want)
+			}
+		})
+	}
+}
