@@ -164,7 +164,7 @@ func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 			}
 			if err := newReach(place).read(ctx, tag, d); err != nil {
 				errs = append(errs, &fault.Error{
-					Reason: fault.Incomplete, Op: "prune", Hint: "repeat that push with --check-all",
+					Reason: fault.Incomplete, Op: "prune", Hint: "repeat that push",
 					Err: fmt.Errorf("a push at the same time has lost a part to it: %w", err),
 				})
 			}

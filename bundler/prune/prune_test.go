@@ -139,7 +139,7 @@ func TestAPushThatLostAPartToPruneIsNamed(t *testing.T) {
 		if lost {
 			require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 			require.ErrorContains(t, err, "tag new")
-			require.Contains(t, fault.HintOf(err), "--check-all")
+			require.Contains(t, fault.HintOf(err), "repeat that push")
 		}
 	}
 }

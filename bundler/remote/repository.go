@@ -149,7 +149,7 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 	_, data, _, err := r.get(ctx, id, x)
 	var lost *fault.Error
 	if fault.ReasonOf(err) == fault.NotFound && errors.As(err, &lost) {
-		lost.Hint += "; where the registry has lost a part of a bundle, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG --check-all` adds it again"
+		lost.Hint += "; where the registry has lost a part of a bundle, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds it again"
 	}
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 	}
 	if f.Reason == fault.NotFound { // the bundle is there, this part of it is not
 		f.Reason = fault.Incomplete
-		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG --check-all` adds whatever is missing"
+		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds whatever is missing"
 		return f
 	}
 	if f.Hint = fault.HintOf(err); f.Reason == fault.Incomplete && bundle.IsForeign(d) {

@@ -333,7 +333,7 @@ func (t *trial) result() *Broken {
 		return nil
 	}
 	from, to := t.before[place(s.From)], t.after[place(s.To)]
-	repo, _, inMirror := place(s.To).mirror()
+	repo, _, _ := place(s.To).mirror()
 	var wanted content
 	switch s.Do {
 	case "lock":
@@ -388,9 +388,6 @@ func (t *trial) result() *Broken {
 		return t.pruned(repo)
 	default:
 		return nil
-	}
-	if inMirror && t.model.lost[repo] && !s.has("check-all") {
-		return nil // the sample's limit
 	}
 	switch {
 	case !to.there || to.root != wanted.root:
@@ -577,7 +574,7 @@ func (t *trial) learn() {
 			t.model.newest[repo] = p
 		}
 		switch {
-		case inMirror && t.step.has("check-all"):
+		case inMirror && (t.step.Do == "push" || t.step.Do == "pull"):
 			delete(t.model.lost, repo)
 		case t.step.copiesDamage(t.model, p):
 			t.model.damaged[p] = true

@@ -41,8 +41,8 @@ type tuningFlags struct {
 
 // uploadFlags are those of commands that write a bundle.
 type uploadFlags struct {
-	dryRun, checkAll, omitRefused bool
-	chunkSize                     string
+	dryRun, omitRefused bool
+	chunkSize           string
 }
 
 // bind is for commands that move or read bundles.
@@ -92,7 +92,8 @@ func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
-		fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
+		fl.Bool("check-all", false, "has no effect: a push always asks for every part")
+		_ = fl.MarkHidden("check-all") // it was bound right above
 	})
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
 		fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this `SIZE`: 50MB, 16MiB (default: where a whole blob is refused)")
@@ -111,7 +112,7 @@ func (f *registryFlags) client(a *app) (*registry.Client, error) {
 	o := registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
-		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused, Trace: a.trace(),
+		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
 	}
 	problems := []error{f.checkTuning()}
 	var err error

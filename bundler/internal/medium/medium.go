@@ -102,21 +102,8 @@ type Capabilities struct {
 	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 	// Omitted tells, after Commit, what the target was allowed to leave out, and why.
 	Omitted func() []string
-	// Notes is what a target remembers of earlier pushes.
-	Notes Notes
-}
-
-// Notes are what a target notes of what has arrived, so that a later push of the same
-// bundle has little to ask.
-type Notes interface {
-	// Confirmed tells, after Begin, whether an earlier push has noted that all of
-	// the bundle is there, and nothing is known to be missing since.
-	Confirmed() bool
-	// Sampled tells then how many parts were asked for, and of how many, besides the
-	// root and all that is attached to it.
-	Sampled() (asked, of int)
-	// Remember notes it, after Commit and once the bundle was read back.
-	Remember(ctx context.Context) error
+	// Remember has a target note, after Commit, that the bundle was pushed, and when.
+	Remember func(ctx context.Context) error
 }
 
 // Preflight asks a target whether it can be written to, where it can tell.

@@ -19,24 +19,17 @@ type Mirror struct {
 	Registry  medium.Registry // opens it for reading
 }
 
-// Confirm looks at the bundle in the repository, and has the target remember what was
-// seen. Where it remembers so from an earlier push, the root is enough.
+// Confirm reads the bundle in the repository, and has the target note the push.
 func (m Mirror) Confirm(ctx context.Context, d *Delivery, lock *bundle.Lock) error {
 	want, o := []ocispec.Descriptor{d.graph.Root}, d.options
-	notes := d.can.Notes
-	if notes != nil && notes.Confirmed() {
-		asked, of := notes.Sampled()
-		o.Reporter().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts at random; --check-all asks for all of them", asked, of))
-	} else {
-		for _, i := range lock.Images {
-			want = append(want, i.Descriptor())
-		}
+	for _, i := range lock.Images {
+		want = append(want, i.Descriptor())
 	}
-	if err := m.readAll(ctx, want, o); err != nil || notes == nil {
+	if err := m.readAll(ctx, want, o); err != nil || d.can.Remember == nil {
 		return err
 	}
-	if err := notes.Remember(ctx); err != nil && ctx.Err() == nil { // nothing is lost but time
-		o.Reporter().Say(fmt.Sprintf("the next push will ask for every part again: the registry did not take the note that all arrived: %v", err))
+	if err := d.can.Remember(ctx); err != nil && ctx.Err() == nil { // the bundle itself is there
+		o.Reporter().Say(fmt.Sprintf("`vdo-bundle list` will not show when this was pushed: the registry did not take the note: %v", err))
 	}
 	return nil
 }

@@ -285,7 +285,3 @@ func configOf(layers []ocispec.Descriptor) ocispec.Image {
 }
 
 const listAttempts = 5
-
-func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
-	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
-}

@@ -6,6 +6,6 @@ import "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inte
 func (r *Repository) Can() medium.Capabilities {
 	return medium.Capabilities{
 		Repository: r.ref, Attach: r.Attach, Holds: r.Holds,
-		Preflight: r.Preflight, Mount: r.Mount, Lacks: r.Lacks, Omitted: r.Omitted, Notes: r,
+		Preflight: r.Preflight, Mount: r.Mount, Lacks: r.Lacks, Omitted: r.Omitted, Remember: r.Remember,
 	}
 }

@@ -13,32 +13,22 @@
 //
 // A push asks for every blob and every manifest by its digest before it sends
 // anything: that a root is there proves nothing, since a push that broke off, or a
-// garbage collection, may have left any part of what is below it. Once everything
-// was written, asked for again and read back, [Repository.Remember] leaves a note:
-// an image manifest of the artifact type application/vnd.vdo.confirmed.v1 under the
-// tag sha256-<hex of the root>.confirmed, with the empty configuration and layer of
-// the OCI specification and four annotations (the prefix is
-// com.vmware.vdo.confirmed): repository, the name that it was pushed to; root, the
-// digest of the root; pushed, when a push last put a tag on it, by the registry's clock
-// (RFC 3339), for who prunes; set, the sha256 over the sorted lines "DIGEST SIZE" of all
-// blobs and manifests and "DIGEST of SUBJECT at "TAG"" of all attachments, each
-// with its newline.
+// garbage collection, may have left any part of what is below it. Where there are many
+// small blobs (128 of up to 128 KiB), and neither the root nor any of 32 that chance picks
+// is there, the others are sent without asking: the few of them that are there after all
+// are sent again.
 //
-// A later push of the same bundle that finds a note of this set asks for the
-// root by its two tags, the root's signatures with their blobs and a random sample of eight
-// other blobs and manifests only. Any of them missing leads to the full look, before
-// which the note is overwritten by one with an empty set: no push believes that, until
-// one has come to its end. So does Options.CheckAll lead to the full look.
+// # The note of a push
 //
-// Where there are many small blobs (128 of up to 128 KiB), and neither the root nor any
-// of 32 that chance picks is there, the others are sent without asking: the few of them
-// that are there after all are sent again.
-//
-// A note is worth nothing in another repository, so that a
-// replication that has copied the tags and not yet the rest does not look complete.
-// It has no subject: it never travels with a bundle, and it is not what a cluster
-// trusts, since every reader verifies what it reads. Who removes a bundle removes
-// its note.
+// Registries do not tell when a tag was put. A push that put one on a bundle leaves a note
+// of it, for who lists and prunes: an image manifest of the artifact type
+// application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed, with
+// the empty configuration and layer of the OCI specification and three annotations (the
+// prefix is com.vmware.vdo.confirmed): repository, the name that it was pushed to; root,
+// the digest of the root; pushed, the time by the registry's clock (RFC 3339). Earlier
+// versions wrote a fourth one, set, and let a later push ask for less where it had one.
+// A note in another repository says nothing: a replication has copied it. It has no
+// subject, so that it never travels with a bundle. Who removes a bundle removes its note.
 //
 // # Large blobs up
 //
@@ -137,8 +127,6 @@ type Options struct {
 	// OmitRefused pushes a bundle without the attachments that the registry does not
 	// take, instead of leaving it untagged.
 	OmitRefused bool
-	// CheckAll makes every push ask for every part, whatever was noted earlier.
-	CheckAll bool
 	// Trace is told of every request. Nil: nobody. It is called from many goroutines.
 	Trace func(remote.Exchange)
 	// Sleep waits between attempts. Nil: the clock. Tests set it.

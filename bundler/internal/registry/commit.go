@@ -149,9 +149,7 @@ func (r *Repository) stillListed(ctx context.Context, p *push) error {
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 	about := map[image.Digest][]bundle.Attachment{}
 	for _, a := range p.graph.Attachments {
-		if p.known != confirmed { // else Begin has seen those of the root, and the others were noted
-			about[a.Subject] = append(about[a.Subject], a)
-		}
+		about[a.Subject] = append(about[a.Subject], a)
 	}
 	problems := make([]error, len(p.graph.Attachments))
 	var group errgroup.Group
@@ -277,13 +275,10 @@ func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) 
 	if err != nil {
 		return err
 	}
-	if p := r.begun(); p != nil {
+	if p := r.begun(); p != nil && id == r.ref.Identifier() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.wrote[id] = true
-		if id == r.ref.Identifier() {
-			p.tagged = clock(header)
-		}
+		p.tagged = clock(header)
 	}
 	return nil
 }
@@ -299,8 +294,8 @@ func clock(h http.Header) time.Time {
 // tag gives the root its tags, unless it has them.
 func (r *Repository) tag(ctx context.Context, p *push, root bundle.Node) error {
 	for _, tag := range r.tags(root.Descriptor) {
-		if tag != r.ref.Tag() && (p.known == confirmed || p.lacking(root.Descriptor.Digest.String())) {
-			continue // Begin has seen it, or the root was written under it
+		if tag != r.ref.Tag() && p.lacking(root.Descriptor.Digest.String()) {
+			continue // the root was written under it
 		}
 		d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
 		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
@@ -322,8 +317,7 @@ func (r *Repository) tags(root ocispec.Descriptor) []string {
 	return tags
 }
 
-// check asks for everything as a cluster will; where an earlier push has noted that all
-// of it is there, for what this one wrote.
+// check asks for everything as a cluster will.
 func (r *Repository) check(ctx context.Context, p *push) error {
 	g := p.graph
 	want := map[string]ocispec.Descriptor{}
@@ -343,9 +337,6 @@ func (r *Repository) check(ctx context.Context, p *push) error {
 		} else {
 			want[digest] = a.Node.Descriptor
 		}
-	}
-	if p.known == confirmed {
-		maps.DeleteFunc(want, func(id string, _ ocispec.Descriptor) bool { return !p.wrote[id] })
 	}
 	group, ctx := r.group(ctx)
 	for id, d := range want {

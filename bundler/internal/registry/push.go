@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -26,13 +27,10 @@ const (
 // push is what a repository knows between Begin and Close.
 type push struct {
 	graph *bundle.Graph
-	look  look // at a sample
-	known knowledge
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
 	sent  map[string]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
-	wrote map[string]bool               // tags and digests of manifests that were written
 	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
 	tagged time.Time
 	// listed is what is listed about a subject in a list that clients keep.
@@ -41,28 +39,13 @@ type push struct {
 	omitted map[string]string
 }
 
-// knowledge is how a push knows what the repository has.
-type knowledge int
-
-const (
-	asked     knowledge = iota // each part was asked for
-	confirmed                  // an earlier push has noted that all of it is there, and nothing of a sample is missing
-	presumed                   // nothing of a sample is there: small parts are taken to be missing, unasked
-)
-
 // Begin asks the registry for every blob and every manifest of the graph, one by
 // one: that a root is there says nothing about what is below it, since a push that
-// broke off may have left anything. Where an earlier push has noted that all of it
-// arrived (see the package comment), a sample is asked for, and all of it only if
-// anything of that is missing. Where nothing of a sample is there, small blobs and
-// manifests are taken to be missing too, and are sent. It returns what is missing, in the graph's order. Nothing is
-// written, but that a note that has proved wrong is withdrawn.
+// broke off may have left anything. Where nothing of a sample is there, small blobs and
+// manifests are taken to be missing, unasked, and are sent. It returns what is missing, in
+// the graph's order. Nothing is written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	missing, err := r.begin(ctx, g, !r.client.opts.CheckAll)
-	if err == nil && r.begun().look.missed {
-		err = r.withdraw(ctx, g)
-	}
-	return missing, err
+	return r.begin(ctx, g, true)
 }
 
 // Plan tells what is missing as Begin does, and presumes nothing.
@@ -70,7 +53,7 @@ func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	return r.begin(ctx, g, false)
 }
 
-func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (missing []ocispec.Descriptor, err error) {
+func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, &fault.Error{
 			Reason: fault.Conflict, Op: opPush, Subject: r.ref.String(),
@@ -78,18 +61,19 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, wrote: map[string]bool{}, omitted: map[string]string{}, listed: map[image.Digest][]bundle.Node{}}
-	if p.look, err = r.confirmed(ctx, g); err != nil {
+	// The first that is asked of the registry: what is wrong is told of the reference.
+	_, found, err := r.Stat(ctx, remote.Look{Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes()})
+	if err == nil && presume && !found {
+		presume, err = r.seemsEmpty(ctx, g)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if p.known, err = r.knowledge(ctx, p, presume); err != nil {
+	missing, err := r.lacking(ctx, g.Order(), presume && !found)
+	if err != nil {
 		return nil, err
 	}
-	if p.known != confirmed {
-		if missing, err = r.lacking(ctx, g.Order(), p.known == presumed); err != nil {
-			return nil, err
-		}
-	}
+	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, omitted: map[string]string{}, listed: map[image.Digest][]bundle.Node{}}
 	for _, d := range missing {
 		p.lacks[d.Digest.String()] = d
 	}
@@ -99,21 +83,6 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 	return missing, nil
 }
 
-// knowledge decides how much has to be asked for.
-func (r *Repository) knowledge(ctx context.Context, p *push, presume bool) (knowledge, error) {
-	if p.look.noted && !p.look.missed {
-		return confirmed, nil
-	}
-	if !presume {
-		return asked, nil
-	}
-	empty, err := r.seemsEmpty(ctx, p.graph)
-	if err != nil || !empty {
-		return asked, err
-	}
-	return presumed, nil
-}
-
 // emptySample is how many small blobs are asked for before the others are taken to
 // be missing as well, and least how many of them make that worth while.
 const (
@@ -121,8 +90,8 @@ const (
 	emptyLeast  = 4 * emptySample
 )
 
-// seemsEmpty tells whether neither the root nor any of a random sample of the small
-// blobs is here, where there are many.
+// seemsEmpty tells whether none of a random sample of the small blobs is here, where there
+// are many.
 func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, error) {
 	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
 		return bundle.IsManifest(d.MediaType) || d.Size > remote.SmallBlob
@@ -130,9 +99,9 @@ func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, err
 	if len(small) < emptyLeast {
 		return false, nil
 	}
-	sample := append(pick(small, emptySample), g.Root)
-	absent, err := r.Lacks(ctx, sample)
-	return len(absent) == len(sample), err
+	rand.Shuffle(len(small), func(i, j int) { small[i], small[j] = small[j], small[i] }) //nolint:gosec // no secret
+	absent, err := r.Lacks(ctx, small[:emptySample])
+	return len(absent) == emptySample, err
 }
 
 // lacking asks for everything, or where it is presumed that little is here, for what
