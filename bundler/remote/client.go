@@ -2,12 +2,12 @@
 //
 // A [Client] holds what is the same for all registries: logins, trusted certificates,
 // pace, patience. A [Repository] is one name in one registry, with its manifests, tags
-// and referrers. Blobs are moved by who needs them (bundler/internal/registry), over
-// [Client.Send].
+// and referrers; it is read from (Root, Fetch, Attachments), written to (Begin, Put,
+// Commit) and added to (Attach).
 //
 //	c, err := remote.NewClient(remote.Options{CAFile: "site-ca.crt"})
 //	repo := c.Repository(image.MustReference("registry.site/vdo/drivers:1"))
-//	root, err := repo.Resolve(ctx)
+//	root, err := repo.Root(ctx)
 //	data, err := repo.Manifest(ctx, root)
 //	about, err := repo.Attachments(ctx, digest)
 //
@@ -66,6 +66,63 @@
 // that is cut, without the pause. What is small begins with four times
 // Options.Concurrency, and has one more with each success, up to sixteen times and 128,
 // until the first such fault.
+//
+// # What is there already
+//
+// A push asks for every blob and every manifest by its digest before it sends
+// anything: that a root is there proves nothing, since a push that broke off, or a
+// garbage collection, may have left any part of what is below it. Where there are many
+// small blobs (128 of up to 128 KiB), and neither the root nor any of 32 that chance picks
+// is there, the others are sent without asking: the few of them that are there after all
+// are sent again.
+//
+// # The note of a push
+//
+// Registries do not tell when a tag was put. A push that put one on a bundle leaves a note
+// of it, for who lists and prunes: an image manifest of the artifact type
+// application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed, with
+// the empty configuration and layer of the OCI specification and three annotations (the
+// prefix is com.vmware.vdo.confirmed): repository, the name that it was pushed to; root,
+// the digest of the root; pushed, the time by the registry's clock (RFC 3339). Earlier
+// versions wrote a fourth one, set, and let a later push ask for less where it had one.
+// A note in another repository says nothing: a replication has copied it. It has no
+// subject, so that it never travels with a bundle. Who removes a bundle removes its note.
+//
+// # Large blobs up
+//
+// A blob is the body of one PUT, and larger ones than Options.ChunkSize are sent in
+// parts (PATCH with Content-Range). Where nothing was said, parts are tried after a
+// 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
+// a broken connection 16 MiB), then a quarter with each refusal, not less than
+// 256 KiB; what a host took is kept for its other blobs. After a fault the registry
+// is asked how much it has, and the upload goes on there; the source is read again
+// from the last part's beginning at most. A blob that another repository of the
+// same registry has is mounted, where the registry offers that.
+//
+// # Sources
+//
+// A blob is hashed as it streams, and its last bytes go out once all of them are right:
+// what changes after it was verified never arrives, whatever the registry compares.
+//
+// # Settings of single hosts
+//
+// A file of YAML, in which unknown keys are refused ([ParseConfig]):
+//
+//	apiVersion: vdo.vmware.com/hosts/v1
+//	kind: HostsConfig
+//	hosts:
+//	  registry.site:5000:        # as references write it, with the port
+//	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
+//	    clientCert: signer.crt     # PEM, shown to this host, not where another points to it
+//	    clientKey: signer.key      # PEM, not encrypted
+//	    plainHTTP: false         # true: no TLS
+//	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
+//	    chunkSize: 50MB          # the largest body; also MiB
+//	  registry.k8s.io:
+//	    mirror: mirror.corp/k8s  # HOST[/PATH] from which its images are fetched
+//
+// The hosts that upstream manifests are downloaded from may be among them: ca,
+// clientCert, clientKey, plainHTTP and concurrency (of requests) hold for those, too.
 package remote
 
 import (
@@ -113,6 +170,17 @@ type Options struct {
 	// as many, and up to sixteen times, but not more than 128, where the host keeps up.
 	// Zero: 6.
 	Concurrency int
+	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
+	// the slots of Concurrency are free: for hosts that hold each connection to a part
+	// of what the link can do. They take 8 MiB of memory, all together. Zero: one.
+	Ranges int
+	// ChunkSize is the largest body of a request that sends a part of a blob; larger
+	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
+	// proxy before it, does not take a whole one.
+	ChunkSize int64
+	// OmitRefused pushes a bundle without the attachments that the registry does not
+	// take, instead of leaving it untagged.
+	OmitRefused bool
 	// Rate is how many bytes a second all transfers together may take. Zero: all.
 	Rate int64
 	// Attempts is how often a request is made before its fault is final. Zero: 6.
@@ -158,6 +226,8 @@ type Client struct {
 	named   map[string]transports // to those that have their own, by address
 	foreign *http.Transport       // to hosts that a server named
 	pace    *pace
+	// segments are places in memory for parts of blobs that are read over several connections.
+	segments *slots
 
 	mu    sync.Mutex
 	hosts map[string]*Host
@@ -174,7 +244,10 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*Host{}, named: map[string]transports{}}
+	c := &Client{
+		opts: o, plain: map[string]bool{}, hosts: map[string]*Host{}, named: map[string]transports{},
+		segments: newSlots(maxSegments, maxSegments),
+	}
 	if err := c.configure(pool); err != nil {
 		return nil, err
 	}
@@ -210,9 +283,6 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
-
-// Options returns those of the client, with the defaults in place of what was not set.
-func (c *Client) Options() Options { return c.opts }
 
 // Close drops idle connections.
 func (c *Client) Close() error {

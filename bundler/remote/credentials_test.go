@@ -161,14 +161,3 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 	_, err := remote.DefaultCredentials(t.Context(), "all.site", "x")
 	wantFault(t, err, fault.InvalidInput, filepath.Join(dir, "auth.json"))
 }
-
-// wantFault checks the reason, and that messages and hints can be acted on.
-func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
-	t.Helper()
-	require.Error(t, err)
-	require.Equal(t, reason, fault.ReasonOf(err), "%s", fault.Text(err))
-	for _, text := range texts {
-		require.Contains(t, fault.Text(err), text)
-	}
-	require.NotEmpty(t, fault.HintOf(err), "%v", err)
-}

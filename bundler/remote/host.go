@@ -1,10 +1,12 @@
 package remote
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,10 +15,12 @@ type Host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small                *Slots        // for what is answered at once
-	pull, push           *Slots        // for large blobs
-	pullSmall, pushSmall *Slots        // for small ones
+	small                *slots        // for what is answered at once
+	pull, push           *slots        // for large blobs
+	pullSmall, pushSmall *slots        // for small ones
 	gate                 chan struct{} // held while the host is asked how it wants to be logged in to
+	noRanges             atomic.Bool   // it does not give ranges of blobs
+	chunk                atomic.Int64  // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex
 	pinged    bool
@@ -28,6 +32,7 @@ type Host struct {
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
 	noReferrers   map[string]bool // repositories without the referrers API: one host may serve several registries
+	noMount       map[string]bool // repositories that it does not let blobs be taken over from
 }
 
 const (
@@ -43,16 +48,17 @@ func (c *Client) Host(name string) *Host {
 		return h
 	}
 	set := c.Settings(name)
-	small := func() *Slots {
-		return NewSlots(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
+	small := func() *slots {
+		return newSlots(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
 	}
 	h := &Host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
-		pull: NewSlots(set.Concurrency, set.Concurrency), push: NewSlots(set.Concurrency, set.Concurrency),
+		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
 		gate:   make(chan struct{}, 1),
-		logins: map[string]*login{}, noReferrers: map[string]bool{},
+		logins: map[string]*login{}, noReferrers: map[string]bool{}, noMount: map[string]bool{},
 	}
+	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))
 	if name == dockerHub {
 		h.base.Host = dockerHubAPI
 	}
@@ -62,12 +68,6 @@ func (c *Client) Host(name string) *Host {
 	c.hosts[name] = h
 	return h
 }
-
-// Name is how references write the host.
-func (h *Host) Name() string { return h.name }
-
-// Small are the slots for requests that are answered at once.
-func (h *Host) Small() *Slots { return h.small }
 
 // reached tells whether the host has answered.
 func (h *Host) reached() bool {

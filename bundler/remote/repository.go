@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -19,12 +20,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Repository is one repository of a registry, and what a reference names in it. It is
-// safe for concurrent use.
+// Repository is one repository of a registry, and what a reference names in it.
+// Reading is safe for concurrent use; so is Put between Begin and Commit.
 type Repository struct {
 	client *Client
 	ref    image.Reference
 	host   *Host
+
+	mu       sync.Mutex
+	push     *push               // between Begin and Close
+	sessions map[string]*url.URL // uploads that refused mounts have opened, by digest
+	spare    *url.URL            // an upload that Preflight has opened
 }
 
 // Reference returns what the repository was opened with.
@@ -68,9 +74,9 @@ func (r *Repository) exchange(l Look, limit int64, ok ...int) *exchange {
 	return &exchange{r: r, op: l.Op, subject: l.Subject, access: l.Access, ok: ok, limit: limit}
 }
 
-// Resolve returns the descriptor of what the reference names: of its digest where
+// Root returns the descriptor of what the reference names: of its digest where
 // it has one, else of its tag.
-func (r *Repository) Resolve(ctx context.Context) (ocispec.Descriptor, error) {
+func (r *Repository) Root(ctx context.Context) (ocispec.Descriptor, error) {
 	d, found, err := r.Stat(ctx, Look{Op: "resolve", Subject: r.ref.String(), ID: r.ref.Identifier()})
 	if err != nil || found {
 		return d, err
@@ -169,37 +175,32 @@ func (r *Repository) PutManifest(ctx context.Context, op, id string, n bundle.No
 	return x.last.Header, err
 }
 
-// Blob opens a blob. Its bytes are not verified, and a connection that breaks ends them
-// with a fault: for small blobs, which are read again as a whole.
-func (r *Repository) Blob(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	const op = "read"
-	subject := r.At(d.Digest.String())
+// Fetch returns the bytes of a blob or manifest from the start.
+//
+// Manifests are verified before the first byte is returned. Blobs are not: the
+// stream ends with io.EOF after exactly d.Size bytes, or with a fault; who writes
+// them somewhere hashes them, once.
+func (r *Repository) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return r.FetchFrom(ctx, d, 0)
+}
+
+// FetchFrom returns the bytes of a blob or manifest from an offset; see Fetch.
+func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := bundle.CheckDescriptor(d); err != nil {
 		return nil, err
 	}
-	b := &blob{explain: func(err error) error { return r.client.Explain(ctx, r.host, op, subject, err) }}
-	err := r.client.Retry(ctx, r.host, op, subject, func(int) error {
-		resp, err := r.client.Send(ctx, r.host, Request{ //nolint:bodyclose // the caller closes it
-			Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: r.Pulls(), OK: []int{200},
-		})
-		if err == nil {
-			b.ReadCloser = resp.Body
+	if offset < 0 || offset > d.Size {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: r.At(d.Digest.String()),
+			Err: fmt.Errorf("offset %d is not within its %d bytes", offset, d.Size),
 		}
-		return err
-	})
-	return b, err
-}
-
-// blob is one that is being read.
-type blob struct {
-	io.ReadCloser
-	explain func(error) error
-}
-
-func (b *blob) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = b.explain(err)
 	}
-	return n, err
+	if bundle.IsManifest(d.MediaType) {
+		data, err := r.Manifest(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
+	}
+	return r.openBlob(ctx, d, offset)
 }

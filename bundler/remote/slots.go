@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Slots let so many do something at a time. The number grows by one with each
+// slots let so many do something at a time. The number grows by one with each
 // success until the host says that it is too many; then it is halved, and grows by
 // one with two rounds of successes.
-type Slots struct {
+type slots struct {
 	mu       sync.Mutex
 	most     int  // what the user allows
 	limit    int  // what the host takes now
@@ -31,7 +31,7 @@ const (
 )
 
 // Pulls returns the slots for reading a blob.
-func (h *Host) Pulls(size int64) *Slots {
+func (h *Host) Pulls(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pullSmall
 	}
@@ -40,18 +40,18 @@ func (h *Host) Pulls(size int64) *Slots {
 
 // Pushes returns the slots for writing a blob. They are not those for reading: a
 // blob may be read from the host that it is written to.
-func (h *Host) Pushes(size int64) *Slots {
+func (h *Host) Pushes(size int64) *slots {
 	if size <= SmallBlob {
 		return h.pushSmall
 	}
 	return h.push
 }
 
-// NewSlots lets first do something at a time to begin with, and most where the host keeps up.
-func NewSlots(first, most int) *Slots { return &Slots{most: most, limit: first} }
+// newSlots lets first do something at a time to begin with, and most where the host keeps up.
+func newSlots(first, most int) *slots { return &slots{most: most, limit: first} }
 
 // Acquire takes a slot until release is called.
-func (s *Slots) Acquire(ctx context.Context) (release func(), err error) {
+func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Slots) Acquire(ctx context.Context) (release func(), err error) {
 }
 
 // Try takes a slot if one is free at once; else it returns nil.
-func (s *Slots) Try() (release func()) {
+func (s *slots) Try() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used >= s.limit || len(s.waiting) > 0 {
@@ -85,7 +85,7 @@ func (s *Slots) Try() (release func()) {
 }
 
 // leave gives up waiting, or the slot that was given meanwhile.
-func (s *Slots) leave(turn chan struct{}) {
+func (s *slots) leave(turn chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, w := range s.waiting {
@@ -98,7 +98,7 @@ func (s *Slots) leave(turn chan struct{}) {
 	s.admit()
 }
 
-func (s *Slots) release() {
+func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
@@ -106,7 +106,7 @@ func (s *Slots) release() {
 }
 
 // admit lets in who waits. The caller holds the lock.
-func (s *Slots) admit() {
+func (s *slots) admit() {
 	for s.used < s.limit && len(s.waiting) > 0 {
 		close(s.waiting[0])
 		s.waiting = s.waiting[1:]
@@ -115,24 +115,24 @@ func (s *Slots) admit() {
 }
 
 // Most is how many the user allows at a time.
-func (s *Slots) Most() int { return s.most }
+func (s *slots) Most() int { return s.most }
 
 // Used is how many are taken.
-func (s *Slots) Used() int {
+func (s *slots) Used() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
 // shrink halves the number.
-func (s *Slots) shrink() {
+func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit, s.good, s.cautious = max(1, s.limit/2), 0, true
 }
 
 // succeed counts a success.
-func (s *Slots) succeed() {
+func (s *slots) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == s.most {
@@ -185,8 +185,8 @@ func (h *Host) succeeded() {
 	}
 }
 
-func (h *Host) slots() [5]*Slots {
-	return [...]*Slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
+func (h *Host) slots() [5]*slots {
+	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
 // ready waits until the host may be asked again.

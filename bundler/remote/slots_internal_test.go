@@ -9,7 +9,7 @@ import (
 )
 
 func TestSlotsShrinkAndGrowAgain(t *testing.T) {
-	s := NewSlots(8, 8)
+	s := newSlots(8, 8)
 	var held []func()
 	for range 8 {
 		release, err := s.Acquire(t.Context())
@@ -55,7 +55,7 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 
 // As long as a host keeps up, each success makes room for one more.
 func TestSlotsGrowFastUntilItIsTooMuch(t *testing.T) {
-	s := NewSlots(2, 8)
+	s := newSlots(2, 8)
 	for want := 3; want <= 8; want++ {
 		s.succeed()
 		require.Equal(t, want, s.limit)
@@ -69,7 +69,7 @@ func TestSlotsGrowFastUntilItIsTooMuch(t *testing.T) {
 
 // Who gives up waiting takes no slot along, also when it was given one meanwhile.
 func TestSlotsAreNotLost(t *testing.T) {
-	s := NewSlots(1, 1)
+	s := newSlots(1, 1)
 	for range 200 {
 		release, err := s.Acquire(t.Context())
 		require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestSlotsAreNotLost(t *testing.T) {
 
 // One pause counts once, however many hear of it.
 func TestOnePauseShrinksOnce(t *testing.T) {
-	h := &Host{small: NewSlots(12, 12), pull: NewSlots(6, 6), push: NewSlots(6, 6), pullSmall: NewSlots(12, 12), pushSmall: NewSlots(12, 12)}
+	h := &Host{small: newSlots(12, 12), pull: newSlots(6, 6), push: newSlots(6, 6), pullSmall: newSlots(12, 12), pushSmall: newSlots(12, 12)}
 	for range 5 {
 		h.throttled(time.Hour)
 	}

@@ -15,11 +15,11 @@ import (
 type Web struct {
 	c  *Client
 	mu sync.Mutex
-	at map[string]*Slots // of hosts that have a limit
+	at map[string]*slots // of hosts that have a limit
 }
 
 // Web returns what carries them.
-func (c *Client) Web() *Web { return &Web{c: c, at: map[string]*Slots{}} }
+func (c *Client) Web() *Web { return &Web{c: c, at: map[string]*slots{}} }
 
 // PlainHTTP tells whether a host, as URLs write it, is spoken to without TLS where a
 // URL says so.
@@ -66,7 +66,7 @@ func (w *Web) acquire(ctx context.Context, host string) (release func(), err err
 	}
 	w.mu.Lock()
 	if w.at[host] == nil {
-		w.at[host] = NewSlots(limit, limit)
+		w.at[host] = newSlots(limit, limit)
 	}
 	s := w.at[host]
 	w.mu.Unlock()

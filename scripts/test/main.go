@@ -114,7 +114,7 @@ func plans() map[string]plan {
 
 // concurrent are the packages that start goroutines of their own.
 var concurrent = []string{
-	"bundler/remote", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/mover",
+	"bundler/remote", "bundler/internal/archive", "bundler/internal/mover",
 	"bundler/internal/serve", "operator/internal/cluster", "operator/internal/logins",
 	"operator/internal/store", "operator/internal/metrics", "operator/internal/controller/inspection",
 	"operator/internal/controller/driverbundle", "operator/internal/controller/vspherecloudconfig",

@@ -22,7 +22,7 @@ var flows = []string{
 // medium knows a flow is in the floors.
 func TestFlowsKnowNoMedia(t *testing.T) {
 	media := map[string]bool{}
-	for _, m := range []string{"archive", "registry", "manifests", "serve"} {
+	for _, m := range []string{"archive", "manifests", "serve"} {
 		media[module+"/bundler/internal/"+m] = true
 	}
 	media[module+"/bundler/remote"] = true

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -47,7 +46,7 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
 	login, err := remote.ConfigCredentials("login", w.mirror.DockerConfig())
 	require.NoError(t, err)
-	client, err := registry.NewClient(registry.Options{CA: w.mirror.CA(), PlainHTTP: []string{w.upstream.Host}, Credentials: login})
+	client, err := remote.NewClient(remote.Options{CA: w.mirror.CA(), PlainHTTP: []string{w.upstream.Host}, Credentials: login})
 	require.NoError(t, err)
 
 	for name, pull := range map[string][]string{"whole": nil, "delta": {"--base", "old.tar"}} {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
@@ -24,7 +24,7 @@ func (o *pullOptions) checkBase(dest place) error {
 }
 
 // openBase reads what --base names, a bundle or a receipt; nil where it is not given.
-func (o *pullOptions) openBase(ctx context.Context, client *registry.Client) (*pull.Base, error) {
+func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pull.Base, error) {
 	if o.base == "" {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func readReceipt(name string) (*pull.Base, error) {
 	return pull.BaseOfReceipt(r), nil
 }
 
-func (o *pullOptions) baseOf(ctx context.Context, p place, client *registry.Client) (*pull.Base, error) {
+func (o *pullOptions) baseOf(ctx context.Context, p place, client *remote.Client) (*pull.Base, error) {
 	source, err := o.openSource(ctx, p, client)
 	if err != nil {
 		return nil, err

@@ -14,16 +14,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // tagList is a repository with all its tags.
 type tagList struct {
-	*registry.Repository
-	client *registry.Client
+	*remote.Repository
+	client *remote.Client
 }
 
 // At opens what a tag or a digest names.

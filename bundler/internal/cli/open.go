@@ -11,13 +11,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 // direct opens references as they are.
-func direct(client *registry.Client) medium.Registry {
+func direct(client *remote.Client) medium.Registry {
 	return func(ref image.Reference) medium.Source { return client.Repository(ref) }
 }
 
@@ -45,7 +45,7 @@ func unwrapped(err error) error {
 }
 
 // openSource opens a bundle for reading.
-func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (medium.Source, error) {
+func (a *app) openSource(ctx context.Context, p place, client *remote.Client) (medium.Source, error) {
 	switch p.medium {
 	case inFile:
 		return archive.OpenFile(p.path)
@@ -69,7 +69,7 @@ func (a *app) openInput(ctx context.Context) (medium.Source, error) {
 }
 
 // openTarget opens a place for writing; o is for archives and folders.
-func (a *app) openTarget(p place, client *registry.Client, o archive.Options) (medium.Target, error) {
+func (a *app) openTarget(p place, client *remote.Client, o archive.Options) (medium.Target, error) {
 	switch p.medium {
 	case inFile:
 		return archive.CreateFile(p.path, o)

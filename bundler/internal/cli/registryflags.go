@@ -14,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -108,8 +107,8 @@ func (f *registryFlags) options(a *app, p run.Progress) run.Options {
 const minRate = 1000 // bytes a second; less would never end
 
 // client returns what speaks to registries, or all that is wrong with the flags.
-func (f *registryFlags) client(a *app) (*registry.Client, error) {
-	o := registry.Options{
+func (f *registryFlags) client(a *app) (*remote.Client, error) {
+	o := remote.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
@@ -125,7 +124,7 @@ func (f *registryFlags) client(a *app) (*registry.Client, error) {
 		}
 	}
 	if f.chunkSize != "" {
-		if o.ChunkSize, err = registry.ParseChunkSize(f.chunkSize); err != nil {
+		if o.ChunkSize, err = remote.ParseChunkSize(f.chunkSize); err != nil {
 			problems = append(problems, flags.Bad("--chunk-size", f.chunkSize, err, "write 50MB or 16MiB"))
 		}
 	}
@@ -136,7 +135,7 @@ func (f *registryFlags) client(a *app) (*registry.Client, error) {
 		return nil, err
 	}
 	o.Hosts = config.Hosts
-	return registry.NewClient(o)
+	return remote.NewClient(o)
 }
 
 // checkTuning says which numbers are out of bounds.
@@ -164,15 +163,15 @@ func (f *tuningFlags) checkPatience() error {
 }
 
 // hosts reads the settings of single hosts; none where there is no file.
-func (f *registryFlags) hosts() (*registry.Config, error) {
+func (f *registryFlags) hosts() (*remote.Config, error) {
 	if f.hostsConfig == "" {
-		return &registry.Config{}, nil
+		return &remote.Config{}, nil
 	}
-	data, err := userfile.Read("--hosts-config", f.hostsConfig, registry.MaxConfigSize)
+	data, err := userfile.Read("--hosts-config", f.hostsConfig, remote.MaxConfigSize)
 	if err != nil {
 		return nil, err
 	}
-	return registry.ParseConfig(f.hostsConfig, data)
+	return remote.ParseConfig(f.hostsConfig, data)
 }
 
 const maxAuthFile = 4 << 20
@@ -216,7 +215,7 @@ type opened struct {
 	*pinned.Bundle
 	verified *verify.Verification // nil where nothing was
 	at       place
-	client   *registry.Client
+	client   *remote.Client
 }
 
 // open opens the bundle that an argument names, and verifies it first where the rules
@@ -232,7 +231,7 @@ func (f *registryFlags) open(ctx context.Context, a *app, arg string, rules veri
 }
 
 // source opens the medium that an argument names, for what signs it and for open.
-func (f *registryFlags) source(ctx context.Context, a *app, arg string) (medium.Source, place, *registry.Client, error) {
+func (f *registryFlags) source(ctx context.Context, a *app, arg string) (medium.Source, place, *remote.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := f.client(a)
 	if err := fault.Join(err, clientErr); err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -27,7 +27,7 @@ import (
 // world is what lock and pull read from.
 type world struct {
 	matrix    matrixfile.File
-	client    *registry.Client
+	client    *remote.Client
 	registry  medium.Registry
 	manifests upstream.Manifests
 	base      *pull.Base // of a delta
@@ -47,7 +47,7 @@ func (f *sourceFlags) bind(cmd *cobra.Command) {
 }
 
 // upstream returns how images are opened.
-func (f *sourceFlags) upstream(client *registry.Client, r *registryFlags) (medium.Registry, error) {
+func (f *sourceFlags) upstream(client *remote.Client, r *registryFlags) (medium.Registry, error) {
 	var sources image.SourceMap
 	var problems []error
 	for _, rule := range f.sourceMap {
@@ -77,7 +77,7 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 }
 
 // manifests returns what fetches manifest files, with the settings of their hosts.
-func (f *sourceFlags) manifests(client *registry.Client, attempts int) (upstream.Manifests, error) {
+func (f *sourceFlags) manifests(client *remote.Client, attempts int) (upstream.Manifests, error) {
 	web := client.Web()
 	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: attempts}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {

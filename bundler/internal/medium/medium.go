@@ -1,7 +1,7 @@
 // Package medium says what the flows ask of the places that hold bundles. A place that
 // is read is a [Source], one that is written is a [Target]; a repository of a registry
 // is both. bundler/internal/archive (files, folders, standard output) and
-// bundler/internal/registry make them; the flows know neither.
+// bundler/remote make them; the flows know neither.
 //
 // What only some media can do is in one value, [Capabilities]. Whoever wraps a medium
 // passes the value on, changed where the wrapper changes it. There is no other way to

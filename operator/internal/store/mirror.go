@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -163,14 +162,7 @@ func pickHighest(tags []string, within *semver.Constraints) string {
 // Fetch returns the bytes of a manifest or blob, of which blobs are unverified:
 // bundle.Fetcher and trust.Fetcher.
 func (m *Mirror) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	if !bundle.IsManifest(d.MediaType) {
-		return m.repo.Blob(ctx, d)
-	}
-	data, err := m.repo.Manifest(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	return m.repo.Fetch(ctx, d)
 }
 
 // Evidence returns the signatures of a root: those under the tag sha256-HEX.sig, and

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // upload is one blob on its way into a repository: as the body of one request, or
@@ -35,7 +34,7 @@ type upload struct {
 func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
 	release, err := r.host.Pushes(d.Size).Acquire(ctx)
 	if err != nil {
-		return r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
+		return r.client.Explain(ctx, r.host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
 	u := &upload{r: r, ctx: ctx, d: d, cut: cut{size: r.host.chunk.Load()}, session: r.takeSession(d), source: source{d: d, open: open}}
@@ -62,8 +61,8 @@ func (u *upload) run() error {
 		}
 		u.failures, u.failedAt = u.failures+1, u.offset()
 		u.lost = true
-		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
-			return u.r.client.Explain(u.ctx, u.r.host.Host, opPush, u.r.At(u.d.Digest.String()), err)
+		if err = u.r.client.Wait(u.ctx, u.r.host, err, u.failures); err != nil {
+			return u.r.client.Explain(u.ctx, u.r.host, opPush, u.r.At(u.d.Digest.String()), err)
 		}
 	}
 }
@@ -86,8 +85,8 @@ func (u *upload) attempt() error {
 // cutSmaller decides whether the blob is sent in smaller parts after a fault, and
 // whether that is tried at once: a refusal for the size is no failed attempt.
 func (u *upload) cutSmaller(err error) bool {
-	var a *remote.AnswerError
-	var s *remote.SourceError
+	var a *AnswerError
+	var s *SourceError
 	var f *fault.Error
 	switch {
 	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil:
@@ -97,7 +96,7 @@ func (u *upload) cutSmaller(err error) bool {
 	case errors.As(err, &a) && u.cut.isGuess() && refusesParts(a):
 		u.cut, u.session = cut{manner: onlyWhole}, nil
 		return true
-	case errors.As(err, &a) || !remote.CanPass(err):
+	case errors.As(err, &a) || !CanPass(err):
 	case u.cut.manner == whole && u.d.Size > cutLeast:
 		u.cut.shrink(u.d, cutChunk, cutLeast, guessing)
 	case u.cut.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
@@ -107,7 +106,7 @@ func (u *upload) cutSmaller(err error) bool {
 }
 
 // refusesParts tells whether a registry says that it takes no parts.
-func refusesParts(a *remote.AnswerError) bool {
+func refusesParts(a *AnswerError) bool {
 	return a.Method != http.MethodPost && (a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed ||
 		a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented || a.Status == http.StatusUnsupportedMediaType)
 }
@@ -116,10 +115,10 @@ func refusesParts(a *remote.AnswerError) bool {
 // comes before what the registry made of it.
 func (u *upload) answered(resp *http.Response, err error) error {
 	if resp != nil {
-		remote.Drain(resp.Body)
+		Drain(resp.Body)
 	}
 	if wrong := u.source.fault(); wrong != nil {
-		return &remote.SourceError{Err: wrong}
+		return &SourceError{Err: wrong}
 	}
 	if err != nil {
 		u.source.close()
@@ -135,8 +134,8 @@ func (u *upload) whole() error {
 		}
 	}
 	at := u.session
-	u.session = nil                                                    // used up, however this ends
-	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	u.session = nil                                        // used up, however this ends
+	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
 		Method: http.MethodPut, URL: at.end(u.d), Access: u.r.Pushes(), Size: u.d.Size, OK: []int{201, 204},
 		Header: map[string]string{"Content-Type": "application/octet-stream"},
 		Body:   func() (io.ReadCloser, error) { return u.source.body(0, u.d.Size) },

@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -27,21 +26,21 @@ func TestRegistryThatTakesNoSubjects(t *testing.T) {
 	for _, status := range []int{405, 400} {
 		mirror := real.Start(t, real.Options{})
 		mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/", Body: `"subject":`}, Status: status})
-		c, _ := client(t, registry.Options{}, source, mirror)
+		c, _ := client(t, remote.Options{}, source, mirror)
 		from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 		g := graph(t, from)
 		referrer, tagged := attachment(t, root, false, "of the site"), attachment(t, root, true, "ours")
 		g.Attachments = []bundle.Attachment{tagged, referrer}
 		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), "--omit-refused")
-		_, err := to.Resolve(t.Context())
+		_, err := to.Root(t.Context())
 		wantFault(t, err, fault.NotFound)
 
-		c, _ = client(t, registry.Options{OmitRefused: true}, source, mirror)
+		c, _ = client(t, remote.Options{OmitRefused: true}, source, mirror)
 		from, to = repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 		require.NoError(t, copyGraph(t.Context(), g, from, to))
 		require.Len(t, to.Omitted(), 1)
 		require.Contains(t, to.Omitted()[0], referrer.Node.Descriptor.Digest.String())
-		_, err = to.Resolve(t.Context())
+		_, err = to.Root(t.Context())
 		require.NoError(t, err)
 		found, err := to.Attachments(t.Context(), tagged.Subject)
 		require.NoError(t, err)
@@ -54,13 +53,13 @@ func TestRegistryThatTakesNoSubjects(t *testing.T) {
 func TestSparseIndexIsRefusedByTheRegistry(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 	g := graph(t, from)
 	sparse := *g
 	sparse.Manifests = g.Manifests[1:]
 	wantFault(t, copyGraph(t.Context(), &sparse, from, to), fault.Incomplete, bundle.DigestTag(g.Root.Digest.Encoded()))
-	_, err := to.Resolve(t.Context())
+	_, err := to.Root(t.Context())
 	wantFault(t, err, fault.NotFound)
 	require.NoError(t, copyGraph(t.Context(), g, from, to))
 }
@@ -76,7 +75,7 @@ func TestEmptyLoginIsNoLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			find, err := remote.ConfigCredentials("config.json", []byte(config))
 			require.NoError(t, err)
-			c, _ := client(t, registry.Options{Credentials: find}, reg)
+			c, _ := client(t, remote.Options{Credentials: find}, reg)
 			repo := repository(c, reg, "csi/driver:v1")
 			d := largest(graph(t, repo))
 			_, err = readBlob(repo, d, 0)
@@ -96,9 +95,9 @@ func TestIdentityTokenLogin(t *testing.T) {
 	require.NoError(t, err)
 	find, err := remote.ConfigCredentials("config.json", config)
 	require.NoError(t, err)
-	c, _ := client(t, registry.Options{Credentials: find}, reg)
+	c, _ := client(t, remote.Options{Credentials: find}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
-	got, err := repo.Resolve(t.Context())
+	got, err := repo.Root(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, root.Digest, got.Digest)
 	require.Equal(t, 1, reg.Count("POST", "/auth/token"))
@@ -110,7 +109,7 @@ func TestIdentityTokenLogin(t *testing.T) {
 // An upload is opened before anything is sent.
 func TestPreflightTellsWhatAPushWould(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	require.NoError(t, repository(c, reg, "a/b:1").Preflight(t.Context()))
 	repo := repository(c, reg, "a/b:1")
 	require.NoError(t, repo.Preflight(t.Context()))
@@ -131,17 +130,17 @@ func TestPreflightTellsWhatAPushWould(t *testing.T) {
 	wantFault(t, repository(c, reg, "a/b:1").Preflight(ctx), fault.Interrupted)
 
 	readOnly := real.Start(t, real.Options{ReadOnly: true})
-	c, _ = client(t, registry.Options{}, readOnly)
+	c, _ = client(t, remote.Options{}, readOnly)
 	wantFault(t, repository(c, readOnly, "a/b:1").Preflight(t.Context()), fault.Refused, "read-only")
 	pullOnly := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
-	c, _ = client(t, registry.Options{}, pullOnly)
+	c, _ = client(t, remote.Options{}, pullOnly)
 	wantFault(t, repository(c, pullOnly, "a/b:1").Preflight(t.Context()), fault.Forbidden)
 }
 
 // A layer may have the bytes of a manifest: a registry keeps it as a blob as well.
 func TestALayerThatIsAManifestIsPushed(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, mirror)
+	c, _ := client(t, remote.Options{}, mirror)
 	content := map[digest.Digest][]byte{}
 	describe := func(mediaType string, data []byte) ocispec.Descriptor {
 		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 

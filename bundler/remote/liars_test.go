@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"net/http"
@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -34,7 +34,7 @@ func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mirror := real.Start(t, real.Options{Kind: real.Simple})
 			mirror.Fail(f)
-			c, _ := client(t, registry.Options{}, source, mirror)
+			c, _ := client(t, remote.Options{}, source, mirror)
 			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
 			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "theirs")}
@@ -52,7 +52,7 @@ func TestMountThatTheRegistryDoesNotMeanIsFoundOut(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{Kind: real.Simple})
 	mirror.Fail(real.Fault{Match: real.Match{Method: "POST", Query: "mount="}, Status: 201})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	g, to := graph(t, repository(c, source, "csi/driver:v1")), repository(c, mirror, "site/bundle:1")
 	_, err := to.Begin(t.Context(), g)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestSignatureThatTheRegistryDoesNotKeepIsNotSigned(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
 			reg.Fail(real.Fault{Match: match, Status: 201})
-			c, _ := client(t, registry.Options{}, reg)
+			c, _ := client(t, remote.Options{}, reg)
 			repo := repository(c, reg, "csi/driver:v1")
 			wantFault(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")), fault.Incomplete)
 			reg.Heal()
@@ -102,7 +102,7 @@ func TestAnswersWithoutALengthAreNotBelieved(t *testing.T) {
 			}))
 			defer vague.Close()
 			at := strings.TrimPrefix(vague.URL, "http://")
-			c, _ := client(t, registry.Options{PlainHTTP: []string{at}}, source, mirror)
+			c, _ := client(t, remote.Options{PlainHTTP: []string{at}}, source, mirror)
 			from, to := repository(c, source, "csi/driver:v1"), c.Repository(image.MustReference(at+"/site/bundle:1"))
 			g := graph(t, from)
 			missing, err := to.Begin(t.Context(), g)

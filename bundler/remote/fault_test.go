@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"bytes"
@@ -22,7 +22,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -52,9 +51,9 @@ func TestEachAnswerHasItsReasonAndRemedy(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.status, c.reason), func(t *testing.T) {
 			reg.Heal()
-			cl, _ := client(t, registry.Options{Attempts: 2}, reg)
+			cl, _ := client(t, remote.Options{Attempts: 2}, reg)
 			repo := repository(cl, reg, "csi/driver:v1")
-			_, err := repo.Resolve(t.Context())
+			_, err := repo.Root(t.Context())
 			require.NoError(t, err)
 			reg.Fail(real.Fault{Match: real.Match{Path: "/uploads/"}, Status: c.status, Body: c.body})
 			reg.Fail(real.Fault{Match: real.Match{Method: "PUT"}, Status: c.status, Body: c.body})
@@ -81,21 +80,21 @@ func TestBodyLimitAndReadOnly(t *testing.T) {
 	// Behind a proxy that takes nothing of the size.
 	limited := real.Start(t, real.Options{})
 	limited.Fail(real.Fault{Match: real.Match{Path: "/blobs/uploads/"}, BodyLimit: 1000})
-	c, _ := client(t, registry.Options{Attempts: 3}, limited)
+	c, _ := client(t, remote.Options{Attempts: 3}, limited)
 	err := repository(c, limited, "a/b:1").Put(t.Context(), d, open)
 	// A server that refuses early may cut the connection under the client's writes.
 	require.Contains(t, []fault.Reason{fault.Refused, fault.Unreachable}, fault.ReasonOf(err), fault.Text(err))
 
 	readOnly := real.Start(t, real.Options{ReadOnly: true})
-	c, _ = client(t, registry.Options{}, readOnly)
+	c, _ = client(t, remote.Options{}, readOnly)
 	wantFault(t, repository(c, readOnly, "a/b:1").Put(t.Context(), d, open), fault.Refused, "read-only")
 }
 
 func TestLongRetryAfterIsToldNotWaitedFor(t *testing.T) {
 	reg, _ := upstream(t)
-	c, n := client(t, registry.Options{}, reg)
+	c, n := client(t, remote.Options{}, reg)
 	reg.Fail(real.Fault{Status: 429, Header: map[string]string{"Retry-After": "3600"}})
-	_, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+	_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
 	wantFault(t, err, fault.Throttled, "try again in 1h0m0s")
 	require.Empty(t, n.all())
 }
@@ -107,8 +106,8 @@ func TestWrongLogin(t *testing.T) {
 			"none": {}, "wrong password": {Username: reg.Username, Password: "other"}, "identity token": {RefreshToken: "gone"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) { return login, nil }}, reg)
-				_, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+				c, _ := client(t, remote.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) { return login, nil }}, reg)
+				_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
 				if auth == real.Token && name == "identity token" {
 					require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Refused, fault.NotFound}, fault.ReasonOf(err))
 					return
@@ -121,7 +120,7 @@ func TestWrongLogin(t *testing.T) {
 
 func TestLoginThatMayOnlyPull(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest([]byte("x")), Size: 1}
 	err := repository(c, reg, "a/b:1").Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
 	wantFault(t, err, fault.Forbidden, "ask the registry's administrator")
@@ -131,33 +130,33 @@ func TestLoginThatMayOnlyPull(t *testing.T) {
 func TestUploadLocationOfTheSameHostUnderHTTP(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
 	reg.Fail(real.Fault{Match: real.Match{Method: "POST"}, LocationBase: "http://" + reg.Host})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest([]byte("x")), Size: 1}
 	require.NoError(t, repository(c, reg, "a/b:1").Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }))
 }
 
 func TestCertificatesAndSchemes(t *testing.T) {
 	secure, plain := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{})
-	resolve := func(o registry.Options, host string) error {
+	resolve := func(o remote.Options, host string) error {
 		o.Sleep = (&naps{}).sleep
 		o.Credentials = func(context.Context, string, string) (remote.Credential, error) { return remote.Credential{}, nil }
-		c, err := registry.NewClient(o)
+		c, err := remote.NewClient(o)
 		require.NoError(t, err)
 		defer c.Close() //nolint:errcheck // idle connections only
-		_, err = c.Repository(image.MustReference(host + "/a/b:1")).Resolve(t.Context())
+		_, err = c.Repository(image.MustReference(host + "/a/b:1")).Root(t.Context())
 		return err
 	}
-	wantFault(t, resolve(registry.Options{}, secure.Host), fault.CertificateInvalid, "--ca-file", secure.Host)
-	wantFault(t, resolve(registry.Options{CAFile: secure.CAFile(t)}, secure.Host), fault.NotFound)
-	wantFault(t, resolve(registry.Options{CA: plain.CA()}, secure.Host), fault.CertificateInvalid, "--ca-file")
+	wantFault(t, resolve(remote.Options{}, secure.Host), fault.CertificateInvalid, "--ca-file", secure.Host)
+	wantFault(t, resolve(remote.Options{CAFile: secure.CAFile(t)}, secure.Host), fault.NotFound)
+	wantFault(t, resolve(remote.Options{CA: plain.CA()}, secure.Host), fault.CertificateInvalid, "--ca-file")
 	_, port, err := net.SplitHostPort(secure.Host)
 	require.NoError(t, err)
-	wantFault(t, resolve(registry.Options{CA: secure.CA()}, "127.0.0.2:"+port), fault.Unreachable, "refused")
+	wantFault(t, resolve(remote.Options{CA: secure.CA()}, "127.0.0.2:"+port), fault.Unreachable, "refused")
 
-	wantFault(t, resolve(registry.Options{}, plain.Host), fault.InvalidInput, "--plain-http "+plain.Host)
-	wantFault(t, resolve(registry.Options{PlainHTTP: []string{plain.Host}}, plain.Host), fault.NotFound)
-	wantFault(t, resolve(registry.Options{PlainHTTP: []string{secure.Host}}, secure.Host), fault.InvalidInput, "leave out --plain-http "+secure.Host)
-	wantFault(t, resolve(registry.Options{}, "registry.invalid"), fault.Unreachable, "DNS")
+	wantFault(t, resolve(remote.Options{}, plain.Host), fault.InvalidInput, "--plain-http "+plain.Host)
+	wantFault(t, resolve(remote.Options{PlainHTTP: []string{plain.Host}}, plain.Host), fault.NotFound)
+	wantFault(t, resolve(remote.Options{PlainHTTP: []string{secure.Host}}, secure.Host), fault.InvalidInput, "leave out --plain-http "+secure.Host)
+	wantFault(t, resolve(remote.Options{}, "registry.invalid"), fault.Unreachable, "DNS")
 }
 
 func TestNameThatTheCertificateIsNotFor(t *testing.T) {
@@ -167,28 +166,28 @@ func TestNameThatTheCertificateIsNotFor(t *testing.T) {
 	require.NoError(t, err)
 	der := server.Certificate().Raw
 	pem := []byte("-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(der) + "\n-----END CERTIFICATE-----\n")
-	c, err := registry.NewClient(registry.Options{CA: pem, Sleep: (&naps{}).sleep})
+	c, err := remote.NewClient(remote.Options{CA: pem, Sleep: (&naps{}).sleep})
 	require.NoError(t, err)
-	_, err = c.Repository(image.MustReference("localhost:" + port + "/a/b:1")).Resolve(t.Context())
+	_, err = c.Repository(image.MustReference("localhost:" + port + "/a/b:1")).Root(t.Context())
 	wantFault(t, err, fault.CertificateInvalid, "use a name that the certificate")
 }
 
 func TestBadOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
-	for _, o := range []registry.Options{
+	for _, o := range []remote.Options{
 		{CAFile: file}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
 	} {
-		_, err := registry.NewClient(o)
+		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
-	_, err := registry.NewClient(registry.Options{CAFile: file + ".absent"})
+	_, err := remote.NewClient(remote.Options{CAFile: file + ".absent"})
 	wantFault(t, err, fault.NotFound, "ca.crt.absent")
 }
 
 func TestTamperedContentIsCorrupt(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	g := graph(t, repo)
 	reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 7})
@@ -200,12 +199,12 @@ func TestTamperedContentIsCorrupt(t *testing.T) {
 	reg.Heal()
 	reg.Fail(real.Fault{Match: real.Match{Method: "HEAD"}, Status: 405})
 	reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 7})
-	_, err = repo.Resolve(t.Context())
+	_, err = repo.Root(t.Context())
 	wantFault(t, err, fault.Corrupt, "the registry says "+root.Digest.String())
 
 	reg.Heal()
 	reg.Fail(real.Fault{Match: real.Match{Method: "HEAD"}, ReplaceHeader: map[string]string{"Docker-Content-Digest": "sha256:" + strings.Repeat("0", 64)}})
-	_, err = repository(c, reg, "csi/driver@"+root.Digest.String()).Resolve(t.Context())
+	_, err = repository(c, reg, "csi/driver@"+root.Digest.String()).Root(t.Context())
 	wantFault(t, err, fault.Corrupt)
 
 	reg.Heal() // a blob that is shorter, and one that is longer, than its descriptor says
@@ -219,14 +218,14 @@ func TestTamperedContentIsCorrupt(t *testing.T) {
 
 func TestResolveWorksWithoutHEAD(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	for _, f := range []real.Fault{
 		{Match: real.Match{Method: "HEAD"}, Status: 405},
 		{Match: real.Match{Method: "HEAD"}, ReplaceHeader: map[string]string{"Docker-Content-Digest": ""}},
 	} {
 		reg.Heal()
 		reg.Fail(f)
-		d, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+		d, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, root.Digest, d.Digest)
 		require.Equal(t, root.Size, d.Size)
@@ -239,7 +238,7 @@ func TestNoCredentialsForOtherHosts(t *testing.T) {
 		reg := real.Start(t, real.Options{TLS: true, Auth: auth})
 		images.Push(t, reg, "csi/driver:v1", images.Spec{Seed: 3, Layers: []int64{900_000}})
 		store := reg.Storage(t)
-		c, _ := client(t, registry.Options{}, reg)
+		c, _ := client(t, remote.Options{}, reg)
 		repo := repository(c, reg, "csi/driver:v1")
 		g := graph(t, repo)
 		d := largest(g)
@@ -276,7 +275,7 @@ func TestRedirectsThatAreRefused(t *testing.T) {
 		reg.URL():                 "without end",
 	} {
 		reg.Heal()
-		c, _ := client(t, registry.Options{}, reg)
+		c, _ := client(t, remote.Options{}, reg)
 		reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, RedirectTo: target})
 		_, err := repository(c, reg, "csi/driver:v1").Manifest(t.Context(), root)
 		wantFaultText(t, err, fault.Refused, text)
@@ -300,10 +299,10 @@ func TestTokenServicesThatAreRefused(t *testing.T) {
 	} {
 		reg := real.Start(t, real.Options{TLS: true})
 		reg.Fail(real.Fault{Status: 401, Header: map[string]string{"WWW-Authenticate": fmt.Sprintf("Bearer realm=%q,service=x", realm)}})
-		c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) {
+		c, _ := client(t, remote.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) {
 			return remote.Credential{Username: "u", Password: "p"}, nil
 		}}, reg)
-		_, err := repository(c, reg, "a/b:1").Resolve(t.Context())
+		_, err := repository(c, reg, "a/b:1").Root(t.Context())
 		wantFaultText(t, err, fault.Refused, text)
 	}
 }
@@ -352,13 +351,13 @@ func TestSecretsAreNotInMessages(t *testing.T) {
 	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest([]byte("x")), Size: 1}
 	for name, a := range answers {
 		answer = a
-		c, err := registry.NewClient(registry.Options{CA: pem, Attempts: 2, Sleep: (&naps{}).sleep,
+		c, err := remote.NewClient(remote.Options{CA: pem, Attempts: 2, Sleep: (&naps{}).sleep,
 			Credentials: func(context.Context, string, string) (remote.Credential, error) {
 				return remote.Credential{Username: user, Password: canary}, nil
 			}})
 		require.NoError(t, err)
 		repo := c.Repository(image.MustReference(host + "/a/b:1"))
-		_, resolveErr := repo.Resolve(t.Context())
+		_, resolveErr := repo.Root(t.Context())
 		_, fetchErr := repo.Fetch(t.Context(), d)
 		putErr := repo.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
 		for _, err := range []error{resolveErr, fetchErr, putErr} {
@@ -386,11 +385,11 @@ func TestHugeAnswersAreBounded(t *testing.T) {
 	}))
 	defer server.Close()
 	host := server.Listener.Addr().String()
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
 	require.NoError(t, err)
 	defer c.Close() //nolint:errcheck // idle connections only
 	repo := c.Repository(image.MustReference(host + "/a/b:1"))
-	_, err = repo.Resolve(t.Context())
+	_, err = repo.Root(t.Context())
 	wantFault(t, err, fault.Corrupt, "longer than allowed")
 }
 
@@ -419,7 +418,7 @@ func TestStallInTheMiddleOfABlobIsResumed(t *testing.T) {
 	defer server.Close()
 	defer close(gate)
 	host := server.Listener.Addr().String()
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}, Stall: 200 * time.Millisecond, Sleep: (&naps{}).sleep})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Stall: 200 * time.Millisecond, Sleep: (&naps{}).sleep})
 	require.NoError(t, err)
 	defer c.Close() //nolint:errcheck // idle connections only
 	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest(data), Size: int64(len(data))}
@@ -450,7 +449,7 @@ func TestHostThatDripsIsGivenUp(t *testing.T) {
 	}))
 	defer server.Close()
 	at := strings.TrimPrefix(server.URL, "http://")
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{at}, Attempts: 1, Stall: 2 * time.Second})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{at}, Attempts: 1, Stall: 2 * time.Second})
 	require.NoError(t, err)
 	defer c.Close() //nolint:errcheck // idle connections only
 	d, _ := randomBlob(1_000_000)
@@ -489,7 +488,7 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 			c.fault.Match = real.Match{Path: "/manifests/"}
 			reg.Fail(c.fault)
 			repo := repository(mustClient(t, reg), reg, "csi/driver:v1")
-			_, err := repo.Resolve(t.Context())
+			_, err := repo.Root(t.Context())
 			wantFault(t, err, fault.Corrupt, c.says)
 			require.NotContains(t, fault.Text(err), "storage")
 			_, err = repo.Manifest(t.Context(), root)
@@ -499,20 +498,20 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 	}
 }
 
-func mustClient(t *testing.T, reg *real.Registry) *registry.Client {
+func mustClient(t *testing.T, reg *real.Registry) *remote.Client {
 	t.Helper()
-	c, _ := client(t, registry.Options{Attempts: 1}, reg)
+	c, _ := client(t, remote.Options{Attempts: 1}, reg)
 	return c
 }
 
 // No more files may be open: that is no fault of the network, nor of a disk.
 func TestTooManyOpenFilesAreNamed(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		c, err := registry.NewClient(registry.Options{Attempts: 1, Credentials: func(context.Context, string, string) (remote.Credential, error) {
+		c, err := remote.NewClient(remote.Options{Attempts: 1, Credentials: func(context.Context, string, string) (remote.Credential, error) {
 			return remote.Credential{}, nil
 		}})
 		require.NoError(t, err)
-		err = registry.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)})
+		err = remote.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)})
 		wantFault(t, err, fault.Storage, "ulimit -n")
 		require.NotContains(t, fault.Text(err), "network to")
 	}
@@ -526,7 +525,7 @@ func TestRedirectsOfUploadsAndTokensAreFollowed(t *testing.T) {
 	} {
 		t.Run(match.Method+match.Path, func(t *testing.T) {
 			mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-			c, _ := client(t, registry.Options{ChunkSize: 1000}, source, mirror)
+			c, _ := client(t, remote.Options{ChunkSize: 1000}, source, mirror)
 			mirror.Fail(real.Fault{Match: match, Times: 1, RedirectTo: mirror.URL()})
 			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
@@ -538,7 +537,7 @@ func TestRedirectsOfUploadsAndTokensAreFollowed(t *testing.T) {
 	}
 	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
 	store := mirror.Storage(t)
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/blobs/"}, RedirectTo: store.URL()})
 	from := repository(c, source, "csi/driver:v1")
 	require.NoError(t, copyGraph(t.Context(), graph(t, from), from, repository(c, mirror, "site/bundle:1")))

@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -61,7 +61,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
 			mirror := real.Start(t, options)
-			c, _ := client(t, registry.Options{}, source, mirror)
+			c, _ := client(t, remote.Options{}, source, mirror)
 			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
 			subject := image.MustDigest(root.Digest.String())
@@ -104,7 +104,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 
 func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	subject := image.MustDigest(root.Digest.String())
 	layers := func() []string {
@@ -139,7 +139,7 @@ func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 // what they wrote is not replaced.
 func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "first")))
 	seen, gate := make(chan string, 1), make(chan struct{})
@@ -168,7 +168,7 @@ func TestReferrersAttachedAtTheSameTimeAreBothListed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-			c, _ := client(t, registry.Options{}, reg)
+			c, _ := client(t, remote.Options{}, reg)
 			repo := repository(c, reg, "csi/driver:v1")
 			subject := image.MustDigest(root.Digest.String())
 			slow, quick := attachment(t, root, false, "slow"), attachment(t, root, false, "quick")
@@ -205,7 +205,7 @@ func TestReferrersAttachedAtTheSameTimeAreBothListed(t *testing.T) {
 func TestReferrersPushedAtTheSameTimeAreBothListed(t *testing.T) {
 	reg := real.Start(t, real.Options{Kind: real.Simple})
 	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	subject := image.MustDigest(root.Digest.String())
 	late, first := attachment(t, root, false, "late"), attachment(t, root, false, "first")
@@ -235,7 +235,7 @@ func TestReferrersPushedAtTheSameTimeAreBothListed(t *testing.T) {
 
 func TestAttachNeedsItsParts(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	a := attachment(t, root, true, "x")
 	a.Blobs[0].Data = nil
 	wantFault(t, repository(c, reg, "csi/driver:v1").Attach(t.Context(), a), fault.Incomplete, "sign it again")
@@ -244,7 +244,7 @@ func TestAttachNeedsItsParts(t *testing.T) {
 func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T) {
 	reg, root := upstream(t)
 	subject := image.MustDigest(root.Digest.String())
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/sha256-"}, Status: 403})
 	list, err := repo.Attachments(t.Context(), subject)
@@ -261,7 +261,7 @@ func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T)
 
 func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	subject := image.MustDigest(root.Digest.String())
 	reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/"}, ReplaceHeader: map[string]string{"OCI-Subject": root.Digest.String()}})
@@ -302,7 +302,7 @@ func TestReferrersComeInPages(t *testing.T) {
 	defer server.Close()
 	host := server.Listener.Addr().String()
 	list := func() ([]ocispec.Descriptor, error) {
-		c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
+		c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
 		require.NoError(t, err)
 		defer c.Close() //nolint:errcheck // idle connections only
 		return c.Repository(image.MustReference(host+"/a/b:1")).Attachments(t.Context(), subject)
@@ -335,7 +335,7 @@ func TestReferrersComeInPages(t *testing.T) {
 
 func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	a := attachment(t, root, true, "x")
 	other := repository(c, reg, "csi/driver:"+a.Tag)
@@ -348,7 +348,7 @@ func TestReferrersAPIIsAskedForInEachRepository(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{Kind: real.Referrers})
 	mirror.Fail(real.Fault{Match: real.Match{Path: "/v2/old/bundle/referrers/"}, Status: 404})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from := repository(c, source, "csi/driver:v1")
 	g := graph(t, from)
 	referrer := attachment(t, g.Root, false, "theirs")
@@ -360,7 +360,7 @@ func TestReferrersAPIIsAskedForInEachRepository(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found, 1, name)
 	}
-	_, err := repository(c, mirror, "new/bundle:sha256-"+referrer.Subject.Hex()).Resolve(t.Context())
+	_, err := repository(c, mirror, "new/bundle:sha256-"+referrer.Subject.Hex()).Root(t.Context())
 	wantFault(t, err, fault.NotFound) // the list is the registry's there
 	asked := mirror.Count("GET", "/v2/old/bundle/referrers/")
 	require.Equal(t, 1, asked, "once is enough where there is none")

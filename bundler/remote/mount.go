@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Mount has the registry take a blob over from another repository of its own,
@@ -21,13 +20,13 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 	}
 	release, err := r.host.small.Acquire(ctx)
 	if err != nil {
-		return false, r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
+		return false, r.client.Explain(ctx, r.host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
 	there, at, err := r.mount(ctx, d, from.Path())
 	switch {
 	case err != nil:
-		if ctx.Err() == nil && !remote.CanPass(err) {
+		if ctx.Err() == nil && !CanPass(err) {
 			r.host.refuseMount(from.Path())
 		}
 		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
@@ -47,18 +46,18 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 // mount asks the registry once to take a blob over from another repository. If it does
 // not, it opens an upload.
 func (r *Repository) mount(ctx context.Context, d ocispec.Descriptor, from string) (there bool, at *url.URL, err error) {
-	q := remote.Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), OK: []int{201, 202}, Access: r.Pushes()}
+	q := Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), OK: []int{201, 202}, Access: r.Pushes()}
 	q.Access.From = from
 	q.URL.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {from}}.Encode()
-	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
+	resp, err := r.client.Send(ctx, r.host, q) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return false, nil, err
 	}
-	remote.Drain(resp.Body)
+	Drain(resp.Body)
 	if resp.StatusCode == http.StatusCreated {
 		return true, nil, nil
 	}
-	at, err = r.client.Location(r.host.Host, resp.Request.URL, resp)
+	at, err = r.client.Location(r.host, resp.Request.URL, resp)
 	return false, at, err
 }
 
@@ -78,13 +77,13 @@ func (r *Repository) takeSession(d ocispec.Descriptor) *session {
 	return &session{state: given, url: at}
 }
 
-func (h *host) refusesMount(path string) bool {
+func (h *Host) refusesMount(path string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.noMount[path]
 }
 
-func (h *host) refuseMount(path string) {
+func (h *Host) refuseMount(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noMount[path] = true

@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -39,7 +39,7 @@ func BenchmarkPull(b *testing.B) {
 	source, _, size := world(b)
 	b.Run("vdo", func(b *testing.B) {
 		b.SetBytes(size)
-		c, _ := client(b, registry.Options{}, source)
+		c, _ := client(b, remote.Options{}, source)
 		for b.Loop() {
 			repo := repository(c, source, "bench/image:1")
 			require.NoError(b, readEverything(b.Context(), repo, graph(b, repo).Blobs))
@@ -53,7 +53,7 @@ func BenchmarkPull(b *testing.B) {
 	})
 }
 
-func readEverything(ctx context.Context, repo *registry.Repository, blobs []ocispec.Descriptor) error {
+func readEverything(ctx context.Context, repo *remote.Repository, blobs []ocispec.Descriptor) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(6)
 	for _, d := range blobs {
@@ -132,7 +132,7 @@ func BenchmarkPush(b *testing.B) {
 	name := func() string { return fmt.Sprintf("bench/copy-%d:1", n.Add(1)) }
 	b.Run("vdo", func(b *testing.B) {
 		b.SetBytes(size)
-		c, _ := client(b, registry.Options{}, source, mirror)
+		c, _ := client(b, remote.Options{}, source, mirror)
 		from := repository(c, source, "bench/image:1")
 		for b.Loop() {
 			require.NoError(b, copyGraph(b.Context(), graph(b, from), from, repository(c, mirror, name())))
@@ -150,7 +150,7 @@ func BenchmarkPush(b *testing.B) {
 func TestMemoryDoesNotGrowWithTheBlob(t *testing.T) {
 	reg := real.Start(t, real.Options{Dir: t.TempDir()})
 	images.Push(t, reg, "big/image:1", images.Spec{Seed: 5, Layers: []int64{64 << 20}})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	from, to := repository(c, reg, "big/image:1"), repository(c, reg, "big/copy:1")
 	g := graph(t, from)
 	var before, after runtime.MemStats

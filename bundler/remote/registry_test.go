@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"bytes"
@@ -25,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -56,7 +55,7 @@ func (n *naps) all() []time.Duration {
 }
 
 // client returns a client that trusts and may log in to the registries.
-func client(t testing.TB, o registry.Options, regs ...*real.Registry) (*registry.Client, *naps) {
+func client(t testing.TB, o remote.Options, regs ...*real.Registry) (*remote.Client, *naps) {
 	t.Helper()
 	n := &naps{}
 	o.Sleep = n.sleep
@@ -78,7 +77,7 @@ func client(t testing.TB, o registry.Options, regs ...*real.Registry) (*registry
 			return remote.Credential{}, nil
 		}
 	}
-	c, err := registry.NewClient(o)
+	c, err := remote.NewClient(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c, n
@@ -96,7 +95,7 @@ func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
 }
 
 // graph reads the graph of an image.
-func graph(t testing.TB, repo *registry.Repository) *bundle.Graph {
+func graph(t testing.TB, repo *remote.Repository) *bundle.Graph {
 	t.Helper()
 	root, err := repo.Root(t.Context())
 	require.NoError(t, err)
@@ -106,7 +105,7 @@ func graph(t testing.TB, repo *registry.Repository) *bundle.Graph {
 }
 
 // copyGraph is the flow in short: begin, put what is missing, commit.
-func copyGraph(ctx context.Context, g *bundle.Graph, from, to *registry.Repository) error {
+func copyGraph(ctx context.Context, g *bundle.Graph, from, to *remote.Repository) error {
 	missing, err := to.Begin(ctx, g)
 	if err != nil {
 		return err
@@ -129,7 +128,7 @@ func copyGraph(ctx context.Context, g *bundle.Graph, from, to *registry.Reposito
 	return to.Commit(ctx)
 }
 
-func readBlob(repo *registry.Repository, d ocispec.Descriptor, offset int64) ([]byte, error) {
+func readBlob(repo *remote.Repository, d ocispec.Descriptor, offset int64) ([]byte, error) {
 	rc, err := repo.FetchFrom(context.Background(), d, offset)
 	if err != nil {
 		return nil, err
@@ -143,7 +142,7 @@ func hashOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func repository(c *registry.Client, reg *real.Registry, name string) *registry.Repository {
+func repository(c *remote.Client, reg *real.Registry, name string) *remote.Repository {
 	return c.Repository(image.MustReference(reg.Host + "/" + name))
 }
 
@@ -175,13 +174,13 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
 			mirror := real.Start(t, options)
-			c, _ := client(t, registry.Options{}, source, mirror)
+			c, _ := client(t, remote.Options{}, source, mirror)
 			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
 			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "ours too")}
 			require.NoError(t, copyGraph(t.Context(), g, from, to))
 
-			got, err := to.Resolve(t.Context())
+			got, err := to.Root(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, g.Root.Digest, got.Digest)
 			for _, d := range g.Blobs {
@@ -211,14 +210,14 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 func TestHalfFilledTargetIsCompleted(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 	g := graph(t, from)
 	require.NoError(t, copyGraph(t.Context(), g, from, to))
 	child, blob := g.Manifests[0].Descriptor, largest(g)
 	remove(t, mirror, "/v2/site/bundle/manifests/"+child.Digest.String())
 	remove(t, mirror, "/v2/site/bundle/blobs/"+blob.Digest.String())
-	_, err := to.Resolve(t.Context())
+	_, err := to.Root(t.Context())
 	require.NoError(t, err, "the root is there")
 
 	missing, err := to.Begin(t.Context(), g)
@@ -254,13 +253,13 @@ func remove(t *testing.T, reg *real.Registry, path string) {
 func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 	g := graph(t, from)
 	child := g.Manifests[0].Descriptor.Digest.String()
 	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: child}, Status: 403})
 	wantFault(t, copyGraph(t.Context(), g, from, to), fault.Forbidden, child)
-	_, err := to.Resolve(t.Context())
+	_, err := to.Root(t.Context())
 	wantFault(t, err, fault.NotFound)
 
 	mirror.Heal()
@@ -280,7 +279,7 @@ func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 func TestTwoPushesAtOnceBothSucceed(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	g := graph(t, repository(c, source, "csi/driver:v1"))
 	var group errgroup.Group
 	for range 2 {
@@ -296,7 +295,7 @@ func TestTwoPushesAtOnceBothSucceed(t *testing.T) {
 
 func TestPushByDigestRefusesAnotherBundle(t *testing.T) {
 	source, _ := upstream(t)
-	c, _ := client(t, registry.Options{}, source)
+	c, _ := client(t, remote.Options{}, source)
 	g := graph(t, repository(c, source, "csi/driver:v1"))
 	other := repository(c, source, "x/y@sha256:"+fmt.Sprintf("%064d", 1))
 	_, err := other.Begin(t.Context(), g)
@@ -308,7 +307,7 @@ func TestPushByDigestRefusesAnotherBundle(t *testing.T) {
 
 func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 	reg, _ := upstream(t)
-	c, n := client(t, registry.Options{}, reg)
+	c, n := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	d := largest(graph(t, repo))
 	blob := real.Match{Method: "GET", Path: "/blobs/" + d.Digest.String()}
@@ -350,7 +349,7 @@ func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
 	reg := real.Start(t, real.Options{})
 	images.Push(t, reg, "csi/big:v1", images.Spec{Seed: 5, Layers: []int64{5 << 20}})
-	c, _ := client(t, registry.Options{Attempts: 4}, reg)
+	c, _ := client(t, remote.Options{Attempts: 4}, reg)
 	repo := repository(c, reg, "csi/big:v1")
 	d := largest(graph(t, repo))
 	blob := real.Match{Method: "GET", Path: "/blobs/" + d.Digest.String()}
@@ -364,7 +363,7 @@ func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
 
 func TestFetchFromStartsAtTheOffset(t *testing.T) {
 	reg, root := upstream(t)
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	d := largest(graph(t, repo))
 	whole, err := readBlob(repo, d, 0)
@@ -385,7 +384,7 @@ func TestFetchFromStartsAtTheOffset(t *testing.T) {
 
 func TestBlobThatNeverComesIsUnreachable(t *testing.T) {
 	reg, _ := upstream(t)
-	c, n := client(t, registry.Options{Attempts: 4}, reg)
+	c, n := client(t, remote.Options{Attempts: 4}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	d := largest(graph(t, repo))
 	reg.Fail(real.Fault{Match: real.Match{Path: "/blobs/" + d.Digest.String()}, Cut: 100})
@@ -411,7 +410,7 @@ func TestFaultsThatPassAreTriedAgain(t *testing.T) {
 		"token run out":        {Match: real.Match{Method: "PUT"}, Times: 1, Status: 401, Header: map[string]string{"WWW-Authenticate": "Bearer realm=\"" + mirror.URL() + "/auth/token\",service=\"test registry\""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, n := client(t, registry.Options{Concurrency: 2}, source, mirror)
+			c, n := client(t, remote.Options{Concurrency: 2}, source, mirror)
 			mirror.Heal()
 			from := repository(c, source, "csi/driver:v1")
 			to := repository(c, mirror, fmt.Sprintf("site/%x:1", sha256.Sum256([]byte(name))))
@@ -427,7 +426,7 @@ func TestFaultsThatPassAreTriedAgain(t *testing.T) {
 
 func TestSourceOfOtherContentIsNotPushed(t *testing.T) {
 	mirror := real.Start(t, real.Options{Kind: real.Simple})
-	c, _ := client(t, registry.Options{}, mirror)
+	c, _ := client(t, remote.Options{}, mirror)
 	to := repository(c, mirror, "site/bundle:1")
 	good := bytes.Repeat([]byte("x"), 300_000)
 	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: ocidigest(good), Size: int64(len(good))}
@@ -455,7 +454,7 @@ func TestSourceOfOtherContentIsNotPushed(t *testing.T) {
 func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
 	reg, _ := upstream(t)
 	before := runtime.NumGoroutine()
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	d := largest(graph(t, repo))
 	gate, seen := make(chan struct{}), make(chan string, 1)
@@ -489,11 +488,11 @@ func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
 
 func TestSilentHostIsGivenUp(t *testing.T) {
 	reg, _ := upstream(t)
-	c, _ := client(t, registry.Options{Stall: 100 * time.Millisecond, Attempts: 2}, reg)
+	c, _ := client(t, remote.Options{Stall: 100 * time.Millisecond, Attempts: 2}, reg)
 	gate := make(chan struct{})
 	defer close(gate)
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, Wait: gate})
-	_, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+	_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
 	wantFault(t, err, fault.Unreachable, "silent")
 }
 

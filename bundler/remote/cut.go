@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 

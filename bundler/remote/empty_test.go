@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"io"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -29,13 +29,13 @@ func manySmallParts(t *testing.T) *real.Registry {
 }
 
 // copyOf returns what opens a blob of another repository.
-func copyOf(t *testing.T, from *registry.Repository, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
+func copyOf(t *testing.T, from *remote.Repository, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
 	return func(offset int64) (io.ReadCloser, error) { return from.FetchFrom(t.Context(), d, offset) }
 }
 
 func TestPushToAnEmptyRegistryAsksForASampleOnly(t *testing.T) {
 	source, mirror := manySmallParts(t), real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 	g := graph(t, from)
 	missing, err := to.Begin(t.Context(), g)
@@ -103,7 +103,7 @@ func crowded(t *testing.T, host string, most int64) (at string, cut *atomic.Int6
 func TestFewerConnectionsWhereTheyAreCut(t *testing.T) {
 	source, mirror := manySmallParts(t), real.Start(t, real.Options{})
 	at, cut := crowded(t, mirror.Host, 6)
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{source.Host, at}, Backoff: 20 * time.Millisecond})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{source.Host, at}, Backoff: 20 * time.Millisecond})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	from := repository(c, source, "csi/driver:v1")

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // MaxConfigSize bounds a file of settings, in bytes.
@@ -69,7 +68,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
 		h := doc.Hosts[host]
 		o, errs := h.options(filepath.Dir(name))
-		if err := remote.CheckHost("", host); err != nil {
+		if err := CheckHost("", host); err != nil {
 			errs = append(errs, errors.New("it is not a registry host as references write it, with the port"))
 		}
 		for _, err := range errs {

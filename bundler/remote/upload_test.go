@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -29,7 +29,7 @@ func randomBlob(size int) (ocispec.Descriptor, func(int64) (io.ReadCloser, error
 	return d, func(offset int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data[offset:])), nil }
 }
 
-func wantBlob(t *testing.T, repo *registry.Repository, d ocispec.Descriptor) {
+func wantBlob(t *testing.T, repo *remote.Repository, d ocispec.Descriptor) {
 	t.Helper()
 	data, err := readBlob(repo, d, 0)
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestBlobsLargerThanAChunkAreSentInParts(t *testing.T) {
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
 			mirror := real.Start(t, options)
-			c, _ := client(t, registry.Options{ChunkSize: 1_000_000}, mirror)
+			c, _ := client(t, remote.Options{ChunkSize: 1_000_000}, mirror)
 			repo := repository(c, mirror, "a/b:1")
 			require.NoError(t, repo.Put(t.Context(), d, open))
 			require.Equal(t, []int64{1_000_000, 1_000_000, 500_000}, sizes(mirror, "PATCH"))
@@ -79,7 +79,7 @@ func TestBodyLimitsAreFoundOut(t *testing.T) {
 			mirror := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
 			limit.Match.Path = "/blobs/uploads/"
 			mirror.Fail(limit)
-			c, _ := client(t, registry.Options{}, mirror)
+			c, _ := client(t, remote.Options{}, mirror)
 			repo := repository(c, mirror, "a/b:1")
 			require.NoError(t, repo.Put(t.Context(), first, openFirst))
 			wantBlob(t, repo, first)
@@ -119,7 +119,7 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 			for _, f := range c.faults {
 				mirror.Fail(f)
 			}
-			cl, _ := client(t, registry.Options{ChunkSize: 1_000_000}, mirror)
+			cl, _ := client(t, remote.Options{ChunkSize: 1_000_000}, mirror)
 			repo := repository(cl, mirror, "a/b:1")
 			require.NoError(t, repo.Put(t.Context(), d, open))
 			wantBlob(t, repo, d)
@@ -135,7 +135,7 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 // The source is read on, not from its start, and what is wrong with it is found.
 func TestPartsOfABadSource(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{ChunkSize: 1_000_000}, mirror)
+	c, _ := client(t, remote.Options{ChunkSize: 1_000_000}, mirror)
 	repo := repository(c, mirror, "a/b:1")
 	d, open := randomBlob(2_500_000)
 	var opened []int64
@@ -160,7 +160,7 @@ func TestPartsGoToAnotherHostWithoutTheLogin(t *testing.T) {
 	mirror.Fail(real.Fault{Match: real.Match{Method: "POST"}, LocationBase: store.URL()})
 	store.Fail(real.Fault{Match: real.Match{Method: "PATCH"}, LocationBase: store.URL()})
 	store.Fail(real.Fault{LocationBase: store.URL()})
-	c, _ := client(t, registry.Options{ChunkSize: 1_000_000}, mirror)
+	c, _ := client(t, remote.Options{ChunkSize: 1_000_000}, mirror)
 	d, open := randomBlob(2_100_000)
 	repo := repository(c, mirror, "a/b:1")
 	require.NoError(t, repo.Put(t.Context(), d, open))
@@ -176,7 +176,7 @@ func TestRegistryThatTakesNoParts(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
 	mirror.Fail(real.Fault{Match: real.Match{Method: "PATCH"}, Status: 405})
 	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT"}, Times: 1, ResetAfter: 1 << 20})
-	c, _ := client(t, registry.Options{}, mirror)
+	c, _ := client(t, remote.Options{}, mirror)
 	d, open := randomBlob(5 << 20)
 	repo := repository(c, mirror, "a/b:1")
 	require.NoError(t, repo.Put(t.Context(), d, open))
@@ -187,7 +187,7 @@ func TestRegistryThatTakesNoParts(t *testing.T) {
 func TestLeastSizeOfAPartIsKept(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
 	mirror.Fail(real.Fault{Match: real.Match{Method: "POST"}, ReplaceHeader: map[string]string{"OCI-Chunk-Min-Length": "2000000"}})
-	c, _ := client(t, registry.Options{ChunkSize: 1_000_000}, mirror)
+	c, _ := client(t, remote.Options{ChunkSize: 1_000_000}, mirror)
 	d, open := randomBlob(4_500_000)
 	require.NoError(t, repository(c, mirror, "a/b:1").Put(t.Context(), d, open))
 	require.Equal(t, []int64{2_000_000, 2_000_000, 500_000}, sizes(mirror, "PATCH"))
@@ -197,7 +197,7 @@ func TestBlobsOfTheSameRegistryAreMounted(t *testing.T) {
 	for _, options := range []real.Options{{}, {TLS: true, Auth: real.Token}, {TLS: true, Auth: real.Basic, RelativeURLs: true}} {
 		mirror := real.Start(t, options)
 		images.Push(t, mirror, "upstream/driver:v1", images.Spec{Seed: 2, Layers: []int64{300_000}})
-		c, _ := client(t, registry.Options{}, mirror)
+		c, _ := client(t, remote.Options{}, mirror)
 		from, to := repository(c, mirror, "upstream/driver:v1"), repository(c, mirror, "site/bundle:1")
 		g := graph(t, from)
 		missing, err := to.Begin(t.Context(), g)
@@ -226,7 +226,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
 			images.Push(t, mirror, "upstream/driver:v1", images.Spec{Seed: 2, Layers: []int64{300_000, 400_000}})
-			c, _ := client(t, registry.Options{}, mirror)
+			c, _ := client(t, remote.Options{}, mirror)
 			from, to := repository(c, mirror, "upstream/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
 			if status != 0 {
@@ -262,7 +262,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 		})
 	}
 	other := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, other)
+	c, _ := client(t, remote.Options{}, other)
 	d, _ := randomBlob(10)
 	done, err := repository(c, other, "a/b:1").Mount(t.Context(), d, image.MustReference("registry.elsewhere/a/b:1"))
 	require.NoError(t, err)
@@ -274,12 +274,12 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 // one who heard so.
 func TestThrottledHostIsLeftAloneByAll(t *testing.T) {
 	reg, _ := upstream(t)
-	c, n := client(t, registry.Options{}, reg)
-	_, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+	c, n := client(t, remote.Options{}, reg)
+	_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, n.all())
 	reg.Fail(real.Fault{Match: real.Match{Method: "HEAD"}, Times: 1, Status: 429, Header: map[string]string{"Retry-After": "60"}})
-	_, err = repository(c, reg, "csi/driver:v1").Resolve(t.Context())
+	_, err = repository(c, reg, "csi/driver:v1").Root(t.Context())
 	require.NoError(t, err)
 	before := len(n.all())
 	_, err = repository(c, reg, "csi/driver:v1").Root(t.Context())
@@ -290,7 +290,7 @@ func TestThrottledHostIsLeftAloneByAll(t *testing.T) {
 
 func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
-	c, n := client(t, registry.Options{Rate: 1000, Concurrency: 4}, mirror)
+	c, n := client(t, remote.Options{Rate: 1000, Concurrency: 4}, mirror)
 	repo := repository(c, mirror, "a/b:1")
 	var group errgroup.Group
 	for i := range 4 {
@@ -308,7 +308,7 @@ func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 // an empty one.
 func TestRefusedEmptyBlobIsAFault(t *testing.T) {
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, mirror)
+	c, _ := client(t, remote.Options{}, mirror)
 	for name, match := range map[string]real.Match{"its body": {Method: "PUT"}, "its upload": {Method: "POST"}} {
 		t.Run(name, func(t *testing.T) {
 			mirror.Heal()

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -62,7 +61,7 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 		}
 	}
 	// The first that is asked of the registry: what is wrong is told of the reference.
-	_, found, err := r.Stat(ctx, remote.Look{Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes()})
+	_, found, err := r.Stat(ctx, Look{Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes()})
 	if err == nil && presume && !found {
 		presume, err = r.seemsEmpty(ctx, g)
 	}
@@ -94,7 +93,7 @@ const (
 // are many.
 func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, error) {
 	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
-		return bundle.IsManifest(d.MediaType) || d.Size > remote.SmallBlob
+		return bundle.IsManifest(d.MediaType) || d.Size > SmallBlob
 	})
 	if len(small) < emptyLeast {
 		return false, nil
@@ -124,7 +123,7 @@ func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presu
 
 // presumable tells what is taken to be missing in a repository that seems to be empty.
 func presumable(d ocispec.Descriptor) bool {
-	return bundle.IsManifest(d.MediaType) || d.Size <= remote.SmallBlob
+	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when

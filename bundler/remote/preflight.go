@@ -1,10 +1,8 @@
-package registry
+package remote
 
 import (
 	"context"
 	"net/http"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Preflight makes sure that the registry can be reached and that the login may
@@ -19,15 +17,15 @@ func (r *Repository) Preflight(ctx context.Context) error {
 		return nil
 	}
 	const op = "begin a push to"
-	return r.client.Retry(ctx, r.host.Host, op, r.ref.String(), func(int) error {
-		resp, err := r.client.Send(ctx, r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	return r.client.Retry(ctx, r.host, op, r.ref.String(), func(int) error {
+		resp, err := r.client.Send(ctx, r.host, Request{ //nolint:bodyclose // Drain closes it
 			Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), Access: r.Pushes(), OK: []int{202},
 		})
 		if err != nil {
 			return err
 		}
-		remote.Drain(resp.Body)
-		at, err := r.client.Location(r.host.Host, resp.Request.URL, resp)
+		Drain(resp.Body)
+		at, err := r.client.Location(r.host, resp.Request.URL, resp)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // goodProgress is how much must arrive between two faults of one blob for the
@@ -92,7 +90,7 @@ func (s *blobStream) finish() error {
 	}
 	var one [1]byte
 	if n, _ := io.ReadFull(s.body, one[:]); n > 0 {
-		s.err = remote.Corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
+		s.err = Corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
 	}
 	return s.err
 }
@@ -105,7 +103,7 @@ func (s *blobStream) resume(err error) error {
 	}
 	s.failedAt = s.offset
 	s.failures++
-	if err = s.r.client.Wait(s.ctx, s.r.host.Host, err, s.failures); err != nil {
+	if err = s.r.client.Wait(s.ctx, s.r.host, err, s.failures); err != nil {
 		return s.explain(err)
 	}
 	return s.reopen()
@@ -119,7 +117,7 @@ func (s *blobStream) reopen() error {
 			return nil
 		}
 		s.failures++
-		if err = s.r.client.Wait(s.ctx, s.r.host.Host, err, s.failures); err != nil {
+		if err = s.r.client.Wait(s.ctx, s.r.host, err, s.failures); err != nil {
 			return s.explain(err)
 		}
 	}
@@ -129,7 +127,7 @@ func (s *blobStream) reopen() error {
 // that are open. One that ignores Range gives the blob from its start, and what is
 // here already is read over.
 func (s *blobStream) request() error {
-	q := remote.Request{
+	q := Request{
 		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
 		Header: map[string]string{}, OK: []int{200},
 	}
@@ -138,7 +136,7 @@ func (s *blobStream) request() error {
 		q.Header["Range"] = fmt.Sprintf("bytes=%d-%d", s.offset, s.d.Size-1)
 		q.OK = []int{200, 206, 416}
 	}
-	resp, err := s.r.client.Send(s.ctx, s.r.host.Host, q)
+	resp, err := s.r.client.Send(s.ctx, s.r.host, q)
 	if err != nil {
 		return err
 	}
@@ -146,7 +144,7 @@ func (s *blobStream) request() error {
 		return s.take(resp, s.d.Size-s.offset)
 	}
 	if resp.StatusCode != http.StatusOK {
-		remote.Drain(resp.Body)
+		Drain(resp.Body)
 		s.noRange = true
 		return s.request()
 	}
@@ -165,7 +163,7 @@ func (s *blobStream) request() error {
 func (s *blobStream) take(resp *http.Response, due int64) error {
 	if resp.ContentLength >= 0 && resp.ContentLength != due {
 		_ = resp.Body.Close()
-		return remote.Corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
+		return Corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
 	}
 	s.body = resp.Body
 	return nil
@@ -191,7 +189,7 @@ func noEOF(err error) error {
 func (s *blobStream) subject() string { return s.r.At(s.d.Digest.String()) }
 
 func (s *blobStream) explain(err error) error {
-	return s.r.client.Explain(s.ctx, s.r.host.Host, "read", s.subject(), err)
+	return s.r.client.Explain(s.ctx, s.r.host, "read", s.subject(), err)
 }
 
 func (s *blobStream) closeBody() {

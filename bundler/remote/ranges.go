@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -131,7 +129,7 @@ func (s *segmented) fill(g *segment) error {
 			failures = 0
 		}
 		failures++
-		if err = c.Wait(s.ctx, h.Host, err, failures); err != nil {
+		if err = c.Wait(s.ctx, h, err, failures); err != nil {
 			return err
 		}
 	}
@@ -140,7 +138,7 @@ func (s *segmented) fill(g *segment) error {
 // request asks for a part of the blob once and tells how much of it came.
 func (s *segmented) request(from int64, to []byte) (int, error) {
 	last := from + int64(len(to)) - 1
-	resp, err := s.r.client.Send(s.ctx, s.r.host.Host, remote.Request{
+	resp, err := s.r.client.Send(s.ctx, s.r.host, Request{
 		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
 		Header: map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", from, last)}, OK: []int{200, 206, 416},
 	})
@@ -242,5 +240,5 @@ func (s *segmented) Close() error {
 }
 
 func (s *segmented) explain(err error) error {
-	return s.r.client.Explain(s.caller, s.r.host.Host, "read", s.r.At(s.d.Digest.String()), err)
+	return s.r.client.Explain(s.caller, s.r.host, "read", s.r.At(s.d.Digest.String()), err)
 }

@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -22,7 +22,7 @@ func TestTagsAreListedAndManifestsDeletedWithThem(t *testing.T) {
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
 			mirror := real.Start(t, options)
-			c, _ := client(t, registry.Options{}, source, mirror)
+			c, _ := client(t, remote.Options{}, source, mirror)
 			from := repository(c, source, "csi/driver:v1")
 			g := graph(t, from)
 			for _, tag := range []string{"3", "1", "2"} {
@@ -40,7 +40,7 @@ func TestTagsAreListedAndManifestsDeletedWithThem(t *testing.T) {
 			require.NoError(t, to.Delete(t.Context(), g.Root, tags))
 			require.NoError(t, to.Delete(t.Context(), g.Root, tags), "what is gone is no fault")
 			for _, tag := range tags {
-				_, err := repository(c, mirror, "site/bundle:"+tag).Resolve(t.Context())
+				_, err := repository(c, mirror, "site/bundle:"+tag).Root(t.Context())
 				wantFault(t, err, fault.NotFound)
 			}
 			lacks, err = to.Lacks(t.Context(), g.Order())
@@ -65,7 +65,7 @@ func TestPagesOfTagsAreFollowedOnTheSameHost(t *testing.T) {
 	}))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}})
 	require.NoError(t, err)
 	repo := c.Repository(image.MustReference(host + "/x"))
 	tags, err := repo.Tags(t.Context())
@@ -87,7 +87,7 @@ func TestAListOfTagsThatCannotBeIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, body) }))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}})
+	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}})
 	require.NoError(t, err)
 	for _, body = range []string{`[]`, `{"tags":["../../x"]}`, `{"tags":[""]}`, `nonsense`} {
 		_, err := c.Repository(image.MustReference(host + "/x")).Tags(t.Context())
@@ -97,13 +97,13 @@ func TestAListOfTagsThatCannotBeIsRefused(t *testing.T) {
 
 func TestARegistryThatDoesNotDeleteSaysSo(t *testing.T) {
 	source, root := upstream(t)
-	c, _ := client(t, registry.Options{}, source)
+	c, _ := client(t, remote.Options{}, source)
 	for _, status := range []int{400, 405, 501} {
 		source.Fail(real.Fault{Match: real.Match{Method: "DELETE"}, Status: status, Times: 1})
 		wantFault(t, repository(c, source, "csi/driver:v1").Delete(t.Context(), root, nil), fault.Refused, "does not allow deletion")
 	}
 	source.Fail(real.Fault{Match: real.Match{Method: "DELETE"}, Status: 403, Times: 1})
 	wantFault(t, repository(c, source, "csi/driver:v1").Delete(t.Context(), root, nil), fault.Forbidden)
-	_, err := repository(c, source, "csi/driver:v1").Resolve(t.Context())
+	_, err := repository(c, source, "csi/driver:v1").Root(t.Context())
 	require.NoError(t, err)
 }

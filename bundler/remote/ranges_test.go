@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -25,13 +25,13 @@ import (
 func largeBlob(t *testing.T, size int) (*real.Registry, ocispec.Descriptor) {
 	t.Helper()
 	reg := real.Start(t, real.Options{Dir: t.TempDir()})
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	d, open := randomBlob(size)
 	require.NoError(t, repository(c, reg, "a/b:1").Put(t.Context(), d, open))
 	return reg, d
 }
 
-func wantStream(t *testing.T, repo *registry.Repository, d ocispec.Descriptor, offset int64, sum string) {
+func wantStream(t *testing.T, repo *remote.Repository, d ocispec.Descriptor, offset int64, sum string) {
 	t.Helper()
 	rc, err := repo.FetchFrom(t.Context(), d, offset)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestLargeBlobsAreReadOverSeveralConnections(t *testing.T) {
 			for _, f := range faults {
 				reg.Fail(f)
 			}
-			c, _ := client(t, registry.Options{Ranges: 4, Concurrency: 4}, reg)
+			c, _ := client(t, remote.Options{Ranges: 4, Concurrency: 4}, reg)
 			wantStream(t, repository(c, reg, "a/b:1"), d, 0, d.Digest.String())
 			if name == "none" {
 				require.Equal(t, 71, ranged(reg), "1 MiB each")
@@ -82,7 +82,7 @@ func TestLargeBlobsAreReadOverSeveralConnections(t *testing.T) {
 	}
 	reg.Heal()
 	reg.ForgetRequests()
-	c, _ := client(t, registry.Options{}, reg)
+	c, _ := client(t, remote.Options{}, reg)
 	wantStream(t, repository(c, reg, "a/b:1"), d, 0, d.Digest.String())
 	require.Zero(t, ranged(reg), "one connection unless it was asked for")
 }
@@ -91,7 +91,7 @@ func TestLargeBlobsAreReadOverSeveralConnections(t *testing.T) {
 func TestSegmentsGiveTheirSlotsBack(t *testing.T) {
 	reg, d := largeBlob(t, 66<<20)
 	before := runtime.NumGoroutine()
-	c, _ := client(t, registry.Options{Ranges: 4, Concurrency: 2, Attempts: 2}, reg)
+	c, _ := client(t, remote.Options{Ranges: 4, Concurrency: 2, Attempts: 2}, reg)
 	repo := repository(c, reg, "a/b:1")
 	for range 3 {
 		rc, err := repo.Fetch(t.Context(), d)
@@ -130,7 +130,7 @@ func TestSegmentsGiveTheirSlotsBack(t *testing.T) {
 // However many blobs and connections are asked for, what is in memory has one bound.
 func TestSegmentsOfAllBlobsHaveOneBound(t *testing.T) {
 	reg, d := largeBlob(t, 64<<20)
-	for _, o := range []registry.Options{{Ranges: 8, Concurrency: 64}, {Ranges: 4, Concurrency: 6}} {
+	for _, o := range []remote.Options{{Ranges: 8, Concurrency: 64}, {Ranges: 4, Concurrency: 6}} {
 		c, _ := client(t, o, reg)
 		var group errgroup.Group
 		for range 12 {
@@ -144,7 +144,7 @@ func TestSegmentsOfAllBlobsHaveOneBound(t *testing.T) {
 					if _, err = io.ReadFull(rc, buf); err != nil {
 						return errors.Join(err, rc.Close())
 					}
-					if held := registry.SegmentBytes(c); held > 16<<20 {
+					if held := remote.SegmentBytes(c); held > 16<<20 {
 						return errors.Join(fmt.Errorf("%d bytes are held", held), rc.Close())
 					}
 				}
@@ -152,6 +152,6 @@ func TestSegmentsOfAllBlobsHaveOneBound(t *testing.T) {
 			})
 		}
 		require.NoError(t, group.Wait())
-		require.Zero(t, registry.SegmentBytes(c), "all is given back")
+		require.Zero(t, remote.SegmentBytes(c), "all is given back")
 	}
 }

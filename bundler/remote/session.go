@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"errors"
@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // session is an upload as the registry knows it.
@@ -52,7 +50,7 @@ func (s *session) end(d ocispec.Descriptor) *url.URL {
 
 // forgotten makes errForgotten of what a registry says of such a session.
 func (s *session) forgotten(err error) error {
-	var a *remote.AnswerError
+	var a *AnswerError
 	if s.state == given && errors.As(err, &a) && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest) {
 		return fmt.Errorf("%w: %s", errForgotten, a.Error())
 	}
@@ -62,7 +60,7 @@ func (s *session) forgotten(err error) error {
 // moved keeps where the session goes on.
 func (s *session) moved(r *Repository, resp *http.Response) (err error) {
 	if resp.Header.Get("Location") != "" {
-		s.url, err = r.client.Location(r.host.Host, resp.Request.URL, resp)
+		s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
 	}
 	return err
 }
@@ -90,17 +88,17 @@ func (u *upload) offset() int64 {
 // begin opens an upload. The registry says where it wants the blob, which may be
 // on another host: that one gets no login.
 func (u *upload) begin() error {
-	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
 		Method: http.MethodPost, URL: u.r.Address("blobs", "uploads", ""), Access: u.r.Pushes(), OK: []int{202},
 	})
 	if err != nil {
 		return err
 	}
-	remote.Drain(resp.Body)
+	Drain(resp.Body)
 	if least, err := strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64); err == nil && u.cut.size > 0 {
 		u.cut.size = max(u.cut.size, least)
 	}
-	at, err := u.r.client.Location(u.r.host.Host, resp.Request.URL, resp)
+	at, err := u.r.client.Location(u.r.host, resp.Request.URL, resp)
 	if err != nil {
 		return err
 	}
@@ -125,7 +123,7 @@ func (u *upload) inParts() error {
 			return err
 		}
 	}
-	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
 		Method: http.MethodPut, URL: u.session.end(u.d), Access: u.r.Pushes(), OK: []int{201, 204},
 		Header: map[string]string{"Content-Type": "application/octet-stream"},
 		Body:   func() (io.ReadCloser, error) { return http.NoBody, nil },
@@ -147,7 +145,7 @@ func (u *upload) part() error {
 	if u.cut.isProbe() { // a refusal comes before the body, and is not lost with the connection
 		header["Expect"] = "100-continue"
 	}
-	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
 		Method: http.MethodPatch, URL: at.url, Access: u.r.Pushes(), Size: n, OK: []int{202, 201, 204},
 		Header: header, Body: func() (io.ReadCloser, error) { return u.source.body(at.offset, n) },
 	})
@@ -169,7 +167,7 @@ func (u *upload) part() error {
 // refused ends a session that cannot go on.
 func (u *upload) refused(err error) error {
 	at := u.session
-	var a *remote.AnswerError
+	var a *AnswerError
 	if !errors.As(err, &a) {
 		return err
 	}
@@ -197,18 +195,18 @@ func (u *upload) resume() error {
 	if u.failures == 0 && at.offset == 0 {
 		return nil // nothing was sent to it
 	}
-	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
 		Method: http.MethodGet, URL: at.url, Access: u.r.Pushes(), OK: []int{200, 202, 204},
 	})
-	var a *remote.AnswerError
-	if errors.As(err, &a) && !remote.CanPassStatus(a.Status) && a.Status != http.StatusUnauthorized {
+	var a *AnswerError
+	if errors.As(err, &a) && !CanPassStatus(a.Status) && a.Status != http.StatusUnauthorized {
 		u.session = nil
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	remote.Drain(resp.Body)
+	Drain(resp.Body)
 	has, ok := uploaded(resp.Header.Get("Range"))
 	if !ok || has > u.d.Size {
 		u.session = nil

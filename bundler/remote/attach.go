@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const opAttach = "attach"
@@ -31,7 +30,7 @@ func (r *Repository) Attach(ctx context.Context, atts ...bundle.Attachment) erro
 
 func (r *Repository) attach(ctx context.Context, a bundle.Attachment) error {
 	subject := r.At(a.Subject.String())
-	_, found, err := r.Stat(ctx, remote.Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
+	_, found, err := r.Stat(ctx, Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
 	if err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) er
 
 // underTag reads the manifest that a tag names; no data where there is none.
 func (r *Repository) underTag(ctx context.Context, tag string) (m ocispec.Manifest, data []byte, err error) {
-	d, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: tag, Access: r.Pushes()})
+	d, found, err := r.Stat(ctx, Look{Op: opAttach, ID: tag, Access: r.Pushes()})
 	if err != nil || !found {
 		return m, nil, err
 	}
@@ -136,7 +135,7 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 func (r *Repository) putReferrer(ctx context.Context, n bundle.Node) error {
 	digest := n.Descriptor.Digest.String()
 	if p := r.begun(); p != nil && !p.lacking(p.graph.Root.Digest.String()) {
-		d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: digest, Access: r.Pushes()})
+		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: digest, Access: r.Pushes()})
 		if err != nil || (found && d.Digest == n.Descriptor.Digest) {
 			return err
 		}
@@ -149,7 +148,7 @@ func (r *Repository) putReferrer(ctx context.Context, n bundle.Node) error {
 // for that, so the tag is looked at again right before what is there is replaced.
 func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error {
 	for range listAttempts {
-		there, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
+		there, found, err := r.Stat(ctx, Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
 		if err != nil {
 			return err
 		}
@@ -160,7 +159,7 @@ func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error
 		if err != nil || node.Data == nil {
 			return err
 		}
-		now, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
+		now, found, err := r.Stat(ctx, Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
 		if err != nil {
 			return err
 		}
@@ -283,5 +282,3 @@ func configOf(layers []ocispec.Descriptor) ocispec.Image {
 	}
 	return img
 }
-
-const listAttempts = 5

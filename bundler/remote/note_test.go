@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -21,7 +21,7 @@ func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func
 	t.Helper()
 	source, mirror := real.Start(t, real.Options{}), real.Start(t, real.Options{})
 	images.Push(t, source, "csi/driver:v1", images.Spec{Seed: 4, Layers: make([]int64, 3), Platforms: images.Linux})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from := repository(c, source, "csi/driver:v1")
 	g = graph(t, from)
 	child := g.Manifests[0].Descriptor
@@ -38,7 +38,7 @@ func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func
 }
 
 // holdings are all manifests and blobs of a bundle's repository, with what is attached.
-func holdings(t *testing.T, c *registry.Client, reg *real.Registry, g *bundle.Graph) map[string]bool {
+func holdings(t *testing.T, c *remote.Client, reg *real.Registry, g *bundle.Graph) map[string]bool {
 	t.Helper()
 	repo := repository(c, reg, "site/bundle:1")
 	out := map[string]bool{}
@@ -59,7 +59,7 @@ func holdings(t *testing.T, c *registry.Client, reg *real.Registry, g *bundle.Gr
 				out["/blobs/"+b.Digest.String()] = true
 			}
 		}
-		fallback, err := repository(c, reg, "site/bundle:sha256-"+image.MustDigest(subject).Hex()).Resolve(t.Context())
+		fallback, err := repository(c, reg, "site/bundle:sha256-"+image.MustDigest(subject).Hex()).Root(t.Context())
 		require.NoError(t, err)
 		out["/manifests/"+fallback.Digest.String()] = true
 	}
@@ -69,7 +69,7 @@ func holdings(t *testing.T, c *registry.Client, reg *real.Registry, g *bundle.Gr
 // A registry that has lost any one blob or manifest is whole again after one push.
 func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
 	g, mirror, push := repairable(t)
-	c, _ := client(t, registry.Options{}, mirror)
+	c, _ := client(t, remote.Options{}, mirror)
 	before := holdings(t, c, mirror, g)
 	require.Greater(t, len(before), 20)
 	another := attachment(t, g.Root, true, "another signer") // the bundle does not have it
@@ -90,17 +90,17 @@ func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
 func TestNoteTellsWhenATagWasPut(t *testing.T) {
 	source, _ := upstream(t)
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, registry.Options{}, source, mirror)
+	c, _ := client(t, remote.Options{}, source, mirror)
 	from := repository(c, source, "csi/driver:v1")
 	g := graph(t, from)
 	root := image.MustDigest(g.Root.Digest.String())
-	push := func(name string) *registry.Repository {
+	push := func(name string) *remote.Repository {
 		to := repository(c, mirror, name)
 		require.NoError(t, copyGraph(t.Context(), g, from, to))
 		require.NoError(t, to.Remember(t.Context()))
 		return to
 	}
-	pushed := func(r *registry.Repository) time.Time {
+	pushed := func(r *remote.Repository) time.Time {
 		at, err := r.Pushed(t.Context(), root)
 		require.NoError(t, err)
 		return at

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // The artifact type and the annotations of a note.
@@ -56,7 +55,7 @@ func (r *Repository) Remember(ctx context.Context) error {
 // Pushed returns when a push last put a tag on a bundle of this repository, by the
 // registry's clock; zero where no note of this repository says so.
 func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time.Time, err error) {
-	a, err := r.Small(ctx, "read the note of", r.At(root.String()), remote.Request{
+	a, err := r.Small(ctx, "read the note of", r.At(root.String()), Request{
 		Method: http.MethodGet, URL: r.Address("manifests", bundle.NoteTag(root.Hex())), Access: r.Pulls(),
 		Header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, OK: []int{200, 404},
 	}, maxNote)

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // keptAttempts is how often a registry is asked for what it has accepted: some show it
@@ -46,7 +45,7 @@ func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) er
 		}
 	}
 	if ctx.Err() != nil {
-		return r.client.Explain(ctx, r.host.Host, opCheck, r.ref.String(), err)
+		return r.client.Explain(ctx, r.host, opCheck, r.ref.String(), err)
 	}
 	if err != nil || len(lacks) == 0 {
 		return err
@@ -57,7 +56,7 @@ func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) er
 	}
 	slices.Sort(names)
 	return &fault.Error{
-		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.Name() + ", and push again: what is there is not sent twice",
+		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.name + ", and push again: what is there is not sent twice",
 		Err: fmt.Errorf("the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), strings.Join(names[:min(3, len(names))], ", ")),
 	}
 }
@@ -297,7 +296,7 @@ func (r *Repository) tag(ctx context.Context, p *push, root bundle.Node) error {
 		if tag != r.ref.Tag() && p.lacking(root.Descriptor.Digest.String()) {
 			continue // the root was written under it
 		}
-		d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
+		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: tag, Access: r.Pushes()})
 		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
 			err = r.putManifest(ctx, tag, root)
 		}
@@ -348,7 +347,7 @@ func (r *Repository) check(ctx context.Context, p *push) error {
 // resolves is a fault where a tag or digest is not there, or is not what was pushed
 // (where that is given).
 func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
-	d, found, err := r.Stat(ctx, remote.Look{Op: opCheck, ID: id})
+	d, found, err := r.Stat(ctx, Look{Op: opCheck, ID: id})
 	switch {
 	case err != nil:
 		return err

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Holds asks for blobs, with no more than the right to pull, and returns those that
@@ -26,7 +25,7 @@ func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocis
 }
 
 // ask returns those that are there, or those that are not.
-func (r *Repository) ask(ctx context.Context, ds []ocispec.Descriptor, a remote.Access, there bool) (out []ocispec.Descriptor, err error) {
+func (r *Repository) ask(ctx context.Context, ds []ocispec.Descriptor, a Access, there bool) (out []ocispec.Descriptor, err error) {
 	found := make([]bool, len(ds))
 	group, ctx := r.group(ctx)
 	for i, d := range ds {
@@ -55,19 +54,19 @@ func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Contex
 
 // has asks for one blob or manifest with its size, with a right that the caller needs
 // anyway.
-func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right remote.Access) (found bool, err error) {
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access) (found bool, err error) {
 	const op = "look for"
 	subject := r.At(d.Digest.String())
 	if bundle.IsManifest(d.MediaType) {
-		there, found, err := r.Stat(ctx, remote.Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
+		there, found, err := r.Stat(ctx, Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
 		return found && (d.Size == 0 || there.Size == d.Size), err
 	}
 	release, err := r.host.small.Acquire(ctx)
 	if err != nil {
-		return false, r.client.Explain(ctx, r.host.Host, op, subject, err)
+		return false, r.client.Explain(ctx, r.host, op, subject, err)
 	}
 	defer release()
-	err = r.client.Retry(ctx, r.host.Host, op, subject, func(int) (err error) {
+	err = r.client.Retry(ctx, r.host, op, subject, func(int) (err error) {
 		found, err = r.hasOnce(ctx, d, right)
 		return err
 	})
@@ -76,13 +75,13 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right remote
 
 // hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
 // not give the blob's size says nothing: then the blob is read.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right remote.Access) (bool, error) {
-	q := remote.Request{Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404}}
-	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
+func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
+	q := Request{Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404}}
+	resp, err := r.client.Send(ctx, r.host, q) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return false, err
 	}
-	remote.Drain(resp.Body)
+	Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size {
 		return resp.StatusCode == http.StatusOK, nil
 	}
@@ -91,13 +90,13 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right re
 
 // showsSize asks for the last byte of a blob: that it can be read, and that none comes
 // after it, is what HEAD did not say. A host that gives no ranges gives all of it.
-func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q remote.Request) (bool, error) {
+func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q Request) (bool, error) {
 	q.Method = http.MethodGet
 	if d.Size > 0 {
 		q.Header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", d.Size-1, d.Size-1)}
 		q.OK = []int{200, 206, 404, 416}
 	}
-	resp, err := r.client.Send(ctx, r.host.Host, q)
+	resp, err := r.client.Send(ctx, r.host, q)
 	if err != nil {
 		return false, err
 	}

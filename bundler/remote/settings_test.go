@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"net/http"
@@ -10,20 +10,20 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 const configHead = "apiVersion: vdo.vmware.com/hosts/v1\nkind: HostsConfig\n"
 
 func TestSettingsOfHosts(t *testing.T) {
-	c, err := registry.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
+	c, err := remote.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
   registry.site:5000: {ca: ca.crt, clientCert: /c.crt, clientKey: k/c.key, concurrency: 3, chunkSize: 50MB}
   registry.k8s.io: {mirror: mirror.corp/k8s}
   plain.site: {plainHTTP: true}
 `))
 	require.NoError(t, err)
-	require.Equal(t, map[string]registry.HostOptions{
+	require.Equal(t, map[string]remote.HostOptions{
 		"registry.site:5000": {CAFile: "/etc/vdo/ca.crt", ClientCert: "/c.crt", ClientKey: "/etc/vdo/k/c.key", Concurrency: 3, ChunkSize: 50_000_000},
 		"registry.k8s.io":    {}, "plain.site": {PlainHTTP: true},
 	}, c.Hosts)
@@ -48,7 +48,7 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"not a size such as 4GB, 16MiB or 1048576"},
 		configHead + "hosts:\n  a.b: {plainHTTP: perhaps}":              {"perhaps"},
 	} {
-		_, err := registry.ParseConfig("r.yaml", []byte(text))
+		_, err := remote.ParseConfig("r.yaml", []byte(text))
 		require.Error(t, err, text)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), text)
 		require.NotEmpty(t, fault.HintOf(err))
@@ -61,7 +61,7 @@ func TestBadSettingsOfHosts(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(configHead + "hosts: {a.b: {ca: x, concurrency: 1, chunkSize: 1MB}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := registry.ParseConfig("r.yaml", data)
+		c, err := remote.ParseConfig("r.yaml", data)
 		if err != nil {
 			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 			return
@@ -77,33 +77,33 @@ func FuzzParseConfig(f *testing.F) {
 func TestClientCertificates(t *testing.T) {
 	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
 	cert, key := secure.ClientCertificate(t)
-	resolve := func(o registry.Options) error {
+	resolve := func(o remote.Options) error {
 		c, _ := client(t, o, secure)
-		_, err := repository(c, secure, "a/b:1").Resolve(t.Context())
+		_, err := repository(c, secure, "a/b:1").Root(t.Context())
 		return err
 	}
-	wantFault(t, resolve(registry.Options{}), fault.CertificateInvalid, "--client-cert")
-	wantFault(t, resolve(registry.Options{ClientCert: cert, ClientKey: key}), fault.NotFound)
-	wantFault(t, resolve(registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: {ClientCert: cert, ClientKey: key}}}), fault.NotFound)
-	wantFault(t, resolve(registry.Options{Hosts: map[string]registry.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
+	wantFault(t, resolve(remote.Options{}), fault.CertificateInvalid, "--client-cert")
+	wantFault(t, resolve(remote.Options{ClientCert: cert, ClientKey: key}), fault.NotFound)
+	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{secure.Host: {ClientCert: cert, ClientKey: key}}}), fault.NotFound)
+	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
 
 	// What a server points to is not shown it.
 	plain := real.Start(t, real.Options{TLS: true})
 	plain.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
-	c, _ := client(t, registry.Options{ClientCert: cert, ClientKey: key}, plain, secure)
-	_, err := repository(c, plain, "a/b:1").Resolve(t.Context())
+	c, _ := client(t, remote.Options{ClientCert: cert, ClientKey: key}, plain, secure)
+	_, err := repository(c, plain, "a/b:1").Root(t.Context())
 	wantFault(t, err, fault.CertificateInvalid)
 
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
-	for _, o := range []registry.Options{
+	for _, o := range []remote.Options{
 		{ClientCert: cert}, {ClientKey: key}, {ClientCert: cert, ClientKey: bad}, {ClientCert: cert, ClientKey: cert},
-		{Hosts: map[string]registry.HostOptions{"a.b": {CAFile: bad}}}, {Hosts: map[string]registry.HostOptions{"a.b/c": {}}},
+		{Hosts: map[string]remote.HostOptions{"a.b": {CAFile: bad}}}, {Hosts: map[string]remote.HostOptions{"a.b/c": {}}},
 	} {
-		_, err := registry.NewClient(o)
+		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
-	_, err = registry.NewClient(registry.Options{ClientCert: cert + ".absent", ClientKey: key})
+	_, err = remote.NewClient(remote.Options{ClientCert: cert + ".absent", ClientKey: key})
 	wantFault(t, err, fault.NotFound, "client.crt.absent")
 }
 
@@ -112,7 +112,7 @@ func TestSettingsOfOneHostAreItsOwn(t *testing.T) {
 	one, two := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{TLS: true})
 	plain := real.Start(t, real.Options{})
 	n := &naps{}
-	c, err := registry.NewClient(registry.Options{Sleep: n.sleep, Attempts: 1, Hosts: map[string]registry.HostOptions{
+	c, err := remote.NewClient(remote.Options{Sleep: n.sleep, Attempts: 1, Hosts: map[string]remote.HostOptions{
 		one.Host: {CAFile: one.CAFile(t), ChunkSize: 1_000_000}, plain.Host: {PlainHTTP: true},
 	}})
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestSettingsOfOneHostAreItsOwn(t *testing.T) {
 	require.Len(t, sizes(one, "PATCH"), 2)
 	require.NoError(t, repository(c, plain, "a/b:1").Put(t.Context(), d, open))
 	require.Empty(t, sizes(plain, "PATCH"))
-	_, err = repository(c, two, "a/b:1").Resolve(t.Context())
+	_, err = repository(c, two, "a/b:1").Root(t.Context())
 	wantFault(t, err, fault.CertificateInvalid, "--ca-file")
 }
 
@@ -131,27 +131,27 @@ func TestSettingsOfOneHostAreItsOwn(t *testing.T) {
 func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
 	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
 	cert, key := secure.ClientCertificate(t)
-	own := registry.HostOptions{CAFile: secure.CAFile(t), ClientCert: cert, ClientKey: key}
+	own := remote.HostOptions{CAFile: secure.CAFile(t), ClientCert: cert, ClientKey: key}
 	d, open := randomBlob(1000)
 	for name, c := range map[string]struct {
 		fault real.Fault
-		do    func(*registry.Repository) error
+		do    func(*remote.Repository) error
 	}{
-		"redirect": {real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()}, func(r *registry.Repository) error {
-			_, err := r.Resolve(t.Context())
+		"redirect": {real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()}, func(r *remote.Repository) error {
+			_, err := r.Root(t.Context())
 			return err
 		}},
-		"redirect of a blob": {real.Fault{Match: real.Match{Path: "/blobs/"}, RedirectTo: secure.URL()}, func(r *registry.Repository) error {
+		"redirect of a blob": {real.Fault{Match: real.Match{Path: "/blobs/"}, RedirectTo: secure.URL()}, func(r *remote.Repository) error {
 			_, err := readBlob(r, d, 0)
 			return err
 		}},
-		"upload": {real.Fault{Match: real.Match{Method: "POST"}, LocationBase: secure.URL()}, func(r *registry.Repository) error {
+		"upload": {real.Fault{Match: real.Match{Method: "POST"}, LocationBase: secure.URL()}, func(r *remote.Repository) error {
 			return r.Put(t.Context(), d, open)
 		}},
 		"token service": {
 			real.Fault{Status: 401, Header: map[string]string{"WWW-Authenticate": `Bearer realm="` + secure.URL() + `/auth/token",service="x"`}},
-			func(r *registry.Repository) error {
-				_, err := r.Resolve(t.Context())
+			func(r *remote.Repository) error {
+				_, err := r.Root(t.Context())
 				return err
 			},
 		},
@@ -161,10 +161,10 @@ func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
 			other.Fail(c.fault)
 			secure.ForgetRequests()
 			// Under TLS 1.3 a client is refused after the handshake, when it may be writing.
-			cl, _ := client(t, registry.Options{Attempts: 1, Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
+			cl, _ := client(t, remote.Options{Attempts: 1, Hosts: map[string]remote.HostOptions{secure.Host: own}}, other)
 			wantFault(t, c.do(repository(cl, other, "a/b:1")), fault.CertificateInvalid)
 			require.Empty(t, secure.Requests())
-			_, err := repository(cl, secure, "a/b:1").Resolve(t.Context())
+			_, err := repository(cl, secure, "a/b:1").Root(t.Context())
 			wantFault(t, err, fault.NotFound) // and it is shown where the user names the host
 		})
 	}
@@ -172,7 +172,7 @@ func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
 	t.Run("redirect of a manifest file", func(t *testing.T) {
 		other := real.Start(t, real.Options{TLS: true})
 		other.Fail(real.Fault{RedirectTo: secure.URL()})
-		cl, _ := client(t, registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
+		cl, _ := client(t, remote.Options{Hosts: map[string]remote.HostOptions{secure.Host: own}}, other)
 		get := func(url string) error {
 			resp, err := (&http.Client{Transport: cl.Web()}).Get(url)
 			if err == nil {
@@ -195,7 +195,7 @@ func TestALargeBlobToAHostThatWantsACertificateNamesTheCertificate(t *testing.T)
 	for range 10 {
 		other := real.Start(t, real.Options{TLS: true})
 		other.Fail(real.Fault{Match: real.Match{Method: "POST"}, LocationBase: secure.URL()})
-		c, n := client(t, registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: {CAFile: secure.CAFile(t)}}}, other)
+		c, n := client(t, remote.Options{Hosts: map[string]remote.HostOptions{secure.Host: {CAFile: secure.CAFile(t)}}}, other)
 		wantFault(t, repository(c, other, "a/b:1").Put(t.Context(), d, open), fault.CertificateInvalid, "--client-cert")
 		require.Empty(t, n.all(), "known at the first try")
 	}
