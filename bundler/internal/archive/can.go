@@ -14,12 +14,12 @@ func (d *Dir) Can() medium.Capabilities {
 
 // Can tells what the writer of an archive can do besides being written to.
 func (w *FileWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight, Tagged: w.Tagged, Referring: w.Referring}
+	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
 }
 
 // Can tells what the writer of a folder can do besides being written to.
 func (w *DirWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight, Tagged: w.Tagged, Referring: w.Referring}
+	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
 }
 
 // Can tells that a stream is given all of it in its own order.

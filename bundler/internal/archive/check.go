@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
 // CheckLayout demands the archive in the form that the package comment gives, to
@@ -45,7 +43,11 @@ func checkLayout(ctx context.Context, f *scanFetcher) error {
 	if err := c.order(g); err != nil {
 		return err
 	}
-	return fault.Join(c.index(), c.rest(ctx, g), checkNames(ctx, f.path, f.index, g), c.parts(ctx))
+	atts, err := checkEntries(ctx, f.path, f.index, g)
+	if err == nil {
+		err = c.index(g, atts)
+	}
+	return fault.Join(err, c.rest(ctx, g), c.parts(ctx))
 }
 
 // parts checks what belongs to the archive and is not in it: the parts file's mark,
@@ -133,8 +135,9 @@ func (c *layoutCheck) order(g *bundle.Graph) error {
 	return nil
 }
 
-// index checks the bytes of oci-layout and index.json.
-func (c *layoutCheck) index() error {
+// index checks the bytes of oci-layout and index.json, which names the graph, its images and
+// what is attached, and nothing else.
+func (c *layoutCheck) index(g *bundle.Graph, atts []bundle.Attachment) error {
 	data, err := c.f.small(c.f.path, c.f.r, layoutName, 4096)
 	if err != nil {
 		return err
@@ -145,7 +148,7 @@ func (c *layoutCheck) index() error {
 	if data, err = c.f.small(c.f.path, c.f.r, indexName, maxIndexSize); err != nil {
 		return err
 	}
-	text, err := indexJSON(c.f.index.entries, c.f.index.base)
+	text, err := indexJSON(with(g.Names, atts...), c.f.index.base)
 	if err != nil {
 		return err
 	}
@@ -163,59 +166,6 @@ func (c *layoutCheck) rest(ctx context.Context, g *bundle.Graph) error {
 		d := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, e.name[len(blobPrefix):]), Size: e.size}
 		if err := discardAll(ctx, c.f, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.f.path, err))
-		}
-	}
-	return fault.Join(errs...)
-}
-
-// checkNames checks that index.json names the root, the images and attachments of
-// what is there, and nothing else.
-func checkNames(ctx context.Context, medium string, x *index, g *bundle.Graph) error {
-	if len(x.entries) < len(g.Names) || !slices.EqualFunc(x.entries[:len(g.Names)], g.Names, sameEntry) {
-		return offLayout(medium, "index.json does not name the bundle and its images as it should")
-	}
-	known := map[string]bool{}
-	for _, n := range g.Manifests {
-		known[n.Descriptor.Digest.String()] = true
-	}
-	rest := x.entries[len(g.Names):]
-	for _, d := range rest {
-		known[d.Digest.String()] = true // a signature may have an attestation
-	}
-	var errs []error
-	for i, d := range rest {
-		if i > 0 && compareAttached(rest[i-1], d) >= 0 {
-			errs = append(errs, offLayout(medium, "index.json names attachments twice or out of order: %s", d.Digest))
-		}
-		errs = append(errs, checkAttached(ctx, medium, x, d, known))
-	}
-	return fault.Join(errs...)
-}
-
-func checkAttached(ctx context.Context, medium string, x *index, d ocispec.Descriptor, known map[string]bool) error {
-	tag := d.Annotations[ocispec.AnnotationRefName]
-	of, _, ok := tagSubject(tag)
-	if !ok {
-		var err error
-		if of, err = x.subject(ctx, d); err != nil {
-			return fmt.Errorf("%s: %w", medium, err)
-		}
-	}
-	subject, err := image.ParseDigest(of)
-	if err != nil || !known[of] || (tag != "" && !ok) {
-		return offLayout(medium, "index.json names %s as %.200q, and it is about nothing that is there", d.Digest, tag)
-	}
-	a, err := bundle.ReadAttachment(ctx, x.fetch, subject, d)
-	if err != nil {
-		return fmt.Errorf("%s: %w", medium, err)
-	}
-	if !sameEntry(attached(a), d) {
-		return offLayout(medium, "index.json describes the attachment %s otherwise than it is", d.Digest)
-	}
-	errs := make([]error, 0, len(a.Blobs))
-	for _, b := range a.Blobs {
-		if err := discardAll(ctx, x.fetch, b); err != nil {
-			errs = append(errs, ofAttachment(medium, d, err))
 		}
 	}
 	return fault.Join(errs...)

@@ -192,7 +192,8 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return fault.Join(g.LeaveTo(x.base), checkEntries(ctx, d.path, x, g))
+	_, err = checkEntries(ctx, d.path, x, g)
+	return fault.Join(g.LeaveTo(x.base), err)
 }
 
 // Base returns what a delta leaves out; nil of a whole bundle.

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -31,8 +30,8 @@ type DirWriter struct {
 	lock  *os.File
 	graph *bundle.Graph
 	blobs map[string]*dirSlot
-	seen  map[string]digest.Digest // tag → what Tagged found there; "": nothing
-	kept  []ocispec.Descriptor     // entries of index.json that stay
+	was   *index               // when the writer was made
+	kept  []ocispec.Descriptor // entries of index.json that stay
 }
 
 type dirSlot struct {
@@ -52,7 +51,12 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 		return nil, &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
 			Hint: "name a folder, or write a file without oci:", Err: errors.New("it is a file")}
 	}
-	return &DirWriter{path: path, o: o}, nil
+	w := &DirWriter{path: path, o: o, was: &index{}}
+	if d, err := OpenDir(path); err == nil { // else there is none, or Begin says what is wrong with it
+		w.was = d.index()
+		_ = d.Close() // nothing was written
+	}
+	return w, nil
 }
 
 // Begin makes the folder, writes all that the graph itself carries and returns
@@ -288,7 +292,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: w.path, Hint: "run the same command again: it goes on from here",
 			Err: fmt.Errorf("%d of %d blobs are missing", lack, len(w.blobs))}
 	}
-	text, err := indexJSON(withKept(entriesOf(w.graph), w.kept), w.graph.Base)
+	text, err := indexJSON(with(slices.Concat(w.graph.Names, w.kept), w.graph.Attachments...), w.graph.Base)
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// checkEntries holds the index.json of a folder, which any tool may have written,
-// against the bundle that is in it. Entries may lack and have any order; the root may
-// have any name. But all that is named is of the bundle or about a part of it, and
-// what has a name of its own is an image under its upstream name.
-func checkEntries(ctx context.Context, medium string, x *index, g *bundle.Graph) error {
+// checkEntries holds an index.json, which any tool may have written, against the bundle
+// that is there, and returns the attachments that it names. Entries may lack and have any
+// order; the root may have any name. But all that is named is of the bundle or about a part
+// of it, and what has a name of its own is an image under its upstream name.
+func checkEntries(ctx context.Context, medium string, x *index, g *bundle.Graph) (atts []bundle.Attachment, err error) {
 	c := &entryCheck{medium: medium, x: x, root: g.Root, images: map[string]ocispec.Descriptor{}, known: map[string]bool{}, of: map[string]ocispec.Descriptor{}}
 	for _, n := range g.Names[1:] {
 		c.images[n.Annotations[ocispec.AnnotationRefName]] = n
@@ -29,12 +29,13 @@ func checkEntries(ctx context.Context, medium string, x *index, g *bundle.Graph)
 	listed, err := c.attachments(ctx)
 	errs := []error{err}
 	for _, d := range listed {
-		errs = append(errs, c.attachment(ctx, d))
+		a, err := c.attachment(ctx, d)
+		atts, errs = append(atts, a), append(errs, err)
 	}
 	for _, d := range x.entries {
 		errs = append(errs, c.entry(d))
 	}
-	return fault.Join(errs...)
+	return atts, fault.Join(errs...)
 }
 
 type entryCheck struct {
@@ -58,26 +59,23 @@ func (c *entryCheck) attachments(ctx context.Context) (out []about, err error) {
 	var errs []error
 	for _, d := range c.x.entries {
 		tag := d.Annotations[ocispec.AnnotationRefName]
-		of, fallback, ok := tagSubject(tag)
-		switch {
-		case tag == bundle.NoteTag(c.root.Digest.Encoded()): // copied along with other tags; it proves nothing
+		if tag == bundle.NoteTag(c.root.Digest.Encoded()) { // copied along with other tags; it proves nothing
 			c.known[d.Digest.String()] = true
 			continue
-		case ok && fallback:
-			listed, err := c.x.fallback(ctx, d)
-			errs = append(errs, err)
-			c.known[d.Digest.String()] = true
-			for _, l := range listed {
-				out = append(out, about{l, of})
-			}
+		}
+		if tag == "" && c.known[d.Digest.String()] {
+			continue // a manifest of the bundle
+		}
+		of, isList, err := c.x.about(ctx, d)
+		errs = append(errs, err)
+		if of == "" {
 			continue
-		case ok:
-			out = append(out, about{d, of})
-		case tag == "" && !c.known[d.Digest.String()]:
-			subject, err := c.x.subject(ctx, d)
-			if errs = append(errs, err); subject != "" {
-				out = append(out, about{d, subject})
-			}
+		}
+		listed, err := c.x.listed(ctx, d, isList)
+		errs = append(errs, err)
+		c.known[d.Digest.String()] = c.known[d.Digest.String()] || isList
+		for _, l := range listed {
+			out = append(out, about{l, of})
 		}
 	}
 	for _, a := range out {
@@ -87,14 +85,13 @@ func (c *entryCheck) attachments(ctx context.Context) (out []about, err error) {
 }
 
 // attachment reads all of an attachment.
-func (c *entryCheck) attachment(ctx context.Context, a about) error {
+func (c *entryCheck) attachment(ctx context.Context, a about) (read bundle.Attachment, err error) {
 	subject, err := image.ParseDigest(a.subject)
 	if err != nil || !c.known[a.subject] {
-		return offFolder(c.medium, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
+		return read, offEntry(c.medium, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
 	}
-	read, err := bundle.ReadAttachment(ctx, c.x.fetch, subject, a.Descriptor)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.medium, err)
+	if read, err = bundle.ReadAttachment(ctx, c.x.fetch, subject, a.Descriptor); err != nil {
+		return read, fmt.Errorf("%s: %w", c.medium, err)
 	}
 	errs := make([]error, 0, len(read.Blobs))
 	for _, b := range read.Blobs {
@@ -102,33 +99,33 @@ func (c *entryCheck) attachment(ctx context.Context, a about) error {
 			errs = append(errs, ofAttachment(c.medium, a.Descriptor, err))
 		}
 	}
-	return fault.Join(errs...)
+	return read, fault.Join(errs...)
 }
 
 // entry demands that an entry is of the bundle, and that its name does not deceive.
 func (c *entryCheck) entry(d ocispec.Descriptor) error {
 	name := d.Annotations[ocispec.AnnotationRefName]
 	if want, ok := c.images[name]; ok && want.Digest != d.Digest {
-		return offFolder(c.medium, "index.json names %s as %s, which is %s in this bundle", d.Digest, name, want.Digest)
+		return offEntry(c.medium, "index.json names %s as %s, which is %s in this bundle", d.Digest, name, want.Digest)
 	}
 	part, ok := c.of[d.Digest.String()]
 	switch {
 	case !ok && c.known[d.Digest.String()]: // about it, and looked at before
 		return nil
 	case !ok:
-		return offFolder(c.medium, "index.json names %s as %.200q, which is not of this bundle", d.Digest, name)
+		return offEntry(c.medium, "index.json names %s as %.200q, which is not of this bundle", d.Digest, name)
 	case d.MediaType != part.MediaType || d.Size != part.Size:
-		return offFolder(c.medium, "index.json describes %s as %.100s of %d bytes, and it is %s of %d", d.Digest, d.MediaType, d.Size, part.MediaType, part.Size)
+		return offEntry(c.medium, "index.json describes %s as %.100s of %d bytes, and it is %s of %d", d.Digest, d.MediaType, d.Size, part.MediaType, part.Size)
 	case name == "" || d.Digest == c.root.Digest || c.images[name].Digest == d.Digest:
 		return nil
 	}
-	return offFolder(c.medium, "index.json names %s as %.200q, which is not its name in this bundle", d.Digest, name)
+	return offEntry(c.medium, "index.json names %s as %.200q, which is not its name in this bundle", d.Digest, name)
 }
 
-func offFolder(path, format string, args ...any) error {
+func offEntry(path, format string, args ...any) error {
 	return &fault.Error{
 		Reason: fault.Corrupt, Op: "verify", Subject: path, Err: fmt.Errorf(format, args...),
-		Hint: "copy the bundle alone into a folder of its own, from where it was made",
+		Hint: "copy the bundle alone to a place of its own, from where it was made",
 	}
 }
 

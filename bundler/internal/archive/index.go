@@ -127,25 +127,27 @@ func (x *index) attachments(ctx context.Context, subject image.Digest) ([]ocispe
 	var out []ocispec.Descriptor
 	var errs []error
 	for _, d := range x.entries {
-		tag := d.Annotations[ocispec.AnnotationRefName]
-		of, fallback, ok := tagSubject(tag)
-		switch {
-		case ok && fallback && of == subject.String():
-			listed, err := x.fallback(ctx, d)
+		of, isList, err := x.about(ctx, d)
+		errs = append(errs, err)
+		if of == subject.String() {
+			listed, err := x.listed(ctx, d, isList)
 			out, errs = append(out, listed...), append(errs, err)
-		case ok && of == subject.String():
-			out = append(out, d)
-		case tag == "":
-			of, err := x.subject(ctx, d)
-			errs = append(errs, err)
-			if of == subject.String() {
-				out = append(out, d)
-			}
 		}
 	}
 	slices.SortFunc(out, compareAttached)
 	out = slices.CompactFunc(out, func(a, b ocispec.Descriptor) bool { return compareAttached(a, b) == 0 })
 	return out, fault.Join(errs...)
+}
+
+// about tells what an entry is about, by its tag or else by its subject, or "", and whether
+// it is a list of referrers.
+func (x *index) about(ctx context.Context, d ocispec.Descriptor) (of string, isList bool, err error) {
+	tag := d.Annotations[ocispec.AnnotationRefName]
+	if of, isList, ok := tagSubject(tag); ok || tag != "" {
+		return of, isList, nil
+	}
+	of, err = x.subject(ctx, d)
+	return of, false, err
 }
 
 func compareAttached(a, b ocispec.Descriptor) int {
@@ -155,7 +157,11 @@ func compareAttached(a, b ocispec.Descriptor) int {
 	return strings.Compare(a.Digest.String(), b.Digest.String())
 }
 
-func (x *index) fallback(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+// listed are the entries of a list of referrers, or the entry itself where it is none.
+func (x *index) listed(ctx context.Context, d ocispec.Descriptor, isList bool) ([]ocispec.Descriptor, error) {
+	if !isList {
+		return []ocispec.Descriptor{d}, nil
+	}
 	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
 	if err != nil {
 		return nil, err

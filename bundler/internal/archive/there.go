@@ -16,7 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -57,31 +57,6 @@ func (w *FileWriter) openThere() (*File, error) {
 	return a, nil
 }
 
-// seen is what has the names of an archive, whole and in parts; nil where nothing has.
-type seen [2]fs.FileInfo
-
-func seenAt(path string) (s seen) {
-	for i, name := range []string{path, path + parts.Suffix} {
-		s[i], _ = os.Lstat(name) // one that cannot be looked at is told by checkTargets
-	}
-	return s
-}
-
-// same tells whether nobody has written the archive between two looks: a new one is another
-// file, and one that was attached to has another time.
-func (s seen) same(later seen) bool {
-	for i, was := range s {
-		is := later[i]
-		if (was == nil) != (is == nil) {
-			return false
-		}
-		if was != nil && (!os.SameFile(was, is) || was.Size() != is.Size() || !was.ModTime().Equal(is.ModTime())) {
-			return false
-		}
-	}
-	return true
-}
-
 // isThere tells whether the archive is there, whole to the last byte, with all that is
 // attached to the graph. Another one is refused, where it is not to be replaced.
 // finished says that the journal of an interrupted run speaks of an archive that it
@@ -105,7 +80,7 @@ func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph, finished bool
 	if same {
 		return true, nil
 	}
-	if !w.first.same(seenAt(w.path)) {
+	if !w.first.equal(stampOf(w.path)) {
 		return false, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
 			Hint: "run it again, to add to what is there", Err: errors.New("another process has written it meanwhile")}
 	}
@@ -136,78 +111,29 @@ func (a *File) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
 	return true, nil
 }
 
-// Tagged returns what is attached to a digest under a tag in what is at the writer's
-// place already, with its bytes; nil where there is nothing that is whole. Who signs
-// what he writes adds to it, so that no signature is lost.
-func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
+// Existing opens what is at the writer's place already and stays: who signs what he writes
+// adds to it, so that no signature is lost. What cannot be opened Begin says.
+func (w *FileWriter) Existing() medium.Source {
 	if w.o.Replace {
-		return nil, nil
+		return nil
 	}
 	a, err := w.openThere()
 	if err != nil || a == nil {
-		return nil, nil //nolint:nilerr // Begin says what is wrong with it
+		return nil
 	}
-	att, err := a.fetcher().index.read(ctx, subject, tag)
-	return att, errors.Join(err, a.Close())
+	return a
 }
 
-// Referring returns the referrers of a digest that may hold signatures, in what is at the
-// writer's place already, with their bytes.
-func (w *FileWriter) Referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
-	if w.o.Replace {
-		return nil, nil
-	}
-	a, err := w.openThere()
-	if err != nil || a == nil {
-		return nil, nil //nolint:nilerr // Begin says what is wrong with it
-	}
-	out, err := a.fetcher().index.referring(ctx, subject)
-	return out, errors.Join(err, a.Close())
-}
-
-// Referring returns the referrers of a digest that may hold signatures, in the folder
-// already, with their bytes.
-func (w *DirWriter) Referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
+// Existing opens the folder that is there already and stays, see [FileWriter.Existing].
+func (w *DirWriter) Existing() medium.Source {
 	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
-		return nil, nil
+		return nil
 	}
 	d, err := OpenDir(w.path)
 	if err != nil {
-		return nil, nil //nolint:nilerr // Begin says what is wrong with it
+		return nil
 	}
-	out, err := d.index().referring(ctx, subject)
-	return out, errors.Join(err, d.Close())
-}
-
-// referring reads the referrers of a subject that may hold signatures.
-func (x *index) referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
-	attached, err := x.attachments(ctx, subject)
-	if err != nil {
-		return nil, ctx.Err()
-	}
-	return bundle.ReadReferrers(ctx, x.fetch, subject, attached, trust.BundleMediaType), ctx.Err()
-}
-
-// read reads the attachment under a tag, where it is whole and small.
-func (x *index) read(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
-	d, ok := x.tagged(tag)
-	if !ok {
-		return nil, nil
-	}
-	a, err := bundle.ReadAttachment(ctx, x.fetch, subject, d)
-	if err != nil {
-		return nil, ctx.Err()
-	}
-	left := int64(bundle.MaxAttachmentData)
-	for i, b := range a.Blobs {
-		if left -= b.Size; left < 0 {
-			return nil, nil
-		}
-		if a.Blobs[i].Data, err = bundle.Read(ctx, x.fetch, b, b.Size); err != nil {
-			return nil, ctx.Err()
-		}
-	}
-	return &a, nil
+	return d
 }
 
 // checkWhole reads all of an attachment.

@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -106,19 +107,13 @@ func (s *scan) named(ctx context.Context, fetch *scanFetcher) (map[string]bool, 
 // attachedBlobs are the parts of an attachment that an entry of index.json names, and of
 // those that a fallback tag lists. What cannot be read is left to verify to tell.
 func (s *scan) attachedBlobs(ctx context.Context, fetch *scanFetcher, d ocispec.Descriptor) (out []ocispec.Descriptor, err error) {
-	of, fallback, ok := tagSubject(d.Annotations[ocispec.AnnotationRefName])
-	if !ok {
-		of, _ = s.subject(ctx, d)
-	}
+	of, isList, _ := s.about(ctx, d)
 	subject, err := image.ParseDigest(of)
 	if err != nil {
 		return nil, ctx.Err() // an image
 	}
-	listed := []ocispec.Descriptor{d}
-	if fallback {
-		listed, _ = s.fallback(ctx, d)
-		out = listed
-	}
+	listed, _ := s.listed(ctx, d, isList)
+	out = slices.Clone(listed)
 	for _, d := range listed {
 		if a, err := bundle.ReadAttachment(ctx, fetch, subject, d); err == nil {
 			out = append(out, a.Blobs...)

@@ -29,11 +29,11 @@ type FileWriter struct {
 	lock    *archiveLock
 	layout  *Layout
 	f       storage
-	fresh   bool // no earlier run left anything
-	whole   bool // the archive is there already; there is nothing to do
-	first   seen // what had the names when the writer was made
-	ours    bool // the journal that was there is about what is written
-	extra   int  // recovery parts that an interrupted run was giving their names
+	fresh   bool  // no earlier run left anything
+	whole   bool  // the archive is there already; there is nothing to do
+	first   stamp // when the writer was made
+	ours    bool  // the journal that was there is about what is written
+	extra   int   // recovery parts that an interrupted run was giving their names
 	journal *journal
 	blobs   map[string]*slot // by hex
 }
@@ -45,7 +45,7 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
-	w := &FileWriter{path: path, o: o, first: seenAt(path)}
+	w := &FileWriter{path: path, o: o, first: stampOf(path)}
 	if err := checkTargets(path, o); err != nil {
 		if fault.ReasonOf(err) != fault.Conflict {
 			return nil, err

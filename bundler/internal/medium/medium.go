@@ -84,13 +84,9 @@ type Capabilities struct {
 
 	// Preflight tells, before anything is fetched, whether a target can be written to.
 	Preflight func(ctx context.Context) error
-	// Tagged returns what is attached to a digest under a tag at the target's place, its
-	// blobs with their bytes; nil where there is nothing. Who signs what he writes there
-	// adds to it.
-	Tagged func(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error)
-	// Referring returns the referrers of a digest at the target's place that may hold
-	// signatures, their blobs with their bytes.
-	Referring func(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error)
+	// Existing opens what is at the target's place already and stays there; nil where nothing
+	// is, or what cannot be read. Who signs what he writes there adds to it.
+	Existing func() Source
 	// Stream takes everything at once, in an order of the target's own, and then nothing
 	// comes by Put.
 	Stream func(ctx context.Context, f bundle.Fetcher) error

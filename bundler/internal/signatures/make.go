@@ -1,13 +1,11 @@
 package signatures
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // New makes an attachment that signs a digest.
@@ -35,19 +33,6 @@ func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
 		a.Blobs = append(a.Blobs, d)
 	}
 	return a
-}
-
-// At returns what a target has under a tag; nothing where it cannot say.
-func At(ctx context.Context, target medium.Target, subject image.Digest, tag string) (bundle.Attachment, error) {
-	tagged := target.Can().Tagged
-	if tagged == nil {
-		return bundle.Attachment{}, nil
-	}
-	a, err := tagged(ctx, subject, tag)
-	if err != nil || a == nil {
-		return bundle.Attachment{}, err
-	}
-	return *a, nil
 }
 
 // WithData gives the blobs of an attachment the bytes that another one has.
