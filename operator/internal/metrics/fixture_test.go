@@ -9,8 +9,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// started is when everything in the fixtures happened.
-var started = time.Now().Truncate(time.Second)
+// started is when everything in the fixtures happened, and when promtool's time begins.
+var started = time.Unix(0, 0)
 
 const healthyDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

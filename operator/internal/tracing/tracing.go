@@ -48,9 +48,6 @@ type tracer struct{ trace.Tracer }
 // flush is how long the end of the program waits for the last spans.
 const flush = 3 * time.Second
 
-// On tells whether spans are sent.
-func On() bool { return active.Load() != nil }
-
 // Start switches tracing on. The function returned sends what is left and switches it off.
 // A collector that does not answer holds nothing up: spans are dropped.
 func Start(ctx context.Context, o Options) (stop func(), err error) {
