@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
@@ -213,7 +214,7 @@ func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store
 		}
 		return m, nil
 	}
-	return bundles, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
+	return bundles, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
 }
 
 // newView makes the manager run a view of what there is one of for each node.
@@ -325,6 +326,8 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error
 	return apiFault(cfg.Host, err)
 }
 
+const applyManifests = "apply the operator's manifests: `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"
+
 // apiFault tells the API server's refusals apart.
 func apiFault(host string, err error) error {
 	var cert *tls.CertificateVerificationError
@@ -337,7 +340,7 @@ func apiFault(host string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "apply the operator's manifests: `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"
+		f.Reason, f.Hint = fault.Forbidden, applyManifests
 	case errors.As(err, &cert):
 		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig"
 	default:
@@ -355,6 +358,8 @@ func startFault(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EACCES):
 		f.Hint = "see that the addresses of --metrics-bind-address and --health-probe-bind-address are free"
+	case meta.IsNoMatchError(err):
+		f.Reason, f.Hint = fault.NotFound, applyManifests
 	case err.Error() == leaseLost:
 		f.Reason, f.Hint = fault.Unreachable, "its Lease could not be renewed: see that the API server answers, that the operator's namespace and the Lease in it are there, and that no other one has taken it; then start it again"
 	}

@@ -49,7 +49,6 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 		return err
 	}
 	bundles, trusting := newStore(mgr, mgr.GetCache(), o)
-	trusting.WithoutVDOConfigs = true
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}

@@ -153,7 +153,7 @@ func newEdges(ctx context.Context, o Options) (*edges, error) {
 	s := store.New(store.Options{Client: e.client, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
 	e.kept = newKept(s)
 	e.bundles = &driverbundle.Reconciler{Reader: e.client, Options: driverbundle.Options{
-		Namespace: o.Namespace, Open: e.kept.open, Store: e.kept, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
+		Open: e.kept.open, Store: e.kept, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
 	}}
 	return e, nil
 }

@@ -42,14 +42,12 @@
 // # Without the mirror
 //
 // Where the mirror does not give what the reference names, because it cannot be asked or has
-// it no more, and the reference is that of a revision that a VDOConfig remembers, by digest and
-// in the repository of the accepted bundle, the copy that is retained for that revision is
-// judged in its place (fromcopy.go): its signatures under the policies of now, its serial, time
-// and versions as ever, with the same consent. The copy is not trusted for being there: whoever
-// writes one gets no further than a mirror of theirs would. The DriverBundle owns what it accepts
-// so, as it owns what comes from the mirror. Ready stays False with the mirror's
-// fault, and says so, since nodes pull the images from there. What the mirror gives and is
-// refused is not looked for elsewhere.
+// it no more, and the reference is by digest and in the repository of the accepted bundle, the copy
+// that is retained for a revision of a VDOConfig is judged in its place (fromcopy.go): its
+// signatures under the policies of now, its serial, time and versions as ever, with the same
+// consent. The DriverBundle owns what it accepts so, as it owns what comes from the mirror. Ready
+// stays False with the mirror's fault, and says so, since nodes pull the images from there. What
+// the mirror gives and is refused is not looked for elsewhere.
 //
 // # The predecessor's matrix ConfigMap
 //
@@ -117,9 +115,8 @@ type Store interface {
 	Forget(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
 
-// Options of the controller. Namespace, Open and Store are required.
+// Options of the controller. Open and Store are required.
 type Options struct {
-	Namespace string // the operator's
 	// Open starts a session. Errors are faults.
 	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
 	Store Store
@@ -131,9 +128,6 @@ type Options struct {
 	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
 	Floor   *trust.Policy
 	FloorID string
-	// WithoutVDOConfigs is set where none can be installed from the bundles: their revisions are
-	// not asked for.
-	WithoutVDOConfigs bool
 	// Watched has the metadata of ConfigMaps and Secrets; default: the manager's cache.
 	Watched cache.Cache
 }
@@ -143,13 +137,14 @@ type Reconciler struct {
 	Reader client.Reader // of Secrets and ConfigMaps, past the cache
 	Writer condition.Writer
 	Options
-
-	mirrors mirrors
 }
 
 const (
 	defaultInterval = 10 * time.Minute
 	defaultTimeout  = 5 * time.Minute
+	// concurrent is how many DriverBundles are looked at at once: one whose mirror drips holds up
+	// itself alone.
+	concurrent = 4
 )
 
 // SetupWithManager adds the controller for DriverBundles to a manager. Its cache needs
@@ -183,11 +178,6 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
-	leave, free := r.mirrors.enter(b)
-	if !free {
-		return reconcile.Result{RequeueAfter: busyAgain}, nil
-	}
-	defer leave()
 	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, b)
 }

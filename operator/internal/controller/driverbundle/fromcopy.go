@@ -3,11 +3,9 @@ package driverbundle
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -31,14 +29,12 @@ func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.Dri
 		}
 		return
 	}
-	known, err := r.installedBefore(ctx, b.Namespace, c)
-	if err == nil && !known {
+	copied := copyOf(r.Store, b, c)
+	if _, err := copied.Evidence(ctx, c.root); fault.ReasonOf(err) == fault.NotFound {
 		return
 	}
-	if err == nil {
-		o.accepted, err = r.consider(ctx, b, p, copyOf(r.Store, b, c), c, o)
-	}
-	if err != nil {
+	var err error
+	if o.accepted, err = r.consider(ctx, b, p, copied, c, o); err != nil {
 		o.fault = &fault.Error{
 			Reason: fault.ReasonOf(o.fault), Hint: fault.HintOf(o.fault),
 			Err: fmt.Errorf("%w; nor is it accepted from the copy in the cluster: %s", o.fault, fault.Text(err)),
@@ -56,22 +52,6 @@ func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
 		return candidate{}, false
 	}
 	return candidate{repository: ref, tag: ref.Tag(), root: ocispec.Descriptor{Digest: digest.Digest(ref.Digest().String())}}, true
-}
-
-// installedBefore tells whether a VDOConfig remembers a revision of exactly this bundle, so that
-// its images were in this repository once: a copy may be of the same digest in another one.
-func (r *Reconciler) installedBefore(ctx context.Context, namespace string, c candidate) (bool, error) {
-	if r.WithoutVDOConfigs {
-		return false, nil
-	}
-	var all v1alpha1.VDOConfigList
-	if err := r.Reader.List(ctx, &all, client.InNamespace(namespace)); err != nil {
-		return false, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "VDOConfigs", Err: err}
-	}
-	name := c.repository.Repository() + "@" + c.root.Digest.String()
-	return slices.ContainsFunc(all.Items, func(v v1alpha1.VDOConfig) bool {
-		return slices.ContainsFunc(v.Status.Revisions, func(s v1alpha1.RevisionStatus) bool { return s.Bundle == name })
-	}), nil
 }
 
 // fromCopy is the mirror's fault where the copy in the cluster serves.

@@ -147,7 +147,7 @@ func inspect(c *bundle.Contents) (found, error) {
 			Kubernetes: r.Kubernetes.String(), VSphere: r.VSphere.String(),
 		})
 	}
-	f.releases = bounded(f.releases)
+	f.releases = f.releases[:min(len(f.releases), maxReleases)]
 	f.kubernetes = condition.Cut(covered(inside), maxStatusText)
 	return f, nil
 }
@@ -157,21 +157,6 @@ const (
 	maxReleases   = 256
 	maxStatusText = 1 << 10
 )
-
-// bounded keeps the highest versions, in their order, of more releases than are shown.
-func bounded(all []v1alpha1.ReleaseStatus) []v1alpha1.ReleaseStatus {
-	if len(all) <= maxReleases {
-		return all
-	}
-	version := func(r v1alpha1.ReleaseStatus) matrix.Version {
-		v, _ := matrix.ParseVersion(r.Version) //nolint:errcheck // it was written from one
-		return v
-	}
-	byVersion := slices.Clone(all)
-	slices.SortStableFunc(byVersion, func(a, b v1alpha1.ReleaseStatus) int { return version(b).Compare(version(a)) })
-	kept := byVersion[:maxReleases]
-	return slices.DeleteFunc(slices.Clone(all), func(r v1alpha1.ReleaseStatus) bool { return !slices.Contains(kept, r) })
-}
 
 // releasesInside are the releases of the matrix that the lock has, in its order.
 func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {

@@ -1,7 +1,6 @@
 package driverbundle
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -112,17 +111,4 @@ func TestStepsBackUnderTheSameMatrix(t *testing.T) {
 	} {
 		require.Equal(t, c.want, stepsBack(releases(c.accepted...), releases(c.candidate...)), name)
 	}
-}
-
-// A status stays small, and the versions that an older bundle is known by stay in it.
-func TestOfManyReleasesTheHighestAreListed(t *testing.T) {
-	var all []v1alpha1.ReleaseStatus
-	for i := range 2000 {
-		all = append(all, v1alpha1.ReleaseStatus{Driver: "csi", Version: fmt.Sprintf("3.%d.0", i)})
-	}
-	kept := bounded(all)
-	require.Len(t, kept, maxReleases)
-	require.Equal(t, "3.1744.0", kept[0].Version)
-	require.Equal(t, "3.1999.0", kept[maxReleases-1].Version)
-	require.Equal(t, all[:3], bounded(all[:3]))
 }

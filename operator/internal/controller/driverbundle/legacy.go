@@ -7,26 +7,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -57,8 +51,7 @@ var legacyNames = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOther
 // DriverBundle. Other fields of the DriverBundle are the user's. Of several the first counts:
 // ConfigMaps, then CompatibilityConfigs by name. One that cannot be honoured (a URL of
 // another kind, a matrix as JSON) gets an event and an annotation that say what to do, and
-// changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does;
-// while CompatibilityConfigs cannot be read none counts as gone.
+// changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does.
 type legacy struct {
 	reader   client.Reader // past the cache
 	client   client.Client
@@ -69,10 +62,6 @@ type legacy struct {
 // manager of VDOConfigs, whose namespace had it. Its cache needs DriverBundles and VDOConfigs of that
 // namespace, watched the metadata of ConfigMaps and CompatibilityConfigs.
 func SetupLegacyWithManager(mgr manager.Manager, watched cache.Cache) error {
-	return setupLegacy(mgr, watched, compatibilityRetry)
-}
-
-func setupLegacy(mgr manager.Manager, watched cache.Cache, retry time.Duration) error {
 	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("vdo-operator")}
 	toOne := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		one := types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}
@@ -88,29 +77,8 @@ func setupLegacy(mgr manager.Manager, watched cache.Cache, retry time.Duration) 
 			// another one may have been in the way
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.VDOConfig{}, toOne, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(onceServed(reconciler.Watch(watched, compatibility, toOne), retry)).
+		WatchesRawSource(reconciler.Watch(watched, compatibility, toOne)).
 		Complete(r)
-}
-
-// compatibilityRetry is how often a watch of CompatibilityConfigs is tried.
-const compatibilityRetry = time.Minute
-
-// onceServed starts a watch of CompatibilityConfigs when the cluster has the kind. CRDs of an earlier
-// release lack it, and an administrator may replace them at any time.
-func onceServed(s source.Source, retry time.Duration) source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		told := false
-		go wait.PollUntilContextCancel(ctx, retry, true, func(context.Context) (bool, error) { //nolint:errcheck // it ends with ctx
-			err := s.Start(ctx, q)
-			if err != nil && !told {
-				told = true
-				log.FromContext(ctx).Info("CompatibilityConfigs of the earlier operator are not watched; "+
-					"apply what `vdo-bundle install-manifests BUNDLE` prints", "error", err.Error())
-			}
-			return err == nil, nil
-		})
-		return nil
-	})
 }
 
 const kindCompatibility = "CompatibilityConfig"
@@ -138,12 +106,12 @@ func fromCompatibility(c *v1alpha1.CompatibilityConfig) request {
 
 // Reconcile is one pass over a namespace's matrix ConfigMaps and CompatibilityConfigs.
 func (r *legacy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	requests, unread, err := r.observe(ctx, req.Namespace)
+	requests, err := r.observe(ctx, req.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if len(requests) == 0 {
-		return reconcile.Result{}, r.remove(ctx, req.NamespacedName, unread)
+		return reconcile.Result{}, r.remove(ctx, req.NamespacedName)
 	}
 	first := requests[0]
 	for _, other := range requests[1:] {
@@ -161,26 +129,23 @@ func (r *legacy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{}, r.tell(ctx, first, problem)
 }
 
-// observe reads the resources that are there, in order of precedence, and returns why
-// CompatibilityConfigs cannot be read where the manifests are of an earlier release:
-// none found then does not mean that none is there.
-func (r *legacy) observe(ctx context.Context, namespace string) (out []request, unread, err error) {
+// observe reads the resources that are there, in order of precedence.
+func (r *legacy) observe(ctx context.Context, namespace string) (out []request, err error) {
 	for _, name := range legacyNames {
 		var c corev1.ConfigMap
 		switch err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &c); {
 		case apierrors.IsNotFound(err):
 			continue
 		case err != nil:
-			return nil, nil, err
+			return nil, err
 		}
 		if c.DeletionTimestamp.IsZero() {
 			out = append(out, fromConfigMap(&c))
 		}
 	}
 	var list v1alpha1.CompatibilityConfigList
-	unread = r.reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxCompatibility))
-	if unread != nil && !meta.IsNoMatchError(unread) && !apierrors.IsNotFound(unread) && !apierrors.IsForbidden(unread) {
-		return nil, nil, unread
+	if err := r.reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxCompatibility)); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(list.Items, func(a, b v1alpha1.CompatibilityConfig) int { return strings.Compare(a.Name, b.Name) })
 	for i := range list.Items {
@@ -188,7 +153,7 @@ func (r *legacy) observe(ctx context.Context, namespace string) (out []request, 
 			out = append(out, fromCompatibility(c))
 		}
 	}
-	return out, unread, nil
+	return out, nil
 }
 
 // maxCompatibility bounds what is looked at: one counts.
@@ -273,9 +238,7 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 }
 
 // beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
-// that names none would not know, and who may write a ConfigMap would hold back all upgrades.
-// Nor does one take the place of that which a VDOConfig followed last while it is away, as where
-// somebody makes it anew.
+// that names none would not know.
 func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 	namespace := client.InNamespace(q.object.GetNamespace())
 	var all v1alpha1.DriverBundleList
@@ -286,24 +249,14 @@ func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 	if err := r.client.List(ctx, &configs, namespace); err != nil {
 		return nil, err
 	}
-	refuse := func(why, hint string) error {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
-			Err: errors.New(why), Hint: "delete this " + q.kind + ", or " + hint,
-		}
+	if len(all.Items) == 0 || (len(configs.Items) > 0 && !slices.ContainsFunc(configs.Items, namesNone)) {
+		return nil, nil
 	}
-	if len(all.Items) > 0 && (len(configs.Items) == 0 || slices.ContainsFunc(configs.Items, namesNone)) {
-		return refuse(fmt.Sprintf("DriverBundle %s is there already", all.Items[0].Name),
-			"name the DriverBundle that is meant in spec.bundle.name of each VDOConfig first"), nil
-	}
-	for i := range configs.Items {
-		c := &configs.Items[i]
-		if last := c.Status.DriverBundle; namesNone(*c) && last != "" && last != v1alpha1.LegacyMatrixName {
-			return refuse(fmt.Sprintf("VDOConfig %s names no DriverBundle, and followed DriverBundle %s last", c.Name, last),
-				fmt.Sprintf("set spec.bundle.name: %s of the VDOConfig where it shall follow this one", v1alpha1.LegacyMatrixName)), nil
-		}
-	}
-	return nil, nil
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
+		Err:  fmt.Errorf("DriverBundle %s is there already", all.Items[0].Name),
+		Hint: "delete this " + q.kind + ", or name the DriverBundle that is meant in spec.bundle.name of each VDOConfig first",
+	}, nil
 }
 
 func namesNone(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }
@@ -358,9 +311,8 @@ func ours(b *v1alpha1.DriverBundle) bool {
 }
 
 // remove deletes the DriverBundle of a resource that is gone, where the garbage
-// collector has not yet. With it goes what the drivers are trusted by, so its owner has
-// to be known to be gone: one that cannot be read is not.
-func (r *legacy) remove(ctx context.Context, name types.NamespacedName, unread error) error {
+// collector has not yet.
+func (r *legacy) remove(ctx context.Context, name types.NamespacedName) error {
 	var b v1alpha1.DriverBundle
 	if err := r.client.Get(ctx, name, &b); err != nil {
 		return client.IgnoreNotFound(err)
@@ -368,28 +320,7 @@ func (r *legacy) remove(ctx context.Context, name types.NamespacedName, unread e
 	if !ours(&b) {
 		return nil
 	}
-	owner := metav1.GetControllerOf(&b)
-	if owner.Kind == kindCompatibility && unread != nil {
-		log.FromContext(ctx).Info("the DriverBundle stays, since its CompatibilityConfig cannot be read: apply the manifests of this release",
-			"driverBundle", name.String(), "error", unread.Error())
-		return nil
-	}
-	if there, err := r.there(ctx, name.Namespace, owner); there || err != nil {
-		return err
-	}
 	return client.IgnoreNotFound(r.client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
-}
-
-// there reports whether an owner is there, and not another of its name.
-func (r *legacy) there(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
-	var o client.Object = &corev1.ConfigMap{}
-	if owner.Kind == kindCompatibility {
-		o = &v1alpha1.CompatibilityConfig{}
-	}
-	if err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, o); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return o.GetUID() == owner.UID, nil
 }
 
 // tell puts a problem into the resource's annotation, or takes it away, with an
