@@ -20,8 +20,7 @@ import (
 // customize changes a release's objects as the spec asks: the settings of spec.drivers
 // first, then spec.patches in their order. It is done to upstream's objects, before
 // anything else is, so that what rendering does to them is done to the changed ones and
-// cannot be patched away. Each step is held to what the manifest had (see [limits]) and
-// to the driver's ceiling.
+// cannot be patched away. Each step is held to the driver's ceiling.
 func (r *renderer) customize(s *source) error {
 	policy := r.in.Spec.PolicyOf(string(s.driver))
 	errs := []error{s.settings(policy)}
@@ -273,16 +272,14 @@ func checkProxy(field, given string) error {
 	return nil
 }
 
-// replace takes a changed object in the place of the one that it was made from, where it
-// is within the limits.
+// replace takes a changed object in the place of the one that it was made from, where it may be.
 func (s *source) replace(i int, changed *unstructured.Unstructured, field string) error {
 	was := s.objects[i]
 	if reflect.DeepEqual(was.Object, changed.Object) {
 		return nil
 	}
 	images := s.adoptImages(changed)
-	l := &limits{source: s, field: field, was: was, is: changed}
-	if err := l.check(); err != nil {
+	if err := s.checkChanged(field, was, changed); err != nil {
 		for _, written := range images {
 			delete(s.images, written)
 		}

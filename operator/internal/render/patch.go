@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	yamlnode "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -107,17 +106,11 @@ func readPatch(text string) ([]byte, error) {
 	if len(text) > maxPatchBytes {
 		return nil, fmt.Errorf("%d bytes: more than %d", len(text), maxPatchBytes)
 	}
-	var root yamlnode.Node
-	if err := yamlnode.Unmarshal([]byte(text), &root); err != nil {
-		return nil, err
+	patch, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err == nil && !bytes.HasPrefix(patch, []byte("{")) && !bytes.HasPrefix(patch, []byte("[")) {
+		err = errors.New("it is neither a map nor a list")
 	}
-	if _, err := expandedSize(&root, 0, map[*yamlnode.Node]int{}); err != nil {
-		return nil, err
-	}
-	if len(root.Content) != 1 || (root.Content[0].Kind != yamlnode.MappingNode && root.Content[0].Kind != yamlnode.SequenceNode) {
-		return nil, errors.New("it is neither a map nor a list")
-	}
-	return yaml.YAMLToJSONStrict([]byte(text))
+	return patch, err
 }
 
 // patched returns a patched copy of an object, which has no field that its kind does not.
@@ -127,7 +120,7 @@ func patched(o *unstructured.Unstructured, patch []byte) (*unstructured.Unstruct
 		return nil, fmt.Errorf("objects of kind %s cannot be patched", o.GetKind())
 	}
 	apply := mergePatch
-	if bytes.HasPrefix(bytes.TrimSpace(patch), []byte("[")) {
+	if bytes.HasPrefix(patch, []byte("[")) {
 		apply = jsonPatch
 	}
 	content, err := apply(o, patch, typed())

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	yamlnode "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -74,13 +73,6 @@ func readINI(conf []byte) []setting {
 }
 
 func readYAML(conf []byte) ([]setting, bool) {
-	var root yamlnode.Node
-	if yamlnode.Unmarshal(conf, &root) != nil {
-		return nil, false
-	}
-	if _, err := expandedSize(&root, 0, map[*yamlnode.Node]int{}); err != nil {
-		return nil, false
-	}
 	var sections map[string]map[string]any
 	if yaml.Unmarshal(conf, &sections) != nil {
 		return nil, false

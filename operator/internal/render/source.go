@@ -45,7 +45,7 @@ func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (
 			})
 			continue
 		}
-		objects, err := recent.decode(key, data)
+		objects, err := decodeAgain(key, data)
 		s.objects, errs = append(s.objects, objects...), append(errs, err)
 	}
 	errs = append(errs, s.twice()...)

@@ -37,6 +37,11 @@ func containers(spec map[string]any) []map[string]any {
 	return out
 }
 
+func list(v any) []any {
+	items, _ := v.([]any)
+	return items
+}
+
 func container(o *unstructured.Unstructured, name string) map[string]any {
 	for _, c := range containers(podSpec(o)) {
 		if c["name"] == name {

@@ -40,7 +40,7 @@ func TestAPatchIsAppliedAndABadOneKeepsWhatRunsAndRepairsIt(t *testing.T) {
 	require.Equal(t, "storage", owner(), "as it was last rendered")
 	require.Contains(t, cpi(), "--v=6")
 	require.False(t, isTrue(v, "Ready"))
-	require.Contains(t, cond(t, v, "Resolved").Message, "spec.patches[0] of DaemonSet vmware-system-csi/vsphere-csi-node: it sets hostPID")
+	require.Contains(t, cond(t, v, "Resolved").Message, "spec.patches[0] of DaemonSet vmware-system-csi/vsphere-csi-node: sees the node's processes")
 
 	w.change(v, func() { v.Spec.Patches = nil })
 	w.ready(v)
