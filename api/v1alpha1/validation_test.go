@@ -325,6 +325,31 @@ func TestPreflightPolicies(t *testing.T) {
 	})
 }
 
+func TestUpgradePolicies(t *testing.T) {
+	spec := func(policy string) string {
+		return "cloudProvider: {vsphereCloudConfigs: [vc]}\nupgradePolicy: {" + policy + "}"
+	}
+	window := func(fields string) string { return spec("windows: [{" + fields + "}]") }
+	canary := func(fields string) string { return spec("canary: {" + fields + "}") }
+	const workers = "nodeSelector: {matchLabels: {a: b}}"
+	tryAll(t, "VDOConfig", []shape{
+		{"a window", window(`schedule: "0 2 * * 6", duration: 1h, timeZone: Europe/Berlin`), ""},
+		{"four fields", window(`schedule: "0 2 * *", duration: 1h`), "schedule"},
+		{"a time zone", window(`schedule: "TZ=UTC 2 * * *", duration: 1h`), "schedule"},
+		{"a local zone", window(`schedule: "0 2 * * *", duration: 1h, timeZone: Local`), "timeZone"},
+		{"a path", window(`schedule: "0 2 * * *", duration: 1h, timeZone: ../../etc/passwd`), "timeZone"},
+		{"no time", window(`schedule: "0 2 * * *", duration: 1s`), "duration"},
+		{"nobody", spec("approval: {revision: r1-00000000}"), "approval.by"},
+		{"a short deadline", spec("healthDeadline: 1s"), "healthDeadline"},
+		{"another rollback", spec("rollback: Sometimes"), "rollback"},
+		{"no release", spec("allowDowngrade: [csi]"), "allowDowngrade"},
+		{"an unknown driver", spec("allowDowngrade: [nfs@1.2.3]"), "allowDowngrade"},
+		{"chosen nodes", canary(workers + ", soak: 1h"), ""},
+		{"all nodes", canary("nodeSelector: {}"), "canary"},
+		{"a long soak", canary(workers + ", soak: 200h"), "soak"},
+	})
+}
+
 func TestTheClusterIDStays(t *testing.T) {
 	c, ns := connect(t)
 	const refusal = "the cluster id maps volumes"

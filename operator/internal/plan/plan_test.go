@@ -145,6 +145,9 @@ func TestStepOfAWantedObject(t *testing.T) {
 		})), action: plan.Conflict, says: "Helm release cpi", hint: "helm uninstall cpi -n infra"},
 		"another tool's": {live: alive(with(base, func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{render.LabelManagedBy: "argocd"}) })),
 			action: plan.Conflict, says: "argocd manages it"},
+		"OpenShift's": {live: alive(with(base, func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{"csi.openshift.io/managed": ""})
+		})), action: plan.Conflict, says: "OpenShift manages it", hint: "managementState: Removed"},
 		"an operator's": {live: alive(with(base, func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{"olm.owner": "x"}) })),
 			action: plan.Conflict, says: "operator x"},
 		"an owner's": {live: alive(with(base, func(o *unstructured.Unstructured) {

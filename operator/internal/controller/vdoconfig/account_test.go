@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -43,12 +42,6 @@ func (w *world) allow(manifest string) {
 		w.clean()
 		require.NoError(w.t, cluster.Operator.Revoke(context.Background(), w.Client, manifest))
 	})
-}
-
-func (w *world) as(user string) *rest.Config {
-	cfg := config(w.t)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
-	return cfg
 }
 
 // end ends a namespace that is being deleted, with the rights in it.

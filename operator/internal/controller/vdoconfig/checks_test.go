@@ -245,6 +245,10 @@ func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 		at := metav1.NewTime(g.now)
 		g.config.Status.Preflight = &v1alpha1.PreflightStatus{Question: q.ID, CheckedAt: &at, Results: []v1alpha1.PreflightResult{{ID: "vm-disk-uuid", Action: action.String()}}}
 		require.Equal(t, want, g.question().KeptBack, action)
+		g.config.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: "now"}
+		g.config.Status.Preflight.HandledReconcileAt = "before"
+		q = g.question()
+		require.Equal(t, []string{"now", "before"}, []string{q.Pass, q.Handled})
 		g.config.Status.Preflight.Question = "another"
 		require.False(t, g.question().KeptBack, action)
 	}

@@ -8,9 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -131,46 +128,6 @@ func TestAFieldIsLeftToOthers(t *testing.T) {
 	require.Equal(t, "InvalidInput", cond(t, v, "Ready").Reason)
 	require.Equal(t, was, w.scaled(), "what is no longer left to others is ours again")
 }
-
-// However many objects somebody changes each time, all of them are left.
-func TestAManagerThatChangesManyObjectsEachTimeIsLeft(t *testing.T) {
-	w, v := installed(t)
-	var all []*unstructured.Unstructured
-	for _, e := range w.inventory(v).Entries() {
-		o := &unstructured.Unstructured{}
-		o.SetGroupVersionKind(schema.GroupVersionKind{Group: e.Group, Version: e.Version, Kind: e.Kind})
-		o.SetNamespace(e.Namespace)
-		o.SetName(e.Name)
-		if get(w, o, e.Namespace, e.Name).GetLabels()[labelDriver] != "" && e.Kind != "Namespace" && e.Kind != "CustomResourceDefinition" {
-			all = append(all, o)
-		}
-	}
-	require.Greater(t, len(all), 25)
-	for range drift.Repairs + 1 {
-		for _, o := range all {
-			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+labelDriver+`":"changed"}}}`))
-			require.NoError(t, w.Patch(t.Context(), o, patch, client.FieldOwner("other")))
-		}
-		w.look(v)
-	}
-	require.Len(t, v.Status.Drift, len(all))
-	require.Equal(t, "DaemonSet", v.Status.Drift[0].Kind, "workloads are left before all else")
-	require.Contains(t, cond(t, v, "Drifted").Message, fmt.Sprintf("field manager other sets metadata.labels.[%s] again each time", labelDriver))
-	require.Contains(t, cond(t, v, "Drifted").Message, fmt.Sprintf("; and %d more", len(all)-3))
-	writes := w.writes
-	w.look(v)
-	require.Equal(t, writes, w.writes, "none is repaired")
-	w.ahead += drift.FirstPause
-	w.look(v)
-	for _, o := range all {
-		require.NotEqual(t, "changed", get(w, o, o.GetNamespace(), o.GetName()).GetLabels()[labelDriver], "it is tried again")
-	}
-	w.ahead += 2 * drift.FirstPause
-	w.look(v)
-	require.Empty(t, v.Status.Drift)
-}
-
-const labelDriver = "vdo.vmware.com/driver"
 
 // Two managers of one field would write for ever: the other one is named, and the object is
 // left alone for longer and longer, also by an operator that starts anew.

@@ -1,15 +1,16 @@
 package vdoconfig_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // planned are the steps of status.plan, as "action kind/name".
@@ -61,37 +62,10 @@ func TestADryRunShowsEverythingAndWritesNothing(t *testing.T) {
 	require.Zero(t, w.writes)
 	require.Equal(t, []string{"change ServiceAccount/cloud-controller-manager"}, planned(v))
 	require.Equal(t, "drift", v.Status.Plan.Steps[0].Cause)
-	w.change(v, func() { v.Spec.DryRun = false })
-}
 
-// A bundle that is verified and held for another reason is planned from, object by object;
-// one that the trust policy does not accept is not.
-func TestWhatABundleWouldDoIsShownBeforeItMay(t *testing.T) {
-	w, v := installed(t)
-	w.store.contents = bundleOf(t, strings.Fields(newer)...)
-	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
-	fresh := metav1.Condition{Type: "Fresh", Status: metav1.ConditionFalse, Reason: "Expired", Message: "its matrix ended", LastTransitionTime: metav1.Now()}
-	b.Status.Conditions = append(b.Status.Conditions, fresh)
-	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	w.change(v, func() { v.Spec.DryRun, v.Spec.Suspend = false, true })
+	require.NoError(t, w.Delete(t.Context(), get(w, &storagev1.CSIDriver{}, "", drivers.CSIDriver)))
 	w.look(v)
-	require.Contains(t, v.Status.Plan.Held, "its matrix ended")
-	require.Contains(t, planned(v), "change Deployment/vsphere-csi-controller", describe(v))
-	require.True(t, slices.Contains(v.Status.Plan.Releases, "csi@3.7.3"))
-	require.Equal(t, "3.5.1", driver(v, "csi").Wanted, "it is shown and not done")
-
-	w.verified(get(w, b, w.ns, "site"), metav1.ConditionFalse, "Untrusted", "key a is revoked")
-	w.look(v)
-	require.Empty(t, planned(v), "nobody trusts it")
-	require.NotContains(t, v.Status.Plan.Releases, "csi@3.7.3")
-}
-
-// An upgrade that waits for a person shows what it would change.
-func TestAnUpgradeThatWaitsShowsItsObjects(t *testing.T) {
-	w, v := installed(t)
-	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
-	w.store.contents = bundleOf(t, strings.Fields(newer)...)
-	w.look(v)
-	require.Contains(t, v.Status.Plan.Held, "waits for approval")
-	require.Contains(t, planned(v), "change Deployment/vsphere-csi-controller", describe(v))
-	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
+	require.Zero(t, w.writes, "nor is anything written while it is suspended, and health is assessed all the same")
+	require.Contains(t, cond(t, v, "CSIReady").Message, "CSIDriver csi.vsphere.vmware.com: is not there")
 }

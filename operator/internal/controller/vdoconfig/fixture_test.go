@@ -37,7 +37,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -521,14 +520,6 @@ func (w *world) look(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
 	return v
 }
 
-// later is a look when a fault that can pass has lasted: before, Ready stays as it was.
-func (w *world) later(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
-	w.t.Helper()
-	w.look(v)
-	w.ahead += condition.Grace
-	return w.look(v)
-}
-
 func describe(v *v1alpha1.VDOConfig) string {
 	var out strings.Builder
 	for _, c := range v.Status.Conditions {
@@ -655,13 +646,4 @@ func (w *world) dropRecord(v *v1alpha1.VDOConfig) {
 	w.t.Helper()
 	name := inventory.VDOConfigs.ConfigMap(v.Name)
 	require.NoError(w.t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, w.ns, name)))
-}
-
-// uids are those of all objects that the inventory names.
-func (w *world) uids(v *v1alpha1.VDOConfig) map[inventory.Key]string {
-	all := map[inventory.Key]string{}
-	for _, e := range w.inventory(v).Entries() {
-		all[e.Key] = e.UID
-	}
-	return all
 }

@@ -151,18 +151,21 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		edit                func(p *pass)
 		complete, elsewhere bool
 	}{
-		"nothing":                           {func(*pass) {}, true, false},
-		"a class differs":                   {func(p *pass) { p.outcome.applied = refused }, true, false},
-		"nothing fits what is asked for":    {func(p *pass) { p.outcome.resolved = refused }, true, false},
-		"the API server refuses it":         {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, refused) }, false, false},
-		"it does not answer":                {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, because(fault.Unreachable)) }, false, true},
-		"it refuses another driver":         {func(p *pass) { p.outcome.failed = joined(nil, matrix.CPI, refused) }, true, false},
-		"the cluster cannot be seen":        {func(p *pass) { p.outcome.broken = because(fault.Unreachable) }, false, true},
-		"the driver may not be read":        {func(p *pass) { p.site.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
-		"another driver may not be read":    {func(p *pass) { p.site.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
-		"the bundle has expired":            {func(p *pass) { p.site.stale = refused; p.site.held = refused }, true, false},
-		"the mirror lets nobody in":         {func(p *pass) { p.site.held = refused }, true, true},
-		"the bundle is being verified":      {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
+		"nothing":                        {func(*pass) {}, true, false},
+		"a class differs":                {func(p *pass) { p.outcome.applied = refused }, true, false},
+		"nothing fits what is asked for": {func(p *pass) { p.outcome.resolved = refused }, true, false},
+		"the API server refuses it":      {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, refused) }, false, false},
+		"it does not answer":             {func(p *pass) { p.outcome.failed = joined(nil, matrix.CSI, because(fault.Unreachable)) }, false, true},
+		"it refuses another driver":      {func(p *pass) { p.outcome.failed = joined(nil, matrix.CPI, refused) }, true, false},
+		"the cluster cannot be seen":     {func(p *pass) { p.outcome.broken = because(fault.Unreachable) }, false, true},
+		"the driver may not be read":     {func(p *pass) { p.site.faults = joined(nil, matrix.CSI, because(fault.Forbidden)) }, true, true},
+		"another driver may not be read": {func(p *pass) { p.site.faults = joined(nil, matrix.CPI, because(fault.Forbidden)) }, true, false},
+		"the bundle has expired":         {func(p *pass) { p.site.stale = refused; p.site.held = refused }, true, false},
+		"the mirror lets nobody in":      {func(p *pass) { p.site.held = refused }, true, true},
+		"the bundle is being verified":   {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
+		"nodes take the mirror set up": {func(p *pass) {
+			p.site.sets.taking = taking{set: "u/1", pools: []upgrade.Pool{{Target: "b", Has: "a"}}}
+		}, true, true},
 		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
 	} {

@@ -1,134 +1,125 @@
-package vdoconfig_test
+package vdoconfig
 
 import (
 	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// generations of everything that runs: they move where something rolls.
-func (w *world) generations() map[string]int64 {
-	w.t.Helper()
-	all := map[string]int64{}
-	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-		var sets appsv1.DaemonSetList
-		require.NoError(w.t, w.List(context.Background(), &sets, client.InNamespace(ns)))
-		for _, o := range sets.Items {
-			all[o.Name] = o.Generation
+// pulls has the mirror's login beside the operator, of version 2, and copies of one in drivers' namespaces.
+type pulls struct {
+	Cluster
+	given  map[string][]byte
+	copies map[string]string // by namespace
+}
+
+func (p pulls) VersionedSecret(context.Context, types.NamespacedName) (map[string][]byte, string, error) {
+	return p.given, "2", nil
+}
+
+func (p pulls) PolicyVersion(context.Context, *v1alpha1.DriverBundle) (string, error) { return "", nil }
+
+func (p pulls) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
+	if text := p.copies[key.Namespace]; text != "" {
+		return map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)}, nil
+	}
+	return nil, nil
+}
+
+// The login that works stays until the mirror has let another one in, whatever becomes of its Secret.
+func TestWhichLoginPodsHave(t *testing.T) {
+	const kube, csi = render.CPINamespace, render.CSINamespace
+	given := map[string][]byte{corev1.DockerConfigJsonKey: []byte("new")}
+	both := map[string]string{kube: "old", csi: "old"}
+	ready := func(status metav1.ConditionStatus) func(*v1alpha1.DriverBundle) {
+		return func(b *v1alpha1.DriverBundle) {
+			b.Status.Conditions = []metav1.Condition{{
+				Type: v1alpha1.ConditionReady, Status: status, Reason: string(fault.Unauthorized), Message: "401"}}
 		}
-		var deployments appsv1.DeploymentList
-		require.NoError(w.t, w.List(context.Background(), &deployments, client.InNamespace(ns)))
-		for _, o := range deployments.Items {
-			all[o.Name] = o.Generation
+	}
+	for name, c := range map[string]struct {
+		given    map[string][]byte
+		copies   map[string]string // nil where pods have none yet
+		verified string
+		edit     func(*v1alpha1.DriverBundle)
+		want     string
+		kept     bool
+		lost     bool
+		held     fault.Reason
+		waiting  bool
+		notes    int
+	}{
+		"the mirror let it in":                {given: given, copies: both, verified: "2", want: "new"},
+		"there is none, and none is needed":   {verified: v1alpha1.NoLogin},
+		"it is being tried":                   {given: given, copies: both, verified: "1", want: "old", kept: true, waiting: true},
+		"it is being tried, and pods are new": {given: given, verified: "1", waiting: true},
+		"the mirror refuses it": {given: given, copies: both, verified: "1", edit: ready(metav1.ConditionFalse),
+			want: "old", kept: true, held: fault.Unauthorized},
+		"nobody tries it": {given: given, copies: both, verified: "1",
+			edit: func(b *v1alpha1.DriverBundle) { b.Spec.Suspend = true }, want: "old", kept: true, held: fault.NotFound},
+		"it is gone":                       {copies: both, verified: "1", want: "old", kept: true, held: fault.NotFound},
+		"it is gone, and none is needed":   {copies: both, verified: v1alpha1.NoLogin, want: "old", kept: true, notes: 1},
+		"it has no key":                    {given: map[string][]byte{"x": nil}, copies: both, verified: v1alpha1.NoLogin, want: "old", kept: true, held: fault.NotFound},
+		"it is gone, and a copy with it":   {copies: map[string]string{csi: "old"}, verified: "1", want: "old", kept: true, held: fault.NotFound},
+		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, lost: true, held: fault.NotFound},
+		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, held: fault.NotFound},
+	} {
+		g := gathering(t)
+		g.Cluster, g.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
+		for _, key := range copies {
+			if c.copies != nil {
+				id := inventory.ID{Key: key, Version: "v1"}
+				g.inventory = g.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
+			}
 		}
-	}
-	return all
-}
-
-func (w *world) copiesOfLogin() []string {
-	w.t.Helper()
-	var all []string
-	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-		all = append(all, string(get(w, &corev1.Secret{}, ns, "vdo-registry-pull").Data[corev1.DockerConfigJsonKey]))
-	}
-	return all
-}
-
-// login makes, changes or removes (with "") the Secret with the mirror's login.
-func (w *world) login(config string) {
-	w.t.Helper()
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "vdo-registry"}, Type: corev1.SecretTypeDockerConfigJson,
-		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(config)}}
-	require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), s.DeepCopy())))
-	if config != "" {
-		w.create(s)
+		if g.bundle.source.Status.VerifiedLogin = c.verified; c.edit != nil {
+			c.edit(g.bundle.source)
+		}
+		require.NoError(t, g.gatherLogin(t.Context()), name)
+		require.Equal(t, c.want, string(g.login.data), name)
+		require.Equal(t, []bool{c.kept, c.lost}, []bool{g.login.kept, g.login.lost}, name)
+		require.Equal(t, c.held != "", g.held != nil, name)
+		if c.held != "" {
+			require.Equal(t, c.held, fault.ReasonOf(g.held), name)
+		}
+		require.Equal(t, c.waiting, g.waiting != "", name)
+		require.Len(t, g.notes, c.notes, name)
 	}
 }
 
-// mirror is what the DriverBundle says of the login.
-func (w *world) mirror(verified string, ready metav1.ConditionStatus, reason string) {
-	w.t.Helper()
-	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
-	b.Status.VerifiedLogin = verified
-	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Ready", Status: ready, Reason: reason, Message: "the registry answered 401"})
-	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
-}
-
-const (
-	oldLogin = `{"auths":{"mirror.site:5000":{"auth":"dTpw"}}}`
-	newLogin = `{"auths":{"mirror.site:5000":{"auth":"dTpuZXc="}}}`
-)
-
-func TestTheLoginThatWorksStaysUntilTheMirrorLetsAnotherOneIn(t *testing.T) {
-	w, v := installed(t)
-	was, before := w.generations(), w.loginVersion()
-	require.Len(t, was, 4)
-	kept := func(why string) {
-		t.Helper()
-		require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cloud-controller-manager"}})))
-		w.look(v)
-		require.Equal(t, was, w.generations(), "nothing rolls: %s", why)
-		require.Equal(t, []string{oldLogin, oldLogin}, w.copiesOfLogin(), why)
-		require.Contains(t, cond(t, v, "Resolved").Message, why)
-		require.NotContains(t, describe(v), "dTpuZXc=")
-		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
+// Copies that are there stay as they are; of one that is not, nothing is made up.
+func TestCopiesOfALoginStay(t *testing.T) {
+	for lost, want := range map[bool][]any{false: {"theirs", "old"}, true: {"theirs"}} {
+		live, stage := plan.Live{}, render.Stage{}
+		for i, key := range copies {
+			o := &unstructured.Unstructured{Object: map[string]any{"data": "old"}}
+			o.SetAPIVersion("v1")
+			o.SetKind(key.Kind)
+			o.SetNamespace(key.Namespace)
+			o.SetName(key.Name)
+			stage.Objects = append(stage.Objects, render.Object{Unstructured: o})
+			if i == 0 {
+				live[key] = &unstructured.Unstructured{Object: map[string]any{"data": "theirs"}}
+			}
+		}
+		r := &render.Rendered{Stages: []render.Stage{stage}}
+		login{kept: true, lost: lost}.keep(r, live)
+		var got []any
+		for _, o := range r.Stages[0].Objects {
+			got = append(got, o.Object["data"])
+		}
+		require.Equal(t, want, got)
 	}
-
-	w.login("")
-	kept("it is not there, and the mirror was not read without it; pods keep the login that they have")
-	w.mirror(before, metav1.ConditionFalse, "Unauthorized")
-	kept("pods keep the login that they have")
-	w.mirror(v1alpha1.NoLogin, metav1.ConditionTrue, "Succeeded")
-	kept("the mirror needs none: pods keep the login that they have")
-	w.ready(v)
-
-	w.login(newLogin)
-	w.mirror(before, metav1.ConditionTrue, "Succeeded")
-	kept("the login in Secret " + w.ns + "/vdo-registry is being tried at the mirror")
-	w.mirror(before, metav1.ConditionFalse, "Unauthorized")
-	kept("the mirror has not let it in; pods keep the login that they have: the registry answered 401")
-	require.Equal(t, "Unauthorized", cond(t, v, "Ready").Reason)
-
-	// A copy that is lost meanwhile is made from the other one.
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "kube-system", "vdo-registry-pull")))
-	kept("pods keep the login that they have")
-
-	w.mirror(w.loginVersion(), metav1.ConditionTrue, "Succeeded")
-	w.ready(v)
-	require.Equal(t, []string{newLogin, newLogin}, w.copiesOfLogin())
-	require.Equal(t, was, w.generations())
-}
-
-func TestWithoutAnyLoginLeftPodsAreLeftAsTheyAre(t *testing.T) {
-	w, v := installed(t)
-	was := w.generations()
-	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
-	w.change(b, func() { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "vdo-registry"} })
-	w.login("")
-	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-		require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, ns, "vdo-registry-pull")))
-	}
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
-	w.look(v)
-	require.Equal(t, was, w.generations())
-	require.True(t, gone(w, &corev1.Secret{}, "kube-system", "vdo-registry-pull"), "no made-up login is given to pods")
-	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
-	require.Contains(t, cond(t, v, "Ready").Message, "or has no key .dockerconfigjson")
-	for range 3 {
-		w.look(v) // also once the copies that are gone were noticed
-	}
-	require.Equal(t, was, w.generations())
-
-	w.login(newLogin)
-	w.mirror(w.loginVersion(), metav1.ConditionTrue, "Succeeded")
-	w.ready(v)
-	require.Equal(t, []string{newLogin, newLogin}, w.copiesOfLogin())
 }

@@ -3,10 +3,13 @@ package vdoconfig
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -14,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 // with is a bundle in a repository whose releases have images.
@@ -78,4 +82,56 @@ func TestWhatNodesWereLedForIsRememberedWithTheSet(t *testing.T) {
 	require.Equal(t, was, mirroredNow(was, rendering{mirrored: now}, applied(was)))
 	require.Equal(t, was, mirroredNow(was, rendering{}, applied(was)))
 	require.Empty(t, mirroredNow(was, rendering{mirrored: now}, inventory.Of()))
+}
+
+// serves tells whether the cluster serves all kinds.
+type serves struct {
+	Cluster
+	all bool
+}
+
+func (s serves) Serves(schema.GroupKind) bool { return s.all }
+
+// There is nothing to lead the nodes by on a cluster that is not OpenShift.
+func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
+	for _, asked := range []v1alpha1.MirrorSetMode{v1alpha1.MirrorSetWrite, v1alpha1.MirrorSetCheck} {
+		g, held := gathering(t), asked == v1alpha1.MirrorSetWrite
+		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: asked}
+		require.NoError(t, g.gatherOpenShift(t.Context()))
+		require.Equal(t, held, g.held != nil)
+		require.False(t, g.leads)
+		if held {
+			require.Equal(t, fault.Refused, fault.ReasonOf(g.held))
+			require.Contains(t, fault.HintOf(g.held), "take spec.openShift.mirrorSet out of the VDOConfig")
+		}
+	}
+}
+
+// An upgrade waits for pools only where its pods name images as upstream does, and says which right it lacks.
+func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
+	rolls := taking{set: "u/1", pools: []upgrade.Pool{{Name: "worker", Target: "b", Has: "a"}}}
+	known, unread := rolls, rolls
+	known.known, unread.unread = true, because(fault.Forbidden)
+	for name, c := range map[string]struct {
+		names  v1alpha1.ImageNames
+		taking taking
+		says   string
+	}{
+		"there is no set":              {v1alpha1.ImageNamesUpstream, taking{}, ""},
+		"nodes take it up":             {v1alpha1.ImageNamesUpstream, rolls, "MachineConfigPool worker"},
+		"they have taken it up before": {v1alpha1.ImageNamesUpstream, known, ""},
+		"pools may not be read":        {v1alpha1.ImageNamesUpstream, unread, "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
+		"pods do not need it":          {v1alpha1.ImageNamesRepository, unread, ""},
+	} {
+		s := withCSI(t)
+		s.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+		s.bundle.source.Spec.ImageNames, s.sets.taking = c.names, c.taking
+		for ignored, says := range map[string]string{"Nodes": c.says, "MachineConfigPools": ""} {
+			s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
+			got := s.othersChange(true)
+			require.Equal(t, says == "", got == "", "%s: %s", name, got)
+			require.Contains(t, got, says, name)
+		}
+		require.Empty(t, s.othersChange(false), "nothing is in force")
+	}
 }

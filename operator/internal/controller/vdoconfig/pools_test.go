@@ -5,18 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // pool is a MachineConfigPool of OpenShift's.
@@ -89,11 +85,10 @@ func (c *cloud) rebuilds(to, digest string) {
 	c.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 }
 
-// An upgrade begins once all nodes have the mirror set as it was written for it. A first installation
-// does not wait, and later nothing that pools are given is the set's.
+// An upgrade begins once all nodes have the mirror set as it was written for it, unless its pods name images in the
+// mirror itself. A first installation does not wait, and later nothing that pools are given is the set's.
 func TestAnUpgradeWaitsUntilTheNodesHaveTakenTheMirrorSetUp(t *testing.T) {
 	w, c := leading(t)
-	c.pool("master")
 	worker := c.pool("worker")
 	worker.rolls()
 	c.granted()
@@ -107,101 +102,21 @@ func TestAnUpgradeWaitsUntilTheNodesHaveTakenTheMirrorSetUp(t *testing.T) {
 	c.moves("other.site/vdo")
 	c.waits(was, set+" is written first, and does not lead to all mirrors yet: "+cloudImage)
 	require.Equal(t, []string{"other.site/vdo/" + cloudImage, repository + "/" + cloudImage}, leads(c.set()))
-	w.ahead = -10 * time.Minute
-	c.waits(was, set+" was written at ")
-	w.ahead = 0
 	worker.rolls()
 	c.waits(was, "not all nodes have taken up "+set+": MachineConfigPool worker (1 of 3 nodes updated)")
-	worker.is(true, "rendered-1", 1, "Updating", "")
-	c.waits(was, "MachineConfigPool worker (paused: its nodes take nothing up)")
-	worker.is(false, "rendered-1", 1, "NodeDegraded", "Node worker-2 is reporting: disk full")
-	c.waits(was, "MachineConfigPool worker (degraded: Node worker-2 is reporting: disk full)")
-	worker.has()
-	w.until("it is upgraded", func() bool { w.ready(c.v); return c.v.Status.Revision != was })
-	w.until("the nodes have it", c.taken)
-
-	worker.rolls()
-	was = c.v.Status.Revision
-	c.rebuilds("other.site/vdo", nextDigest)
-	w.look(c.v)
-	require.NotEqual(t, was, c.v.Status.Revision, "%s", describe(c.v))
-	w.ready(c.v)
-}
-
-// Who has pods name images in the mirror itself, to get on, does not wait for a set that they have no need of.
-func TestAnUpgradeDoesNotWaitForAMirrorSetThatItsPodsDoNotNeed(t *testing.T) {
-	w, c := leading(t)
-	worker := c.pool("worker")
-	c.granted()
-	w.until("the nodes have it", c.taken)
-	was := c.v.Status.Revision
-	worker.is(false, "rendered-1", 1, "NodeDegraded", "Node worker-2 is reporting: disk full")
-	c.moves("other.site/vdo")
-	w.until("the set is written", func() bool { w.look(c.v); return len(leads(c.set())) == 2 })
-	c.waits(was, "MachineConfigPool worker (degraded: Node worker-2 is reporting: disk full)")
-
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Spec.ImageNames = v1alpha1.ImageNamesRepository })
 	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 	w.until("it is upgraded", func() bool { w.ready(c.v); return c.v.Status.Revision != was })
 	require.True(t, strings.HasPrefix(c.runs(), "other.site/vdo@sha256:"), c.runs())
 	require.False(t, c.taken(), "the nodes do not have it")
-}
 
-// Who has given the rights of an earlier version is told which one is missing, and may go on without.
-func TestAnUpgradeSaysThatThePoolsMayNotBeRead(t *testing.T) {
-	w, c := leading(t)
-	c.granted()
-	w.lacks = true
-	role := get(w, &rbacv1.ClusterRole{}, "", "vdo-operator-mirror-set")
-	w.change(role, func() { role.Rules = role.Rules[:1] })
-	list := &unstructured.UnstructuredList{}
-	list.SetAPIVersion("machineconfiguration.openshift.io/v1")
-	list.SetKind("MachineConfigPoolList")
-	w.until("the right is taken away", func() bool { return apierrors.IsForbidden(w.r.Reader.List(t.Context(), list)) })
-	w.look(c.v)
-	was := c.v.Status.Revision
-	require.NotContains(t, describe(c.v), "MachineConfigPools", "nobody asks")
-
-	c.moves("other.site/vdo")
-	c.waits(was, "is written first")
-	c.waits(was, "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read: list MachineConfigPools: ")
-	require.Contains(t, c.v.Status.Candidate.Message, "vdo-bundle install-manifests BUNDLE --mirror-set")
-	require.Contains(t, describe(c.v), "upgrades wait: whether nodes have taken up")
-	w.change(c.v, func() {
-		c.v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{"MachineConfigPools"}}
-	})
-	w.until("it is upgraded", func() bool { w.ready(c.v); return c.v.Status.Revision != was })
-	require.NotContains(t, describe(c.v), "MachineConfigPools")
-}
-
-// Pods do not find their images until the nodes have the set: that is not held against an upgrade.
-func TestTheDeadlineDoesNotRunWhileTheNodesTakeTheMirrorSetUp(t *testing.T) {
-	w, c := leading(t)
-	worker := c.pool("worker")
-	c.granted()
-	w.advance(c.v, "the first is healthy", func() bool { return revisionNamed(c.v, c.v.Status.Revision).Outcome == string(revision.Healthy) })
-	was := c.v.Status.Revision
-	w.change(c.v, func() {
-		c.v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{"MachineConfigPools"}, HealthDeadline: metav1.Duration{Duration: 4 * time.Minute}}
-	})
-	worker.rolls()
-	w.refuseImage("true", rebuilt(t, "cpi@1.33.1").Lock.Images[0].Digest.String())
-	c.rebuilds("other.site/vdo", nextDigest)
-	w.look(c.v)
-	begun := c.v.Status.Revision
-	require.NotEqual(t, was, begun, describe(c.v))
-	for range 8 {
-		w.ahead += 2 * time.Minute
-		w.look(c.v)
-		require.Equal(t, string(revision.Progressing), revisionNamed(c.v, begun).Outcome, describe(c.v))
-	}
+	was = c.v.Status.Revision
+	w.change(b, func() { b.Spec.ImageNames = v1alpha1.ImageNamesUpstream })
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 	worker.has()
-	w.until("it has failed", func() bool {
-		w.ahead += 2 * time.Minute
-		w.look(c.v)
-		return revisionNamed(c.v, begun).Outcome == string(revision.RolledBack)
-	})
-	require.Contains(t, revisionNamed(c.v, begun).Reason, "it was not healthy after 4m0s without progress")
-	w.advance(c.v, "what was before is back", func() bool { return isTrue(c.v, "CPIReady") })
+	w.until("the nodes have it", c.taken)
+	worker.rolls()
+	c.rebuilds("other.site/vdo", nextDigest)
+	w.until("it is upgraded", func() bool { w.ready(c.v); return c.v.Status.Revision != was })
 }

@@ -3,9 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,10 +12,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -45,89 +41,6 @@ func inspecting(t *testing.T, o inspection.Options) (i *inspection.Inspector, ki
 		cancel()
 		require.NoError(t, <-ended)
 	}
-}
-
-// A person who asks for the checks anew gets them, whenever the operator ends: the pass that
-// was asked for is over before they are.
-func TestChecksThatWereAskedForAreMadeAfterARestart(t *testing.T) {
-	w, v := installed(t)
-	asked := make(chan context.Context, 100)
-	begin := time.Now()
-	answering := func(hang bool) inspection.Options {
-		return inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
-			Inspect: func(ctx context.Context, _ vcenter.Target, _ vcenter.Ask) preflight.VCenter {
-				if asked <- ctx; hang {
-					<-ctx.Done()
-				}
-				return preflight.VCenter{Version: "8.0.3", Objects: map[preflight.Ref]preflight.Object{}}
-			}}
-	}
-	handled := func(value string) func() bool {
-		return func() bool { st := w.look(v).Status.Preflight; return st != nil && st.HandledReconcileAt == value }
-	}
-	annotate := func(value string) {
-		w.change(v, func() { metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, value) })
-	}
-	inspector, kill := inspecting(t, answering(false))
-	w.r.Checks = inspector
-	annotate("first")
-	w.until("checked", handled("first"))
-	require.Len(t, asked, 1)
-	kill()
-
-	inspector, kill = inspecting(t, answering(true))
-	w.r.Checks = inspector
-	annotate("again")
-	require.Equal(t, "again", w.look(v).Status.HandledReconcileAt, "the pass waits for no checks")
-	w.until("a check is on its way", func() bool { return len(asked) == 2 })
-	require.Equal(t, "first", w.look(v).Status.Preflight.HandledReconcileAt)
-	kill()
-
-	inspector, kill = inspecting(t, answering(false))
-	t.Cleanup(kill)
-	w.r.Checks = inspector
-	w.until("what was asked for is checked", handled("again"))
-	require.Len(t, asked, 3)
-	w.look(v)
-	require.Len(t, asked, 3, "nothing else is asked for")
-}
-
-// What was found before a roll-out ended may be over: it is looked for once more, at once.
-func TestChecksAreMadeAnewWhenARollOutHasEnded(t *testing.T) {
-	w, v := installed(t)
-	w.advance(v, "what the test before has left is healthy again", func() bool {
-		return revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
-	})
-	was := v.Status.Revision
-	var asked atomic.Int64
-	begin := time.Now() // a clock that stands still: no interval ends
-	inspector, kill := inspecting(t, inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
-		Inspect: func(context.Context, vcenter.Target, vcenter.Ask) preflight.VCenter {
-			asked.Add(1)
-			return preflight.VCenter{Version: "8.0.3", Objects: map[preflight.Ref]preflight.Object{}}
-		}})
-	t.Cleanup(kill)
-	w.r.Checks = inspector
-	w.change(v, func() {
-		v.Spec.Preflight = &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "node-vm", Action: v1alpha1.PreflightDisabled, Reason: "the nodes of this test have no VMs"}}}
-	})
-	w.until("checked", func() bool { w.look(v); return isTrue(v, v1alpha1.ConditionPreflight) })
-	w.look(v)
-	require.EqualValues(t, 1, asked.Load())
-
-	w.offer("sha256:"+strings.Repeat("7", 64), newerPair()...)
-	w.ready(v)
-	require.NotEqual(t, was, v.Status.Revision, describe(v))
-	w.advance(v, "the upgrade is healthy", func() bool {
-		return revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
-	})
-	require.EqualValues(t, 1, asked.Load())
-	require.LessOrEqual(t, w.next.RequeueAfter, reconciler.Soon)
-	w.until("it is looked again", func() bool { w.look(v); return asked.Load() == 2 })
-	for range 3 {
-		w.look(v)
-	}
-	require.EqualValues(t, 2, asked.Load(), "once for each roll-out")
 }
 
 func storageConfiguration(w *world) (conf string, controller int64) {

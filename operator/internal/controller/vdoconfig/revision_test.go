@@ -194,11 +194,14 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		begins       string // what is in force then, "" for nothing
 		held         string // drivers that are left as they are
 	}{
-		"it is newer than all of the bundle":        {"", pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"a pin asks for an older one":               {"", both, "csi@3.7.3", pinned("3.5.1"), upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
-		"the cloud provider is newer":               {"", pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
-		"no window is open":                         {"", both, "csi@3.5.1", closed, upgrade.WindowClosed, newest, pair133, ""},
-		"nobody consented":                          {"", both, "csi@3.5.1", manual, upgrade.NotApproved, newest, pair133, ""},
+		"it is newer than all of the bundle": {"", pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a pin asks for an older one":        {"", both, "csi@3.7.3", pinned("3.5.1"), upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
+		"the cloud provider is newer":        {"", pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
+		"no window is open":                  {"", both, "csi@3.5.1", closed, upgrade.WindowClosed, newest, pair133, ""},
+		"nobody consented":                   {"", both, "csi@3.5.1", manual, upgrade.NotApproved, newest, pair133, ""},
+		"nobody consented, by the DriverBundle": {"", both, "csi@3.5.1", func(g *gatherer) {
+			g.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
+		}, upgrade.NotApproved, newest, pair133, ""},
 		"nobody consented, and the bundle lacks it": {"", pair133, "csi@3.3.1", manual, upgrade.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
 		"a node is emptied":                         {"", both, "csi@3.5.1", emptied, upgrade.Interlocked, newest, pair133, ""},
 		"a node is emptied, and it does not run":    {"", both, "", emptied, "", newest, newest, ""},

@@ -6,11 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
@@ -124,4 +129,57 @@ func TestWhoHasAMatrixOfTheirOwnIsToldToGiveIt(t *testing.T) {
 	require.Contains(t, ownMatrix(&bundle.Contents{Matrix: own}), "--matrix FILE")
 	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: matrix.Default()}), "it is built in")
 	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: own, MatrixSignature: []byte("theirs")}), "the command has it")
+}
+
+// What is not Ready is told where it keeps something back: a mirror that is away, since the nodes have their images
+// from there, what is asked for, and a vCenter; else it is a note.
+func TestWhatAPreviewSaysThatIsNotReady(t *testing.T) {
+	bundle := func(reason fault.Reason) func(p *pass) {
+		return func(p *pass) {
+			p.site.bundle.source.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady,
+				Status: metav1.ConditionFalse, Reason: string(reason), Message: "why"}}
+		}
+	}
+	config := func(generation int64) func(p *pass) {
+		return func(p *pass) {
+			p.config.Generation = 2
+			p.config.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady,
+				Status: metav1.ConditionFalse, Reason: "Conflict", Message: "why", ObservedGeneration: generation}}
+		}
+	}
+	vc := func(is vcenter) func(p *pass) {
+		return func(p *pass) { p.site.vcenters = map[string]vcenter{"vc": is} }
+	}
+	for name, c := range map[string]struct {
+		edit     func(p *pass)
+		changes  bool
+		held     string // reason
+		warnings int
+	}{
+		"all is":             {edit: func(*pass) {}},
+		"the mirror is away": {edit: bundle(fault.Unreachable), warnings: 1},
+		"the mirror is away, and an upgrade comes":  {edit: bundle(fault.Unreachable), changes: true, held: "Unreachable"},
+		"what the tag names since is not trusted":   {edit: bundle(fault.Untrusted), changes: true, warnings: 1},
+		"there is no such tag":                      {edit: bundle(fault.NotFound), held: "NotFound"},
+		"the vCenter refuses the login":             {edit: vc(vcenter{held: because(fault.Unauthorized)}), held: "Unauthorized"},
+		"there is no vCenter of that name":          {edit: vc(vcenter{held: render.NoVCenter("find", "vc")}), held: "NotFound"},
+		"the VDOConfig is not":                      {edit: config(2), held: "Conflict"},
+		"the VDOConfig is not, and something comes": {edit: config(2), changes: true},
+		"it was said of another spec":               {edit: config(1)},
+	} {
+		p := &pass{result: result{site: *withCSI(t)}}
+		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		p.site.inventory = p.site.inventory.WithMemory(inventory.Memory{Bundle: p.site.bundle.reference()})
+		c.edit(p)
+		out := &Preview{Route: []Hop{{}}}
+		if c.changes {
+			out.Route[0].Moves = []Move{{Driver: matrix.CSI}}
+		}
+		p.explain(out, nil)
+		require.Equal(t, c.held != "", len(out.Held) > 0, "%s: %v", name, out.Held)
+		if c.held != "" {
+			require.Equal(t, c.held, out.Held[0].Reason, name)
+		}
+		require.Len(t, out.Warnings, c.warnings, name)
+	}
 }

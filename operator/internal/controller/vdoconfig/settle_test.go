@@ -147,3 +147,22 @@ func replicasRun(o *appsv1.Deployment) bool {
 func settledMeta(o *metav1.ObjectMeta, observed int64) bool {
 	return o.DeletionTimestamp.IsZero() && observed >= o.Generation
 }
+
+// generations of everything that runs: they move where something rolls.
+func (w *world) generations() map[string]int64 {
+	w.t.Helper()
+	all := map[string]int64{}
+	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
+		var sets appsv1.DaemonSetList
+		require.NoError(w.t, w.List(context.Background(), &sets, client.InNamespace(ns)))
+		for _, o := range sets.Items {
+			all[o.Name] = o.Generation
+		}
+		var deployments appsv1.DeploymentList
+		require.NoError(w.t, w.List(context.Background(), &deployments, client.InNamespace(ns)))
+		for _, o := range deployments.Items {
+			all[o.Name] = o.Generation
+		}
+	}
+	return all
+}

@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -202,6 +204,88 @@ func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
 	}
 }
 
+// A bundle that the trust policy of now does not accept, or that was not held against it, installs nothing.
+func TestWhatTheVerificationOfABundleMeans(t *testing.T) {
+	is := func(status metav1.ConditionStatus, generation int64, policy string) *v1alpha1.DriverBundle {
+		b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+		b.Status.VerifiedPolicy, b.Status.Conditions = policy, []metav1.Condition{
+			{Type: v1alpha1.ConditionVerified, Status: status, Reason: string(fault.Untrusted), ObservedGeneration: generation}}
+		return b
+	}
+	for name, c := range map[string]struct {
+		b             *v1alpha1.DriverBundle
+		good, waiting bool
+	}{
+		"it is good":                     {b: is(metav1.ConditionTrue, 2, "p"), good: true},
+		"it is revoked":                  {b: is(metav1.ConditionFalse, 2, "p")},
+		"the policy cannot be read":      {b: is(metav1.ConditionUnknown, 2, "p")},
+		"the DriverBundle is newer":      {b: is(metav1.ConditionTrue, 1, "p"), waiting: true},
+		"the policy is newer":            {b: is(metav1.ConditionTrue, 2, "before"), waiting: true},
+		"nobody has held it against any": {b: &v1alpha1.DriverBundle{}, waiting: true},
+	} {
+		g := gathering(t)
+		require.Equal(t, c.good, g.verifiedBundle(c.b, "p"), name)
+		require.Equal(t, !c.good, g.bundleHeld, name)
+		require.Equal(t, c.waiting, g.waiting != "", name)
+		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.held) == fault.Untrusted, name)
+		require.Equal(t, !c.good, g.site.hold() != nil, name)
+	}
+}
+
+// Without the accepted bundle what is installed is repaired from the one that it came from, and nothing is installed.
+func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
+	named := func(name string) *v1alpha1.DriverBundle {
+		b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		b.Status.Repository, b.Status.Digest = "mirror.site/vdo", "sha256:gone"
+		return b
+	}
+	for name, c := range map[string]struct {
+		there []client.Object
+		spec  string
+		held  fault.Reason
+	}{
+		"there is none":          {nil, "", fault.NotFound},
+		"there are two":          {[]client.Object{named("a"), named("b")}, "", fault.InvalidInput},
+		"none of that name":      {[]client.Object{named("a")}, "b", fault.NotFound},
+		"it cannot be read":      {[]client.Object{named("a")}, "", fault.Unreachable},
+		"the one that was named": {[]client.Object{named("a"), named("b")}, "b", fault.Unreachable},
+	} {
+		g := gathering(t)
+		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.there...).Build()
+		g.Cluster, g.bundle = pulls{}, nil
+		if c.spec != "" {
+			g.config.Spec.Bundle = &v1alpha1.LocalReference{Name: c.spec}
+		}
+		require.NoError(t, g.gatherBundle(t.Context()), name)
+		require.Equal(t, c.held, fault.ReasonOf(g.held), name)
+		require.True(t, g.bundleHeld, name)
+		require.Equal(t, "sha256:last", g.bundle.source.Status.Digest, name)
+		require.Equal(t, []string{"csi@3.5.1"}, chosen(g.resolve()), name)
+
+		g.bundle, g.inventory = nil, inventory.Inventory{}
+		require.NoError(t, g.gatherBundle(t.Context()), name)
+		require.Nil(t, g.bundle, "nothing is installed")
+		require.Equal(t, c.held, fault.ReasonOf(g.unresolved), name)
+	}
+}
+
+// Who has installed something is in force, then who has the finalizer, then the older one, then by name.
+func TestWhoIsInForce(t *testing.T) {
+	is := func(name string, at int64, installed, holds bool) claim {
+		meta := metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(at, 0)}
+		return claim{config: &v1alpha1.VDOConfig{ObjectMeta: meta}, installed: installed, holds: holds}
+	}
+	for why, c := range map[string]struct{ first, second claim }{
+		"it has installed":     {is("z", 2, true, false), is("a", 1, false, true)},
+		"it has the finalizer": {is("z", 2, true, true), is("a", 1, true, false)},
+		"it is older":          {is("z", 1, true, true), is("a", 2, true, true)},
+		"its name is first":    {is("a", 1, false, false), is("z", 1, false, false)},
+	} {
+		require.True(t, c.first.before(c.second), why)
+		require.False(t, c.second.before(c.first), why)
+	}
+}
+
 func TestWhatAPassMeans(t *testing.T) {
 	rolled := func(d ...matrix.Driver) *assess.Report {
 		all := map[matrix.Driver]assess.Health{}
@@ -220,7 +304,9 @@ func TestWhatAPassMeans(t *testing.T) {
 		"the bundle is being verified": {func(p *result) { p.site.waiting = "DriverBundle site is being verified" },
 			[]string{"Progressing", "Resolved=Unknown", "Applied=True", "CSIReady=True"}},
 		"the next stage waits": {func(p *result) { p.outcome.gate = "a node" }, []string{"Progressing", "Resolved=True", "Applied=Unknown", "CSIReady=True"}},
-		"objects are refused":  {func(p *result) { p.outcome.applied = because(fault.Forbidden) }, []string{"Fault", "Resolved=True", "Applied=False", "CSIReady=True"}},
+		"the API servers may not be asked": {func(p *result) { p.site.kubernetes.unread = because(fault.Forbidden) },
+			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
+		"objects are refused": {func(p *result) { p.outcome.applied = because(fault.Forbidden) }, []string{"Fault", "Resolved=True", "Applied=False", "CSIReady=True"}},
 		"the API server is away": {func(p *result) {
 			p.outcome.applied, p.outcome.report, p.outcome.plan, p.decision = because(fault.Unreachable), nil, nil, decision{}
 		}, []string{"Fault", "Resolved=Unknown", "Applied=False", "CSIReady=Unknown"}},

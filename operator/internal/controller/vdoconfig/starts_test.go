@@ -7,13 +7,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
@@ -280,5 +284,56 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 				require.Equal(t, split(newer), chosen(d))
 			}
 		})
+	}
+}
+
+// Where no node can be first, an upgrade waits and says why.
+func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
+	app, role := map[string]string{"app": "node"}, map[string]string{"role": "first"}
+	meta := metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-node", UID: "1", Labels: app}
+	pod := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: corev1.PodSpec{NodeName: "n1"}}
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: meta.Name, UID: "1", Controller: new(true)}}
+	for want, c := range map[string]struct {
+		role   map[string]string
+		pods   []*corev1.Pod
+		ignore string
+	}{
+		"": {role, []*corev1.Pod{pod}, "/spec/replicas"},
+		"spec.upgradePolicy.canary.nodeSelector chooses no node":                                   {nil, []*corev1.Pod{pod}, ""},
+		"spec.upgradePolicy.canary.nodeSelector chooses nodes without a pod of the storage driver": {role, nil, ""},
+		"spec.drift.ignore leaves how the storage driver's pods are replaced to others":            {role, []*corev1.Pod{pod}, "/spec/updateStrategy/rollingUpdate"},
+	} {
+		s := withCSI(t)
+		first := &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: role}}
+		s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: first}
+		left := v1alpha1.DriftIgnore{Kind: "DaemonSet", Paths: []string{c.ignore}}
+		s.config.Spec.Drift = &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{left}}
+		s.observed = &assess.Observed{
+			Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: c.role}}}, Pods: c.pods,
+			DaemonSets: []appsv1.DaemonSet{{ObjectMeta: meta,
+				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}}}},
+		}
+		cur := revision.Record{Revision: revision.Revision{Releases: []string{"csi@3.5.1"}}}
+		got := s.interlocks(cur)[matrix.CSI]
+		require.Equal(t, want == "", got == "", got)
+		require.Contains(t, got, want)
+		require.Empty(t, s.interlocks(revision.Record{})[matrix.CSI], "nothing is in force")
+	}
+}
+
+// What upstream's manifest left of a driver that a check keeps back stays, and nothing waits for it: the
+// revision is healthy. It was said to have failed after its deadline, though all ran.
+func TestNothingWaitsForALeftoverOfADriverThatIsKeptBack(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		g := gathering(t)
+		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site}}}
+		if held {
+			a.site.checks = checks{made: true, holds: preflight.Gate([]preflight.Result{blocking(matrix.CSI, false)})}
+		}
+		step := stepOf(plan.Prune, matrix.CSI, "DaemonSet", "vsphere-csi-node-windows")
+		a.outcome.plan = &plan.Plan{Steps: []plan.Step{step}}
+		a.outcome.changed = 1 // in this pass nothing goes
+		require.NoError(t, a.removals(t.Context()))
+		require.Equal(t, held, a.outcome.gate == "", a.outcome.gate)
 	}
 }

@@ -119,7 +119,11 @@ func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstruc
 	})
 	w.ready(v)
 	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
-	require.Contains(w.t, string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
+	conf := func() *corev1.Secret { return get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret") }
+	require.Contains(w.t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
+	require.NoError(w.t, w.Delete(w.t.Context(), conf()))
+	w.ready(v)
+	require.Contains(w.t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "it outlives the Secret")
 }
 
 // While a node is emptied it stays as it is, before anything is in force and after.
@@ -266,18 +270,6 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 	require.Contains(t, w.events.all(), "upstream's deprecated manifests installed it")
 }
 
-// cloudOnly is a site whose cloud provider runs.
-func cloudOnly(t *testing.T, edit func(w *world, v *v1alpha1.VDOConfig)) *cloud {
-	w := start(t, "cpi@1.33.1")
-	c := &cloud{world: w, v: w.config("site")}
-	w.change(c.v, func() {
-		c.v.Spec.StorageProvider = nil
-		edit(w, c.v)
-	})
-	w.ready(c.v)
-	return c
-}
-
 // always requires something to hold, look after look.
 func (c *cloud) always(when string, holds func() bool) {
 	c.t.Helper()
@@ -299,68 +291,18 @@ func (c *cloud) skips() bool {
 	return false
 }
 
-// goneCloud tells whether the cloud provider is not there.
-func (c *cloud) goneCloud() bool { return gone(c.world, &appsv1.DaemonSet{}, "kube-system", ccm) }
-
-// The cloud provider is told to delete no Nodes where all that said what it was told is gone.
-func TestNodesAreKeptWhereNobodyKnows(t *testing.T) {
-	c := cloudOnly(t, func(*world, *v1alpha1.VDOConfig) {})
-	require.False(t, c.skips())
-	c.dropRecord(c.v)
-	c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
-	c.until("made again", func() bool { c.look(c.v); return !c.goneCloud() })
-	require.False(t, c.skips(), "all nodes are on vSphere, and its configuration says where it looked")
-	c.ready(c.v)
-
-	c.dropRecord(c.v)
-	c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
-	c.deleted(&corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
-	c.until("made again", func() bool {
-		c.look(c.v)
-		return !c.goneCloud() && !gone(c.world, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
-	})
-	c.always("nobody has accepted it", c.skips)
-	require.Contains(t, describe(c.v), "would delete the Nodes that are not on vSphere")
-	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
-	c.ready(c.v)
-	require.False(t, c.skips(), "it is accepted")
-}
-
-// The cloud provider deletes no Nodes until that is accepted, whatever becomes of the record,
-// and of an installation that is taken over.
-func TestNodesAreKeptWithoutTheRecord(t *testing.T) {
-	c := cloudOnly(t, func(_ *world, v *v1alpha1.VDOConfig) {
-		v.Spec.ExcludedNodes = map[string]string{"site/metal": "yes"}
-	})
-	skips := c.skips
-	require.True(t, skips())
-	c.change(c.v, func() { c.v.Spec.ExcludedNodes = nil })
-	c.always("the record has it", skips)
-	c.dropRecord(c.v)
-	c.always("it was deleted", skips)
-	c.always("it is written again", skips)
-	require.Contains(t, describe(c.v), "would delete the Nodes that are not on vSphere")
-
-	c.change(c.v, func() { c.v.Spec.OnDelete = v1alpha1.DeleteOrphan })
-	require.NoError(t, c.Delete(t.Context(), c.v))
-	c.until("let go", func() bool {
-		c.pass(client.ObjectKeyFromObject(c.v))
-		return gone(c.world, c.v, c.ns, c.v.Name)
-	})
-	ds := get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm)
-	for i := range ds.Spec.Template.Spec.Containers {
-		env := ds.Spec.Template.Spec.Containers[i].Env
-		for j := range env {
-			if env[j].Name == "SKIP_NODE_DELETION" {
-				env[j].Value = "1" // as a site may have it: upstream asks whether it is there
+// emptied cordons a node, until what it returns is called.
+func (w *world) emptied(name string) func() {
+	w.t.Helper()
+	node := get(w, &corev1.Node{}, "", name)
+	w.change(node, func() { node.Spec.Unschedulable = true })
+	w.until("the cluster has noted since when", func() bool {
+		for _, taint := range get(w, &corev1.Node{}, "", name).Spec.Taints {
+			if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
+				return true
 			}
 		}
-	}
-	require.NoError(t, c.Update(t.Context(), ds))
-	c.v = c.config("again")
-	c.change(c.v, func() { c.v.Spec.StorageProvider = nil })
-	c.always("taken over", skips)
-	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
-	c.ready(c.v)
-	require.False(t, skips(), "it is accepted")
+		return false
+	})
+	return func() { w.change(node, func() { node.Spec.Unschedulable = false }) }
 }

@@ -35,46 +35,6 @@ func (m *meanwhile) DryRun(ctx context.Context, objects []render.Object, live pl
 	return m.Cluster.DryRun(ctx, objects, live)
 }
 
-// A key that is revoked while a pass is under way: what the bundle was accepted by is not
-// what counts now, so nothing is installed of it, and what runs is repaired.
-func TestATrustPolicyThatChangesInTheMiddleOfAPassIsHeeded(t *testing.T) {
-	for name, edit := range map[string]func(w *world){
-		"the ConfigMap": func(w *world) {
-			w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: v1alpha1.DefaultTrustName}, Data: map[string]string{"a.pub": "x"}})
-		},
-		"the DriverBundle": func(w *world) {
-			b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
-			w.change(b, func() {
-				b.Spec.Trust = &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "a", From: &v1alpha1.KeyReference{ConfigMap: "keys", Key: "a"}}}}
-			})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := start(t, "cpi@1.33.1")
-			v := w.config("site")
-			w.change(v, func() { v.Spec.StorageProvider = nil })
-			w.look(v) // the finalizer
-			m := &meanwhile{Cluster: w.r.Cluster, happens: func() { edit(w) }}
-			w.r.Cluster = m
-			w.look(v)
-			require.Nil(t, m.happens, "it was tried")
-			require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager"), describe(v))
-			require.True(t, gone(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"))
-			require.Contains(t, cond(t, v, "Ready").Message, "to be verified under the trust policy")
-
-			w.verified(get(w, &v1alpha1.DriverBundle{}, w.ns, "site"), metav1.ConditionTrue, "Succeeded", "signed by a")
-			w.ready(v)
-			require.NoError(t, w.Delete(t.Context(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
-			m.happens = func() {
-				b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
-				w.change(b, func() { b.Spec.AcceptOlder = "sha256:" + sixtyFour })
-			}
-			w.look(v)
-			get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
-		})
-	}
-}
-
 const sixtyFour = "abababababababababababababababababababababababababababababababab"
 
 // rebuilt is a bundle of the same releases whose images are others.
@@ -99,8 +59,8 @@ type cloud struct {
 
 const ccm = "vsphere-cloud-controller-manager"
 
-// startCloud accepts the second bundle as the status of Verified says.
-func startCloud(t *testing.T, status metav1.ConditionStatus, reason string) *cloud {
+// startCloud has the second bundle not be trusted.
+func startCloud(t *testing.T) *cloud {
 	t.Helper()
 	w := start(t, "cpi@1.33.1")
 	c := &cloud{world: w, v: w.config("site"), m: &meanwhile{Cluster: w.r.Cluster}}
@@ -113,7 +73,7 @@ func startCloud(t *testing.T, status metav1.ConditionStatus, reason string) *clo
 	w.store.of = map[string]*bundle.Contents{digest: rebuilt(t, "cpi@1.33.1")}
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	b.Status.Digest = digest
-	w.verified(b, status, reason, "as the trust policy has it")
+	w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked")
 	return c
 }
 
@@ -154,56 +114,6 @@ func (c *cloud) trusted() {
 	require.Equal(c.t, c.second, c.v.Status.Bundle)
 }
 
-// The same releases may be made of other images: as long as the bundle is not trusted, what
-// runs is of the one before, and is repaired from it.
-func TestABundleThatIsNotTrustedIsNotRolledOutThoughItsReleasesAreTheSame(t *testing.T) {
-	c := startCloud(t, metav1.ConditionFalse, "Untrusted")
-	c.stays(c.image)
-	c.removeWorkload()
-	c.look(c.v)
-	require.Equal(t, c.image, c.runs(), "repaired from the one before")
-	require.Contains(t, cond(t, c.v, "Resolved").Message, "what is installed stays")
-	c.trusted()
-}
-
-// Where the bundle before cannot be read any more, nothing of the other one replaces it.
-func TestABundleThatIsNotTrustedReplacesNothingWhereTheOneBeforeIsGone(t *testing.T) {
-	c := startCloud(t, metav1.ConditionFalse, "Untrusted")
-	_, c.store.broken, _ = strings.Cut(c.first, "@")
-	c.stays(c.image)
-	c.removeWorkload()
-	c.stays("")
-	require.Contains(t, cond(t, c.v, "Applied").Message, "repair cpi@1.33.1")
-	c.trusted()
-}
-
-// A key that is revoked while the roll-out of the same releases is being tried: it is not
-// written by this pass, whether its workload is there or not, and not by the next one, which
-// waits for the verification.
-func TestATrustPolicyThatChangesInTheMiddleOfAPassStopsTheSameReleases(t *testing.T) {
-	for name, prepare := range map[string]func(c *cloud){
-		"it runs":        func(*cloud) {},
-		"it was deleted": (*cloud).removeWorkload,
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := startCloud(t, metav1.ConditionTrue, "Succeeded")
-			prepare(c)
-			was := c.runs()
-			c.m.happens = func() {
-				c.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, Name: v1alpha1.DefaultTrustName}, Data: map[string]string{"a.pub": "x"}})
-			}
-			c.look(c.v)
-			require.Nil(t, c.m.happens, "it was tried")
-			require.Equal(t, was, c.runs(), describe(c.v))
-			require.Equal(t, c.first, c.v.Status.Bundle)
-			require.Contains(t, cond(t, c.v, "Applied").Message, "to be verified under the trust policy")
-			c.stays(c.image)
-			require.Contains(t, cond(t, c.v, "Resolved").Message, "is being verified")
-			c.trusted()
-		})
-	}
-}
-
 // bundlesAway cannot read DriverBundles.
 type bundlesAway struct{ client.Reader }
 
@@ -214,16 +124,58 @@ func (b bundlesAway) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 	return b.Reader.Get(ctx, key, o, opts...)
 }
 
-// Where it cannot be seen, past the cache, whether the bundle is still trusted, what is
-// installed is repaired all the same, and nothing else is written or noted.
-func TestWhereItCannotBeSeenWhetherABundleIsStillTrustedOnlyRepairsAreMade(t *testing.T) {
-	c := startCloud(t, metav1.ConditionTrue, "Succeeded")
-	c.r.Reader = bundlesAway{c.Client}
+// repairs requires what both bundles have alike to be repaired.
+func (c *cloud) repairs() {
+	c.t.Helper()
 	c.remove(get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"))
 	c.look(c.v)
 	get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+}
+
+// The same releases may be made of other images: as long as the bundle is not trusted, and where it cannot be seen
+// past the cache whether it is, what runs is of the one before, and is repaired from it; where that cannot be read,
+// nothing of the other one replaces it. That holds for a trust policy that changes in the middle of a pass too.
+func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
+	c := startCloud(t)
+	c.stays(c.image)
+	c.removeWorkload()
+	c.look(c.v)
+	require.Equal(t, c.image, c.runs(), "repaired from the one before")
+	require.Contains(t, cond(t, c.v, "Resolved").Message, "what is installed stays")
+
+	_, c.store.broken, _ = strings.Cut(c.first, "@")
+	c.stays(c.image)
+	c.repairs()
+	c.removeWorkload()
+	c.stays("")
+	require.Contains(t, cond(t, c.v, "Applied").Message, "DaemonSet kube-system/"+ccm)
+	c.store.broken = ""
+	c.look(c.v)
+	require.Equal(t, c.image, c.runs())
+
+	bundle := func() *v1alpha1.DriverBundle { return get(c.world, &v1alpha1.DriverBundle{}, c.ns, "site") }
+	c.verified(bundle(), metav1.ConditionTrue, "Succeeded", "signed by a")
+	c.r.Reader = bundlesAway{c.Client}
+	c.repairs()
 	c.stays(c.image)
 	require.Contains(t, cond(t, c.v, "Applied").Message, "connection reset by peer")
 	c.r.Reader = c.Client
+
+	policy := &corev1.ConfigMap{Data: map[string]string{"a.pub": "x"}}
+	policy.Namespace, policy.Name = c.ns, v1alpha1.DefaultTrustName
+	for name, edit := range map[string]func(){
+		"the ConfigMap":    func() { c.create(policy) },
+		"the DriverBundle": func() { b := bundle(); c.change(b, func() { b.Spec.AcceptOlder = "sha256:" + sixtyFour }) },
+	} {
+		c.verified(bundle(), metav1.ConditionTrue, "Succeeded", "signed by a")
+		c.m.happens = edit
+		c.look(c.v)
+		require.Nil(t, c.m.happens, "it was tried")
+		require.Equal(t, c.image, c.runs(), name)
+		require.Contains(t, cond(t, c.v, "Applied").Message, "to be verified under the trust policy", name)
+		c.repairs()
+		c.stays(c.image)
+		require.Contains(t, cond(t, c.v, "Resolved").Message, "is being verified", name)
+	}
 	c.trusted()
 }
