@@ -30,7 +30,8 @@ func (a *app) interactive() bool { return a.in != nil && term.IsTerminal(int(a.i
 
 // consent asks on the terminal whether to go on, where --yes does not say so.
 func (a *app) consent(ctx context.Context, f consentFlags, question string) error {
-	refused := &fault.Error{Reason: fault.Refused, Op: "nothing was changed", Err: errors.New("there is no terminal to ask for consent"), Hint: "look at what it would do with --dry-run, then say --yes"}
+	refused := &fault.Error{Reason: fault.Refused, Op: "nothing was changed", Err: errors.New("there is no terminal to ask for consent: " + question),
+		Hint: "look at what it would do with --dry-run, then say --yes"}
 	switch {
 	case f.yes:
 		return nil

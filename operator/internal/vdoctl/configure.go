@@ -35,7 +35,6 @@ type configureOptions struct {
 	kept                      map[string]bool // flags whose answers the configuration has already
 	there                     []byte          // the file that --write replaces, before anything is asked; nil for none
 	seen                      []string        // datacenters that the account sees
-	lacks                     []string        // rights that it was told of
 	prompts                   prompter        // nil where nobody can be asked
 }
 
@@ -54,12 +53,10 @@ What somebody else has changed meanwhile is not undone: it ends with 8; run it a
 With --from-file it begins with a file, of which all is written that its vCenters need: they,
 their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
 
-With --write the resources are written to a file, for GitOps, and nothing to the cluster. A
-file that is there is begun with (unless --from-file names another one), and replaced with
-consent; comments in it are lost. It is not replaced where it is no site's configuration, or
-has what would be lost: Secrets, and resources that no vCenter or bundle of it needs.
-The password is not in it. It belongs into a Secret, whose name is told. A new file has what
-is in the cluster too; with KUBECONFIG=/dev/null no cluster is read.`,
+With --write the resources are written to a file, for GitOps, and nothing to the cluster. An
+existing file is the start (unless --from-file names another one). It is replaced with consent,
+keeps its other resources, and loses its comments. A new file starts with the resources of the
+cluster; KUBECONFIG=/dev/null reads none. The password belongs into a Secret, not into the file.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east --write site.yaml
@@ -102,14 +99,11 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if o.file == "" && len(bytes.TrimSpace(o.there)) > 0 {
 		o.file = o.write // what was asked for before is in it alone
 	}
-	if err := o.writable(); err != nil {
-		return err
-	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}
 	}
 	d, errFile := o.draft()
-	c, err := o.reach()
+	c, err := o.reach(d)
 	if err = fault.Join(errFile, err); err != nil {
 		return fault.Join(err, o.oneCheck(), o.valid(o.given))
 	}

@@ -23,11 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-var (
-	errNoKinds   = errors.New("the operator's resources are not known to it")
-	errAnother   = errors.New("the cluster has another one")
-	errElsewhere = errors.New("has another address there")
-)
+var errNoKinds = errors.New("the operator's resources are not known to it")
 
 // draft is the configuration while it is changed: what was there, and what shall be.
 type draft struct {
@@ -46,13 +42,13 @@ type draft struct {
 	readers        []client.Reader          // of Secrets and ConfigMaps: the file before the cluster
 	before         map[string]client.Object // by describeObject; what was there
 	after          map[string]client.Object // what the API server would make of it, with its defaults
+	lenient        bool                     // a file is written, which needs no Secret
 	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
-	denied         func(error) error        // takes what may not be read as not there, where that is no error
 }
 
 // draft reads the file to begin with, if there is one.
 func (o *configureOptions) draft() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}, denied: o.denied}
+	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}, lenient: o.write != ""}
 	if o.file == "" {
 		return d, nil
 	}
@@ -114,7 +110,7 @@ func (d *draft) readOwn(ctx context.Context, c client.Client) error {
 
 // readCluster reads the resources of the namespace: what is changed, and what to begin with where
 // the file has none of a kind.
-func (d *draft) readCluster(ctx context.Context, c client.Client, fits func(resources) error) error {
+func (d *draft) readCluster(ctx context.Context, c client.Client) error {
 	r, err := readResources(ctx, c)
 	if err != nil {
 		return err
@@ -125,10 +121,7 @@ func (d *draft) readCluster(ctx context.Context, c client.Client, fits func(reso
 	r = r.in(d.namespace)
 	if len(r.configs) > 0 && d.config != nil && !slices.ContainsFunc(r.configs, func(v v1alpha1.VDOConfig) bool { return v.Name == d.config.Name }) {
 		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
-			Err: fmt.Errorf("%w, %s, and the operator takes no second", errAnother, r.configs[0].Name), Hint: "give it that name in the file"}
-	}
-	if err := fits(r); err != nil {
-		return err
+			Err: fmt.Errorf("the cluster has another one, %s, and the operator takes no second", r.configs[0].Name), Hint: "give it that name in the file"}
 	}
 	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
 		d.before[describeObject(x)] = x
@@ -196,7 +189,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			break
 		}
 		read, err := credentials.Read(ctx, from, d.vcenter)
-		if err = d.denied(err); err != nil && !isMissing(err) {
+		if unread := d.lenient && fault.ReasonOf(err) == fault.Forbidden; err != nil && !unread && !isMissing(err) {
 			return err
 		}
 		if d.user == "" {

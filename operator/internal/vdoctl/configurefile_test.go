@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
@@ -144,9 +143,7 @@ func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "--write", file)...)
 	out := s.ok("configure", "--vcenter", "east", "--no-check", "--write", "-")
-	cfg, err := clientcmd.LoadFromFile(s.conf)
-	require.NoError(t, err)
-	require.Contains(t, out, "Begun with what the cluster at "+cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster].Server+" has.\n")
+	require.Contains(t, out, "The file begins with the resources of context test (")
 	in := resources(t, file)
 	require.Len(t, in, 6, in)
 	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
@@ -159,137 +156,92 @@ func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
 	require.Contains(t, s.ok("configure", "--from-file", file, "--vcenter", "east", "--no-check", "--dry-run"), "VsphereCloudConfig "+s.ns+"/west (new)")
 }
 
-// What configure does not write would be deleted from a site that applies the file, and deletes
-// what is no longer in it.
-func TestConfigureDoesNotReplaceAFileThatHasMore(t *testing.T) {
+// A site may delete what is no longer in its file: the rest of the file stays.
+func TestConfigureKeepsTheRestOfAFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, _ := vcenters(t)
 	dir := t.TempDir()
 	file, other := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "other.yaml")
-	all := byAuthority(t, east, "--vcenter", "east")
-	s.ok(append(all, "--write", file)...)
+	all := byAuthority(t, east, "--vcenter", "east", "--write", file)
+	s.ok(all...)
 	text := readFile(t, file)
 	require.NoError(t, os.WriteFile(other, []byte(text), 0o600))
-	for more, names := range map[string]string{
-		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: vdo-registry}\ntype: Opaque\nstringData: {a: canary}\n":                                                                                   "Secret vdo-registry",
-		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: east-account, namespace: NS}\ntype: kubernetes.io/basic-auth\nstringData: {username: a@b, password: canary}\n":                            "Secret NS/east-account",
-		"---\napiVersion: example.com/v1\nkind: Thing\nmetadata: {name: one}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine, namespace: NS}\n":                                           "Thing one, ConfigMap NS/mine",
-		"---\napiVersion: vdo.vmware.com/v1alpha1\nkind: DriverBundle\nmetadata: {name: services, namespace: vmware-system-sip}\nspec: {reference: registry.site/sip:1}\n":                             "DriverBundle vmware-system-sip/services",
-		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: NS}}\n":                 "ConfigMap b, ConfigMap NS/c",
-		"---\r\napiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: one}\r\n---\r\napiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: two}\r\n":                                                   "ConfigMap one, ConfigMap two",
-		"---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: north}\nspec: {vcIp: vc, credentials: north-account, ca: {configMap: east-ca}, datacenters: [/other]}\n": "VsphereCloudConfig north",
-	} {
-		more, names := strings.ReplaceAll(more, "NS", s.ns), strings.ReplaceAll(names, "NS", s.ns)
-		require.NoError(t, os.WriteFile(file, []byte(text+more), 0o600))
-		args := [][]string{{}, {"--from-file", other}}
-		if strings.HasPrefix(names, "VsphereCloudConfig") {
-			args = args[1:] // the first keeps it
-		}
-		for _, from := range args {
-			out, code := s.run(append(append(all[:len(all):len(all)], "--upgrade", "Manual", "--write", file, "--yes"), from...)...)
-			require.Equal(t, 8, code, out)
-			require.Contains(t, out, "write "+file+": what configure does not write would be lost: "+names+"\n")
-			require.Contains(t, out, "hint: put that into a file of its own; or write to another file")
-			require.NotContains(t, out, "canary")
-			require.Equal(t, text+more, readFile(t, file))
-		}
+	rest := `---
+apiVersion: v1
+kind: Secret
+metadata: {name: east-account}
+stringData: {username: a@b, password: canary}
+---
+apiVersion: example.com/v1
+kind: Thing
+metadata: {name: one}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: services, namespace: vmware-system-sip}
+spec: {reference: registry.site/sip:1}
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: north}
+spec: {vcIp: vc, credentials: north-account, datacenters: [/other]}
+`
+	for _, more := range [][]string{{}, {"--from-file", other}} {
+		require.NoError(t, os.WriteFile(file, []byte(text+strings.ReplaceAll(rest, "\n", "\r\n")), 0o600))
+		out := s.ok(append(append(all[:len(all):len(all)], "--upgrade", "Manual", "--yes"), more...)...)
+		require.NotContains(t, out, "canary")
+		in := resources(t, file)
+		require.Len(t, in, 9, in)
+		require.Equal(t, "canary", as[corev1.Secret](t, in["Secret east-account"]).StringData["password"])
+		require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
 	}
-	text = strings.Replace(text, "  name: east\n", "  name: east\n  labels: {app: vdo, site: one}\n  finalizers: [a.b/c]\n", 1)
-	text = strings.Replace(text, "data:\n", "data:\n  further: a\n", 1)
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	out, code := s.run(append(all[:len(all):len(all)], "--write", file, "--from-file", other, "--yes")...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "would be lost: data.further of ConfigMap "+s.ns+"/east-ca, metadata.finalizers and metadata.labels.app and metadata.labels.site of VsphereCloudConfig "+s.ns+"/east\n")
-	require.Equal(t, text, readFile(t, file))
 }
 
-// What configure itself made, and what others put on it, does not keep it from running again.
 func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, west := vcenters(t)
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	byCA := byAuthority(t, east, "--vcenter", "east", "--write", file, "--yes")
-	byThumbprint := append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "--write", file, "--yes")
-	s.ok(byCA...)
+	s.ok(byAuthority(t, east, "--vcenter", "east", "--write", file)...)
+
+	// As `kubectl create configmap --from-file` makes it, with labels and keys of others, which stay.
 	text := readFile(t, file)
-	write := func(text string) {
-		t.Helper()
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	first, rest, ok := strings.Cut(text, "---\napiVersion: vdo")
-	require.True(t, ok)
-	last := "---\napiVersion: vdo" + rest + first
-	for name, again := range map[string]struct {
-		text string
-		args []string
-	}{
-		"by its thumbprint": {text, byThumbprint}, "by public authorities": {text, []string{"configure", "--vcenter", "east", "--certificate", "system", "--username", vcsim.Admin.Username, "--no-check", "--write", file, "--yes"}},
-		"the ConfigMap comes last": {last, byThumbprint},
-	} {
-		write(again.text)
-		require.Contains(t, s.ok(again.args...), "ConfigMap "+s.ns+"/east-ca goes out of the file", name)
-		in := resources(t, file)
-		require.Len(t, in, 3, "%s: %v", name, in)
-		require.Nil(t, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.CA, name)
-	}
-
-	// With labels of others, or in place of the CA a key of theirs, it is not configure's own.
-	for _, theirs := range []string{strings.Replace(text, "  name: east-ca\n", "  name: east-ca\n  labels: {app: theirs}\n", 1),
-		strings.Replace(text, "  name: east-ca\n", "  name: east-ca\n  annotations: {keep: this}\n", 1), strings.Replace(text, "  ca.crt: |\n", "  theirs.crt: |\n", 1)} {
-		require.NotEqual(t, text, theirs)
-		write(theirs)
-		out, code := s.run(byThumbprint...)
-		require.Equal(t, 8, code, out)
-		require.Contains(t, out, "would be lost: ConfigMap "+s.ns+"/east-ca\n")
-		require.Equal(t, theirs, readFile(t, file))
-	}
-
-	// As `kubectl create configmap --from-file` makes it, it is configure's all the same.
 	of := resources(t, file)["ConfigMap east-ca"]
-	delete(of, "data")
-	of["binaryData"] = map[string][]byte{"ca.crt": east.CA}
+	_, rest, _ := strings.Cut(text, "---\napiVersion: vdo")
+	of["binaryData"], of["data"] = map[string][]byte{"ca.crt": east.CA}, map[string]string{"further": "a"}
+	of["metadata"].(map[string]any)["labels"] = map[string]string{"app": "vdo"}
 	data, err := yaml.Marshal(of)
 	require.NoError(t, err)
-	write(string(data) + "---\napiVersion: vdo" + rest)
+	require.NoError(t, os.WriteFile(file, []byte(string(data)+"---\napiVersion: vdo"+rest), 0o600))
 	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
-	require.Equal(t, map[string]string{"ca.crt": string(west.CA)}, as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"]).Data)
-	applied := "  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}'}\n  name: east-ca\n"
-	write(strings.Replace(string(data), "  name: east-ca\n", applied, 1) + "---\napiVersion: vdo" + rest)
-	require.Contains(t, readFile(t, file), applied)
-	s.ok(byThumbprint...)
+	ca := as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"])
+	require.Equal(t, map[string]string{"ca.crt": string(west.CA), "further": "a"}, ca.Data)
+	require.Equal(t, map[string]string{"app": "vdo"}, ca.Labels)
 
 	// A vCenter that was to accept any certificate does so until something else is asked for.
+	s.ok(append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "--write", file, "--yes")...)
 	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(readFile(t, file), "")
 	anyOne = strings.Replace(anyOne, "  vcIp:", "  insecure: true\n  vcIp:", 1)
 	pinned := strings.Replace(anyOne, "  vcIp:", "  thumbprint: "+east.SHA256+"\n  vcIp:", 1)
 	for _, c := range []struct {
 		text, flag, value string
 		accepts           bool
-	}{{anyOne, "--upgrade", "Manual", true}, {anyOne, "--certificate", "system", false}, {pinned, "--certificate", "system", false}} {
-		write(c.text)
+	}{
+		{anyOne, "--upgrade", "Manual", true}, {anyOne, "--certificate", "system", false},
+		{pinned, "--certificate", "system", false},
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
 		s.ok("configure", "--username", vcsim.Admin.Username, "--no-check", "--write", file, "--yes", c.flag, c.value)
 		spec := as[v1alpha1.VsphereCloudConfig](t, resources(t, file)["VsphereCloudConfig east"]).Spec
 		require.Equal(t, c.accepts, spec.AnyCertificate(), "%s\n%s", c.flag, c.text)
 		require.Empty(t, spec.Thumbprint)
 	}
-
-	// Labels, annotations and keys stay. With a key of somebody's, it is no more configure's own.
-	more := strings.Replace(text, "data:\n", "immutable: true\nbinaryData: {der: YQ==}\ndata:\n  further: a\n", 1)
-	more = strings.Replace(more, "  name: east-ca\n", "  name: east-ca\n  labels: {app: vdo}\n  annotations: {a: b}\n", 1)
-	write(more)
-	s.ok(byCA...)
-	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
-	ca := as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"])
-	require.Equal(t, map[string]string{"ca.crt": string(west.CA), "further": "a"}, ca.Data)
-	require.Equal(t, []byte("a"), ca.BinaryData["der"])
-	require.Equal(t, map[string]string{"app": "vdo"}, ca.Labels)
-	require.Equal(t, map[string]string{"a": "b"}, ca.Annotations)
-	require.True(t, *ca.Immutable)
-	out, code := s.run(byThumbprint...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "would be lost: ConfigMap "+s.ns+"/east-ca\n")
 }
 
 // An export of the cluster has what the operator and the API server put on resources.
@@ -336,61 +288,24 @@ func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
 	require.Len(t, in, 4, in)
 	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
 	require.NotContains(t, readFile(t, file), "uid:")
-
-	// Whoever keeps the ConfigMap in a file of its own does not get it back from the cluster.
-	text := readFile(t, file)
-	at := strings.Index(text, "---\napiVersion: vdo")
-	require.Contains(t, text[:at], "kind: ConfigMap")
-	require.NoError(t, os.WriteFile(file, []byte(text[at:]), 0o600))
-	s.ok("configure", "--vcenter", "east", "--no-check", "--upgrade", "Automatic", "--write", file, "--yes")
-	require.Equal(t, strings.Replace(text[at:], "upgrade: Manual", "upgrade: Automatic", 1), readFile(t, file))
 }
 
-// The kubeconfig that is set may be of another site than the file.
-func TestConfigureWritesTheFileOfAnotherSiteThanTheClusters(t *testing.T) {
+// A file that somebody else wrote may name the Secret for an address of theirs.
+func TestConfigureTriesAPasswordAtItsVCenterAlone(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	east, west := vcenters(t)
-	file := filepath.Join(t.TempDir(), "site-b.yaml")
-	s.ok(append(byAuthority(t, west, "--vcenter", "east"), "--write", file)...)
-	text := strings.Replace(readFile(t, file), "  name: vdo\n", "  name: site-b\n", 1)
-	_, text, _ = strings.Cut(text, "---\napiVersion: vdo") // its CA is written by somebody else
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo"+text), 0o600))
+	east, _ := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
 	s.ok(byAuthority(t, east, "--vcenter", "east", "--datacenters", "/elsewhere", "--yes")...)
-
-	change := []string{"configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--upgrade", "Manual", "--yes"}
-	out := s.ok(append(change, "--write", file)...)
-	require.Contains(t, out, "The cluster has another VDOConfig than site-b: nothing is taken of it.\n")
-	in := resources(t, file)
-	require.Len(t, in, 3, in)
-	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig site-b"]).Spec.Upgrade)
-	require.Equal(t, int32(west.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.Port)
-	out, code := s.run(append(change, "--from-file", file)...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "the cluster has another one, vdo, and the operator takes no second")
-
-	// Most sites have the names that configure gives: then the addresses tell them apart.
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo"+strings.Replace(text, "name: site-b", "name: vdo", 1)), 0o600))
-	before := readFile(t, file)
-	out = s.ok(append(change, "--write", file)...)
-	require.Contains(t, out, "The cluster is another site's, where VsphereCloudConfig east has another address there, "+east.Address()+" and not "+west.Address()+": nothing is taken of it.\n")
-	require.Len(t, resources(t, file), 3, "without the cluster's authority")
-	require.NoError(t, os.WriteFile(file, []byte(before), 0o600))
-	out, code = s.run("configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--write", file, "--yes")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "there is no password", "the cluster's goes to no other vCenter")
-	out = s.ok(append(change, "--write", file, "--port", portOf(east))...)
-	require.NotContains(t, out, "nothing is taken", "the file is moved to where the cluster's is")
-
-	out, code = s.run("configure", "--vcenter", "east", "--server", "localhost", "--yes")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
-	// So it is where another resource names the Secret.
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: other}\n"+
-		"spec: {vcIp: localhost, credentials: east-account, datacenters: [/lab]}\n"), 0o600))
-	out, code = s.run("configure", "--vcenter", "other", "--from-file", file, "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--yes")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
-	out = s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run")
-	require.Contains(t, out, "spec.datacenters")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\n"+
+		"metadata: {name: other}\nspec: {vcIp: localhost, credentials: east-account, datacenters: [/lab]}\n"), 0o600))
+	for _, args := range [][]string{
+		{"--vcenter", "east", "--server", "localhost"},
+		{"--vcenter", "other", "--from-file", file, "--region-category", "k8s-region", "--zone-category", "k8s-zone"},
+	} {
+		out, code := s.run(append([]string{"configure", "--yes"}, args...)...)
+		require.Equal(t, 2, code, out)
+		require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
+	}
+	require.Contains(t, s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run"), "spec.datacenters")
 }

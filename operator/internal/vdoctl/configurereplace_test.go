@@ -93,10 +93,10 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 	}
 	pipe := filepath.Join(dir, "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	for name, says := range map[string]string{link: "it is a link to repo/site.yaml, which is not there", pipe: "it is a device or a pipe, not a file", os.DevNull: "it is a device or a pipe, not a file", repo: "it is a folder"} {
+	for _, name := range []string{pipe, os.DevNull, repo} {
 		out, code := run(name)
 		require.Equal(t, 8, code, out)
-		require.Contains(t, out, "error: write "+name+": "+says+"\n")
+		require.Contains(t, out, "error: write "+name+": it is no regular file\n")
 		require.Contains(t, out, "hint: name another file, or - for standard output")
 	}
 

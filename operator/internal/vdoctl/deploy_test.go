@@ -95,7 +95,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	// The first steps write the configuration before the operator is installed.
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	out := s.ok("configure", "--bundle", "registry.site/vdo:1", "--server", "vc.site", "--username", "vdo@vsphere.local", "--no-check", "--write", file)
-	require.Contains(t, out, "The cluster does not know the operator's resources: nothing is taken of it.\nWritten: "+file+"\nWhere the operator is not installed yet, `vdoctl deploy` comes before `kubectl apply`.\n")
+	require.Contains(t, out, "Written: "+file+"\nIf the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.\n")
 	require.Contains(t, readFile(t, file), "kind: VDOConfig")
 	for _, args := range []string{"status", "plan", "upgrade list", "upgrade rollback --yes", "matrix set registry.site/vdo:1", "preflight", "topology check"} {
 		said, code := s.run(strings.Fields(args)...)
@@ -182,7 +182,7 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 	for text, want := range map[string]string{
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": "it does not have the operator: Deployment vmware-system-vdo/vdo-operator",
 		"version: 1\nreleases: []\n":                             "document 1 has no apiVersion, kind or name",
-		"- a\n":                                                  "it is a list, not a resource",
+		"- a\n":                                                  "cannot unmarshal array",
 		"# nothing\n":                                            "it does not have the operator",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

@@ -50,27 +50,41 @@ func present(ctx context.Context, c client.Reader, all []client.Object) ([]clien
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// readManifest reads the objects of YAML documents.
-func readManifest(data []byte) ([]client.Object, error) {
-	var out []client.Object
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
+// documents are those of a file in YAML or JSON.
+func documents(data []byte) (out [][]byte, err error) {
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err != nil {
-			return nil, err
+			return out, err
 		}
+		out = append(out, doc)
+	}
+}
+
+// blank says whether a document has nothing, or comments only.
+func blank(doc []byte) bool {
+	var content any
+	return yaml.Unmarshal(doc, &content) == nil && content == nil
+}
+
+// readManifest reads the objects of YAML documents.
+func readManifest(data []byte) (out []client.Object, err error) {
+	docs, err := documents(data)
+	for _, doc := range docs {
+		u := &unstructured.Unstructured{}
 		if blank(doc) {
 			continue
 		}
-		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
-			return nil, (document{text: doc}).words(err, nil)
+			return nil, err
 		}
 		out = append(out, u)
 	}
+	return out, err
 }
 
 func unnamespaced(apiVersion, kind, name string) *unstructured.Unstructured {

@@ -1,28 +1,25 @@
 package vdoctl
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -38,7 +35,6 @@ type objects struct {
 	vcenters []v1alpha1.VsphereCloudConfig
 	secrets  map[client.ObjectKey]*corev1.Secret
 	maps     map[client.ObjectKey]*corev1.ConfigMap
-	kinds    []string          // of all documents
 	where    map[string]string // what was read is in the file, by describeObject
 }
 
@@ -65,107 +61,107 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // What could be read is returned beside errors, so that what is wrong with it is told with them.
 // The namespace is the operator's, for what says none.
 func parseSite(name string, data []byte, namespace string) (*objects, error) {
-	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}, where: map[string]string{}}
-	if found := otherFile(data); found != "" {
-		return out, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
+	out := &objects{
+		secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{},
+		where: map[string]string{},
 	}
 	scheme, err := newScheme()
 	if err != nil {
 		return out, err
 	}
-	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	err = out.decodeAll(decoder, name, data)
+	err = out.decodeAll(scheme, name, data)
 	if unclear := out.chooseBundle(name, namespace); err == nil {
 		err = unclear
 	}
-	if err != nil {
-		return out, err
+	if err == nil && out.config == nil && len(out.vcenters) == 0 {
+		err = &fault.Error{
+			Reason: fault.NotFound, Op: "read", Subject: name,
+			Err:  errors.New("it has neither a VDOConfig nor a VsphereCloudConfig"),
+			Hint: "name a YAML file with them: `vdoctl configure --write site.yaml` writes one",
+		}
 	}
-	if out.config == nil && len(out.vcenters) == 0 {
-		return out, notASite(name, fault.NotFound, "it has neither a VDOConfig nor a VsphereCloudConfig"+out.others())
-	}
-	return out, nil
+	return out, err
 }
 
 // decodeAll reads the documents of a file.
-func (o *objects) decodeAll(decoder runtime.Decoder, name string, data []byte) error {
+func (o *objects) decodeAll(scheme *runtime.Scheme, name string, data []byte) error {
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	docs, err := documents(data)
 	var errs []error
-	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")) // as documents come
-	at := 0                                                     // where the document that is read begins
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return fault.Join(errs...)
-		}
-		wrong := func(err error) error {
-			hint := cmp.Or(fault.HintOf(err), "correct the file; `kubectl apply --dry-run=server -f FILE` says more")
-			return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: hint}
-		}
-		if err != nil { // of the file: no further document can be told from this one
-			return fault.Join(append(errs, wrong(err))...)
-		}
-		at += max(0, bytes.Index(data[at:], bytes.TrimRight(doc, "\n")))
-		if err := o.decode(decoder, document{text: doc, number: n, before: bytes.Count(data[:at], []byte("\n"))}); err != nil {
-			errs = append(errs, wrong(err))
-		}
-		at += len(bytes.TrimRight(doc, "\n"))
+	if err != nil {
+		errs = append(errs, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: err, Hint: "name a file in YAML or JSON",
+		})
 	}
+	for i, doc := range docs {
+		where := fmt.Sprintf("document %d", i+1)
+		if err := o.decode(scheme, decoder, doc, where); err != nil {
+			errs = append(errs, &fault.Error{
+				Reason: fault.InvalidInput, Op: "read", Subject: name + ", " + where, Err: err,
+				Hint: "correct the file; `kubectl apply --dry-run=server -f FILE` says more",
+			})
+		}
+	}
+	return fault.Join(errs...)
 }
 
-// decode reads one document.
-func (o *objects) decode(decoder runtime.Decoder, doc document) error {
-	if blank(doc.text) {
-		return nil
-	}
-	object, _, err := decoder.Decode(doc.text, nil, nil)
-	var of metav1.TypeMeta
-	if yaml.Unmarshal(doc.text, &of) == nil && of.Kind != "" {
-		o.kinds = append(o.kinds, of.Kind)
-	}
-	switch {
-	case runtime.IsNotRegisteredError(err):
-		return unknownKind(of)
-	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
-		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
-	}
-	if err != nil {
-		return doc.words(err, typeOf(of))
-	}
-	if list, ok := object.(*corev1.List); ok {
-		return o.decodeList(decoder, list, doc)
-	}
-	if err := noList(of); err != nil {
+// siteGroups are the groups of a site's resources: an unknown kind of them is a slip, and of others theirs.
+var siteGroups = []schema.GroupVersion{v1alpha1.GroupVersion, airship.GroupVersion, {Version: "v1"}}
+
+// decode reads one document, or each item of one that is a list.
+func (o *objects) decode(scheme *runtime.Scheme, decoder runtime.Decoder, doc []byte, where string) error {
+	var content any
+	if err := yaml.Unmarshal(doc, &content); err != nil || content == nil {
 		return err
 	}
-	return o.add(object, doc)
-}
-
-// blank says whether a document has nothing, or comments only.
-func blank(doc []byte) bool {
-	for line := range bytes.Lines(doc) {
-		if l := bytes.TrimSpace(line); len(l) > 0 && l[0] != '#' && !bytes.Equal(l, []byte("---")) {
-			return false
+	var of metav1.TypeMeta
+	if _ = yaml.Unmarshal(doc, &of); of.Kind == "" || of.APIVersion == "" { // the decoder says what else is wrong
+		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
+	}
+	object, _, err := decoder.Decode(doc, nil, nil)
+	switch {
+	case runtime.IsNotRegisteredError(err):
+		known := func(g schema.GroupVersion) bool {
+			own := g.Group == of.GroupVersionKind().Group
+			return own || g.Group != "" && scheme.Recognizes(g.WithKind(of.Kind))
+		}
+		if slices.ContainsFunc(siteGroups, known) {
+			return fmt.Errorf("there is no kind %q in %s", of.Kind, of.APIVersion)
+		}
+		return nil
+	case err != nil:
+		return err
+	case !meta.IsListType(object):
+		return o.add(object, where)
+	}
+	items, err := meta.ExtractList(object)
+	errs := []error{err}
+	for _, item := range items {
+		if raw, ok := item.(*runtime.Unknown); ok {
+			errs = append(errs, o.decode(scheme, decoder, raw.Raw, where))
+		} else {
+			errs = append(errs, o.add(item, where))
 		}
 	}
-	return true
+	return errors.Join(errs...)
 }
 
 // add takes what a configuration is of. What would take the place of another one is refused: of the
 // two only one would count, unseen.
-func (o *objects) add(object runtime.Object, doc document) error {
+func (o *objects) add(object runtime.Object, where string) error {
 	switch object := object.(type) {
 	case *v1alpha1.VDOConfig, *v1alpha1.DriverBundle, *v1alpha1.VsphereCloudConfig, *corev1.Secret, *corev1.ConfigMap:
 		of := describeObject(object.(client.Object)) //nolint:forcetypeassert,errcheck // they are
 		if first, there := o.where[of]; there {
-			return fmt.Errorf("%s%s is there twice: the first is in %s", doc.at(lineOf(doc.root())), of, first)
+			return fmt.Errorf("%s is there twice: the first is in %s", of, first)
 		}
-		o.where[of] = doc.where()
+		o.where[of] = where
 	}
 	switch object := object.(type) {
 	case *v1alpha1.VDOConfig:
 		if o.config != nil {
-			return fmt.Errorf("%sa second VDOConfig: a cluster has one, and %s is in %s", doc.at(lineOf(doc.root())), describeObject(o.config), o.where[describeObject(o.config)])
+			first := describeObject(o.config)
+			return fmt.Errorf("a second VDOConfig: a cluster has one, and %s is in %s", first, o.where[first])
 		}
 		o.config = object
 	case *v1alpha1.DriverBundle:
@@ -296,43 +292,4 @@ func (o *objects) within(namespace string) error {
 		}
 	}
 	return fault.Join(errs...)
-}
-
-// otherFile says what a file is that is no YAML of resources, where its beginning tells; "" where
-// it may be one. Keys, bundles and site files lie in one folder, and are mixed up.
-func otherFile(data []byte) string {
-	const tarMagic = 257 // POSIX: where a tar's header says "ustar"
-	if block, _ := pem.Decode(data); block != nil {
-		return "a PEM file (" + block.Type + ")"
-	}
-	switch {
-	case len(bytes.TrimSpace(data)) == 0:
-		return "empty"
-	case bytes.HasPrefix(data, []byte("\x1f\x8b")):
-		return "compressed by gzip"
-	case len(data) > tarMagic && bytes.HasPrefix(data[tarMagic:], []byte("ustar")):
-		return "a tar, such as a bundle"
-	case bytes.ContainsRune(data, 0):
-		return "a binary file"
-	}
-	var text string
-	if yaml.Unmarshal(data, &text) == nil && text != "" {
-		return "plain text"
-	}
-	return ""
-}
-
-// notASite says what kind of file was expected, and what was found.
-func notASite(name string, reason fault.Reason, found string) error {
-	return &fault.Error{Reason: reason, Op: "read", Subject: name, Err: errors.New(found),
-		Hint: "name a YAML file with the VDOConfig and VsphereCloudConfigs that you would apply: `vdoctl configure --write site.yaml` writes one"}
-}
-
-// others are the kinds that a file without a configuration has.
-func (o *objects) others() string {
-	slices.Sort(o.kinds)
-	if kinds := slices.Compact(o.kinds); len(kinds) > 0 {
-		return ": it has " + shortList(kinds)
-	}
-	return ""
 }
