@@ -131,7 +131,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.True(t, s.there(d))
 	require.Equal(t, int32(1), d.Status.AvailableReplicas, "it was waited for")
 	require.Contains(t, d.Spec.Template.Spec.Containers[0].Image, r.repository+"@sha256:")
-	out, _ = s.run("status")
+	out, _ = s.run("describe")
 	require.Contains(t, out, "operator  1.2.3, 1/1 ready")
 	trusted, pull := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}, &corev1.Secret{ObjectMeta: s.meta("vdo-registry")}
 	require.True(t, s.there(trusted) && s.there(pull) && s.there(&corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")}))

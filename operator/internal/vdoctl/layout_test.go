@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
-	o := &statusOptions{app: &app{getenv: func(string) (string, bool) { return "", false }, now: time.Now}}
+	o := &statusOptions{prose: true, app: &app{getenv: func(string) (string, bool) { return "", false }, now: time.Now}}
 	same := "the operator has not seen it as it is now; if that stays so: `kubectl -n vmware-system-vdo get deployment vdo-operator`"
 	screen := columns.Screen{Wide: 60}
 	require.NoError(t, o.text(&screen, statusReport{

@@ -110,7 +110,7 @@ func newNodesCommand(a *app) *cobra.Command {
 func newNodesCheckCommand(a *app) *cobra.Command {
 	o := &nodesOptions{app: a}
 	check := &cobra.Command{
-		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need",
+		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need; see check",
 		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
 labels, and where the storage driver is registered. Shows the configuration that gives
 a kubelet an external cloud provider. No vCenter is asked; see preflight for the VMs.`,
@@ -145,10 +145,7 @@ func (o *nodesOptions) run(ctx context.Context) error {
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
 		return err
 	}
-	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
-		return &resultError{code: command.ExitRefused}
-	}
-	return nil
+	return refused(r.Results)
 }
 
 // distributionOf reads it off the kubelets' versions.
@@ -164,11 +161,11 @@ func distributionOf(nodes []preflight.Node) string {
 }
 
 func (o *nodesOptions) text(w io.Writer, r nodesReport) error {
-	shown := &preflightOptions{app: o.app, all: true}
+	shown := &checkOptions{app: o.app, all: true}
 	l := &lines{w: w}
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
 	if l.err == nil {
-		l.err = shown.text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+		l.err = shown.text(w, checkReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
 	}
 	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
 	l.write(strings.TrimSuffix(fmt.Sprint(r.Configuration), "\n") + "\n") // a file, which is taken as it is

@@ -142,7 +142,7 @@ func (o *operated) until(what string, done func(*v1alpha1.VDOConfig, *v1alpha1.D
 			return &v, &b
 		}
 		if time.Now().After(end) {
-			out, _ := o.run("status")
+			out, _ := o.run("describe")
 			o.t.Fatalf("waited in vain: %s\n%s", what, out)
 		}
 	}
@@ -373,7 +373,7 @@ func (o *operated) isHeldByChecks(reference string) {
 	require.NotEmpty(t, p.Plan.Steps, "what would be done without is shown")
 	_, code = o.plan()
 	require.Zero(t, code, "nothing would be done that it could hold back")
-	out, _ := o.run("status")
+	out, _ := o.run("describe")
 	require.Regexp(t, `(?m)^checks  \d+ passed, at 20.*$`, out)
 	require.Contains(t, out, "block vm-disk-uuid in site on "+vms[0].Path)
 	require.Contains(t, out, "\n        do drain the node, power the VM off, then: govc vm.change -vm\n           '"+vms[0].Path+"' -e disk.enableUUID=TRUE")

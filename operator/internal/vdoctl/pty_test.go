@@ -101,7 +101,8 @@ func TestNothingIsWiderThanTheTerminal(t *testing.T) {
 		st.Conditions = []metav1.Condition{{Type: "CSIReady", Status: "False", Reason: "Unhealthy", Message: message, LastTransitionTime: metav1.Now()}}
 	})
 	for line, rows := range map[string][]string{
-		"status":            {`csi     3.5.1    -       false  Deployment .* no more`, `  node-2 \(csi\): Deployment .* no more`},
+		"status":            {`driver/csi +false +- +3.5.1 Deployment .*…`},
+		"describe":          {`csi     3.5.1    -       false  Deployment .* no more`, `  node-2 \(csi\): Deployment .* no more`},
 		"upgrade list":      {`r2-22222222 \*  cpi@1.33.1, csi@3.5.1  Healthy     \S+Z  jane         registry.site/vdo@sha256:bbbbbbbbbbbb`},
 		"version":           {`vdo-operator  +registry.site/vdo/operator:1.2.3`},
 		"users plan":        {`vdo-csi-vm +create +VirtualMachine.Config.AddExistingDisk VirtualMachine.Config.AddRemoveDevice.*`},

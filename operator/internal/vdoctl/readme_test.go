@@ -14,7 +14,7 @@ import (
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// Each command of the README is one of the program, with flags that it has. The first steps
+// Each command of the page is one of the program, with flags that it has. The first steps
 // are typed as they are up to the one that needs a bundle, but for the vCenter's address.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestReadmeCommands(t *testing.T) {
 		return string(out), 0
 	}
 	yours := strings.NewReplacer("vc.site.example", east.Host+" --port "+portOf(east)+" --thumbprint "+east.SHA256, "/site/prod", "/site/prod/east")
-	blocks, err := readme.Blocks("README.md", "vdoctl")
+	blocks, err := readme.Blocks("../../docs/vdoctl.md", "vdoctl")
 	require.NoError(t, err)
 	typed := 0
 	for _, b := range blocks {
@@ -43,12 +43,14 @@ func TestReadmeCommands(t *testing.T) {
 				out, code := bash(c.Text + " --help")
 				require.Zero(t, code, "%s\n%s", c, out)
 			}
-			needsBundle := strings.HasPrefix(c.Text, "vdoctl deploy") || strings.HasPrefix(c.Text, "vdoctl configure --from-file") || strings.HasPrefix(c.Text, "vdoctl status")
+			needsBundle := strings.HasPrefix(c.Text, "vdoctl deploy") ||
+				strings.HasPrefix(c.Text, "vdoctl configure --from-file") || strings.HasPrefix(c.Text, "vdoctl status") ||
+				strings.HasPrefix(c.Text, "vdoctl describe")
 			if b.Section != "First steps" || needsBundle {
 				continue
 			}
 			out, code := bash(yours.Replace(c.Text))
-			if strings.HasPrefix(c.Text, "vdoctl preflight") { // whether something blocks is a matter of the nodes
+			if strings.HasPrefix(c.Text, "vdoctl check") { // whether something blocks is a matter of the nodes
 				require.Contains(t, out, "Verdict: ")
 				require.Contains(t, []int{0, 8}, code)
 			} else {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -264,7 +265,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 		return string(out), 0
 	}
 
-	out, code := run("status")
+	out, code := run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "there is none in namespace "+ns)
 	out, code = run("preflight")
@@ -279,7 +280,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 	vdo := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo"}, Spec: v1alpha1.VDOConfigSpec{
 		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}}
 	require.NoError(t, k.Create(ctx, vdo))
-	out, code = run("status")
+	out, code = run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "the operator has not seen it as it is now")
 
@@ -301,11 +302,17 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 		Nodes:      []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Reason: "NotRegistered", Message: "not registered yet"}},
 		Conditions: []metav1.Condition{{Type: "CSIReady", Status: "False", Reason: "Unhealthy", Message: "controller not ready", LastTransitionTime: metav1.Now()}}}
 	require.NoError(t, k.Status().Update(ctx, vdo))
-	out, code = run("status")
+	out, code = run("describe")
 	require.Equal(t, 8, code, out)
 	for _, s := range []string{"east ", "csi     3.5.1    3.7.3   false  Deployment", "nodes  2/3 ready", "node-2 (csi): not registered yet", "VsphereCloudConfig east (Unauthorized)", "CSIReady: controller not ready"} {
 		require.Contains(t, out, s)
 	}
+	out, code = run("status")
+	require.Equal(t, 8, code, out)
+	require.Regexp(t, `(?m)^NAME +READY +REASON +MESSAGE\n`, out)
+	require.Regexp(t, `(?m)^VsphereCloudConfig/east +false +Unauthorized +the vCenter refuses`, out)
+	require.Regexp(t, `(?m)^VDOConfig/vdo +false +Unhealthy +CSIReady: controller not ready`, out)
+	require.Regexp(t, `(?m)^driver/csi +false +- +3.5.1 Deployment`, out)
 	out, code = run("status", "-o", "json")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, `"ready": false`)
@@ -328,7 +335,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 		vdo.Status.Conditions[0] = metav1.Condition{Type: "CSIReady", Status: "True", Reason: "Healthy", LastTransitionTime: metav1.Now()}
 		require.NoError(t, k.Status().Update(ctx, vdo))
 	})
-	out, code = run("status")
+	out, code = run("describe")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "everything is ready")
 
@@ -340,7 +347,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unschedulable", ObservedGeneration: sip.Generation, LastTransitionTime: metav1.Now()}},
 	}
 	require.NoError(t, k.Status().Update(ctx, sip))
-	out, code = run("status")
+	out, code = run("describe")
 	require.Zero(t, code, out)
 	require.Regexp(t, `(?m)^SIPCLUSTER +HOSTS +SERVICES +READY +REASON\n`+ns+`/one +2/3 +1/2 +False +Unschedulable$`, out)
 	require.NoError(t, k.Delete(ctx, sip))
@@ -350,7 +357,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(vdo), vdo))
 		vdo.Status.Conditions = append(vdo.Status.Conditions[:1:1], metav1.Condition{Type: kind, Status: status, Reason: "Says", Message: "because", LastTransitionTime: metav1.Now()})
 		require.NoError(t, k.Status().Update(ctx, vdo))
-		return run("status")
+		return run("describe")
 	}
 	out, code = as("Upgradeable", metav1.ConditionFalse)
 	require.Zero(t, code, out)
@@ -378,7 +385,7 @@ func watching(t *testing.T, c *cluster.Cluster, namespace string, change func())
 	var seen strings.Builder
 	buf := make([]byte, 4096)
 	changed := false
-	for !strings.Contains(seen.String(), "everything is ready") {
+	for ready := regexp.MustCompile(`VDOConfig/vdo +true`); !ready.MatchString(seen.String()); {
 		n, err := stdout.Read(buf)
 		seen.Write(buf[:n])
 		require.NoError(t, err, seen.String())

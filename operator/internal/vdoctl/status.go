@@ -30,6 +30,7 @@ type statusReport struct {
 	Bundles    []bundleStatus  `json:"bundles"`
 	VCenters   []vcenterStatus `json:"vcenters"`
 	Drivers    []driverStatus  `json:"drivers"`
+	VDOConfig  string          `json:"vdoConfig,omitempty"` // its name
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
@@ -86,19 +87,31 @@ type statusOptions struct {
 	*app
 	outputFlags
 
+	prose    bool // describe
 	watch    bool
 	interval time.Duration
+}
+
+func newDescribeCommand(a *app) *cobra.Command {
+	o := &statusOptions{app: a, prose: true, interval: time.Second}
+	cmd := &cobra.Command{
+		Use: "describe", Short: "Explain what is not ready, why, and what to do",
+		Long: `Explains the status: the operator, the bundle and its signers, vCenters, drivers and nodes, the
+findings of the operator's checks, an upgrade that waits, and what to do about each.`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.outputFlags.bind(cmd)
+	return cmd
 }
 
 func newStatusCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show operator, bundle, trust, vCenters, drivers, nodes, and what waits for what",
-		Long: `Shows on one screen whether the operator runs, and what it has found and done: the
-bundle and who signed it, the vCenters, the drivers and the nodes that are not well, and
-what waits, why, and what is to be done. With --watch it is shown until Ctrl-C, which ends it
-with 0.`,
+		Short: "List operator, bundles, vCenters and drivers, and which are ready",
+		Long: `Lists the operator, its resources and the drivers, whether each is ready, and why not.
+` + "`vdoctl describe`" + ` explains it. With --watch it is shown until Ctrl-C, which ends it with 0.`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -241,7 +254,7 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 			r.RolledOut = x
 		}
 	}
-	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
+	r.VDOConfig, r.Kubernetes, r.NodesReady = c.Name, c.Status.Kubernetes, c.Status.NodesReady
 	if w := c.Status.Candidate; w != nil {
 		r.Candidate = &candidate{*w, toDoOf(w)}
 	}
@@ -257,7 +270,58 @@ func removalText(c *v1alpha1.VDOConfig) string {
 	return text + ", and its drivers are taken down"
 }
 
+// table lists what is there, and each reason why something is not ready.
+func (o *statusOptions) table(w io.Writer, r statusReport) error {
+	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
+	waits := map[string][]waiting{}
+	for _, x := range r.Waiting {
+		waits[x.Object] = append(waits[x.Object], x)
+	}
+	name := func(object string) string { return strings.Replace(object, " ", "/", 1) }
+	add := func(object, message string) {
+		if len(waits[object]) == 0 {
+			t.Row(name(object), true, "-", message)
+		}
+	}
+	if r.Operator.Installed || r.Operator.Leader != "" {
+		add("Deployment "+o.cluster.namespace+"/"+operatorDeployment, o.ofOperator(r.Operator))
+	}
+	for _, b := range r.Bundles {
+		add("DriverBundle "+b.Name, strings.Join(o.ofBundle(b)[1:], ", "))
+	}
+	for _, v := range r.VCenters {
+		add("VsphereCloudConfig "+v.Name, strings.TrimSpace(v.Server+" "+v.Version))
+	}
+	if r.VDOConfig != "" {
+		add("VDOConfig "+r.VDOConfig, fmt.Sprintf("Kubernetes %s, nodes %s", dash(r.Kubernetes), dash(r.NodesReady)))
+	}
+	for _, x := range r.Waiting {
+		t.Row(name(x.Object), false, x.Reason, cut(x.Message, maxValue))
+	}
+	for _, d := range r.Drivers {
+		t.Row("driver/"+d.Driver, d.Ready, "-", cut(strings.TrimSpace(dash(d.Version)+" "+d.says()), maxValue))
+	}
+	for _, s := range r.SIPClusters {
+		hosts := fmt.Sprintf("%d of %d hosts", s.Held, s.Wanted)
+		t.Row("SIPCluster/"+s.Namespace+"/"+s.Name, s.Ready, dash(s.Reason), hosts)
+	}
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	l := &lines{w: w}
+	switch {
+	case !r.Ready:
+		l.printf("\nTo see why, and what to do: `vdoctl describe`")
+	case len(r.Ahead) > 0 || r.Candidate != nil:
+		l.printf("\nAll is ready. An upgrade waits, or will: `vdoctl describe`")
+	}
+	return l.err
+}
+
 func (o *statusOptions) text(w io.Writer, r statusReport) error {
+	if !o.prose {
+		return o.table(w, r)
+	}
 	l := &lines{w: w}
 	l.printf("%s  %s", o.paint(bold, "operator"), o.ofOperator(r.Operator))
 	for _, b := range r.Bundles {

@@ -34,7 +34,7 @@ func (s *shop) operator(ready int32) *appsv1.Deployment {
 func TestStatusShowsTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	out, code := s.run("status")
+	out, code := s.run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "operator  not installed in namespace "+s.ns+"\n")
 	out = strings.Join(strings.Fields(out), " ")
@@ -42,7 +42,7 @@ func TestStatusShowsTheOperator(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "in another namespace, name that with -n; "), out)
 
 	d := s.operator(0)
-	out, code = s.run("status")
+	out, code = s.run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "operator  1.2.3, 0/1 ready, none leads\n")
 	require.Contains(t, out, "0 of 1 pods of the operator are ready")
@@ -54,7 +54,7 @@ func TestStatusShowsTheOperator(t *testing.T) {
 	patch := client.MergeFrom(d.DeepCopy())
 	d.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
 	require.NoError(t, s.k.Patch(t.Context(), d, patch))
-	out, _ = s.run("status")
+	out, _ = s.run("describe")
 	require.Regexp(t, `operator  1\.2\.4, 1/1 ready, vdo-operator-abc leads \(last said 1h\d+m\d+s ago\)\n`, out)
 	require.NotContains(t, out, "Deployment")
 	out, _ = s.run("status", "-o", "json")
@@ -63,7 +63,7 @@ func TestStatusShowsTheOperator(t *testing.T) {
 	patch = client.MergeFrom(d.DeepCopy())
 	d.Spec.Replicas = new(int32)
 	require.NoError(t, s.k.Patch(t.Context(), d, patch))
-	out, code = s.run("status")
+	out, code = s.run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "the operator is scaled to 0")
 }
@@ -83,10 +83,10 @@ func TestStatusSaysWhatIsBeingRemoved(t *testing.T) {
 		st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Ready: true}}
 		st.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}}
 	})
-	require.Contains(t, s.ok("status"), "csi     3.5.1    -       true")
+	require.Contains(t, s.ok("describe"), "csi     3.5.1    -       true")
 
 	require.NoError(t, s.k.Delete(t.Context(), v))
-	out, code := s.run("status")
+	out, code := s.run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "csi     3.5.1    -       false  the VDOConfig is being deleted")
 	require.Contains(t, out, "VDOConfig vdo (Deleting)")
@@ -95,7 +95,7 @@ func TestStatusSaysWhatIsBeingRemoved(t *testing.T) {
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
 		st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Message: "is being removed: 9 of its objects are left"}}
 	})
-	out, code = s.run("status")
+	out, code = s.run("describe")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "is being removed: 9 of its objects are left")
 	require.Contains(t, out, "VDOConfig vdo (Deleting)")
@@ -115,7 +115,7 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 			checked := metav1.NewTime(at)
 			st.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &checked, Passed: 12, Results: []v1alpha1.PreflightResult{{ID: "node-vm", Action: "Warn", Found: "no node is there"}}}
 		})
-		out, _ := s.run("status")
+		out, _ := s.run("describe")
 		return out
 	}
 	early, late := rolledOut.Add(-10*time.Minute), rolledOut.Add(10*time.Minute)
@@ -129,7 +129,7 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
 		st.Preflight = &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}}}
 	})
-	out, _ = s.run("status")
+	out, _ = s.run("describe")
 	require.Contains(t, strings.Join(strings.Fields(out), " "), "checks 0 passed, of what the bundle holds alone: cluster and vCenters were not looked at block image-platform: for other nodes")
 
 	why := "revision r2-22222222 is not healthy yet: all is well since T, and it counts as healthy where that stays so until U"
@@ -137,7 +137,7 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 		st.Revisions[1].Outcome = "Progressing"
 		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpgraded, Status: metav1.ConditionUnknown, Reason: "Progressing", Message: why, LastTransitionTime: metav1.Now()}}
 	})
-	for _, command := range [][]string{{"status"}, {"upgrade", "list"}} {
+	for _, command := range [][]string{{"describe"}, {"upgrade", "list"}} {
 		out, _ = s.run(command...)
 		require.Contains(t, strings.Join(strings.Fields(out), " "), why)
 	}
@@ -160,7 +160,7 @@ func TestAnUpgradeThatOnlyWaitsLeavesTheStatusReady(t *testing.T) {
 				{Type: v1alpha1.ConditionUpgraded, Status: "False", Reason: why, Message: "because of it", LastTransitionTime: metav1.Now()},
 				{Type: v1alpha1.ConditionReady, Status: ready, Reason: "Says", LastTransitionTime: metav1.Now()}}
 		})
-		return s.run("status")
+		return s.run("describe")
 	}
 	for _, why := range []string{"NotApproved", "WindowClosed", "Interlocked"} {
 		out, code := status("True", why)

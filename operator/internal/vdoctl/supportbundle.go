@@ -259,7 +259,7 @@ func (o *supportOptions) ownOutput(x *collection) func(context.Context) {
 			x.missed("status", err)
 		} else {
 			var text bytes.Buffer
-			_ = (&statusOptions{app: x.plain(&text)}).text(&text, status) // a buffer takes all
+			_ = (&statusOptions{app: x.plain(&text), prose: true}).text(&text, status) // a buffer takes all
 			x.put("status.txt", text.Bytes())
 			x.putYAML("status.yaml", status)
 		}
@@ -301,10 +301,10 @@ func (o *supportOptions) checks(x *collection) func(context.Context) {
 			x.missed("preflight", err)
 			return
 		}
-		r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
+		r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 		r.Verdict = preflight.Worst(r.Results)
 		var text bytes.Buffer
-		_ = (&preflightOptions{app: x.plain(&text), all: true}).text(&text, r)
+		_ = (&checkOptions{app: x.plain(&text), all: true}).text(&text, r)
 		x.put("preflight.txt", text.Bytes())
 		x.putYAML("preflight.yaml", r)
 	}

@@ -254,7 +254,7 @@ func TestVersionSaysWhichRightsAreMissing(t *testing.T) {
 	require.Contains(t, out, "no right to get deployments.apps in namespace "+s.ns+", get ")
 	require.Equal(t, 1, strings.Count(out, "error: "), out)
 	require.Contains(t, s.ok("version"), "vdo-operator  not installed\n")
-	out, code = as.run("status")
+	out, code = as.run("describe")
 	require.Equal(t, 6, code, out)
 	require.Contains(t, out, "hint: use an account with the right to list driverbundles.vdo.vmware.com in namespace "+s.ns)
 }

@@ -19,13 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// topologyReport is what topology check prints.
-type topologyReport struct {
-	Nodes   []preflight.Placement `json:"nodes"`
-	Zones   []preflight.Zone      `json:"zones"`
-	Results []preflight.Result    `json:"results"`
-}
-
 // tagReport is what topology tag prints of one vCenter.
 type tagReport struct {
 	VCenter  string          `json:"vcenter"`
@@ -55,7 +48,7 @@ func newTopologyCommand(a *app) *cobra.Command {
 func newTopologyCheckCommand(a *app) *cobra.Command {
 	o := &topologyOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Show the region and zone that each node gets, from which object, and each zone's datastores",
+		Use: "check", Short: "Show each node's region and zone, and each zone's datastores; see check",
 		Long: `Shows for each node which tags of the configured categories it gets, from which object
 that its VM's host is in, which other tags further up are overruled by that, and which
 datastores all hosts of a zone have in common. Checks what preflight checks of topology.
@@ -110,17 +103,16 @@ func (o *topologyOptions) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := topologyReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot), Results: snapshot.Only(preflight.Check(snapshot), func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })}
+	r := checkReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot)}
+	r.Results = snapshot.Only(preflight.Check(snapshot), func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })
+	r.Verdict = preflight.Worst(r.Results)
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) }); err != nil {
 		return err
 	}
-	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
-		return &resultError{code: command.ExitRefused}
-	}
-	return nil
+	return refused(r.Results)
 }
 
-func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
+func (o *topologyOptions) checkText(w io.Writer, r checkReport) error {
 	nodes := command.NewTable("NODE", "VCENTER", "TAGS", "HOST")
 	for _, n := range r.Nodes {
 		nodes.Row(n.Node, n.VCenter, levelsText(n.Levels), n.Host)
@@ -146,7 +138,7 @@ func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 	if l.err != nil {
 		return l.err
 	}
-	return (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+	return (&checkOptions{app: o.app}).text(w, r)
 }
 
 func levelsText(list []preflight.Level) string {

@@ -140,7 +140,7 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
 
-	out, _ = s.run("status")
+	out, _ = s.run("describe")
 	require.Contains(t, out, "upgrade  r4-44444444: cpi@1.33.1, csi@3.7.3 (NotApproved)")
 	require.Contains(t, out, "do: vdoctl upgrade approve r4-44444444")
 
@@ -234,7 +234,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Contains(t, s.ok("upgrade", "rollback", "--yes", "-o", "yaml"), "already", "a second run changes nothing")
 	require.Equal(t, b.ResourceVersion, s.bundle().ResourceVersion)
 
-	shown, _ := s.run("status")
+	shown, _ := s.run("describe")
 	require.Regexp(t, `csi +3\.5\.1 +- +true +pinned to 3\.3\.1 by spec\.drivers\n`, shown)
 	require.Contains(t, out, "take that out, and consent to what `vdoctl upgrade list` then shows:\n")
 	s.typed(out)

@@ -101,7 +101,7 @@ they are in, and counts for new ones there; with --vm-folders=false it is on eac
 func newUsersVerifyCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Ask the vCenters what the account may do: what is missing, what is too much",
+		Use: "verify", Short: "Ask the vCenters what the account lacks, and has too much; see check",
 		Long: `Asks each vCenter which privileges the account of the configuration has in effect,
 through groups and inheritance too, and names what is missing and what is more than the
 drivers need, with the objects. What is missing is looked for on every object; what is

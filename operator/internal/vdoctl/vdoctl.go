@@ -89,7 +89,7 @@ type resultError struct{ code int }
 func (*resultError) Error() string { return "see the result" }
 
 const exitCodesHelp = `Of results:
-  8    preflight, nodes check: something blocks an installation or upgrade;
+  8    check: something blocks an installation or upgrade;
        users verify: a privilege is missing; status: something is not ready;
        configure: somebody has changed meanwhile what it began with;
        plan: it would be held back
@@ -103,8 +103,8 @@ func (a *app) root() *cobra.Command {
 vCenters, shows how they fare, and says and does what their operator needs of a
 person. It reads the VDOConfig and VsphereCloudConfigs of the cluster, or a file
 before anything is installed. What changes something asks first.`,
-		Example: `  vdoctl preflight
-  vdoctl preflight --from-file site.yaml
+		Example: `  vdoctl check
+  vdoctl check --from-file site.yaml
   vdoctl status --watch
   vdoctl users plan -o govc`,
 		Version: a.build.String(),
@@ -136,8 +136,10 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 }
 
 func (a *app) addCommands(root *cobra.Command) {
-	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
-	command.Add(root, "run", "While they run", newStatusCommand(a), newPlanCommand(a), newUpgradeCommand(a), newMatrixCommand(a), newSupportBundleCommand(a))
+	command.Add(root, "before", "Before drivers are installed", newCheckCommand(a), newNodesCommand(a),
+		newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
+	command.Add(root, "run", "While they run", newStatusCommand(a), newDescribeCommand(a), newPlanCommand(a),
+		newUpgradeCommand(a), newMatrixCommand(a), newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
 	root.AddCommand(newVersionCommand(a), newUpdateCommand(a))
 	flags.Complete(root)

@@ -20,12 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// vmsReport is what vms check and vms fix print.
-type vmsReport struct {
-	VMs     []maintenance.Machine `json:"vms"`
-	Results []preflight.Result    `json:"results"`
-}
-
 type vmsOptions struct {
 	*app
 	outputFlags
@@ -47,7 +41,7 @@ func newVMsCommand(a *app) *cobra.Command {
 func newVMsCheckCommand(a *app) *cobra.Command {
 	o := &vmsOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check the settings of the nodes' VMs, and say what takes a VM off",
+		Use: "check", Short: "Check the settings of the nodes' VMs; see check",
 		Long: `Checks the VM behind each node: disk UUIDs, hardware version, SCSI controllers, VMware
 Tools, snapshots. Says what vms fix can put right, all of which takes the VM off, and what
 is left to a person. Nothing is changed.`,
@@ -122,17 +116,18 @@ func (o *vmsOptions) selected(nodes []preflight.Node) ([]preflight.Node, error) 
 }
 
 // look gathers what there is of the nodes' VMs.
-func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, state preflight.Cluster) (vmsReport, error) {
+func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, state preflight.Cluster) (checkReport, error) {
 	list := inspect(ctx, s, nodes)
 	o.snapshot = preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
 	var errs []error
 	for i := range list {
 		errs = append(errs, list[i].Err)
 	}
-	r := vmsReport{VMs: maintenance.Plan(preflight.NodeMachines(o.snapshot)), Results: preflight.Check(o.snapshot)}
+	r := checkReport{VMs: maintenance.Plan(preflight.NodeMachines(o.snapshot)), Results: preflight.Check(o.snapshot)}
 	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool {
 		return !strings.HasPrefix(string(r.ID), "vm-") && r.ID != "node-vm"
 	})
+	r.Verdict = preflight.Worst(r.Results)
 	for _, n := range o.nodes {
 		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
 			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl preflight --only node-vm`"))
@@ -157,15 +152,12 @@ func (o *vmsOptions) check(ctx context.Context) error {
 	if err := fault.Join(failed, o.print(o.out, r, text)); err != nil {
 		return err
 	}
-	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
-		return &resultError{code: command.ExitRefused}
-	}
-	return nil
+	return refused(r.Results)
 }
 
 // checkText shows the results and, where all VMs were seen, what is to be done.
-func (o *vmsOptions) checkText(w io.Writer, r vmsReport, whole bool) error {
-	err := (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+func (o *vmsOptions) checkText(w io.Writer, r checkReport, whole bool) error {
+	err := (&checkOptions{app: o.app}).text(w, r)
 	if err != nil || !whole {
 		return err
 	}
@@ -173,7 +165,7 @@ func (o *vmsOptions) checkText(w io.Writer, r vmsReport, whole bool) error {
 }
 
 // planText says what is to be done, node by node.
-func (o *vmsOptions) planText(w io.Writer, r vmsReport) error {
+func (o *vmsOptions) planText(w io.Writer, r checkReport) error {
 	l := &lines{w: w}
 	left := 0
 	for _, m := range r.VMs {

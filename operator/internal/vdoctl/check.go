@@ -2,10 +2,12 @@ package vdoctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,55 +18,72 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// preflightReport is what preflight prints.
-type preflightReport struct {
-	Verdict preflight.Action   `json:"verdict"` // the gravest action
-	Results []preflight.Result `json:"results"`
+// checkReport is what check prints, and each command that shows a part of it.
+type checkReport struct {
+	Verdict preflight.Action      `json:"verdict"` // the gravest action
+	Results []preflight.Result    `json:"results"`
+	Nodes   []preflight.Placement `json:"nodes,omitempty"` // with region and zone
+	Zones   []preflight.Zone      `json:"zones,omitempty"`
+	VMs     []maintenance.Machine `json:"vms,omitempty"` // with what vms fix can change
 }
 
-type preflightOptions struct {
+// refused returns the error that ends a command whose results block something.
+func refused(results []preflight.Result) error {
+	if preflight.Worst(results) >= preflight.BlockUpgrade {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+type checkOptions struct {
 	*app
 	outputFlags
 	siteFlags
+	consentFlags
 
 	only      []string
 	noCluster bool
-	all       bool
+	all, fix  bool
 }
 
-func newPreflightCommand(a *app) *cobra.Command {
-	o := &preflightOptions{app: a}
+func newCheckCommand(a *app) *cobra.Command {
+	o := &checkOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "preflight",
-		Short: "Check what the drivers need of cluster, nodes and vCenters",
-		Long: `Checks what the drivers need of the cluster, its nodes, their virtual machines and the
-vCenters: all at once, with what was found, why it matters and how it is put right. One
-vCenter that does not answer hides nothing of another one. Each vCenter is logged in to
-once, whatever the number of nodes, and nothing is changed.
+		Use:     "check",
+		Aliases: []string{"preflight"},
+		Short:   "Check what the drivers need of cluster, nodes and vCenters",
+		Long: `Checks what the drivers need of the cluster, its nodes, their virtual machines, their zones and
+the vCenters with their accounts. Each finding says why it matters and what to do. One vCenter that
+does not answer hides nothing of another one. Nothing is changed without --fix, which first does
+what ` + "`vms fix --power-off --drain`" + ` does.
 
-What to do with a result is its action:
+Each result has an action:
   Pass          nothing
   Warn          something will not work, or not well
   BlockUpgrade  what runs goes on; nothing newer is to be installed
   BlockInstall  nothing is to be installed: a driver would not start, or find nothing
   Degrade       what runs is not well`,
-		Example: `  vdoctl preflight
-  vdoctl preflight --from-file site.yaml --no-cluster
-  vdoctl preflight --only vm-disk-uuid,vm-hardware
-  vdoctl preflight -o json | jq '.results[] | select(.action != "Pass")'`,
+		Example: `  vdoctl check
+  vdoctl check --from-file site.yaml --no-cluster
+  vdoctl check --only vm-disk-uuid,vm-hardware
+  vdoctl check --fix --username administrator@vsphere.local
+  vdoctl check -o json | jq '.results[] | select(.action != "Pass")'`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.BoolVar(&o.noCluster, "no-cluster", false, "leave the cluster and its nodes out: check the vCenters alone")
+		fl.BoolVar(&o.fix, "fix", false, "put the nodes' VMs right first, as vms fix does; needs --username")
 		fl.StringSliceVar(&o.only, "only", nil, "`CHECKS` to show, by their ids, with commas")
 	})
+	o.consentFlags.bind(cmd)
 	o.outputFlags.bind(cmd)
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.all, "all", false, "show what passed too, one by one")
@@ -81,14 +100,19 @@ func idNames() []string {
 	return out
 }
 
-func (o *preflightOptions) run(ctx context.Context) error {
+func (o *checkOptions) run(ctx context.Context) error {
 	for _, id := range o.only {
 		if !slices.Contains(idNames(), id) {
 			return flags.Bad("--only", id, fmt.Errorf("no check has this id"), "the checks are "+strings.Join(idNames(), ", "))
 		}
 	}
-	if err := o.effective(false); err != nil {
+	if err := o.effective(o.fix); err != nil {
 		return err
+	}
+	if o.fix {
+		if err := o.fixVMs(ctx); err != nil {
+			return err
+		}
 	}
 	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.noCluster)
 	if err != nil {
@@ -97,18 +121,26 @@ func (o *preflightOptions) run(ctx context.Context) error {
 	if o.file == "" && !o.noCluster && o.wantsImages() {
 		snapshot.Images = o.images(ctx)
 	}
-	r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
+	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	if len(o.only) > 0 {
 		r.Results = snapshot.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
 	}
-	r.Verdict = preflight.Worst(r.Results)
+	r.Verdict, r.Nodes, r.Zones = preflight.Worst(r.Results), preflight.Placements(snapshot), preflight.Zones(snapshot)
+	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot))
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
 		return err
 	}
-	if r.Verdict >= preflight.BlockUpgrade {
-		return &resultError{code: command.ExitRefused}
+	return refused(r.Results)
+}
+
+// fixVMs does what `vms fix --power-off --drain` does.
+func (o *checkOptions) fixVMs(ctx context.Context) error {
+	if o.format != flags.Text || o.noCluster {
+		return flags.Bad("--fix", "", errors.New("it needs a cluster, and prints text"), "leave out --format and --no-cluster")
 	}
-	return nil
+	f := &vmsOptions{app: o.app, siteFlags: o.siteFlags, consentFlags: o.consentFlags}
+	f.format, f.powerOff, f.drain, f.timeout = flags.Text, true, true, 15*time.Minute
+	return f.fix(ctx)
 }
 
 // gather reads the configuration, the cluster, and all vCenters side by side. The policy
@@ -125,7 +157,7 @@ func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (prefligh
 }
 
 // wantsImages tells whether checks of the bundle are shown.
-func (o *preflightOptions) wantsImages() bool {
+func (o *checkOptions) wantsImages() bool {
 	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(id string) bool { return preflight.ID(id).OfBundle() })
 }
 
@@ -205,7 +237,7 @@ func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VC
 }
 
 // text shows what is amiss in full, and what passed in one line.
-func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
+func (o *checkOptions) text(w io.Writer, r checkReport) error {
 	l := &lines{w: w}
 	passed := 0
 	for _, x := range r.Results {
@@ -232,7 +264,7 @@ func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
 // indent is that of what belongs to a finding.
 const indent = "        "
 
-func (o *preflightOptions) show(l *lines, r preflight.Result) {
+func (o *checkOptions) show(l *lines, r preflight.Result) {
 	word, c := "warn ", yellow
 	if r.Severity == preflight.Error {
 		word, c = "block", red
