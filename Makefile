@@ -44,8 +44,8 @@ build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
 	$(STATIC) build $(BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
-image: ## Build the images of operator and jump host as OCI layouts in dist/
-	$(STATIC) run $(BUILD) ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
+image: ## Build the images of operator and jump host as OCI layouts in dist/ (DEBIAN=URL: another archive)
+	$(STATIC) run $(BUILD) ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" $(DEBIAN:%=-debian %) -o dist
 
 ##@ Test
 

@@ -201,12 +201,11 @@ func (d *demo) growTenant(ctx context.Context) error {
 	)
 }
 
-// failedHost asks for a worker on standby, and then breaks one. A host is given back once the
-// jump host says that it leads there no more, which one that KWOK plays does not: it goes before.
+// failedHost asks for a worker on standby, and then breaks one.
 func (d *demo) failedHost(ctx context.Context) error {
 	d.out.heading("SIP: a host fails, and one that is free takes its place")
 	return d.sequence(ctx, d.isolated,
-		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}},"services":{"jumpHost":null}}}`),
+		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`),
 		held(5), sipReady,
 		words("kubectl -n metal3 annotate baremetalhost worker-1 capm3.metal3.io/unhealthy="),
 		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-5 --timeout=120s"),

@@ -1,8 +1,7 @@
 // Command image builds the container images of a release, the operator's and the jump
-// host's, as an OCI image layout each, without a container engine: one static executable
-// for each platform, as user 65532, and nothing else. The same sources and version give the
-// same digests. They are two images because tenants reach the jump host: what is not in it
-// cannot be misused there.
+// host's, as an OCI image layout each, without a container engine. The operator's has one static
+// executable; the jump host's has its entrypoint, and OpenSSH's server with its libraries from the Debian
+// packages of debian.tsv. Both run as user 65532. The same sources and version give the same digests.
 //
 //	go run ./scripts/image -version 1.2.3 -o dist
 //	skopeo copy --all oci:dist/vdo-operator docker://mirror.site/vdo/vdo-operator:1.2.3
@@ -38,7 +37,7 @@ import (
 const patience = 10 * time.Second // with a compiler that was told to end
 
 type options struct {
-	version, dir, platforms, programs string
+	version, dir, platforms, programs, debian string
 }
 
 // out is the folder of a program's layout.
@@ -50,6 +49,7 @@ func main() {
 	flag.StringVar(&o.dir, "o", "dist", "folder of the OCI image layouts, one below it for each program; replaced when the image is complete")
 	flag.StringVar(&o.programs, "programs", "vdo-operator,vdo-jumphost", "programs below operator/cmd, separated by commas")
 	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
+	flag.StringVar(&o.debian, "debian", snapshot, "URL of a Debian archive that has the packages of debian.tsv")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := buildAll(ctx, o)
@@ -84,7 +84,7 @@ func build(ctx context.Context, program string, o options) (v1.Hash, error) {
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
 			return v1.Hash{}, fmt.Errorf("platform %q: write it as OS/ARCH such as linux/amd64", p)
 		}
-		img, err := buildImage(ctx, filepath.Join(work, program+"-"+platform.Architecture), *platform, o.version)
+		img, err := buildImage(ctx, filepath.Join(work, program+"-"+platform.Architecture), *platform, o)
 		if err != nil {
 			return v1.Hash{}, fmt.Errorf("%s: %w", p, err)
 		}
@@ -130,10 +130,10 @@ func write(index v1.ImageIndex, out, version string) (v1.Hash, error) {
 }
 
 // buildImage builds the program that exe is named after, with the architecture behind it.
-func buildImage(ctx context.Context, exe string, p v1.Platform, version string) (v1.Image, error) {
+func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.Image, error) {
 	program := strings.TrimSuffix(filepath.Base(exe), "-"+p.Architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", toolchain.BuildTags,
-		"-ldflags", "-s -w -X main.version="+version, "-o", exe, "./operator/cmd/"+program)
+		"-ldflags", "-s -w -X main.version="+o.version, "-o", exe, "./operator/cmd/"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has half made
 	cmd.WaitDelay = patience
@@ -145,8 +145,16 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, version string) 
 	if err != nil {
 		return nil, err
 	}
+	layers := []v1.Layer{layer}
+	if program == "vdo-jumphost" {
+		debian, err := archive(o.debian).layer(ctx, p.Architecture, packages)
+		if err != nil {
+			return nil, fmt.Errorf("%w; -debian names another archive", err)
+		}
+		layers = []v1.Layer{debian, layer}
+	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.AppendLayers(img, layer); err != nil {
+	if img, err = mutate.AppendLayers(img, layers...); err != nil {
 		return nil, err
 	}
 	config, err := img.ConfigFile()
@@ -158,7 +166,7 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, version string) 
 		Entrypoint: []string{"/" + program}, User: "65532:65532", WorkingDir: "/",
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    program,
-			"org.opencontainers.image.version":  version,
+			"org.opencontainers.image.version":  o.version,
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
 	}

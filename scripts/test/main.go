@@ -118,7 +118,6 @@ var concurrent = []string{
 	"bundler/internal/serve", "operator/internal/cluster", "operator/internal/logins",
 	"operator/internal/store", "operator/internal/metrics", "operator/internal/controller/inspection",
 	"operator/internal/controller/driverbundle", "operator/internal/controller/vspherecloudconfig",
-	"operator/internal/jumphost/sshd",
 }
 
 func tests(ctx context.Context, root string, args []string) error {

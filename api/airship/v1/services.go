@@ -98,7 +98,7 @@ type JumpHost struct {
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
 	// ExternalTrafficPolicy of the Service. Cluster, the default: every node answers on
-	// nodePort, and the audit lines, as well as the bounds on connections of one address, see
+	// nodePort, and the log, as well as the bounds on connections of one address, see
 	// the address of that node. Local: only the nodes that run the pod answer (nodeLabels says
 	// which may), and the clients' own addresses are seen.
 	// +optional
@@ -114,8 +114,22 @@ type JumpHost struct {
 	// +kubebuilder:validation:items:MaxLength=16384
 	// +listType=atomic
 	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
-	// NodeSSHPrivateKeys names a Secret, in the resource's own namespace, each of whose
-	// values is a private key that hosts accept.
+	// TrustedUserCAKeys are public keys of CAs. Who has a certificate that one of them signed for one
+	// of authorizedPrincipals may log in.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=16384
+	// +listType=atomic
+	TrustedUserCAKeys []string `json:"trustedUserCAKeys,omitempty"`
+	// AuthorizedPrincipals of such certificates; default: ubuntu.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9@._-]+$`
+	// +listType=atomic
+	AuthorizedPrincipals []string `json:"authorizedPrincipals,omitempty"`
+	// NodeSSHPrivateKeys is accepted from earlier versions and has no effect: clients reach hosts
+	// with their own keys by `ssh -J`. An event reports it.
 	// +optional
 	NodeSSHPrivateKeys SecretName `json:"nodeSSHPrivateKeys,omitempty"`
 }
@@ -238,9 +252,6 @@ func (s *Services) SecretNames() []SecretName {
 	var all []SecretName
 	for _, lb := range s.LoadBalancerControlPlane {
 		all = append(all, lb.CASecret)
-	}
-	for _, j := range s.JumpHost {
-		all = append(all, j.NodeSSHPrivateKeys)
 	}
 	for _, a := range s.Auth {
 		all = append(all, a.CASecret)

@@ -69,6 +69,7 @@ var shapes = []shape{
 	{"an unknown traffic policy", "", "services: {jumpHost: [{nodePort: 1, externalTrafficPolicy: Node}]}", "supported values"},
 	{"a proxy without a scheme", "", "services: {jumpHost: [{nodePort: 1, bmc: {proxyURL: 'proxy:1'}}]}", "write http://HOST:PORT"},
 	{"name of a Secret", "", "services: {jumpHost: [{nodePort: 1, nodeSSHPrivateKeys: ../etc}]}", "write the name of a Secret"},
+	{"a principal of two words", "", "services: {jumpHost: [{nodePort: 1, authorizedPrincipals: [a b]}]}", "should match"},
 	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
 	{"issuer with a query", "", "services: {auth: [{nodePort: 1, issuer: 'https://login.site/?a'}]}", "without user, query and fragment"},
 	{"connector of another type", "", "services: {auth: [{nodePort: 1, connectors: [{type: mock, id: m, secret: s}]}]}", "supported values"},
@@ -110,7 +111,7 @@ func TestSIPCluster(t *testing.T) {
 func TestReferencesOfTheServices(t *testing.T) {
 	var spec airship.SIPClusterSpec
 	require.NoError(t, yaml.UnmarshalStrict([]byte(everything), &spec))
-	require.Equal(t, []airship.SecretName{"admin-hash", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
+	require.Equal(t, []airship.SecretName{"admin-hash", "ldap-connector", "login-ca", "tenant-ca", "web-client"}, spec.Services.SecretNames())
 	require.Equal(t, []string{"", "oam-ipv4"}, spec.Services.Interfaces())
 	require.Equal(t, []airship.Role{airship.RoleControlPlane, airship.RoleWorker}, spec.Roles())
 	total, standby := spec.Nodes[airship.RoleControlPlane].Wanted()

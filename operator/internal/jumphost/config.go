@@ -1,299 +1,167 @@
+// Package jumphost is the jump host of a tenant cluster: Debian's OpenSSH server, its configuration, and
+// the entrypoint of its image.
+//
+// Who has the private half of an authorized key, or a certificate of a trusted CA, logs in as [User] and
+// forwards TCP to the hosts of the configuration, by name or address: `ssh -J`, -W and -L. Otherwise sshd
+// runs `host list`. It refuses passwords, other destinations, terminals, remote forwarding, sockets,
+// tunnels, agents and X11.
+//
+// The pod's /etc/hosts has the hosts' names. The server asks no DNS: it refuses names that are not in
+// PermitOpen before it resolves any. It runs as any user, without privileges; the entrypoint writes the
+// passwd entry of the user that the cluster chose.
+//
+// sshd ends no open forward when its configuration changes. So each change replaces the pod.
 package jumphost
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/crypto/ssh"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Identification of the files, and where they are.
+// What the image and the pod have.
 const (
-	APIVersion = "vdo.vmware.com/jumphost/v1"
-	ConfigKind = "JumpHost"
+	User = "ubuntu" // as the original's
+	Port = 2222     // a pod without privileges may not use 22
 
-	Dir        = "/etc/vdo-jumphost" // what follows is below it
-	ConfigFile = "config/config.json"
-	HostKeys   = "host-keys"
-	NodeKeys   = "node-keys"
-	KnownHosts = "known_hosts" // in NodeKeys
+	ConfigDir  = "/etc/vdo-jumphost/config" // ConfigMap: Files
+	HostKeyDir = "/etc/vdo-jumphost/host-keys"
+	HostKey    = "ssh_host_ed25519_key" // in HostKeyDir
+	RunDir     = "/run/vdo-jumphost"    // writable; the image's /etc/passwd leads to passwd in it
+
+	configFile         = "sshd_config"
+	authorizedKeysFile = "authorized_keys"
+	trustedCAFile      = "trusted_user_ca_keys"
+	principalsFile     = "authorized_principals"
+	hostsFile          = "hosts"
 )
 
-// Bounds of what is read.
-const (
-	MaxFileSize       = 2 << 20 // bytes; a ConfigMap or Secret has less
-	MaxHosts          = 5000
-	MaxAuthorizedKeys = 1000
-	MaxAddresses      = 16 // of a host
-	maxPorts          = 100
-	maxPort           = 65535
-	maxName           = 253
-	minRSABits        = 2048
-)
+// MaxAddresses of a host.
+const MaxAddresses = 16
 
-// Config is config.json. Values come from [ParseConfig].
+// Config is what the server is to do. Keys are lines that [AuthorizedKey] returned.
 type Config struct {
-	Cluster string // of the SIPCluster: namespace/name
-	Keys    []Key
-	Ports   []Ports
-	Hosts   []Host // sorted by name
+	Keys       []string
+	CAs        []string // that sign certificates of users
+	Principals []string // that such a certificate has to have one of
+	Ports      []uint16 // of hosts; none for all
+	Hosts      []Host
 }
-
-// Key is one that may log in.
-type Key struct {
-	Public  ssh.PublicKey
-	Comment string
-}
-
-// Ports is the ports from First to Last, both included.
-type Ports struct{ First, Last uint16 }
 
 // Host is one of the tenant's.
 type Host struct {
-	Name      string
+	Name      string // a DNS subdomain
 	Role      string // for people
 	Addresses []netip.Addr
 }
 
-// written is config.json as it is in the file.
-type written struct {
-	APIVersion     string        `json:"apiVersion"`
-	Kind           string        `json:"kind"`
-	Cluster        string        `json:"cluster"`
-	AuthorizedKeys []string      `json:"authorizedKeys"`
-	Ports          []string      `json:"ports"`
-	Hosts          []writtenHost `json:"hosts"`
+// Files returns the files of [ConfigDir].
+func (c Config) Files() map[string]string {
+	files := map[string]string{
+		configFile: c.sshd(), authorizedKeysFile: lines(c.Keys), hostsFile: c.hosts(),
+	}
+	if len(c.CAs) > 0 {
+		files[trustedCAFile], files[principalsFile] = lines(c.CAs), lines(c.Principals)
+	}
+	return files
 }
 
-type writtenHost struct {
-	Name      string       `json:"name"`
-	Role      string       `json:"role,omitempty"`
-	Addresses []netip.Addr `json:"addresses"`
+// sshd returns sshd_config. StrictModes would refuse the modes of mounted volumes, which nobody in the
+// pod can write. There are no PerSourcePenalties: behind a NodePort all clients share the nodes' addresses.
+func (c Config) sshd() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
+Port %d
+HostKey %s/%s
+PidFile none
+UsePAM no
+StrictModes no
+LogLevel VERBOSE
+
+AuthenticationMethods publickey
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AuthorizedKeysFile %[4]s/%[5]s
+RequiredRSASize %[6]d
+`, Port, HostKeyDir, HostKey, ConfigDir, authorizedKeysFile, minRSABits)
+	if len(c.CAs) > 0 {
+		fmt.Fprintf(&b, "TrustedUserCAKeys %[1]s/%[2]s\nAuthorizedPrincipalsFile %[1]s/%[3]s\n", ConfigDir, trustedCAFile, principalsFile)
+	}
+	fmt.Fprintf(&b, `
+AllowTcpForwarding local
+PermitOpen %s
+PermitListen none
+AllowStreamLocalForwarding no
+AllowAgentForwarding no
+X11Forwarding no
+PermitTunnel no
+PermitTTY no
+PermitUserRC no
+ForceCommand host list
+PrintLastLog no
+
+LoginGraceTime 20
+MaxStartups 64
+PerSourceMaxStartups 32
+MaxSessions 32
+ChannelTimeout direct-tcpip=1h
+ClientAliveInterval 30
+ClientAliveCountMax 3
+`, strings.Join(c.permitted(), " "))
+	return b.String()
 }
 
-// ParseConfig reads config.json; name is the file's, for errors. It reports all problems
-// together.
-func ParseConfig(name string, data []byte) (*Config, error) {
-	var in written
-	if err := decode(name, data, &in); err != nil {
-		return nil, err
-	}
-	p := problems{name: name}
-	p.identity(in.APIVersion, in.Kind, ConfigKind)
-	p.require(len(in.Cluster) <= 2*maxName+1 && !strings.ContainsFunc(in.Cluster, isControl), "cluster", "is not NAMESPACE/NAME", "write the SIPCluster's namespace and name")
-	c := &Config{Cluster: in.Cluster, Keys: p.keys(in.AuthorizedKeys), Ports: p.ports(in.Ports), Hosts: p.hosts(in.Hosts)}
-	if err := fault.Join(p.errs...); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// Marshal returns config.json, which [ParseConfig] reads back to the same value.
-func (c *Config) Marshal() ([]byte, error) {
-	out := written{APIVersion: APIVersion, Kind: ConfigKind, Cluster: c.Cluster, AuthorizedKeys: []string{}, Ports: []string{}, Hosts: []writtenHost{}}
-	for _, k := range c.Keys {
-		line := strings.TrimSuffix(string(ssh.MarshalAuthorizedKey(k.Public)), "\n")
-		out.AuthorizedKeys = append(out.AuthorizedKeys, strings.TrimSpace(line+" "+k.Comment))
-	}
-	for _, p := range c.Ports {
-		out.Ports = append(out.Ports, p.String())
-	}
-	for _, h := range c.Hosts {
-		out.Hosts = append(out.Hosts, writtenHost(h))
-	}
-	data, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the jump host's configuration: %w", err)
-	}
-	return append(data, '\n'), nil
-}
-
-// String returns "22" or "30000-32767".
-func (p Ports) String() string {
-	if p.First == p.Last {
-		return strconv.Itoa(int(p.First))
-	}
-	return fmt.Sprintf("%d-%d", p.First, p.Last)
-}
-
-// Host finds a host by its name; upper and lower case are the same.
-func (c *Config) Host(name string) (Host, bool) {
-	i, ok := slices.BinarySearchFunc(c.Hosts, strings.ToLower(name), func(h Host, n string) int { return strings.Compare(h.Name, n) })
-	if !ok {
-		return Host{}, false
-	}
-	return c.Hosts[i], true
-}
-
-// Find finds the host that a client names by name or address, with the addresses that
-// are meant: the one named, else all of the host.
-func (c *Config) Find(destination string) (Host, []netip.Addr, bool) {
-	if h, ok := c.Host(destination); ok {
-		return h, h.Addresses, true
-	}
-	a, err := netip.ParseAddr(destination)
-	if err != nil || a.Zone() != "" {
-		return Host{}, nil, false
-	}
-	a = a.Unmap()
-	for _, h := range c.Hosts {
-		if slices.Contains(h.Addresses, a) {
-			return h, []netip.Addr{a}, true
+// permitted returns the arguments of PermitOpen.
+func (c Config) permitted() []string {
+	ports := []string{"*"}
+	if len(c.Ports) > 0 {
+		ports = nil
+		for _, p := range c.Ports {
+			ports = append(ports, fmt.Sprint(p))
 		}
 	}
-	return Host{}, nil, false
-}
-
-// Allows tells whether a port of the hosts may be connected to.
-func (c *Config) Allows(port uint32) bool {
-	return slices.ContainsFunc(c.Ports, func(p Ports) bool { return uint32(p.First) <= port && port <= uint32(p.Last) })
-}
-
-// Authorized finds an authorised key.
-func (c *Config) Authorized(key ssh.PublicKey) (Key, bool) {
-	blob := key.Marshal()
-	i := slices.IndexFunc(c.Keys, func(k Key) bool { return bytes.Equal(k.Public.Marshal(), blob) })
-	if i < 0 {
-		return Key{}, false
-	}
-	return c.Keys[i], true
-}
-
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
-
-func decode(name string, data []byte, to any) error {
-	bad := func(err error) error {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: err,
-			Hint: "the SIP controller writes the file: see which object is mounted there",
+	var all []string
+	for _, h := range c.Hosts {
+		names := []string{h.Name}
+		for _, a := range h.Addresses {
+			if name := a.String(); a.Is6() {
+				names = append(names, "["+name+"]")
+			} else {
+				names = append(names, name)
+			}
 		}
-	}
-	if len(data) > MaxFileSize {
-		return bad(fmt.Errorf("is larger than %d bytes", MaxFileSize))
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return bad(withoutContent(err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return bad(errors.New("there is something after the JSON object"))
-	}
-	return nil
-}
-
-// withoutContent drops what the JSON decoder quotes of a file that may hold secrets.
-func withoutContent(err error) error {
-	var wrongType *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &wrongType):
-		return fmt.Errorf("%s: is not of the expected type %s", wrongType.Field, wrongType.Type)
-	case errors.As(err, &syntax):
-		return fmt.Errorf("is not JSON, at byte %d", syntax.Offset)
-	case strings.HasPrefix(err.Error(), "json: unknown field"):
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return errors.New("is not the JSON that is expected")
-}
-
-// problems collects what is wrong with a file.
-type problems struct {
-	name string
-	errs []error
-}
-
-func (p *problems) require(ok bool, key, why, hint string) {
-	if !ok {
-		p.errs = append(p.errs, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: p.name, Err: fmt.Errorf("%s: %s", key, why), Hint: hint,
-		})
-	}
-}
-
-func (p *problems) identity(apiVersion, kind, want string) {
-	p.require(apiVersion == APIVersion, "apiVersion", fmt.Sprintf("%.80q is not %s", apiVersion, APIVersion), "use operator and jump host of one release")
-	p.require(kind == want, "kind", fmt.Sprintf("%.80q is not %s", kind, want), "see which object is mounted there")
-}
-
-func (p *problems) keys(lines []string) []Key {
-	p.require(len(lines) <= MaxAuthorizedKeys, "authorizedKeys", fmt.Sprintf("there are more than %d", MaxAuthorizedKeys), "leave out keys that are no longer used")
-	var out []Key
-	for i, line := range lines[:min(len(lines), MaxAuthorizedKeys)] {
-		k, err := ParseAuthorizedKey(line)
-		if err != nil {
-			p.require(false, fmt.Sprintf("authorizedKeys[%d]", i), err.Error(), fault.HintOf(err))
+		if len(h.Addresses) == 0 {
 			continue
 		}
-		out = append(out, k)
-	}
-	return out
-}
-
-func (p *problems) ports(texts []string) []Ports {
-	p.require(len(texts) <= maxPorts, "ports", fmt.Sprintf("there are more than %d", maxPorts), "join them to ranges")
-	var out []Ports
-	for i, text := range texts[:min(len(texts), maxPorts)] {
-		from, to, isRange := strings.Cut(text, "-")
-		if !isRange {
-			to = from
+		for _, name := range names {
+			for _, port := range ports {
+				all = append(all, name+":"+port)
+			}
 		}
-		first, err1 := strconv.ParseUint(from, 10, 16)
-		last, err2 := strconv.ParseUint(to, 10, 16)
-		ok := err1 == nil && err2 == nil && 0 < first && first <= last && last <= maxPort
-		p.require(ok, fmt.Sprintf("ports[%d]", i), fmt.Sprintf("%.40q is neither a port nor a range", text), "write 22 or 30000-32767")
-		out = append(out, Ports{uint16(first), uint16(last)}) //nolint:gosec // parsed as 16 bits
 	}
-	return out
+	if len(all) == 0 {
+		return []string{"none"}
+	}
+	return all
 }
 
-var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-
-func (p *problems) hosts(in []writtenHost) []Host {
-	p.require(len(in) <= MaxHosts, "hosts", fmt.Sprintf("there are more than %d", MaxHosts), "divide the cluster")
-	names, addresses := map[string]bool{}, map[netip.Addr]string{}
-	var out []Host
-	for i, h := range in[:min(len(in), MaxHosts)] {
-		key := fmt.Sprintf("hosts[%d]", i)
-		_, isAddress := netip.ParseAddr(h.Name)
-		p.require(len(h.Name) <= maxName && subdomain.MatchString(h.Name) && isAddress != nil, key+".name",
-			fmt.Sprintf("%.80q is not a name of a host", h.Name), "write a DNS subdomain in lower case, as BareMetalHosts are named")
-		p.require(!names[h.Name], key+".name", fmt.Sprintf("%.80q is there twice", h.Name), "write NAME.NAMESPACE where two namespaces have it")
-		p.require(len(h.Role) <= maxName && !strings.ContainsFunc(h.Role, isControl), key+".role", "is not a word", "write ControlPlane or Worker")
-		p.require(len(h.Addresses) <= MaxAddresses, key+".addresses", fmt.Sprintf("there are more than %d", MaxAddresses), "write those that clients use")
-		names[h.Name] = true
-		out = append(out, Host{Name: h.Name, Role: h.Role, Addresses: p.addresses(key, h, addresses)})
+// hosts returns what `host list -l` prints.
+func (c Config) hosts() string {
+	var b strings.Builder
+	for _, h := range c.Hosts {
+		fmt.Fprintf(&b, "%s\t%s", h.Name, h.Role)
+		for _, a := range h.Addresses {
+			fmt.Fprintf(&b, "\t%s", a)
+		}
+		b.WriteString("\n")
 	}
-	slices.SortFunc(out, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return b.String()
 }
 
-// addresses refuses what is nobody's own address: a forward to it would reach the jump
-// host itself, or many.
-func (p *problems) addresses(key string, h writtenHost, seen map[netip.Addr]string) []netip.Addr {
-	var out []netip.Addr
-	for j, a := range h.Addresses[:min(len(h.Addresses), MaxAddresses)] {
-		at := fmt.Sprintf("%s.addresses[%d]", key, j)
-		a = a.Unmap()
-		usable := a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
-		p.require(usable, at, fmt.Sprintf("%s is not an address of a host", a), "write the host's address on the network of nodeInterfaceId")
-		p.require(seen[a] == "", at, fmt.Sprintf("%s is also that of %s", a, seen[a]), "give every host addresses of its own")
-		seen[a] = h.Name
-		out = append(out, a)
+func lines(all []string) string {
+	var b strings.Builder
+	for _, one := range all {
+		b.WriteString(one + "\n")
 	}
-	return out
+	return b.String()
 }
-
-// File returns the path of one of the files below a folder, [Dir] in a pod.
-func File(dir, name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }

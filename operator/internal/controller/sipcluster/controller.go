@@ -29,9 +29,8 @@
 //     and its claim up in one patch, when no service leads to it any more; unless it or the SIPCluster was
 //     written meanwhile: what leaves is decided on again, so that an operator that was paused
 //     takes no host from who has it by now. Services that were taken out of the spec count until
-//     they and their pods are gone. Of the others each pod counts: a load balancer that was
-//     replaced until it has ended, which open connections may delay by ten minutes, and a jump
-//     host until it says that the new files are in force. One that cannot be asked keeps the host.
+//     they and their pods are gone. Of the others each pod counts until it has ended, which open
+//     connections through a load balancer may delay by ten minutes.
 //   - A host in use is not given back, neither by scale-in nor by deletion, unless an annotation of
 //     the SIPCluster says so.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
@@ -80,8 +79,6 @@ type Options struct {
 	Permissions permissions
 	// Render makes the services' objects; default services.Render.
 	Render func(services.Input) services.Set
-	// AskJumpHost asks a jump host at HOST:PORT which files are in force; default: over HTTP.
-	AskJumpHost func(ctx context.Context, address string) (string, error)
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
 	// Grace is how long a host has to be in error before another replaces it; default 10 minutes.

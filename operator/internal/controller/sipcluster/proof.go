@@ -4,13 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,23 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// Bounds of asking the pods of one SIPCluster, which its tenant may make many and slow.
-const (
-	maxPods   = 32 // of a service
-	asksFor   = 5 * time.Second
-	maxAnswer = 128 // bytes
-)
+// maxPods bounds the pods of a service that are read: its tenant may make many.
+const maxPods = 32
 
-// whoLeads says which pod may still lead to a host that leaves, and why; "" for none. That the API server has the new configuration is not enough: a load balancer that
-// was replaced goes on with its open connections for minutes, and a jump host follows its
-// files when the kubelet has brought them, so that it is asked which are in force.
+// whoLeads says which pod may still lead to a host that leaves, and why; "" for none. That the API
+// server has the new configuration is not enough: a pod that was replaced goes on with its open
+// connections for minutes.
 func (p *pass) whoLeads(ctx context.Context) (string, error) {
-	asking, cancel := context.WithTimeout(ctx, asksFor)
-	defer cancel()
 	for _, s := range p.rendered.Services {
 		if s.Kind == services.Auth {
 			continue
@@ -49,7 +36,7 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 			return fmt.Sprintf("%s has more than %d pods", s.Name, maxPods), nil
 		}
 		for i := range pods.Items {
-			if why := p.mayLead(asking, s, &pods.Items[i]); why != "" {
+			if why := mayLead(&pods.Items[i]); why != "" {
 				return fmt.Sprintf("pod %s %s", pods.Items[i].Name, why), nil
 			}
 		}
@@ -93,58 +80,16 @@ const (
 	alone  = "runs on though its Deployment is gone: delete it, if nothing else does"
 )
 
-// mayLead tells why a pod may lead elsewhere than was rendered; "" where it does not.
-func (p *pass) mayLead(ctx context.Context, s services.Service, pod *corev1.Pod) string {
+// mayLead tells why a pod may lead elsewhere than was rendered; "" where it does not. One that a
+// controller has was made from what was rendered: the Deployment is rolled out.
+func mayLead(pod *corev1.Pod) string {
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
 		return ending
-	case s.InForce == "":
-		return isAlone(pod)
-	case pod.Status.PodIP == "":
-		return "is starting"
-	}
-	ask := p.AskJumpHost
-	if ask == nil {
-		ask = askJumpHost
-	}
-	switch answer, err := ask(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(services.JumpHostProbes))); {
-	case err != nil:
-		return "does not say which configuration is in force: see that NetworkPolicies let the operator to port " + strconv.Itoa(services.JumpHostProbes) + " of it"
-	case answer != s.InForce:
-		return "does not have the new configuration yet"
-	}
-	return ""
-}
-
-// isAlone tells of a pod that nothing controls. Others were made from what was rendered: the
-// Deployment is rolled out.
-func isAlone(pod *corev1.Pod) string {
-	if metav1.GetControllerOf(pod) == nil {
+	case metav1.GetControllerOf(pod) == nil:
 		return alone
 	}
 	return ""
-}
-
-// askJumpHost asks a pod which files are in force. Its address is the API server's word, its
-// answer is compared and never shown.
-func askJumpHost(ctx context.Context, address string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+jumphost.InForcePath, nil)
-	if err != nil {
-		return "", err
-	}
-	transport := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 8 << 10} // through no proxy
-	defer transport.CloseIdleConnections()
-	one := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	answer, err := one.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = errors.New(answer.Status)
-	}
-	return strings.TrimSpace(string(text)), err
 }
 
 func podsFault(namespace string, err error) error {

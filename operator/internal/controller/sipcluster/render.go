@@ -41,7 +41,7 @@ func (p *pass) render(ctx context.Context) error {
 			in.Secrets[name] = data
 		}
 	}
-	p.reportBMC()
+	p.reportIgnored()
 	in.Images, in.PullSecret = p.images(ctx)
 	p.rendered = p.Render(in)
 	for _, s := range p.rendered.Services {
@@ -53,14 +53,19 @@ func (p *pass) render(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reportBMC emits an event where the spec has a field that has no effect: when the spec
+// reportIgnored emits an event where the spec has a field that has no effect: when the spec
 // changes, and when an upgrade is about to delete the BMC credentials of earlier versions.
-func (p *pass) reportBMC() {
+func (p *pass) reportIgnored() {
+	changed := p.sip.Status.ObservedGeneration != p.sip.Generation
 	for i, j := range p.sip.Spec.Services.JumpHost {
 		_, made := p.records.secrets()[services.Name(p.key.Name, services.JumpHost, i)+"-bmc"]
-		if j.BMC != nil && (made || p.sip.Status.ObservedGeneration != p.sip.Generation) {
+		if j.BMC != nil && (made || changed) {
 			p.warn("FieldIgnored", "Render",
 				"spec.services.jumpHost[%d].bmc has no effect; create a HostAction to control power", i)
+		}
+		if j.NodeSSHPrivateKeys != "" && changed {
+			p.warn("FieldIgnored", "Render",
+				"spec.services.jumpHost[%d].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`", i)
 		}
 	}
 }

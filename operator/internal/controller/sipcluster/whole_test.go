@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 )
@@ -65,11 +64,8 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	const secret, changed = "canary-5b0c-of-the-client", "canary-5b0c-another"
 	w := start(t)
 	w.hosts("a", "b")
-	key, err := jumphost.NewHostKey()
-	require.NoError(t, err)
 	hash, err := bcrypt.GenerateFromPassword([]byte("canary-5b0c"), bcrypt.DefaultCost)
 	require.NoError(t, err)
-	w.put("node-keys", map[string]string{"id_ed25519": string(key)})
 	w.put("alice", map[string]string{"hash": string(hash)})
 	r := w.operator(w.own)
 	recorder := events.NewFakeRecorder(1000)
@@ -87,31 +83,28 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 	require.Equal(t, []string{"a"}, names(w.labelled("t")))
 	require.Equal(t, corev1.ServiceExternalTrafficPolicyLocal, read[corev1.Service](w, jump).Spec.ExternalTrafficPolicy)
-	config, err := jumphost.ParseConfig("config.json", []byte(read[corev1.ConfigMap](w, jump+"-config").Data["config.json"]))
-	require.NoError(t, err)
-	require.Len(t, config.Hosts, 1)
+	require.Regexp(t, "^a\tWorker\t\\S+\n$", read[corev1.ConfigMap](w, jump+"-config").Data["hosts"])
 	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data[path.Base(dex.ConfigFile)]) }
 	require.Contains(t, login(), secret)
 
-	// A host more is a file more for the jump host, and no reason to end anybody's session; a
-	// client's secret is read at the start of the login.
+	// Programs read hosts and secrets when they start.
 	hostKeys, ends := read[corev1.Secret](w, jump+"-host-keys").Data, read[appsv1.Deployment](w, jump).Generation
 	rolled := read[appsv1.Deployment](w, auth).Generation
 	w.change("t", replace(wholeSpec, "N", "2"))
 	w.put("console", map[string]string{"clientSecret": changed})
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, ends, read[appsv1.Deployment](w, jump).Generation)
+	require.Greater(t, read[appsv1.Deployment](w, jump).Generation, ends)
 	require.Equal(t, hostKeys, read[corev1.Secret](w, jump+"-host-keys").Data)
-	require.Contains(t, read[corev1.ConfigMap](w, jump+"-config").Data["config.json"], `"b"`)
+	require.Contains(t, read[corev1.ConfigMap](w, jump+"-config").Data["hosts"], "\nb\t")
 	require.Greater(t, read[appsv1.Deployment](w, auth).Generation, rolled)
 	require.Contains(t, login(), changed)
 
 	// What runs stays when a Secret goes.
-	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "node-keys"}}))
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "alice"}}))
 	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.jumpHost[0].nodeSSHPrivateKeys", true)
-	require.NotEmpty(t, read[appsv1.Deployment](w, jump).UID)
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticPasswords[0].secret", true)
+	require.NotEmpty(t, read[appsv1.Deployment](w, auth).UID)
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 
 	w.nothingSecret(recorder, secret, changed, "canary-5b0c", "bmc-password-of-", string(hash), "PRIVATE KEY")

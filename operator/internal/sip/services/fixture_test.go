@@ -20,7 +20,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // Words that must be in Secrets alone. Each has what a careless writer would break on.
@@ -54,8 +53,6 @@ func (digested) Image(_ string, kind Kind, asked string) (string, error) {
 // full is a cluster with all services.
 func full(t testing.TB) Input {
 	t.Helper()
-	key, err := jumphost.NewHostKey()
-	require.NoError(t, err)
 	return Input{
 		Cluster: types.NamespacedName{Namespace: "tenants", Name: "one"}, UID: "1-2-3",
 		Spec: airship.Services{
@@ -80,9 +77,8 @@ func full(t testing.TB) Input {
 			airship.RoleWorker:       {bmHost("w-0", "10.0.1.1")},
 		},
 		Secrets: map[airship.SecretName]Secret{
-			"console":   {"clientSecret": []byte(clientSecret + "\n")},
-			"alice":     {"hash": append(slices.Clone(passwordHash()), '\n')},
-			"node-keys": {"id_ed25519": key},
+			"console": {"clientSecret": []byte(clientSecret + "\n")},
+			"alice":   {"hash": append(slices.Clone(passwordHash()), '\n')},
 			"ldap": {"config.yaml": []byte(`host: ldap.site:1636
 bindDN: cn=dex,dc=site
 bindPW: 'bind$PATH"''\pw: #x'

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -16,91 +14,81 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
-const (
-	sshPort     = 22
-	jumpPort    = 2222 // in the pod, which may not use those below 1024
-	jumpHealth  = 8080
-	hostKeyFile = "ssh_host_ed25519_key"
-)
+const sshPort = 22
 
 var roles = []airship.Role{airship.RoleControlPlane, airship.RoleWorker}
 
-// jumpHost is the SSH server before all hosts of the tenant. It follows its files by
-// itself, so that nothing of them rolls its pod, which would end every session.
+// jumpHost is the SSH server before all hosts of the tenant. Each change replaces its pod, which ends what
+// is open to a host that leaves and what a removed key opened.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
-	config, leadsTo, configErr := r.jumpConfig(s)
-	keys, keysErr := r.hostKeys()
-	if err := errors.Join(configErr, keysErr, r.nodeKeys(s)); err != nil {
+	hosts, hostsErr := r.jumpHosts()
+	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
+	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
+	hostKey, hostKeyErr := r.hostKey()
+	if err := errors.Join(hostsErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
 		return err
 	}
-	w := &r.w
-	r.inForce = jumphost.InForce([]byte(config))
-	w.ports = []port{{name: "ssh", service: sshPort, node: s.NodePort, pod: jumpPort}, {pod: jumpHealth, withoutService: true}}
-	w.egress = to(leadsTo, r.jumpPorts()...)
-	r.before = append(r.before,
-		w.configMap(w.name+suffixConfig, map[string]string{path.Base(jumphost.ConfigFile): config}),
-		w.secret(w.name+suffixHostKeys, keys))
-	r.jumpPod(s)
+	principals := s.AuthorizedPrincipals
+	if len(principals) == 0 {
+		principals = []string{jumphost.User}
+	}
+	config := jumphost.Config{Keys: keys, CAs: authorities, Principals: principals, Hosts: hosts}
+	if len(r.in.Spec.LoadBalancerWorker) == 0 {
+		config.Ports = []uint16{sshPort, apiServerPort}
+	} // else the NetworkPolicy alone bounds the ports: sshd knows no ranges
+	files := config.Files()
+	r.before = append(r.before, r.w.configMap(r.w.name+suffixConfig, files), r.w.secret(r.w.name+suffixHostKeys, hostKey))
+	r.jumpPod(s, hosts)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		r.w.hash = hashed(nil, []byte(r.w.hash), []byte(name), []byte(files[name]))
+	}
 	return nil
 }
 
-func (r *rendering) jumpPod(s airship.JumpHost) {
+func (r *rendering) jumpPod(s airship.JumpHost, hosts []jumphost.Host) {
 	w := &r.w
 	w.replicas, w.memory, w.grace, w.trafficPolicy = 1, "256Mi", 30, s.ExternalTrafficPolicy
-	w.args = []string{"--listen", ":" + strconv.Itoa(jumpPort), "--health", ":" + strconv.Itoa(jumpHealth), "--dir", jumphost.Dir}
-	w.health = health{port: jumpHealth, live: "/healthz", ready: "/readyz"}
+	w.ports = []port{{name: "ssh", service: sshPort, node: s.NodePort, pod: jumphost.Port}}
+	w.health = health{port: jumphost.Port}
 	w.mounts = []mount{
-		{name: "config", path: path.Join(jumphost.Dir, path.Dir(jumphost.ConfigFile)), configMap: w.name + suffixConfig},
-		{name: "host-keys", path: path.Join(jumphost.Dir, jumphost.HostKeys), secret: w.name + suffixHostKeys},
+		{name: "config", path: jumphost.ConfigDir, configMap: w.name + suffixConfig},
+		{name: "host-keys", path: jumphost.HostKeyDir, secret: w.name + suffixHostKeys},
+		{name: "run", path: jumphost.RunDir},
 	}
-	if s.NodeSSHPrivateKeys != "" {
-		w.mounts = append(w.mounts, mount{name: "node-keys", path: path.Join(jumphost.Dir, jumphost.NodeKeys), secret: string(s.NodeSSHPrivateKeys)})
+	var all []netip.Addr
+	for _, h := range hosts {
+		for _, a := range h.Addresses {
+			all = append(all, a)
+			w.aliases = append(w.aliases, corev1.HostAlias{IP: a.String(), Hostnames: []string{h.Name}})
+		}
 	}
+	w.egress = to(sortedAddresses(all), r.jumpPorts()...)
 }
 
-// jumpConfig is what has no secrets, and the addresses that the jump host leads to.
-func (r *rendering) jumpConfig(s airship.JumpHost) (string, []netip.Addr, error) {
-	config := jumphost.Config{Cluster: r.in.Cluster.String()}
-	keys, keysErr := r.authorizedKeys(s)
-	errs := []error{keysErr}
-	config.Keys = keys
-	for _, p := range r.jumpPorts() {
-		last := p.Port.IntVal
-		if p.EndPort != nil {
-			last = *p.EndPort
-		}
-		config.Ports = append(config.Ports, jumphost.Ports{First: uint16(p.Port.IntVal), Last: uint16(last)}) //nolint:gosec // ports
-	}
-	var all []reached
+// jumpHosts are those of all roles.
+func (r *rendering) jumpHosts() (all []jumphost.Host, err error) {
+	var errs []error
 	for _, role := range roles {
 		hosts, err := r.hosts(role)
-		errs, all = append(errs, err), append(all, hosts...)
+		errs = append(errs, err)
 		for _, h := range hosts {
-			config.Hosts = append(config.Hosts, jumphost.Host{Name: h.name, Role: string(role), Addresses: h.addresses})
+			all = append(all, jumphost.Host{Name: h.name, Role: string(role), Addresses: h.addresses})
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return "", nil, err
-	}
-	text, err := config.Marshal()
-	if err == nil {
-		_, err = jumphost.ParseConfig(r.field, text) // as the program will
-	}
-	return string(text), addresses(all), err
+	return all, errors.Join(errs...)
 }
 
-// authorizedKeys are those that may log in.
-func (r *rendering) authorizedKeys(s airship.JumpHost) (keys []jumphost.Key, err error) {
+// publicKeys are the lines of a field.
+func (r *rendering) publicKeys(field string, in []string) (lines []string, err error) {
 	var errs []error
-	for i, line := range s.SSHAuthorizedKeys {
-		key, err := jumphost.ParseAuthorizedKey(line)
+	for i, one := range in {
+		line, err := jumphost.AuthorizedKey(one)
 		if err != nil {
-			errs = append(errs, r.wrong(fmt.Sprintf(".sshAuthorizedKeys[%d]", i), err.Error(), "write a public key as ssh-keygen makes it: TYPE KEY COMMENT, without options"))
-			continue
+			errs = append(errs, r.wrong(fmt.Sprintf("%s[%d]", field, i), err.Error(), "write a public key as `ssh-keygen -t ed25519` makes it: TYPE KEY COMMENT, without options"))
 		}
-		keys = append(keys, key)
+		lines = append(lines, line)
 	}
-	return keys, errors.Join(errs...)
+	return lines, errors.Join(errs...)
 }
 
 // jumpPorts are those of the hosts that the jump host leads to: SSH, the API server, and
@@ -115,40 +103,17 @@ func (r *rendering) jumpPorts() []networkingv1.NetworkPolicyPort {
 	return ports
 }
 
-// hostKeys are made once and kept: a key that changed would look like an attack to every
-// client.
-func (r *rendering) hostKeys() (Secret, error) {
-	kept := r.in.Kept[r.w.name+suffixHostKeys]
-	if _, err := jumphost.ParseHostKey(hostKeyFile, kept[hostKeyFile]); err == nil {
-		return Secret{hostKeyFile: kept[hostKeyFile]}, nil
+// hostKey is made once and kept: one that changed would look like an attack to every client.
+func (r *rendering) hostKey() (Secret, error) {
+	kept := r.in.Kept[r.w.name+suffixHostKeys][jumphost.HostKey]
+	if jumphost.IsHostKey(kept) {
+		return Secret{jumphost.HostKey: kept}, nil
 	}
 	key, err := jumphost.NewHostKey()
 	if err != nil {
 		return nil, r.defect(err)
 	}
-	return Secret{hostKeyFile: key}, nil
-}
-
-// nodeKeys checks the keys that hosts accept, which the pod gets as they are.
-func (r *rendering) nodeKeys(s airship.JumpHost) error {
-	if s.NodeSSHPrivateKeys == "" {
-		return nil
-	}
-	const field = ".nodeSSHPrivateKeys"
-	data, err := r.secret(field, s.NodeSSHPrivateKeys)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		if name == jumphost.KnownHosts {
-			continue
-		}
-		if _, err := jumphost.ParseHostKey(name, data[name]); err != nil {
-			errs = append(errs, r.wrong(field, fmt.Sprintf("in the Secret %s/%s: %s", r.in.Cluster.Namespace, s.NodeSSHPrivateKeys, err), "write private keys in PEM, without a passphrase"))
-		}
-	}
-	return errors.Join(errs...)
+	return Secret{jumphost.HostKey: key}, nil
 }
 
 // dns lets a pod ask for names. Policies see the port of the pod behind the Service, which is

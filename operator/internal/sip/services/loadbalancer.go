@@ -133,8 +133,13 @@ func addresses(hosts []reached) []netip.Addr {
 	for _, h := range hosts {
 		out = append(out, h.addresses...)
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return sortedAddresses(out)
+}
+
+// sortedAddresses are all, each once.
+func sortedAddresses(all []netip.Addr) []netip.Addr {
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // usable refuses addresses that are not another machine's: network data could otherwise

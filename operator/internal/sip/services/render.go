@@ -69,7 +69,6 @@ type rendering struct {
 	w       workload
 	before  []runtime.Object // what the Deployment's pods mount
 	renewAt time.Time
-	inForce string // of a jump host
 
 	names   map[types.NamespacedName]string     // of hosts; nil before they are placed
 	owners  map[netip.Addr]types.NamespacedName // the first host that has an address
@@ -92,7 +91,7 @@ func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*r
 		}
 		out.Objects = append(out.Objects, u)
 	}
-	out.Image, out.Ports, out.LeftOut, out.InForce = r.w.image, r.w.answered(), r.leftOut, r.inForce
+	out.Image, out.Ports, out.LeftOut = r.w.image, r.w.answered(), r.leftOut
 	return out, r.renewAt
 }
 

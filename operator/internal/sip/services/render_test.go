@@ -18,7 +18,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // What every service has, whatever its kind.
@@ -67,7 +66,11 @@ func TestPortsAreLetIn(t *testing.T) {
 			require.GreaterOrEqual(t, p.TargetPort.IntValue(), 1024, "pods may not listen below")
 		}
 		for _, probe := range []*corev1.Probe{container.ReadinessProbe, container.LivenessProbe} {
-			in = append(in, probe.HTTPGet.Port.IntValue())
+			if probe.HTTPGet != nil {
+				in = append(in, probe.HTTPGet.Port.IntValue())
+			} else {
+				in = append(in, probe.TCPSocket.Port.IntValue())
+			}
 		}
 		for _, port := range in {
 			require.True(t, letIn(policy.Spec.Ingress[0].Ports, port), "%s: %d", kind, port)
@@ -150,9 +153,9 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 	}{
 		"a host of the control plane is added": {func(in *Input) {
 			in.Hosts[airship.RoleControlPlane] = append(in.Hosts[airship.RoleControlPlane], bmHost("cp-2", "10.0.0.3"))
-		}, []Kind{LoadBalancerControlPlane}},
-		"a worker has another address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker}},
-		"another key may log in":       {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, nil},
+		}, []Kind{LoadBalancerControlPlane, JumpHost}},
+		"a worker has another address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
+		"a key may log in no more":     {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
 		"a client has another secret":  {func(in *Input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
 		"another login of the mirror":  {func(in *Input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
 		"the certificate is renewed":   {func(in *Input) { in.Now = first.RenewAt }, []Kind{Auth}},
@@ -240,7 +243,16 @@ func TestBadInputIsRefused(t *testing.T) {
 		"no issuer":                   {func(in *Input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
 		"a client without its secret": {func(in *Input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
 		"a key that is none":          {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
-		"a private key that is none":  {func(in *Input) { in.Secrets["node-keys"]["id"] = []byte(bindPassword) }, JumpHost, "nodeSSHPrivateKeys: in the Secret tenants/node-keys"},
+		"a private key": {func(in *Input) {
+			in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"}
+		}, JumpHost, "it is a private key"},
+		"a key with options": {func(in *Input) {
+			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] = `command="ls" ` + in.Spec.JumpHost[0].SSHAuthorizedKeys[0]
+		}, JumpHost, "it has options"},
+		"two keys on one line": {func(in *Input) {
+			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] += "\n" + in.Spec.JumpHost[0].SSHAuthorizedKeys[0]
+		}, JumpHost, "not one line"},
+		"a CA that is no key": {func(in *Input) { in.Spec.JumpHost[0].TrustedUserCAKeys = []string{"x"} }, JumpHost, "spec.services.jumpHost[0].trustedUserCAKeys[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := full(t)
@@ -271,7 +283,7 @@ func TestNamesakesAreToldApart(t *testing.T) {
 	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
 	require.Contains(t, text, "server cp-0.metal3 ipv4@10.0.0.1:6443\n")
 	jump := set.of(t, JumpHost)
-	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"], `"cp-0.metal4"`)
+	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["hosts"], "cp-0.metal4\t")
 }
 
 // A Service may have the second family of a cluster's two, where POD_IP is of the first.
@@ -315,11 +327,10 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	}
 	set := rendered(t, in)
 	jump, lb := set.of(t, JumpHost), set.of(t, LoadBalancerWorker)
-	config, err := jumphost.ParseConfig("config.json", []byte(object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"]))
-	require.NoError(t, err)
 	got := map[string]string{}
-	for _, h := range config.Hosts {
-		got[fmt.Sprint(h.Addresses)] += h.Name + " "
+	for line := range strings.Lines(object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["hosts"]) {
+		fields := strings.Fields(line)
+		got[fmt.Sprint(fields[2:])] += fields[0] + " "
 	}
 	require.Equal(t, "x.a ", got["[10.0.1.1]"])
 	require.Equal(t, "x.b.a ", got["[10.0.1.2]"])

@@ -119,9 +119,6 @@ type Service struct {
 	Objects []*unstructured.Unstructured
 	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
 	LeftOut map[types.NamespacedName]string
-	// InForce is, of a jump host, what its pods answer once they lead nowhere else than was
-	// rendered: see [jumphost.InForce]. Pods of the others are replaced for that.
-	InForce string
 	// Err is why it cannot be rendered: a fault that names the field.
 	Err error
 }
@@ -140,7 +137,3 @@ func PodsOf(names []string) (labels.Selector, error) {
 	}
 	return labels.NewSelector().Add(*one), nil
 }
-
-// JumpHostProbes is the port of a jump host's pods that answers probes, and
-// [jumphost.InForcePath].
-const JumpHostProbes = jumpHealth

@@ -38,6 +38,7 @@ type workload struct {
 	clusterIP     string
 	trafficPolicy corev1.ServiceExternalTrafficPolicy // "" for the default
 	nodeLabels    map[string]string
+	aliases       []corev1.HostAlias
 	mounts        []mount
 	hash          string // of what the pods read once, at their start; "" for nothing
 	health        health
@@ -57,7 +58,7 @@ type port struct {
 	withoutService bool  // let in, and not led to: for the kubelet
 }
 
-// health is where the kubelet asks.
+// health is where the kubelet asks: over HTTP where there are paths, else whether the port accepts.
 type health struct {
 	port        int32
 	live, ready string
@@ -109,7 +110,7 @@ func (w workload) podMeta() metav1.ObjectMeta {
 
 func (w workload) pod() corev1.PodSpec {
 	spec := corev1.PodSpec{
-		Containers: []corev1.Container{w.container()}, NodeSelector: w.nodeLabels,
+		Containers: []corev1.Container{w.container()}, NodeSelector: w.nodeLabels, HostAliases: w.aliases,
 		AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false), TerminationGracePeriodSeconds: &w.grace,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr(true), RunAsUser: ptr(user), RunAsGroup: ptr(user), FSGroup: ptr(user),
@@ -154,9 +155,12 @@ func (w workload) container() corev1.Container {
 }
 
 func (h health) probe(path string, delay int32) *corev1.Probe {
+	ask := corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(h.port)}}
+	if path != "" {
+		ask = corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(h.port)}}
+	}
 	return &corev1.Probe{
-		ProbeHandler:        corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(h.port)}},
-		InitialDelaySeconds: delay, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3,
+		ProbeHandler: ask, InitialDelaySeconds: delay, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3,
 	}
 }
 
