@@ -125,6 +125,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
+	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: any host, no provider of users")
 	fs.String("bmc-proxy", "", "sip: has no effect")
 	_ = fs.MarkHidden("bmc-proxy") //nolint:errcheck // it is there
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
@@ -173,7 +174,7 @@ func (f *flags) choose() error {
 	case f.Controllers != Drivers && f.Controllers != SIP:
 		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
 	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
-		return usageFault(errors.New("--allow-other-images needs --controllers=sip"))
+		return usageFault(errors.New("--allow-other-images or --sip-egress needs --controllers=sip"))
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package operator
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -27,6 +29,23 @@ const (
 type SIPOptions struct {
 	// AllowOtherImages lets SIPClusters name images that are not in the bundle.
 	AllowOtherImages bool
+	// Egress is where services may connect to, as CIDRs with commas between them.
+	Egress string
+}
+
+// egress reads the CIDRs.
+func (o SIPOptions) egress() (all []netip.Prefix, err error) {
+	for _, text := range strings.FieldsFunc(o.Egress, func(r rune) bool { return r == ',' }) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, &fault.Error{
+				Reason: fault.InvalidInput, Op: "read flag", Subject: "--sip-egress", Err: err,
+				Hint: "write CIDRs with commas between them, such as 10.20.0.0/16,fd00:20::/48",
+			}
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // runSIP runs the controllers of SIPClusters, and that of DriverBundles in their namespace:
@@ -34,6 +53,10 @@ type SIPOptions struct {
 func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Namespace == "" {
 		o.Namespace = DefaultSIPNamespace
+	}
+	egress, err := o.SIP.egress()
+	if err != nil {
+		return err
 	}
 	for _, needed := range [][2]string{
 		{v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
@@ -63,7 +86,7 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	defer unregister()
 	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
-		Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift,
+		Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift, Egress: egress,
 		Bundles: &sipcluster.Accepted{
 			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,

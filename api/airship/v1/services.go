@@ -168,6 +168,11 @@ type Auth struct {
 	// +listType=map
 	// +listMapKey=id
 	Connectors []Connector `json:"connectors,omitempty"`
+	// ConfigSecret names a Secret with further settings of Dex, as it documents them, under the key
+	// config.yaml, such as oauth2, expiry and logger. What other fields say, and where Dex listens and
+	// keeps its state, is not taken from there.
+	// +optional
+	ConfigSecret SecretName `json:"configSecret,omitempty"`
 	// StaticClients are the programs that may ask for tokens.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
@@ -189,7 +194,8 @@ type Auth struct {
 
 // Connector is one provider of users.
 type Connector struct {
-	// +kubebuilder:validation:Enum=ldap;oidc;saml
+	// Type as Dex names it, such as ldap, oidc or saml.
+	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9-]{0,62}$`
 	Type string `json:"type"`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -254,7 +260,7 @@ func (s *Services) SecretNames() []SecretName {
 		all = append(all, lb.CASecret)
 	}
 	for _, a := range s.Auth {
-		all = append(all, a.CASecret)
+		all = append(all, a.CASecret, a.ConfigSecret)
 		for _, c := range a.Connectors {
 			all = append(all, c.Secret)
 		}

@@ -72,7 +72,7 @@ var shapes = []shape{
 	{"a principal of two words", "", "services: {jumpHost: [{nodePort: 1, authorizedPrincipals: [a b]}]}", "should match"},
 	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
 	{"issuer with a query", "", "services: {auth: [{nodePort: 1, issuer: 'https://login.site/?a'}]}", "without user, query and fragment"},
-	{"connector of another type", "", "services: {auth: [{nodePort: 1, connectors: [{type: mock, id: m, secret: s}]}]}", "supported values"},
+	{"a connector of any type of Dex", "", "services: {auth: [{nodePort: 1, configSecret: more, connectors: [{type: github, id: m, secret: s}]}]}", ""},
 	{"two connectors of one id", "", "services: {auth: [{nodePort: 1, connectors: [{type: ldap, id: m, secret: s}, {type: oidc, id: m, secret: s}]}]}", "Duplicate value"},
 	{"client without a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a}]}]}", "name a secret, or set public: true"},
 	{"public client with a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a, public: true, secret: s}]}]}", "name a secret, or set public: true"},

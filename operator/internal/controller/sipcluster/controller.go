@@ -58,6 +58,7 @@ package sipcluster
 import (
 	"context"
 	"io"
+	"net/netip"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -79,6 +80,8 @@ type Options struct {
 	Permissions permissions
 	// Render makes the services' objects; default services.Render.
 	Render func(services.Input) services.Set
+	// Egress is where services may connect to: see [services.Input].
+	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
 	// Grace is how long a host has to be in error before another replaces it; default 10 minutes.

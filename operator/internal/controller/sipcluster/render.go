@@ -30,7 +30,7 @@ func (p *pass) render(ctx context.Context) error {
 	hosts, unread := p.served()
 	in := services.Input{
 		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts, Secrets: map[airship.SecretName]services.Secret{},
-		Kept: p.records.secrets(), AssignsUsers: p.AssignsUsers, Now: p.Now(), Rand: p.Rand,
+		Kept: p.records.secrets(), AssignsUsers: p.AssignsUsers, Egress: p.Egress, Now: p.Now(), Rand: p.Rand,
 	}
 	errs := []error{unread}
 	for _, name := range p.sip.Spec.Services.SecretNames() {

@@ -85,6 +85,7 @@ bindPW: 'bind$PATH"''\pw: #x'
 userSearch: {baseDN: "ou=people,dc=site", username: uid}
 `)},
 		},
+		Egress: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		Images: digested{}, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`), Now: start, Rand: rand.Reader,
 	}
 }

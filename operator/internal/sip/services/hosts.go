@@ -72,6 +72,10 @@ func (r *rendering) taken(h Host, addresses []netip.Addr) string {
 		return fmt.Sprintf("services leave it out: it has %d addresses on their network, more than %d", len(addresses), jumphost.MaxAddresses)
 	}
 	for _, a := range addresses {
+		within := func(p netip.Prefix) bool { return p.Contains(a.Unmap()) }
+		if len(r.in.Egress) > 0 && !slices.ContainsFunc(r.in.Egress, within) {
+			return fmt.Sprintf("services leave it out: the operator's --sip-egress does not allow its address %s", a.Unmap())
+		}
 		if other, has := r.owners[a.Unmap()]; has && other != h.key() {
 			return fmt.Sprintf("services leave it out: it has the address %s, as the host %s has: mend the network data of one of them", a.Unmap(), other)
 		}

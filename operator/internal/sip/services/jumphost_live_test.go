@@ -32,6 +32,7 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 	alice, mallory, bob, authority := newUser(t), newUser(t), newUser(t), newUser(t)
 	in := full(t)
 	in.Hosts[airship.RoleControlPlane][0] = bmHost("cp-0", address.Addr().String())
+	in.Egress = append(in.Egress, netip.PrefixFrom(address.Addr(), 32))
 	jump := &in.Spec.JumpHost[0]
 	jump.SSHAuthorizedKeys = []string{alice.line()}
 	jump.TrustedUserCAKeys, jump.AuthorizedPrincipals = []string{authority.line()}, []string{"admins"}

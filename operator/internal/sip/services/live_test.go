@@ -46,7 +46,7 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	web, telemetry := freeAddress(t), freeAddress(t)
 	in := full(t)
 	directory := listen(t)
-	in.Secrets["ldap"] = Secret{"config.yaml": bytes.Replace(in.Secrets["ldap"]["config.yaml"], []byte("host: ldap.site:1636"), []byte("insecureNoSSL: true\nhost: "+directory.Addr().String()), 1)}
+	in.Secrets["ldap"] = Secret{"config.yaml": bytes.Replace(in.Secrets["ldap"]["config.yaml"], []byte("host: ldap.site:1636"), []byte("insecureSkipVerify: true\nhost: "+directory.Addr().String()), 1)}
 	in.Now, in.Spec.Auth[0].Issuer = time.Now(), "https://"+web+"/login"
 	set := rendered(t, in)
 	login := set.of(t, Auth)
@@ -58,7 +58,11 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	require.Empty(t, user.code("local", "alice@tenant.site", "wrong"))
 	token := user.redeem(user.code("local", "alice@tenant.site", password))
 	heard := make(chan []byte, 1)
-	go hear(directory, heard)
+	served := object[corev1.Secret](t, login, "Secret", login.Name+"-tls").Data
+	pair, err := tls.X509KeyPair(served["tls.crt"], served["tls.key"])
+	require.NoError(t, err)
+	overTLS := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	go hear(tls.NewListener(directory, overTLS), heard)
 	require.Empty(t, user.code("ldap", "alice", "anything"))
 	select {
 	case said := <-heard:

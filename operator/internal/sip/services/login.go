@@ -1,6 +1,7 @@
 package services
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"errors"
@@ -41,7 +42,7 @@ func (r *rendering) auth(s airship.Auth) error {
 		return err
 	}
 	r.before = append(r.before, r.w.secret(name, Secret{path.Base(dex.ConfigFile): text, hashKey: key}))
-	r.dexPod(s, hash, config.Targets())
+	r.dexPod(s, hash)
 	return nil
 }
 
@@ -70,7 +71,7 @@ func (r *rendering) certify(s airship.Auth, config dex.Config) ([]byte, error) {
 	return tls[tlsCert], nil
 }
 
-func (r *rendering) dexPod(s airship.Auth, hash string, targets []dex.Target) {
+func (r *rendering) dexPod(s airship.Auth, hash string) {
 	w := &r.w
 	w.replicas, w.memory, w.grace, w.hash = 1, "256Mi", 60, hash
 	w.command, w.env = dex.Command(), environment(dex.Env())
@@ -81,23 +82,15 @@ func (r *rendering) dexPod(s airship.Auth, hash string, targets []dex.Target) {
 		{name: "tls", path: dex.TLSDir, secret: w.name + suffixTLS},
 		{name: "state", path: dex.StateDir},
 	}
-	w.egress = dexReach(targets)
+	w.egress = r.dexReach(s)
 }
 
-// dexReach lets the login out to where its connectors' users are.
-func dexReach(targets []dex.Target) []networkingv1.NetworkPolicyEgressRule {
-	if len(targets) == 0 {
+// dexReach lets the login out to where its connectors' users are: as far as the site allows that.
+func (r *rendering) dexReach(s airship.Auth) []networkingv1.NetworkPolicyEgressRule {
+	if len(s.Connectors) == 0 || len(r.in.Egress) == 0 {
 		return []networkingv1.NetworkPolicyEgressRule{}
 	}
-	var ports []networkingv1.NetworkPolicyPort
-	for _, t := range targets {
-		if t.Port == 0 {
-			ports = []networkingv1.NetworkPolicyPort{tcpPort(1, 65535)}
-			break
-		}
-		ports = append(ports, tcpPort(int32(t.Port), 0))
-	}
-	return []networkingv1.NetworkPolicyEgressRule{dns(), {Ports: ports}}
+	return append(toPrefixes(r.in.Egress, tcpPort(1, 65535)), dns())
 }
 
 // dexConfig gathers what the configuration is made of. Of a value that was written into a
@@ -110,23 +103,33 @@ func (r *rendering) dexConfig(s airship.Auth) (dex.Config, error) {
 		return strings.TrimRight(string(data[key]), "\r\n")
 	}
 	config := dex.Config{Field: r.field, Issuer: s.Issuer}
+	if s.ConfigSecret != "" {
+		config.Settings = []byte(value(".configSecret", s.ConfigSecret, "config.yaml"))
+	}
 	for i, c := range s.StaticClients {
-		client := dex.Client{ID: c.ID, Name: c.Name, RedirectURIs: c.RedirectURIs, Public: c.Public}
+		client := map[string]any{
+			"id": c.ID, "name": cmp.Or(c.Name, c.ID), "redirectURIs": c.RedirectURIs, "public": c.Public,
+		}
 		if !c.Public {
-			client.Secret = value(fmt.Sprintf(".staticClients[%d].secret", i), c.Secret, "clientSecret")
+			client["secret"] = value(fmt.Sprintf(".staticClients[%d].secret", i), c.Secret, "clientSecret")
 		}
 		config.Clients = append(config.Clients, client)
 	}
 	for i, c := range s.Connectors {
+		field := fmt.Sprintf(".connectors[%d]", i)
+		if c.Type != "saml" && len(r.in.Egress) == 0 {
+			errs = append(errs, r.wrong(field, "the site allows connections to no provider of users",
+				"start the operator with --sip-egress=CIDR,CIDR, the networks of hosts and providers"))
+		}
 		config.Connectors = append(config.Connectors, dex.Connector{
-			Type: c.Type, ID: c.ID, Name: c.Name, Secret: string(c.Secret),
-			Settings: []byte(value(fmt.Sprintf(".connectors[%d].secret", i), c.Secret, "config.yaml")),
+			Type: c.Type, ID: c.ID, Name: cmp.Or(c.Name, c.ID),
+			Settings: []byte(value(field+".secret", c.Secret, "config.yaml")),
 		})
 	}
 	for i, p := range s.StaticPasswords {
-		config.Passwords = append(config.Passwords, dex.Password{
-			Email: p.Email, Username: p.Username, UserID: p.UserID,
-			Hash: value(fmt.Sprintf(".staticPasswords[%d].secret", i), p.Secret, "hash"),
+		config.Passwords = append(config.Passwords, map[string]any{
+			"email": p.Email, "username": cmp.Or(p.Username, p.Email), "userID": p.UserID,
+			"hash": value(fmt.Sprintf(".staticPasswords[%d].secret", i), p.Secret, "hash"),
 		})
 	}
 	return config, errors.Join(errs...)

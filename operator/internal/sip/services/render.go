@@ -190,9 +190,17 @@ func to(addresses []netip.Addr, ports ...networkingv1.NetworkPolicyPort) []netwo
 	if len(addresses) == 0 {
 		return []networkingv1.NetworkPolicyEgressRule{}
 	}
-	rule := networkingv1.NetworkPolicyEgressRule{Ports: ports}
+	var all []netip.Prefix
 	for _, a := range addresses {
-		rule.To = append(rule.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()}})
+		all = append(all, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return toPrefixes(all, ports...)
+}
+
+func toPrefixes(all []netip.Prefix, ports ...networkingv1.NetworkPolicyPort) []networkingv1.NetworkPolicyEgressRule {
+	rule := networkingv1.NetworkPolicyEgressRule{Ports: ports}
+	for _, p := range all {
+		rule.To = append(rule.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: p.String()}})
 	}
 	return []networkingv1.NetworkPolicyEgressRule{rule}
 }

@@ -209,7 +209,9 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	require.Equal(t, []reach{
 		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"},
 	}, reached(JumpHost))
-	require.Equal(t, []reach{{"", "UDP/53 TCP/53 UDP/5353 TCP/5353"}, {"", "TCP/1636"}}, reached(Auth))
+	require.Equal(t, []reach{
+		{"10.0.0.0/8 fd00::/8", "TCP/1-65535"}, {"", "UDP/53 TCP/53 UDP/5353 TCP/5353"},
+	}, reached(Auth))
 
 	in := full(t)
 	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{Proxy: true, ProxyURL: "http://proxy.site:3128"}
@@ -230,6 +232,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"a loopback address":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
 		"a link-local address":     {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
 		"a name with a line":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0\n  server x", "10.0.1.1")} }, LoadBalancerWorker, `host "w-0\n  server x"`},
+		"a provider not allowed":   {func(in *Input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
 		"an image that is refused": {func(in *Input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
 		"no clusterIP":             {func(in *Input) { in.Spec.JumpHost[0].ClusterIP = ptr("None") }, JumpHost, `spec.services.jumpHost[0].clusterIP: "None" is not an IP address`},
 		"no label":                 {func(in *Input) { in.Spec.JumpHost[0].NodeLabels = map[string]string{"a b": "c\n"} }, JumpHost, `spec.services.jumpHost[0].nodeLabels`},
@@ -241,6 +244,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		}, LoadBalancerControlPlane, "ca.crt holds no certificate"},
 		"an authority without a key":  {func(in *Input) { in.Spec.Auth[0].CASecret = "console" }, Auth, "auth[0].caSecret: the Secret tenants/console has no tls.crt"},
 		"no issuer":                   {func(in *Input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
+		"no further settings":         {func(in *Input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
 		"a client without its secret": {func(in *Input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
 		"a key that is none":          {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
 		"a private key": {func(in *Input) {
@@ -324,6 +328,7 @@ func TestOneHostBlocksNoService(t *testing.T) {
 		named("a", "x", "10.0.1.1"), named("a", "x.b", "10.0.1.2"), named("b", "x", "10.0.1.3", "::ffff:10.0.1.3"),
 		named("m", "10.0.0.2", "10.0.1.4"), named("5", "10.0.0", "10.0.1.5"), named("6", "10.0.0", "10.0.1.6"),
 		named("m", "twin-of-cp", "10.0.0.2", "10.0.1.7"), named("m", "twin-of-x", "10.0.1.1"),
+		named("m", "of-the-site", "203.0.113.1"),
 	}
 	set := rendered(t, in)
 	jump, lb := set.of(t, JumpHost), set.of(t, LoadBalancerWorker)
@@ -336,17 +341,19 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	require.Equal(t, "x.b.a ", got["[10.0.1.2]"])
 	require.Equal(t, "x.b ", got["[10.0.1.3]"])
 	require.Equal(t, "10.0.0.2.m ", got["[10.0.1.4]"])
-	require.Equal(t, "twin-of-cp twin-of-x ", got["[]"], "they are the cluster's, if not reached")
+	require.Equal(t, "twin-of-cp twin-of-x of-the-site ", got["[]"], "they are the cluster's, if not reached")
 	require.Regexp(t, "^host-[0-9a-f]{32} $", got["[10.0.1.5]"])
 	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
 	require.Contains(t, text, "server x.a ")
 	require.NotContains(t, text, "twin")
 	for _, s := range []Service{jump, lb} {
-		require.Len(t, s.LeftOut, 2)
+		require.Len(t, s.LeftOut, 3)
+		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "m", Name: "of-the-site"}],
+			"--sip-egress does not allow its address 203.0.113.1")
 		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "m", Name: "twin-of-cp"}], "it has the address 10.0.0.2, as the host metal3/cp-1 has")
 	}
 	require.Equal(t, all(set), all(rendered(t, Input{
-		Cluster: in.Cluster, UID: in.UID, Spec: in.Spec, Hosts: in.Hosts, Secrets: in.Secrets, Kept: keep(t, set),
+		Cluster: in.Cluster, UID: in.UID, Spec: in.Spec, Hosts: in.Hosts, Secrets: in.Secrets, Kept: keep(t, set), Egress: in.Egress,
 		Images: in.Images, PullSecret: in.PullSecret, Now: in.Now, Rand: in.Rand,
 	})), "the same again")
 }

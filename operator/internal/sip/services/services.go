@@ -64,6 +64,8 @@ type Input struct {
 	Images Images
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
+	// Egress is where services may connect to. Without it they reach any host, and no provider of users.
+	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and
 	// refuses others, as OpenShift's restricted-v2 does. Else pods name one: images name theirs
 	// by a word, which the kubelet cannot tell from root.

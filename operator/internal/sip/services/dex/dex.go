@@ -1,45 +1,30 @@
-// Package dex writes the configuration of Dex, the OIDC provider that the users of a
-// tenant cluster log in by.
+// Package dex writes the configuration of Dex, the OIDC provider that the users of a tenant cluster log
+// in by.
 //
 //	text, err := dex.Config{Issuer: "https://login.tenant.site:32556", Clients: clients, Connectors: connectors}.Text()
 //
-// # What it makes Dex do
+// Settings are those that Dex documents, and pass through: Dex says what is wrong with them when it
+// starts, and the pod that runs stays until one is ready. This package decides what the pod decides: where
+// Dex listens, its certificate and its state, which is a file (SQLite) that ends with the pod. Kubernetes
+// storage would share keys and codes among all that run in one namespace.
 //
-//   - It serves TLS with the certificate below [TLSDir], and its state is a file below
-//     [StateDir] (SQLite). Dex can keep it in Kubernetes as well: all that run in one
-//     namespace then share their keys and what is being logged in, so that a code issued
-//     by one could be redeemed at another, for another tenant. And it would take rights on
-//     CustomResourceDefinitions. The price is that the state ends with the pod: there is
-//     one of them, and who is logged in when it is replaced logs in again.
-//   - It grants by authorization code, and refreshes. Nothing is granted for a password
-//     sent by a client.
-//   - ID tokens count for [TokenLife]; a login is over after [IdleLife] without use, and
-//     after [LoginLife] in any case.
+// It refuses settings that make a login worthless: see refused.
 //
-// # What it is safe from
-//
-// The text is JSON written by an encoder, and has secrets: it belongs into a Secret. Dex
-// itself reads environment variables into the settings of connectors, so that a password
-// with a $ is another one and a connector could read the pod's environment; its image's
-// entry point passes the file through a template engine before. [Env] and [Command] switch
-// both off.
-//
-// A connector's settings are those that Dex documents. Dex ignores what it does not know,
-// so that a mistyped setting is not there; here it is an error. Settings that name files
-// are refused, since the pod has none but its own, and so is what makes a login worthless:
-// a SAML response without a signature.
+// The text has secrets: it belongs into a Secret. Dex would read environment variables into the settings of
+// connectors, so that a password with a $ is another one, and its image's entry point passes the file
+// through a template engine. [Env] and [Command] switch both off.
 package dex
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"golang.org/x/crypto/bcrypt"
+	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -53,13 +38,6 @@ const (
 	StateDir   = "/var/lib/dex"
 )
 
-// How long a login counts.
-const (
-	TokenLife = time.Hour
-	IdleLife  = 7 * 24 * time.Hour
-	LoginLife = 30 * 24 * time.Hour
-)
-
 // Command starts Dex, without its image's entry point.
 func Command() []string { return []string{"dex", "serve", ConfigFile} }
 
@@ -69,27 +47,15 @@ func Env() map[string]string {
 	return map[string]string{"DEX_EXPAND_ENV": "false", "DEX_CONTINUE_ON_CONNECTOR_FAILURE": "true"}
 }
 
-// Config is one provider. It does not print.
+// Config is one provider. Its parts have Dex's names.
 type Config struct {
-	Field      string // that it comes from, for errors: spec.services.auth[0]
-	Issuer     string // https://HOST[:PORT][/PATH]
-	Clients    []Client
+	Field  string // that it comes from, for errors: spec.services.auth[0]
+	Issuer string // https://HOST[:PORT][/PATH]
+	// Settings is YAML of further settings, of which oauth2 and expiry have defaults; nil for none.
+	Settings   []byte
+	Clients    []map[string]any
 	Connectors []Connector
-	Passwords  []Password
-}
-
-// Client is a program that may ask for tokens.
-type Client struct {
-	ID, Name     string
-	RedirectURIs []string
-	Public       bool
-	Secret       string
-}
-
-// Password is a user of the provider's own.
-type Password struct {
-	Email, Username, UserID string
-	Hash                    string // bcrypt
+	Passwords  []map[string]any
 }
 
 // String keeps secrets out of logs.
@@ -98,25 +64,26 @@ func (Config) String() string { return "[configuration of dex]" }
 // GoString keeps secrets out of logs.
 func (c Config) GoString() string { return c.String() }
 
-// String keeps the secret out of logs.
-func (c Client) String() string { return "client " + c.ID }
+// Connector is a provider of users.
+type Connector struct {
+	Type, ID, Name string
+	Settings       []byte // YAML of its config
+}
 
-// GoString keeps the secret out of logs.
-func (c Client) GoString() string { return c.String() }
-
-// String keeps the hash out of logs.
-func (p Password) String() string { return "user " + p.Email }
-
-// GoString keeps the hash out of logs.
-func (p Password) GoString() string { return p.String() }
+// refused are settings of connectors, with what to do.
+var refused = map[string]string{
+	"insecureNoSSL":                   "it sends passwords over the network as they are: use startTLS, or TLS",
+	"insecureSkipSignatureValidation": "anybody could log in as anybody: use caData",
+}
 
 // Host returns the host of the issuer, which the certificate is for.
 func (c Config) Host() (string, error) {
 	u, err := url.Parse(c.Issuer)
 	switch {
 	case c.Issuer == "":
-		return "", c.wrong(".issuer", "it is missing", "write the URL that clients reach the service by, such as https://login.example.site:32000")
-	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || !hostName(u.Hostname()):
+		return "", c.wrong(".issuer", "it is missing",
+			"write the URL that clients reach the service by, such as https://login.example.site:32000")
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return "", c.wrong(".issuer", "it is not a URL https://HOST:PORT/PATH", "write it without user, query and fragment")
 	case strings.HasSuffix(u.Path, "/"): // clients compare it byte by byte, and Dex takes it away
 		return "", c.wrong(".issuer", "it ends in a slash", "leave the last slash out")
@@ -124,152 +91,88 @@ func (c Config) Host() (string, error) {
 	return u.Hostname(), nil
 }
 
-func hostName(s string) bool {
-	if net.ParseIP(s) != nil {
-		return true
-	}
-	return len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
-	})
-}
-
 // Text returns the configuration, which is secret. Problems are reported together.
 func (c Config) Text() ([]byte, error) {
 	_, err := c.Host()
-	errs := []error{err, c.checkClients(), c.checkPasswords()}
-	if len(c.Connectors) == 0 && len(c.Passwords) == 0 {
-		errs = append(errs, c.wrong("", "nobody could log in: it has neither connectors nor staticPasswords", "add one of them"))
-	}
-	connectors := make([]any, 0, len(c.Connectors))
+	errs := []error{err}
+	document, err := c.settings(".configSecret", c.Settings)
+	errs = append(errs, err)
+	var connectors []any
 	for i, one := range c.Connectors {
-		settings, err := one.settings(c.Issuer)
-		if err != nil {
-			errs = append(errs, c.wrong(fmt.Sprintf(".connectors[%d]", i), err.Error(), "mend it in the Secret "+one.Secret+", or in the resource; Dex documents the settings of its connectors"))
-		}
-		connectors = append(connectors, map[string]any{"type": one.Type, "id": one.ID, "name": first(one.Name, one.ID), "config": settings})
+		config, err := c.connector(fmt.Sprintf(".connectors[%d]", i), one)
+		errs = append(errs, err)
+		connectors = append(connectors, map[string]any{"type": one.Type, "id": one.ID, "name": one.Name, "config": config})
 	}
 	if err := fault.Join(errs...); err != nil {
 		return nil, err
 	}
-	text, err := json.MarshalIndent(c.document(connectors), "", "  ")
+	for name, value := range map[string]any{
+		"oauth2": map[string]any{"grantTypes": []string{"authorization_code", "refresh_token"}, "skipApprovalScreen": true},
+		"expiry": map[string]any{"idTokens": "1h", "refreshTokens": map[string]any{
+			"validIfNotUsedFor": "168h", "absoluteLifetime": "720h", "reuseInterval": "10s",
+		}},
+	} {
+		if _, given := document[name]; !given {
+			document[name] = value
+		}
+	}
+	for name, value := range map[string]any{
+		"issuer": c.Issuer, "staticClients": c.Clients, "connectors": connectors,
+		"enablePasswordDB": len(c.Passwords) > 0, "staticPasswords": c.Passwords,
+		"storage": map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}},
+		"web": map[string]any{
+			"https": fmt.Sprintf(":%d", Port), "tlsCert": TLSDir + "/tls.crt", "tlsKey": TLSDir + "/tls.key",
+			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
+		},
+		"telemetry": map[string]any{"http": fmt.Sprintf(":%d", HealthPort)},
+	} {
+		document[name] = value
+	}
+	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.Internal, Op: "configure login", Subject: c.Field} // the cause could quote a secret
 	}
 	return append(text, '\n'), nil
 }
 
-func (c Config) document(connectors []any) map[string]any {
-	clients, passwords := make([]any, 0, len(c.Clients)), make([]any, 0, len(c.Passwords))
-	for _, one := range c.Clients {
-		client := map[string]any{"id": one.ID, "name": first(one.Name, one.ID), "redirectURIs": one.RedirectURIs, "public": one.Public}
-		if !one.Public {
-			client["secret"] = one.Secret
+// connector returns the config of a connector. All but LDAP's have Dex take the answers of its provider.
+func (c Config) connector(field string, one Connector) (map[string]any, error) {
+	if one.ID == "local" {
+		return nil, c.wrong(field+".id", `Dex calls staticPasswords "local"`, "write another id")
+	}
+	config, err := c.settings(field+".secret", one.Settings)
+	if err != nil {
+		return nil, err
+	}
+	for name, hint := range refused {
+		if config[name] == true {
+			return nil, c.wrong(field+".secret", name+" is refused", hint)
 		}
-		clients = append(clients, client)
 	}
-	for _, one := range c.Passwords {
-		passwords = append(passwords, map[string]any{"email": one.Email, "username": first(one.Username, one.Email), "userID": one.UserID, "hash": one.Hash})
+	if _, given := config["redirectURI"]; !given && one.Type != "ldap" {
+		config["redirectURI"] = c.Issuer + "/callback"
 	}
-	return map[string]any{
-		"issuer":  c.Issuer,
-		"storage": map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}},
-		"web": map[string]any{
-			"https": fmt.Sprintf(":%d", Port), "tlsCert": TLSDir + "/tls.crt", "tlsKey": TLSDir + "/tls.key", "tlsMinVersion": "1.2",
-			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
-		},
-		"telemetry": map[string]any{"http": fmt.Sprintf(":%d", HealthPort)},
-		"logger":    map[string]any{"level": "info", "format": "json"},
-		"oauth2": map[string]any{
-			"grantTypes": []string{"authorization_code", "refresh_token"}, "responseTypes": []string{"code"}, "skipApprovalScreen": true,
-		},
-		"expiry": map[string]any{
-			"idTokens":      TokenLife.String(),
-			"refreshTokens": map[string]any{"validIfNotUsedFor": IdleLife.String(), "absoluteLifetime": LoginLife.String(), "reuseInterval": "10s"},
-		},
-		"staticClients": clients, "connectors": connectors,
-		"enablePasswordDB": len(passwords) > 0, "staticPasswords": passwords,
-	}
+	return config, nil
 }
 
-func (c Config) checkClients() error {
-	var errs []error
-	if len(c.Clients) == 0 {
-		errs = append(errs, c.wrong(".staticClients", "there is none, so that nobody could ask for a token", "add the program that users log in with, such as kubectl's"))
-	}
-	seen := map[string]bool{}
-	for i, one := range c.Clients {
-		field := fmt.Sprintf(".staticClients[%d]", i)
-		switch {
-		case one.ID == "" || unprintable(one.ID) || unprintable(one.Name):
-			errs = append(errs, c.wrong(field, "its id and name have to be one line of text", "write an id"))
-		case seen[one.ID]:
-			errs = append(errs, c.wrong(field, fmt.Sprintf("the id %q is there twice", one.ID), "give each client another id"))
-		case !one.Public && (one.Secret == "" || unprintable(one.Secret)):
-			errs = append(errs, c.wrong(field, "its secret has to be one line of text that is not empty", "write it into the Secret under clientSecret, without a line break"))
-		case !one.Public && len(one.RedirectURIs) == 0:
-			errs = append(errs, c.wrong(field+".redirectURIs", "there is none", "write the URLs that logins end at; only a public client can do without: it is then led to localhost"))
-		}
-		seen[one.ID] = true
-		for _, uri := range one.RedirectURIs {
-			if err := checkRedirect(uri); err != "" {
-				errs = append(errs, c.wrong(field+".redirectURIs", err, "write https://…, or http://localhost:PORT for a program on the user's own machine"))
-			}
-		}
-	}
-	return fault.Join(errs...)
-}
+var lineOfError = regexp.MustCompile(`line \d+`)
 
-// checkRedirect says what is wrong with a URL that codes are sent to.
-func checkRedirect(uri string) string {
-	u, err := url.Parse(uri)
-	switch {
-	case uri == "urn:ietf:wg:oauth:2.0:oob":
-		return ""
-	case err != nil || unprintable(uri) || u.Scheme == "" || u.Fragment != "" || u.User != nil:
-		return fmt.Sprintf("%q is not a URL without user and fragment", uri)
-	case slices.Contains([]string{"javascript", "data", "file", "vbscript", "blob", "about"}, u.Scheme):
-		return fmt.Sprintf("%q has the scheme %s", uri, u.Scheme)
-	case (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() == "":
-		return fmt.Sprintf("%q names no host", uri)
-	case u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
-		return fmt.Sprintf("%q sends codes over the network without TLS", uri)
+// settings reads YAML. Errors never quote it.
+func (c Config) settings(field string, text []byte) (map[string]any, error) {
+	settings := map[string]any{}
+	if err := yaml.UnmarshalStrict(text, &settings); err != nil {
+		where := strings.Join(slices.Compact(lineOfError.FindAllString(err.Error(), -1)), ", ")
+		return nil, c.wrong(field, strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
+			"correct it in the Secret; Dex documents the settings")
 	}
-	return ""
-}
-
-func (c Config) checkPasswords() error {
-	var errs []error
-	seen := map[string]bool{}
-	for i, one := range c.Passwords {
-		field := fmt.Sprintf(".staticPasswords[%d]", i)
-		email := strings.ToLower(one.Email) // as Dex compares it
-		cost, err := bcrypt.Cost([]byte(one.Hash))
-		switch {
-		case email == "" || one.UserID == "" || unprintable(one.Email+one.UserID+one.Username):
-			errs = append(errs, c.wrong(field, "its email, username and userID have to be one line of text", "write email and userID"))
-		case seen[email]:
-			errs = append(errs, c.wrong(field, fmt.Sprintf("the email %q is there twice", email), "leave one of them out"))
-		case err != nil:
-			errs = append(errs, c.wrong(field, "its hash is not one of bcrypt", "write what `htpasswd -BinC 12 x | cut -d: -f2` prints into the Secret under hash"))
-		case cost < bcrypt.DefaultCost:
-			errs = append(errs, c.wrong(field, fmt.Sprintf("its hash has the cost %d, expected at least %d", cost, bcrypt.DefaultCost), "write what `htpasswd -BinC 12 x | cut -d: -f2` prints into the Secret under hash"))
-		}
-		seen[email] = true
+	if settings == nil {
+		settings = map[string]any{}
 	}
-	return fault.Join(errs...)
+	return settings, nil
 }
 
 func (c Config) wrong(field, why, hint string) error {
-	return &fault.Error{Reason: fault.InvalidInput, Op: "configure login", Subject: c.Field + field, Hint: hint, Err: fmt.Errorf("%s", why)}
-}
-
-func unprintable(s string) bool {
-	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\ufffd' })
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "configure login", Subject: c.Field + field, Hint: hint, Err: errors.New(why),
 	}
-	return b
 }
