@@ -11,6 +11,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="[(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, ports.exists_one(q, q == p)))",message="each nodePort has to be another one: all services share the ports of the nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || [(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, self.loadBalancerWorker.all(w, p < w.nodePortRange.start || p > w.nodePortRange.end)))",message="a nodePort is in the nodePortRange of a loadBalancerWorker: all services share the ports of the nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.map(w, w.nodePortRange.end - w.nodePortRange.start + 1).sum() <= 1000",message="the ranges of loadBalancerWorker have more than 1000 ports together: all tenants share the ports of the nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.all(w, self.loadBalancerWorker.exists_one(v, v.nodePortRange.start <= w.nodePortRange.end && w.nodePortRange.start <= v.nodePortRange.end))",message="two nodePortRanges of loadBalancerWorker overlap: all services share the ports of the nodes"
 type Services struct {
 	// +optional
@@ -43,6 +44,11 @@ type Service struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// Tolerations of the service's pods, for taints of the management cluster's nodes.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// NodeInterfaceID is the id of the network, in the hosts' network data, whose
 	// addresses the service uses. It may be left out where the network data has one
 	// network for each IP family.
@@ -68,6 +74,11 @@ type LoadBalancerControlPlane struct {
 	// the checks use TLS without asking who answers.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
+	// HealthCheck of the API servers. ReadyZ, the default: GET /readyz answers 200. TCP: the port accepts
+	// a connection, for API servers that let nobody anonymous ask.
+	// +optional
+	// +kubebuilder:validation:Enum=ReadyZ;TCP
+	HealthCheck string `json:"healthCheck,omitempty"`
 }
 
 // LoadBalancerWorker passes TCP to the same port of the worker hosts, for each port of a
@@ -75,6 +86,27 @@ type LoadBalancerControlPlane struct {
 type LoadBalancerWorker struct {
 	Service       `json:",inline"`
 	NodePortRange PortRange `json:"nodePortRange"`
+	// HealthChecks of ports of the range. A port without one takes the hosts whose kubelet answers.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=port
+	HealthChecks []PortCheck `json:"healthChecks,omitempty"`
+}
+
+// PortCheck is how hosts are checked for a port.
+type PortCheck struct {
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// Type TCP: the port accepts a connection. HTTP and HTTPS: GET answers 200.
+	// +kubebuilder:validation:Enum=TCP;HTTP;HTTPS
+	Type string `json:"type"`
+	// Path of GET; default: /.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^/[-A-Za-z0-9_./]*$`
+	Path string `json:"path,omitempty"`
 }
 
 // PortRange is the ports from start to end, both included.

@@ -58,6 +58,9 @@ var shapes = []shape{
 	{"ranges side by side", "", "services: {jumpHost: [{nodePort: 30007}], loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}, {nodePortRange: {start: 30006, end: 30006}}]}", ""},
 	{"an inverted range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 30001, end: 30000}}]}", "start is above end"},
 	{"too wide a range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 1, end: 1001}}]}", "at most 1000 ports"},
+	{"too many ports", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 1, end: 600}}, {nodePortRange: {start: 601, end: 1001}}]}", "more than 1000 ports together"},
+	{"checks", "", "services: {loadBalancerControlPlane: [{nodePort: 1, healthCheck: TCP, tolerations: [{operator: Exists}]}], " +
+		"loadBalancerWorker: [{nodePortRange: {start: 2, end: 3}, healthChecks: [{port: 2, type: HTTP, path: /healthz}]}]}", ""},
 	{"port 0", "", "services: {jumpHost: [{nodePort: 0}]}", "should be greater than or equal to 1"},
 	{"port 65536", "", "services: {jumpHost: [{nodePort: 65536}]}", "should be less than or equal to 65535"},
 	{"image with a space", "", "services: {jumpHost: [{nodePort: 1, image: 'a b'}]}", "write the reference of an image"},

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,6 +43,9 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
 		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: checkEvery},
 	}
+	if s.HealthCheck == "TCP" {
+		c.Check.Path, c.Check.Plain = "", true
+	}
 	files := map[string]string{}
 	var caErr error
 	if s.CASecret != "" {
@@ -56,8 +60,7 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 }
 
 // workers leads each port of the range to the same port of the hosts whose kubelet
-// serves. The tenant's own rules decide what answers on a port, so that a port is not what
-// tells whether a host is fit.
+// serves, or whose port passes its check.
 func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	start, end := s.NodePortRange.Start, s.NodePortRange.End
 	if start < 1 || end > 65535 || start > end {
@@ -70,9 +73,17 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 		}
 		r.w.ports = append(r.w.ports, one)
 	}
+	checks := map[uint16]haproxy.Check{}
+	for _, one := range s.HealthChecks {
+		check := haproxy.Check{Port: uint16(one.Port), Plain: one.Type != "HTTPS", Every: checkEvery} //nolint:gosec // validated
+		if one.Type != "TCP" {
+			check.Path = cmp.Or(one.Path, "/")
+		}
+		checks[check.Port] = check
+	}
 	return r.balancer(haproxy.Config{
 		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // looked at above
-		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery},
+		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
 	}, airship.RoleWorker, map[string]string{})
 }
 

@@ -79,6 +79,7 @@ type rendering struct {
 func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) (Service, time.Time) {
 	r := &rendering{in: in, field: fmt.Sprintf("spec.services.%s[%d]", kind, index), spec: spec}
 	r.w = workload{kind: kind, assigned: in.AssignsUsers, name: Name(in.Cluster.Name, kind, index), nodeLabels: spec.NodeLabels}
+	r.w.tolerations = spec.Tolerations
 	out := Service{Name: r.w.name, Kind: kind}
 	if out.Err = errors.Join(r.base(), fill(r)); out.Err != nil {
 		out.Err = fault.Join(out.Err)

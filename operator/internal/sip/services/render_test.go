@@ -301,6 +301,35 @@ func TestClusterIPsOfEitherFamily(t *testing.T) {
 	}
 }
 
+// Pods run where the spec says, and hosts are checked as it says.
+func TestTolerationsAndChecks(t *testing.T) {
+	in := full(t)
+	in.Spec.LoadBalancerControlPlane[0].HealthCheck = "TCP"
+	in.Spec.LoadBalancerControlPlane[0].Tolerations = []corev1.Toleration{{Key: "edge", Operator: "Exists"}}
+	in.Spec.LoadBalancerWorker[0].HealthChecks = []airship.PortCheck{
+		{Port: 31001, Type: "TCP"}, {Port: 31002, Type: "HTTP"}, {Port: 31003, Type: "HTTPS", Path: "/ok"},
+	}
+	set := rendered(t, in)
+	lb := set.of(t, LoadBalancerControlPlane)
+	require.Equal(t, in.Spec.LoadBalancerControlPlane[0].Tolerations, lb.deployment(t).Spec.Template.Spec.Tolerations)
+	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	require.Contains(t, text, "default-server check port 6443 inter")
+	require.NotContains(t, text, "/readyz")
+	lb = set.of(t, LoadBalancerWorker)
+	text = object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	for port, want := range map[string]string{
+		"31001": "\n    default-server check port 31001 inter", "31002": " GET uri / ", "31003": " GET uri /ok ",
+	} {
+		require.Contains(t, text, "use_backend hosts-"+port+" if { dst_port "+port+" }\n")
+		_, backend, _ := strings.Cut(text, "\nbackend hosts-"+port+"\n")
+		backend, _, _ = strings.Cut(backend, "\nbackend ")
+		require.Contains(t, backend, want)
+		require.Equal(t, port == "31003", strings.Contains(backend, "check-ssl"))
+	}
+	in.Spec.LoadBalancerWorker[0].HealthChecks[0].Port = 32000
+	require.ErrorContains(t, Render(in).of(t, LoadBalancerWorker).Err, "check of port 32000")
+}
+
 // Two clusters of a namespace share no object.
 func TestClustersShareNothing(t *testing.T) {
 	in := full(t)

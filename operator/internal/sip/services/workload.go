@@ -38,6 +38,7 @@ type workload struct {
 	clusterIP     string
 	trafficPolicy corev1.ServiceExternalTrafficPolicy // "" for the default
 	nodeLabels    map[string]string
+	tolerations   []corev1.Toleration
 	aliases       []corev1.HostAlias
 	mounts        []mount
 	hash          string // of what the pods read once, at their start; "" for nothing
@@ -110,7 +111,8 @@ func (w workload) podMeta() metav1.ObjectMeta {
 
 func (w workload) pod() corev1.PodSpec {
 	spec := corev1.PodSpec{
-		Containers: []corev1.Container{w.container()}, NodeSelector: w.nodeLabels, HostAliases: w.aliases,
+		Containers: []corev1.Container{w.container()}, HostAliases: w.aliases,
+		NodeSelector: w.nodeLabels, Tolerations: w.tolerations,
 		AutomountServiceAccountToken: ptr(false), EnableServiceLinks: ptr(false), TerminationGracePeriodSeconds: &w.grace,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr(true), RunAsUser: ptr(user), RunAsGroup: ptr(user), FSGroup: ptr(user),

@@ -7,8 +7,9 @@
 //
 //   - TCP is passed through; nothing is decrypted. A client that connects to a port is
 //     led to that port of a server, or to Port of it where that is set.
-//   - A server takes connections while its check passes: a TLS handshake and, where Path is
-//     set, GET of it answered with 200. A check that fails keeps new connections away and
+//   - A server takes connections while its check passes: a TLS handshake, or a connection where Plain is
+//     set, and, where Path is set, GET of it answered with 200. A port may have a check of its own.
+//   - A check that fails keeps new connections away and
 //     cuts none: an API server that is shutting down, or that has lost its etcd for a
 //     moment, finishes what it serves. It takes three in a row, so that API servers which
 //     are slow together are not all taken away. Connections to a host that is gone end by
@@ -34,8 +35,10 @@ package haproxy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,7 +88,8 @@ type Server struct {
 // Check is how servers are asked whether they can take connections.
 type Check struct {
 	Port   uint16
-	Path   string        // of GET; "" for the TLS handshake alone
+	Plain  bool          // without TLS
+	Path   string        // of GET; "" for the connection, or the TLS handshake, alone
 	CAFile string        // PEM of who signs the servers' certificates; "" accepts any
 	Every  time.Duration // and how long a connection and its TLS handshake may take
 }
@@ -97,6 +101,8 @@ type Config struct {
 	Port    uint16   // of the servers; 0 for the one that the client connected to
 	Servers []Server // may be empty: connections are then closed
 	Check   Check
+	// PortChecks are in the place of Check for ports of Listen.
+	PortChecks map[uint16]Check
 }
 
 // HealthPort is where the pod says that it runs (GET /healthz): one that it does not
@@ -129,7 +135,10 @@ func (c Config) Text() (string, error) {
 	var b strings.Builder
 	c.global(&b)
 	c.frontends(&b)
-	c.backend(&b)
+	c.backend(&b, "hosts", c.Check)
+	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
+		c.backend(&b, fmt.Sprintf("hosts-%d", port), c.PortChecks[port])
+	}
 	return b.String(), nil
 }
 
@@ -180,6 +189,9 @@ frontend clients
     bind %[3]s
     default_backend hosts
 `, PodIP, c.HealthPort(), c.listen())
+	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
+		fmt.Fprintf(b, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", port)
+	}
 }
 
 func (c Config) listen() string {
@@ -189,16 +201,16 @@ func (c Config) listen() string {
 	return fmt.Sprintf("\"${%s}:%s\"", PodIP, c.Listen)
 }
 
-func (c Config) backend(b *strings.Builder) {
-	b.WriteString("\nbackend hosts\n    option allbackups\n")
-	if c.Check.Path != "" {
+func (c Config) backend(b *strings.Builder, name string, check Check) {
+	fmt.Fprintf(b, "\nbackend %s\n    option allbackups\n", name)
+	if check.Path != "" {
 		fmt.Fprintf(b, `    option httpchk
     http-check send meth GET uri %s ver HTTP/1.1 hdr Host kubernetes hdr User-Agent sip-load-balancer
     http-check expect status 200
-`, c.Check.Path)
+`, check.Path)
 	}
-	fmt.Fprintf(b, "    default-server check port %d check-ssl %s inter %dms rise 2 fall 3 tcp-ut 30s\n",
-		c.Check.Port, c.verify(), c.Check.Every.Milliseconds())
+	fmt.Fprintf(b, "    default-server check port %d %sinter %dms rise 2 fall 3 tcp-ut 30s\n",
+		check.Port, check.tls(), check.Every.Milliseconds())
 	for _, s := range c.Servers {
 		for i, addr := range s.Addresses {
 			c.server(b, s.Name, i, addr)
@@ -206,11 +218,14 @@ func (c Config) backend(b *strings.Builder) {
 	}
 }
 
-func (c Config) verify() string {
-	if c.Check.CAFile == "" {
-		return "verify none"
+func (c Check) tls() string {
+	switch {
+	case c.Plain:
+		return ""
+	case c.CAFile == "":
+		return "check-ssl verify none "
 	}
-	return "verify required ca-file " + c.Check.CAFile
+	return "check-ssl verify required ca-file " + c.CAFile + " "
 }
 
 // server writes an address of a server; all but the first stand by.
@@ -247,9 +262,18 @@ func (c Config) check() error {
 	if c.Check.Port == 0 || c.Check.Every < time.Millisecond {
 		wrong("check", "expected a port and an interval of at least 1 ms", "report this: it is a defect of the operator")
 	}
-	for _, path := range []string{c.Check.Path, c.Check.CAFile} {
+	paths := []string{c.Check.Path, c.Check.CAFile}
+	for port, check := range c.PortChecks {
+		paths = append(paths, check.Path)
+		if !c.Listen.Has(port) {
+			subject := fmt.Sprintf("check of port %d", port)
+			wrong(subject, "it is not in the range "+c.Listen.String(), "write a port of the range")
+		}
+	}
+	for _, path := range paths {
 		if path != "" && !pathForm.MatchString(path) {
-			wrong(fmt.Sprintf("path %q", path), "expected / with letters, digits and -_./", "report this: it is a defect of the operator")
+			subject := fmt.Sprintf("path %q", path)
+			wrong(subject, "expected / with letters, digits and -_./", "write another path")
 		}
 	}
 	seen := map[string]string{}

@@ -46,11 +46,17 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, server(fmt.Sprintf("w-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
 	}
+	ports := workers(Ports{30000, 30002}, server("w", "10.0.0.1"))
+	ports.PortChecks = map[uint16]Check{
+		30000: {Port: 30000, Plain: true, Every: time.Second}, 30001: {Port: 30001, Plain: true, Path: "/healthz", Every: time.Second},
+		30002: {Port: 30002, Path: "/healthz", Every: time.Second},
+	}
 	both := workers(Ports{30000, 30002})
 	both.Both = true
 	for name, c := range map[string]Config{
 		"both families":    both,
 		"no server yet":    controlPlane(),
+		"checks of ports":  ports,
 		"API servers":      checked,
 		"a range":          workers(Ports{30000, 30999}, many...),
 		"over health port": workers(Ports{8000, 8999}, server(strings.Repeat("a", 63)+"."+strings.Repeat("b", 63), "10.0.0.1")),

@@ -124,17 +124,25 @@ func TestWorkersKeepThePort(t *testing.T) {
 		Check: Check{Port: site.port, Every: checkEvery},
 	}
 	pod := site.run(program, c, site.addr())
-	for port := start; port < start+3; port++ {
-		require.Eventually(t, func() bool {
-			conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
-			if err != nil {
-				return false
-			}
-			defer conn.Close() //nolint:errcheck // read only
-			said, err := io.ReadAll(conn)
-			return err == nil && string(said) == fmt.Sprint(port)
-		}, patience, 20*time.Millisecond)
+	reached := func(port uint16) bool {
+		conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
+		if err != nil {
+			return false
+		}
+		defer conn.Close() //nolint:errcheck // read only
+		said, err := io.ReadAll(conn)
+		return err == nil && string(said) == fmt.Sprint(port)
 	}
+	for port := start; port < start+3; port++ {
+		require.Eventually(t, func() bool { return reached(port) }, patience, 20*time.Millisecond)
+	}
+
+	// A port with a check of its own does not ask the kubelet.
+	kubelet.die()
+	c.PortChecks = map[uint16]Check{start: {Port: start, Plain: true, Every: checkEvery}}
+	pod = site.run(program, c, site.addr())
+	require.Eventually(t, func() bool { return !reached(start + 1) }, patience, 20*time.Millisecond)
+	require.True(t, reached(start))
 }
 
 // site is a tenant's hosts, and the Service that leads clients to a pod.
