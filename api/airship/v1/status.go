@@ -19,6 +19,10 @@ type SIPClusterStatus struct {
 	// +optional
 	// +listType=atomic
 	Hosts []HostStatus `json:"hosts,omitempty"`
+	// HostSelector is, with sip.airshipit.org/node-type, the hostSelector that the tenant's
+	// Metal3MachineTemplates need, lest they take hosts of others.
+	// +optional
+	HostSelector map[string]string `json:"hostSelector,omitempty"`
 	// HostsOmitted is how many of those that are held have no room in hosts, where those with
 	// problems come first.
 	// +optional

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -310,11 +311,19 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 	})
 	w.settle(r, "t")
 	require.Equal(t, []string{"a=10.1.0.7", "b=10.1.0.8"}, w.backends("t", services.LoadBalancerWorker))
+	w.edit("a", func(o *unstructured.Unstructured) {
+		require.NoError(t, unstructured.SetNestedField(o.Object, "disabled", "spec", "automatedCleaningMode"))
+	})
 	trimmed, err := TrimHost(w.bare("a"))
 	require.NoError(t, err)
 	kept, isHost := trimmed.(*unstructured.Unstructured)
 	require.True(t, isHost)
 	require.Equal(t, readHost(w.bare("a")), readHost(kept))
+	require.True(t, readHost(kept).Uncleaned)
+	selector, err := labels.ValidatedSelectorFromSet(w.get("t").Status.HostSelector)
+	require.NoError(t, err)
+	require.True(t, selector.Matches(labels.Set(w.bare("a").GetLabels())))
+	require.False(t, selector.Empty())
 }
 
 // No count, as the predecessor's resources could be, is no hosts.

@@ -127,7 +127,8 @@ func readHost(o *unstructured.Unstructured) *host {
 			State:    text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"),
 			ErrorType: text("status", "errorType"),
 			Paused:    paused, Detached: detached, Unhealthy: unhealthy || unhealthyOld,
-			Deleting: !o.GetDeletionTimestamp().IsZero(),
+			Deleting:  !o.GetDeletionTimestamp().IsZero(),
+			Uncleaned: text("spec", "automatedCleaningMode") == "disabled",
 		},
 		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(), allowed: allowed(notes), seen: seenNICs(o),
 		networkData: secret("networkData"), metaData: secret("metaData"),
@@ -204,7 +205,7 @@ func TrimHost(o any) (any, error) {
 	for _, path := range [][]string{
 		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
 		{"metadata", "deletionTimestamp"}, {"spec", "consumerRef"}, {"spec", "networkData"}, {"spec", "metaData"},
-		{"spec", "image", "url"}, {"spec", "customDeploy", "method"},
+		{"spec", "image", "url"}, {"spec", "customDeploy", "method"}, {"spec", "automatedCleaningMode"},
 		{"status", "provisioning", "state"}, {"status", "operationalStatus"}, {"status", "errorType"},
 	} {
 		if v, found, err := unstructured.NestedFieldNoCopy(u.Object, path...); found && err == nil {

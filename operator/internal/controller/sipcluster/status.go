@@ -138,6 +138,9 @@ func soon(conds []metav1.Condition, now time.Time) time.Duration {
 // taken from there, and who lacks hosts hears by it of new ones.
 func (p *pass) status() airship.SIPClusterStatus {
 	st := p.sip.Status
+	st.HostSelector = map[string]string{
+		airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name,
+	}
 	st.Wanted = 0
 	for _, set := range p.sip.Spec.Nodes {
 		total, _ := set.Wanted()

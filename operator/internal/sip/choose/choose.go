@@ -306,6 +306,9 @@ func (d *decision) tell(r *Role) {
 		if h.Problem != "" {
 			all = append(all, h.Problem)
 		}
+		if h.Uncleaned {
+			all = append(all, "automatedCleaningMode is disabled: the next tenant gets its disks unwiped")
+		}
 		if !d.selector.Matches(labels.Set(h.Labels)) {
 			all = append(all, "labelSelector no longer matches it")
 		}

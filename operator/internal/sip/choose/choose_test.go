@@ -241,11 +241,14 @@ func TestChoose(t *testing.T) {
 func TestProblemsOfHostsThatStay(t *testing.T) {
 	got, err := choose.Choose(me, nodes(1, 0, ""), []choose.Host{
 		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x"), func(h *choose.Host) { h.Problem = "no network data" }),
+		host("c", claimed(mine), used, func(h *choose.Host) { h.Uncleaned = true }),
 	})
 	require.NoError(t, err)
 	require.Equal(t, map[types.NamespacedName]string{
 		{Namespace: "hosts", Name: "a"}: "it is one too many, and Metal3Machine tenants/m uses it",
 		{Namespace: "hosts", Name: "b"}: "it is one too many, and Metal3Machine tenants/m uses it; power management error; no network data; labelSelector no longer matches it",
+		{Namespace: "hosts", Name: "c"}: "it is one too many, and Metal3Machine tenants/m uses it; " +
+			"automatedCleaningMode is disabled: the next tenant gets its disks unwiped",
 	}, got.Roles[0].Problems)
 }
 

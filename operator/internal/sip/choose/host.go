@@ -28,6 +28,7 @@ type Host struct {
 	Detached    bool
 	Deleting    bool
 	Unhealthy   bool // Cluster API's annotation says so
+	Uncleaned   bool // its disks are not wiped when it is released
 	// Recovering is whether it failed a short time ago, so that it is not replaced yet.
 	Recovering bool
 	// Problem is what else is wrong with it, such as network data that cannot be read. It
