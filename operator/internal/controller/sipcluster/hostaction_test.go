@@ -150,18 +150,25 @@ func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {
 	require.True(t, isOnline(w.bare("b")))
 }
 
-// No Secret beside the SIPCluster has BMC credentials, not even one that an earlier version made.
+// No Secret beside the SIPCluster has BMC credentials, not even one that an earlier version made. Events
+// report the fields that have no effect any more.
 func TestBMCCredentialsStayInTheHostsNamespace(t *testing.T) {
 	w := start(t)
 	w.hosts("a")
 	w.sip("t", `
 nodes: {Worker: {FLAVOR, count: {active: 1}}}
-services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {proxy: true, caSecret: missing}}]}
+services:
+  jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {proxy: true, caSecret: missing}, nodeSSHPrivateKeys: missing}]
 `)
 	r := w.whole()
 	name := services.Name("t", services.JumpHost, 0)
 	r.Render = func(in services.Input) services.Set { // as the earlier version did
 		set := services.Render(in)
+		for _, o := range set.Services[0].Objects {
+			if o.GetKind() == "ConfigMap" {
+				o.Object["data"] = map[string]any{"config.json": "{}"}
+			}
+		}
 		secret := set.Services[0].Objects[0].DeepCopy()
 		secret.SetKind("Secret")
 		secret.SetName(name + "-bmc")
@@ -176,7 +183,9 @@ services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {proxy: true,
 	r.Render = services.Render
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Contains(t, told(r, "FieldIgnored"), "spec.services.jumpHost[0].bmc has no effect; create a HostAction")
+	events := told(r, "FieldIgnored")
+	require.Contains(t, events, "spec.services.jumpHost[0].bmc has no effect; create a HostAction")
+	require.Contains(t, events, "spec.services.jumpHost[0].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`")
 	var secrets corev1.SecretList
 	require.NoError(t, w.List(t.Context(), &secrets, client.InNamespace(w.ns)))
 	for _, s := range secrets.Items {

@@ -54,20 +54,32 @@ func (p *pass) render(ctx context.Context) error {
 }
 
 // reportIgnored emits an event where the spec has a field that has no effect: when the spec
-// changes, and when an upgrade is about to delete the BMC credentials of earlier versions.
+// changes, and when an upgrade is about to replace what an earlier version made of the field.
 func (p *pass) reportIgnored() {
 	changed := p.sip.Status.ObservedGeneration != p.sip.Generation
 	for i, j := range p.sip.Spec.Services.JumpHost {
-		_, made := p.records.secrets()[services.Name(p.key.Name, services.JumpHost, i)+"-bmc"]
+		name := services.Name(p.key.Name, services.JumpHost, i)
+		_, made := p.records.secrets()[name+"-bmc"]
 		if j.BMC != nil && (made || changed) {
 			p.warn("FieldIgnored", "Render",
 				"spec.services.jumpHost[%d].bmc has no effect; create a HostAction to control power", i)
 		}
-		if j.NodeSSHPrivateKeys != "" && changed {
+		if j.NodeSSHPrivateKeys != "" && (changed || p.hasFormerConfig(name)) {
 			p.warn("FieldIgnored", "Render",
 				"spec.services.jumpHost[%d].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`", i)
 		}
 	}
+}
+
+// hasFormerConfig reports whether a jump host still has the configuration of an earlier version.
+func (p *pass) hasFormerConfig(name string) bool {
+	key := inventory.Key{Kind: "ConfigMap", Namespace: p.key.Namespace, Name: name + "-config"}
+	o := p.records.live[key]
+	if o == nil {
+		return false
+	}
+	_, found, _ := unstructured.NestedString(o.Object, "data", "config.json")
+	return found
 }
 
 func secretFault(namespace string, err error) error {
