@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -36,11 +35,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-const (
-	maxSize     = 1 << 20
-	maxNetworks = 256
-	fewIDs      = 8 // named in a message
-)
+const fewIDs = 8 // named in a message
 
 // Data is what was read. The zero value has no addresses.
 type Data struct {
@@ -65,9 +60,6 @@ func Parse(networkData, metaData []byte) (Data, error) {
 	if err := unmarshal("network data", networkData, &doc); err != nil {
 		return Data{}, err
 	}
-	if len(doc.Networks) > maxNetworks {
-		return Data{}, bad(fault.InvalidInput, "take networks out of it", "more than %d networks", maxNetworks)
-	}
 	d.networks = doc.Networks
 	if err := unmarshal("meta-data", metaData, &d.meta); err != nil {
 		return Data{}, err
@@ -77,9 +69,6 @@ func Parse(networkData, metaData []byte) (Data, error) {
 
 // unmarshal keeps the parser's text out: it quotes what it was given, which may be secret.
 func unmarshal(what string, data []byte, into any) error {
-	if len(data) > maxSize {
-		return bad(fault.InvalidInput, "shorten it", "%s is longer than %d bytes", what, maxSize)
-	}
 	if err := yaml.Unmarshal(data, into); err != nil {
 		return bad(fault.InvalidInput, "write OpenStack network data with the list networks, and meta-data as keys and values, in JSON or YAML", "%s cannot be read", what)
 	}
@@ -103,7 +92,7 @@ func (d Data) Addresses(id string) ([]netip.Addr, error) {
 		}
 		a, err := parseAddress(n.Address)
 		if err != nil {
-			return nil, bad(fault.InvalidInput, "write an IP address as ip_address", "network %s: %w", quoted(n.ID), err)
+			return nil, bad(fault.InvalidInput, "write an IP address as ip_address", "network %+.64q: %w", n.ID, err)
 		}
 		if !slices.Contains(all, a) {
 			all = append(all, a)
@@ -143,13 +132,13 @@ func (d Data) unambiguous(id string, all []netip.Addr) error {
 	}
 	switch {
 	case len(all) == 0:
-		return bad(fault.NotFound, "give the network a fixed address, or name another in nodeInterfaceId", "network %s has no address: it is by DHCP", quoted(id))
+		return bad(fault.NotFound, "give the network a fixed address, or name another in nodeInterfaceId", "network %+.64q has no address: it is by DHCP", id)
 	case v4 < 2 && len(all)-v4 < 2:
 		return nil
 	case id == "":
 		return bad(fault.InvalidInput, "name one in nodeInterfaceId", "it has several networks: %s", d.ids())
 	}
-	return bad(fault.InvalidInput, "name a network with one address of each family in nodeInterfaceId", "network %s has %d addresses", quoted(id), len(all))
+	return bad(fault.InvalidInput, "name a network with one address of each family in nodeInterfaceId", "network %+.64q has %d addresses", id, len(all))
 }
 
 func (d Data) unknown(id string) error {
@@ -160,14 +149,14 @@ func (d Data) unknown(id string) error {
 	if len(d.networks) > 0 {
 		has = "it has " + d.ids()
 	}
-	return bad(fault.NotFound, "correct nodeInterfaceId, or the host's network data", "no network %s: %s", quoted(id), has)
+	return bad(fault.NotFound, "correct nodeInterfaceId, or the host's network data", "no network %+.64q: %s", id, has)
 }
 
 // ids names a few networks.
 func (d Data) ids() string {
 	var names []string
 	for _, n := range d.networks {
-		names = append(names, quoted(n.ID))
+		names = append(names, fmt.Sprintf("%+.64q", n.ID))
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -195,13 +184,4 @@ func usable(a netip.Addr) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%s is no address that other machines can use", a)
 	}
 	return a, nil
-}
-
-// quoted bounds what a message repeats of a document.
-func quoted(s string) string {
-	const most = 64
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strconv.QuoteToASCII(s)
 }

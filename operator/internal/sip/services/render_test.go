@@ -231,7 +231,6 @@ func TestBadInputIsRefused(t *testing.T) {
 	}{
 		"a loopback address":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
 		"a link-local address":     {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
-		"a name with a line":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0\n  server x", "10.0.1.1")} }, LoadBalancerWorker, `host "w-0\n  server x"`},
 		"a provider not allowed":   {func(in *Input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
 		"an image that is refused": {func(in *Input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
 		"no clusterIP":             {func(in *Input) { in.Spec.JumpHost[0].ClusterIP = ptr("None") }, JumpHost, `spec.services.jumpHost[0].clusterIP: "None" is not an IP address`},

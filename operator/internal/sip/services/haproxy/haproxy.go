@@ -27,17 +27,16 @@
 //
 // # What it is safe from
 //
-// Every word that comes from outside is a number, an address or a name of a closed
-// alphabet, checked here; there is no quoting because there is nothing to quote. The
-// address to listen on is the environment variable POD_IP, so that one text serves either
-// IP family, and nodes without IPv6.
+// Every word that comes from outside is a number, an address, the name of an object or a path that the
+// CustomResourceDefinition restricts. So there is nothing to quote. The address to listen on is the
+// environment variable POD_IP, so that one text serves either IP family, and nodes without IPv6.
 package haproxy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -245,66 +244,22 @@ func (c Config) server(b *strings.Builder, name string, i int, addr netip.Addr) 
 	fmt.Fprintf(b, "    server %s %s\n", name, at)
 }
 
-// What may be in the text. A path holds no quote, space, comment or variable.
-var (
-	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	pathForm = regexp.MustCompile(`^/[-A-Za-z0-9_./]*$`)
-)
-
 func (c Config) check() error {
 	var errs []error
 	wrong := func(subject, why, hint string) {
-		errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: fmt.Errorf("%s", why)})
+		errs = append(errs, &fault.Error{
+			Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: errors.New(why),
+		})
 	}
-	if c.Listen.First < unprivileged || c.Listen.Last < c.Listen.First || int(c.Listen.Last)-int(c.Listen.First) >= maxPorts {
-		wrong("ports "+c.Listen.String(), fmt.Sprintf("expected a range of 1 to %d ports from %d on, the lower one first", maxPorts, unprivileged), "write start and end of the range")
+	if c.Listen.First < unprivileged || c.Listen.Last < c.Listen.First || int(c.Listen.Last-c.Listen.First) >= maxPorts {
+		why := fmt.Sprintf("expected a range of 1 to %d ports from %d on, the lower one first", maxPorts, unprivileged)
+		wrong("ports "+c.Listen.String(), why, "write start and end of the range")
 	}
-	if c.Check.Port == 0 || c.Check.Every < time.Millisecond {
-		wrong("check", "expected a port and an interval of at least 1 ms", "report this: it is a defect of the operator")
-	}
-	paths := []string{c.Check.Path, c.Check.CAFile}
-	for port, check := range c.PortChecks {
-		paths = append(paths, check.Path)
+	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
 		if !c.Listen.Has(port) {
 			subject := fmt.Sprintf("check of port %d", port)
 			wrong(subject, "it is not in the range "+c.Listen.String(), "write a port of the range")
 		}
 	}
-	for _, path := range paths {
-		if path != "" && !pathForm.MatchString(path) {
-			subject := fmt.Sprintf("path %q", path)
-			wrong(subject, "expected / with letters, digits and -_./", "write another path")
-		}
-	}
-	seen := map[string]string{}
-	for _, s := range c.Servers {
-		if len(s.Name) > 253 || !nameForm.MatchString(s.Name) {
-			wrong(fmt.Sprintf("host %q", s.Name), "expected lower-case letters and digits with - and . between them", "rename the host")
-		}
-		checkAddresses(s, seen, wrong)
-	}
 	return fault.Join(errs...)
-}
-
-// checkAddresses checks those of a server; seen has who was seen with what: names, and
-// addresses.
-func checkAddresses(s Server, seen map[string]string, wrong func(subject, why, hint string)) {
-	subject := fmt.Sprintf("host %q", s.Name)
-	if _, twice := seen["name "+s.Name]; twice {
-		wrong(subject, "it is listed twice", "report this: it is a defect of the operator")
-	}
-	seen["name "+s.Name] = s.Name
-	if len(s.Addresses) == 0 {
-		wrong(subject, "it has no address", "add one to its network data")
-	}
-	for _, addr := range s.Addresses {
-		if addr = addr.Unmap(); !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
-			wrong(subject, fmt.Sprintf("%q is not the address of one host", addr), "mend its network data")
-			continue
-		}
-		if other, twice := seen[addr.String()]; twice {
-			wrong(subject, fmt.Sprintf("it has the address %s, as %q has", addr, other), "mend the network data of one of them")
-		}
-		seen[addr.String()] = s.Name
-	}
 }
