@@ -1,18 +1,14 @@
 // Package sipcluster keeps each SIPCluster true: it has the hosts that it asks for, its
 // services run before them, and the hosts carry its labels.
 //
-// One pass, each step in a file of its own:
+// One pass has the four steps of the original, each in a file:
 //
-//	hosts.go     observe: the BareMetalHosts, from a cache; choose (package choose)
+//	gather.go    read the BareMetalHosts (hosts.go), choose (package choose), and claim (claim.go)
 //	extract.go   the addresses of the hosts that were chosen
-//	claim.go     claim: each host by a patch that the API server refuses where the host changed
-//	render.go    gather what services are made of, and render them (package services)
-//	record.go    the record (package inventory): which is believed, and where it is lost, made anew
-//	apply.go     plan (package plan), record, apply
-//	ready.go     assess: which services are rolled out
-//	label.go     label what is held, give back what leaves
-//	proof.go     which pods still lead to what leaves: see that first
-//	status.go    the outcome, in one status write
+//	deploy.go    render the services (render.go), record them (record.go), apply, and assess (ready.go)
+//	label.go     label what is held; release what leaves once no pod leads there (proof.go)
+//
+// status.go writes the outcome, once.
 //
 // # What holds whatever happens
 //

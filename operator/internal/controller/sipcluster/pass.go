@@ -63,24 +63,12 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
 		return err
 	}
-	infra := p.serve(ctx)
+	infra := p.deploy(ctx)
 	if errors.Is(infra, fault.ErrOutdated) {
 		return infra
 	}
 	labels := p.label(ctx)
 	return errors.Join(labels, infra)
-}
-
-// serve makes the services what they shall be.
-func (p *pass) serve(ctx context.Context) error {
-	if err := p.records.load(ctx, p); err != nil {
-		return because(airship.ReasonInfraServiceFailure, err)
-	}
-	missing, err := p.render(ctx), p.apply(ctx)
-	if errors.Is(err, fault.ErrOutdated) {
-		return err // whatever else there is
-	}
-	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
 }
 
 // cause is an error with the reason that it gives the condition Ready.

@@ -5,12 +5,25 @@ import (
 	"errors"
 	"slices"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
+
+// deploy makes the services what they shall be.
+func (p *pass) deploy(ctx context.Context) error {
+	if err := p.records.load(ctx, p); err != nil {
+		return because(airship.ReasonInfraServiceFailure, err)
+	}
+	missing, err := p.render(ctx), p.apply(ctx)
+	if errors.Is(err, fault.ErrOutdated) {
+		return err // whatever else there is
+	}
+	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
+}
 
 // apply makes the cluster what was rendered: what is wanted is recorded before it is made,
 // and what is no longer wanted goes when what takes its place is ready.
@@ -76,7 +89,8 @@ func (p *pass) plan(ctx context.Context) (plan.Plan, error) {
 		}
 		stage := render.Stage{Name: s.Name, Drivers: []inventory.Part{part}}
 		for _, o := range s.Objects {
-			stage.Objects = append(stage.Objects, render.Object{Unstructured: o, Driver: part, Apply: strategy(o.GetKind())})
+			object := render.Object{Unstructured: o, Driver: part, Apply: strategy(o.GetKind())}
+			stage.Objects = append(stage.Objects, object)
 			ids = append(ids, plan.IDOf(o))
 		}
 		objects = append(objects, stage.Objects...)
@@ -137,7 +151,8 @@ func (p *pass) applyService(ctx context.Context, service services.Service, steps
 			if s.Kind == "Deployment" {
 				release = service.Image
 			}
-			p.records.inventory = p.records.inventory.With(inventory.Entry{ID: s.ID, Driver: s.Driver, UID: string(live.GetUID()), Release: release})
+			made := inventory.Entry{ID: s.ID, Driver: s.Driver, UID: string(live.GetUID()), Release: release}
+			p.records.inventory = p.records.inventory.With(made)
 		}
 	}
 	return true, nil
