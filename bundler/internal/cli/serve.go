@@ -159,7 +159,7 @@ func (o *serveOptions) openServed(ctx context.Context, at place) (medium.Source,
 }
 
 // answer serves until ctx is done: that is how a server ends, not an interruption.
-func (o *serveOptions) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source serve.Source, s serveSetup) error {
+func (o *serveOptions) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source medium.Reader, s serveSetup) error {
 	host := l.Addr().String()
 	at, err := image.ParseReference(host + "/" + s.as)
 	if err != nil {

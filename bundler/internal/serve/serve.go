@@ -36,16 +36,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
-
-// Source gives the bytes of what a bundle holds, unverified.
-type Source interface {
-	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
-}
 
 // Registry is what can be pulled, by repository. It never changes.
 type Registry struct {
-	source       Source
+	source       medium.Reader
 	repositories map[string]*repository
 	names        []string // sorted
 }
@@ -58,24 +54,11 @@ type repository struct {
 	referrers map[string][]ocispec.Descriptor
 }
 
-// New lays out a bundle below a repository; at's tag is the bundle's.
-func New(g *bundle.Graph, s Source, at image.Reference) (*Registry, error) {
+// New lays out a bundle below a repository; at's tag is the bundle's. The source gives the
+// bytes of what the bundle holds, unverified.
+func New(g *bundle.Graph, s medium.Reader, at image.Reference) (*Registry, error) {
 	r := &Registry{source: s, repositories: map[string]*repository{}}
-	nodes, blobs := map[string]bundle.Node{}, map[string]ocispec.Descriptor{}
-	for _, n := range g.Manifests {
-		nodes[n.Descriptor.Digest.String()] = n
-	}
-	for _, b := range g.Blobs {
-		blobs[b.Digest.String()] = b
-	}
-	add := func(at image.Reference, root ocispec.Descriptor) {
-		repo := r.open(at.Path())
-		repo.take(root.Digest.String(), nodes, blobs)
-		if at.Tag() != "" {
-			repo.tags[at.Tag()] = root.Digest.String()
-		}
-	}
-	add(at, g.Root)
+	r.add(at, g)
 	var errs []error
 	for _, d := range g.Images() {
 		beside, err := below(at, d)
@@ -83,12 +66,7 @@ func New(g *bundle.Graph, s Source, at image.Reference) (*Registry, error) {
 			errs = append(errs, err)
 			continue
 		}
-		add(beside, d)
-	}
-	for _, repo := range r.repositories {
-		for _, a := range g.Attachments {
-			repo.attach(a)
-		}
+		r.add(beside, g.Below(d))
 	}
 	r.names = slices.Sorted(maps.Keys(r.repositories))
 	return r, fault.Join(errs...)
@@ -102,49 +80,32 @@ func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
 	return ref.Below(at)
 }
 
-func (r *Registry) open(name string) *repository {
-	if r.repositories[name] == nil {
-		r.repositories[name] = &repository{
+// add adds a graph to the repository of a reference, under its tag.
+func (r *Registry) add(at image.Reference, g *bundle.Graph) {
+	repo := r.repositories[at.Path()]
+	if repo == nil {
+		repo = &repository{
 			manifests: map[string]bundle.Node{}, blobs: map[string]ocispec.Descriptor{},
 			tags: map[string]string{}, referrers: map[string][]ocispec.Descriptor{},
 		}
+		r.repositories[at.Path()] = repo
 	}
-	return r.repositories[name]
-}
-
-// take adds a manifest and all below it.
-func (r *repository) take(digest string, nodes map[string]bundle.Node, blobs map[string]ocispec.Descriptor) {
-	if b, ok := blobs[digest]; ok {
-		r.blobs[digest] = b
+	for _, n := range g.Manifests {
+		repo.manifests[n.Descriptor.Digest.String()] = n
 	}
-	n, ok := nodes[digest]
-	if _, had := r.manifests[digest]; !ok || had {
-		return
+	for _, b := range g.Blobs {
+		repo.blobs[b.Digest.String()] = b
 	}
-	r.manifests[digest] = n
-	for _, child := range named(n.Data) {
-		r.take(child.Digest.String(), nodes, blobs)
+	for _, a := range g.Attachments {
+		repo.attach(a)
+	}
+	if at.Tag() != "" {
+		repo.tags[at.Tag()] = g.Root.Digest.String()
 	}
 }
 
-// named returns what a manifest or index names; it has been parsed before.
-func named(data []byte) []ocispec.Descriptor {
-	var m struct {
-		Manifests []ocispec.Descriptor `json:"manifests"`
-		Config    ocispec.Descriptor   `json:"config"`
-		Layers    []ocispec.Descriptor `json:"layers"`
-	}
-	if json.Unmarshal(data, &m) != nil {
-		return nil
-	}
-	return append(append(m.Manifests, m.Layers...), m.Config)
-}
-
-// attach adds what is about a manifest that is there.
+// attach adds what is about a manifest.
 func (r *repository) attach(a bundle.Attachment) {
-	if _, ok := r.manifests[a.Subject.String()]; !ok {
-		return
-	}
 	d := a.Node.Descriptor
 	r.manifests[d.Digest.String()] = a.Node
 	for _, b := range a.Blobs {
@@ -189,7 +150,7 @@ func (r *repository) manifest(reference string) (bundle.Node, bool) {
 // content reads a blob from any position, as http.ServeContent asks for it.
 type content struct {
 	ctx    context.Context //nolint:containedctx // of the one request that it answers
-	source Source
+	source medium.Reader
 	d      ocispec.Descriptor
 	at     int64
 	open   io.ReadCloser
