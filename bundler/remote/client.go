@@ -136,6 +136,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
@@ -225,7 +227,7 @@ type Client struct {
 	own     *http.Transport       // to hosts that the user named
 	named   map[string]transports // to those that have their own, by address
 	foreign *http.Transport       // to hosts that a server named
-	pace    *pace
+	rate    *rate.Limiter         // of all transfers; nil: none
 	// segments are places in memory for parts of blobs that are read over several connections.
 	segments *slots
 
@@ -252,7 +254,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, err
 	}
 	if o.Rate > 0 {
-		c.pace = &pace{rate: o.Rate, sleep: o.Sleep}
+		c.rate = rate.NewLimiter(rate.Limit(o.Rate), paced)
 	}
 	c.own = newTransport(o, pool, certs)
 	c.foreign = newForeign(o, pool)

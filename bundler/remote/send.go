@@ -176,7 +176,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 	if req.Body == nil || req.Body == http.NoBody {
 		close(closed)
 	} else {
-		req.Body = &sending{body: req.Body, watch: w, pace: c.pace, ctx: ctx, closed: closed}
+		req.Body = &sending{body: req.Body, watch: w, client: c, ctx: ctx, closed: closed}
 	}
 	end := func() {
 		w.stop()
@@ -192,7 +192,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 		end()
 		return nil, err
 	}
-	resp.Body = &receiving{ReadCloser: resp.Body, watch: w, pace: c.pace, ctx: ctx, end: end}
+	resp.Body = &receiving{ReadCloser: resp.Body, watch: w, client: c, ctx: ctx, end: end}
 	return resp, nil
 }
 
@@ -237,7 +237,7 @@ type sending struct {
 	mu     sync.Mutex
 	body   io.ReadCloser
 	watch  *watch
-	pace   *pace
+	client *Client
 	ctx    context.Context //nolint:containedctx // the context of the request that the body belongs to
 	closed chan struct{}
 	done   bool
@@ -250,8 +250,8 @@ func (s *sending) Read(p []byte) (int, error) {
 		return 0, errors.New("read of a closed body")
 	}
 	s.watch.stop()
-	n, err := s.body.Read(p)
-	if err := s.pace.take(s.ctx, n); err != nil {
+	n, err := s.body.Read(s.client.piece(p))
+	if err := s.client.pace(s.ctx, n); err != nil {
 		return n, err
 	}
 	if err != nil {
@@ -276,21 +276,21 @@ func (s *sending) Close() error {
 // receiving is an answer's body: the network is silent while a read lasts.
 type receiving struct {
 	io.ReadCloser
-	watch *watch
-	pace  *pace
-	ctx   context.Context //nolint:containedctx // the context of the request that the body belongs to
-	end   func()
+	watch  *watch
+	client *Client
+	ctx    context.Context //nolint:containedctx // the context of the request that the body belongs to
+	end    func()
 }
 
 func (r *receiving) Read(p []byte) (int, error) {
 	began := time.Now()
 	r.watch.start(r.watch.stall)
-	n, err := r.ReadCloser.Read(p)
+	n, err := r.ReadCloser.Read(r.client.piece(p))
 	r.watch.stop()
 	if slow := r.watch.arrived(n, time.Since(began)); slow != nil && err == nil {
 		err = slow
 	}
-	if err := r.pace.take(r.ctx, n); err != nil {
+	if err := r.client.pace(r.ctx, n); err != nil {
 		return n, err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

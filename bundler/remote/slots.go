@@ -200,27 +200,21 @@ func (c *Client) ready(ctx context.Context, h *Host) error {
 	return c.opts.Sleep(ctx, wait)
 }
 
-// pace holds all transfers of a client to a number of bytes a second.
-type pace struct {
-	rate  int64
-	sleep func(context.Context, time.Duration) error
+// paced is how many bytes are read or sent before the rate is looked at.
+const paced = 64 << 10
 
-	mu   sync.Mutex
-	next time.Time // when what was taken so far is paid for
-}
-
-// take waits until n bytes more are due. Nil: there is no limit.
-func (p *pace) take(ctx context.Context, n int) error {
-	if p == nil || n <= 0 {
+// pace waits until n bytes more are due, of all transfers together.
+func (c *Client) pace(ctx context.Context, n int) error {
+	if c.rate == nil || n <= 0 {
 		return nil
 	}
-	p.mu.Lock()
-	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now
+	return c.opts.Sleep(ctx, c.rate.ReserveN(time.Now(), n).Delay())
+}
+
+// piece is as much of a buffer as may be filled at once.
+func (c *Client) piece(p []byte) []byte {
+	if c.rate == nil {
+		return p
 	}
-	p.next = p.next.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
-	wait := p.next.Sub(now)
-	p.mu.Unlock()
-	return p.sleep(ctx, wait)
+	return p[:min(len(p), paced)]
 }
