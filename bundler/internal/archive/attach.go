@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -224,37 +224,20 @@ func (s *scan) writeAnew(dir *folder, tmp string, f *os.File, tail *Layout, text
 	if err != nil {
 		return err
 	}
-	err = newLayout(text).writeEntries(out, nil)
+	l := newLayout(text)
 	for _, e := range s.entries {
-		if err == nil && isBlobName(e.name) {
-			err = entry{header: header(e.name, e.size), size: e.size}.copyTo(out, io.NewSectionReader(f, e.scannedData(), e.size))
+		if hex, ok := strings.CutPrefix(e.name, blobPrefix); ok && isBlobName(e.name) {
+			l.add(ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: e.size})
 		}
 	}
-	if err == nil {
-		err = tail.Stream(context.Background(), out, nil)
+	for _, e := range tail.entries {
+		l.add(e.d)
 	}
+	err = l.Stream(context.Background(), out, &scanFetcher{f.Name(), f, s})
 	if err == nil {
 		err = out.Sync()
 	}
 	return errors.Join(err, out.Close())
-}
-
-// writeEntries writes entries that carry their data, without the end.
-func (l *Layout) writeEntries(w io.Writer, err error) error {
-	for _, e := range l.entries {
-		if err == nil {
-			err = e.copyTo(w, bytes.NewReader(e.data))
-		}
-	}
-	return err
-}
-
-func (e entry) copyTo(w io.Writer, data io.Reader) error {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	all := io.MultiReader(bytes.NewReader(e.header), data, io.LimitReader(zeros{}, padded(e.size)-e.size))
-	_, err := io.CopyBuffer(struct{ io.Writer }{w}, all, *buf)
-	return err
 }
 
 // checkAttachments demands that attachments can be added: what they are about is

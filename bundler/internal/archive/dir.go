@@ -94,14 +94,7 @@ func (d *Dir) small(name string, limit int64) ([]byte, error) {
 	if err := mustBeRegular(f); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, storageFault("read", filepath.Join(d.path, name), err)
-	}
-	if int64(len(data)) > limit {
-		return nil, brokenFile(d.path, "%s has more than %d bytes", name, limit)
-	}
-	return data, nil
+	return readAtMost(filepath.Join(d.path, name), f, limit)
 }
 
 func (d *Dir) index() *index {

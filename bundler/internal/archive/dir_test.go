@@ -143,20 +143,6 @@ func TestFoldersOfSomethingElseAreNotTouched(t *testing.T) {
 	require.NoError(t, verifyDir(t.Context(), path))
 }
 
-// The probe of another process, or of one that was killed, is nobody's file.
-func TestAFolderThatIsBeingTriedIsEmpty(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 36})
-	path := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(path, probePrefix+"1"), nil, 0o600))
-	w, err := CreateDir(path, Options{})
-	require.NoError(t, err)
-	require.NoError(t, w.Preflight(t.Context()))
-	_, err = w.Plan(t.Context(), b.Graph)
-	require.NoError(t, err)
-	require.NoError(t, pull(t.Context(), w, b, 1))
-	require.NoError(t, verifyDir(t.Context(), path))
-}
-
 func TestFoldersAreSigned(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 35})
 	path := writtenDir(t, b)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -125,17 +124,14 @@ func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 	if err != nil {
 		return storageFault("write", w.path, err)
 	}
-	names := make([]string, 0, len(list))
-	for _, e := range list {
-		if !strings.HasPrefix(e.Name(), probePrefix) { // another process is trying the folder now
-			names = append(names, e.Name())
-		}
+	has := func(name string) bool {
+		return slices.ContainsFunc(list, func(e fs.DirEntry) bool { return e.Name() == name })
 	}
-	if len(names) == 0 {
+	if len(list) == 0 {
 		return nil
 	}
-	if !slices.Contains(names, indexName) {
-		if slices.Contains(names, partialDir) || slices.Contains(names, "blobs") {
+	if !has(indexName) {
+		if has(partialDir) || has("blobs") {
 			return nil // an interrupted run; blobs are named by digest, whoever wrote them
 		}
 		return bad("it is not empty, and no OCI image layout")

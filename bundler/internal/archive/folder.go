@@ -2,7 +2,6 @@ package archive
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -306,12 +305,17 @@ func readRegular(path string, limit int64) ([]byte, error) {
 		return nil, openFault(path, err)
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
+	return readAtMost(path, f, limit)
+}
+
+// readAtMost reads all of a file, which has limit bytes at most.
+func readAtMost(path string, f io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, storageFault("read", path, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, brokenFile(path, "%s", fmt.Sprintf("it has more than %d bytes", limit))
+		return nil, brokenFile(path, "it has more than %d bytes", limit)
 	}
 	return data, nil
 }

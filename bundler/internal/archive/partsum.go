@@ -76,19 +76,24 @@ func checkPart(ctx context.Context, path string, size int64, want parts.Sum) (wh
 	if info.Size() != size {
 		return fmt.Sprintf("it has %d bytes, not %d", info.Size(), size), nil
 	}
-	sum := sha256.New()
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	if _, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{&withContext{ctx, f}}, *buf); err != nil {
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
+	switch sum, err := sumOf(ctx, f); {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
 		return "it cannot be read: " + cause(err).Error(), nil
-	}
-	if parts.Sum(sum.Sum(nil)) != want {
+	case sum != want:
 		return "its bytes are not what they were", nil
 	}
 	return "", nil
+}
+
+// sumOf hashes all that a reader gives.
+func sumOf(ctx context.Context, r io.Reader) (parts.Sum, error) {
+	sum := sha256.New()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	_, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{&withContext{ctx, r}}, *buf)
+	return parts.Sum(sum.Sum(nil)), err
 }
 
 // withContext stops reading when the context is done.
@@ -256,16 +261,9 @@ func seal0(ctx context.Context, l *parts.List, files []*os.File) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, f := range files {
-		group.Go(func() error {
-			sum := sha256.New()
-			buf := buffers.Get().(*[]byte)
-			defer buffers.Put(buf)
-			from := &withContext{ctx, io.NewSectionReader(f, 0, l.PartSize(i))}
-			if _, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{from}, *buf); err != nil {
-				return storageFault("read", f.Name(), err)
-			}
-			l.Sums[i] = parts.Sum(sum.Sum(nil))
-			return nil
+		group.Go(func() (err error) {
+			l.Sums[i], err = sumOf(ctx, io.NewSectionReader(f, 0, l.PartSize(i)))
+			return storageFault("read", f.Name(), err)
 		})
 	}
 	return group.Wait()

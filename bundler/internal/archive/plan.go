@@ -122,14 +122,5 @@ func (s *StreamWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Des
 	return NewStreamWriter(s.w).Begin(ctx, g)
 }
 
-// probePrefix of the name of a file that only shows that a folder can be written into.
-const probePrefix = ".vdo-bundle-"
-
-// writable tries to make a file in a folder.
-func writable(dir string) error {
-	f, err := os.CreateTemp(dir, probePrefix+"*")
-	if err != nil {
-		return storageFault("write into", dir, err)
-	}
-	return storageFault("write into", dir, errors.Join(f.Close(), os.Remove(f.Name())))
-}
+// writable asks whether files can be made in a folder.
+func writable(dir string) error { return storageFault("write into", dir, mayWrite(dir)) }

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -95,8 +94,10 @@ func (s *splitter) run(ctx context.Context, path string) error {
 			return err
 		}
 	}
-	if err := s.checkNames(); err != nil {
-		return err
+	for i := range s.list.All() {
+		if err := checkTarget(s.dir.at(s.list.Name(i)), s.o); err != nil {
+			return err
+		}
 	}
 	if err := checkSpace(s.to, from.size+int64(s.o.Recovery)*s.list.PartSize(0)); err != nil {
 		return err
@@ -126,13 +127,9 @@ func (s *splitter) done(ctx context.Context, from io.ReaderAt) (bool, error) {
 		return false, err
 	}
 	for i := range int(l.Count()) {
-		sum := sha256.New()
-		piece := io.NewSectionReader(from, int64(i)*l.Volume(), l.PartSize(i))
-		if _, err := io.Copy(sum, &withContext{ctx, piece}); err != nil {
+		sum, err := sumOf(ctx, io.NewSectionReader(from, int64(i)*l.Volume(), l.PartSize(i)))
+		if err != nil || sum != l.Sums[i] {
 			return false, storageFault("read", s.list.File(), err)
-		}
-		if parts.Sum(sum.Sum(nil)) != l.Sums[i] {
-			return false, nil
 		}
 	}
 	damage, err := sumParts(ctx, s.dir.path, l, func(int) bool { return true })
@@ -144,16 +141,6 @@ func splitName(l *parts.List, i int) string { return l.Name(i) + splitSuffix }
 
 // listName is what the list is called before the parts have their names.
 func (s *splitter) listName() string { return filepath.Base(s.to) + parts.Suffix + splitSuffix }
-
-// checkNames refuses, before anything is replaced, what cannot be.
-func (s *splitter) checkNames() error {
-	for i := range s.list.All() {
-		if err := checkTarget(s.dir.at(s.list.Name(i)), s.o); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (s *splitter) split(ctx context.Context, from io.ReaderAt) (err error) {
 	n := int(s.list.Count())

@@ -29,6 +29,9 @@ func available(s unix.Statfs_t) int64 {
 	return int64(min(s.Bavail*uint64(block), math.MaxInt64)) //nolint:gosec // block sizes are positive
 }
 
+// mayWrite is an error where this process may make no files in a folder.
+func mayWrite(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
+
 // allocated is the number of bytes of a sparse file that have a place on the disk.
 func allocated(f *os.File) int64 {
 	var s unix.Stat_t

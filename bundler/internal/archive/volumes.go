@@ -53,16 +53,12 @@ func allocatedStorage(s storage) (n int64) {
 func storageSize(path string, s storage) (int64, error) {
 	var size int64
 	for _, f := range filesOf(s) {
+		if err := mustBeRegular(f); err != nil {
+			return 0, err
+		}
 		info, err := f.Stat()
-		switch {
-		case err != nil:
-			return 0, openFault(f.Name(), err)
-		case info.IsDir():
-			return 0, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-				Hint: "name a folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
-		case !info.Mode().IsRegular():
-			return 0, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: f.Name(),
-				Hint: "give a file that is on a disk", Err: errors.New("it is not a regular file")}
+		if err != nil {
+			return 0, openFault(path, err)
 		}
 		size += info.Size()
 	}
