@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,9 +56,7 @@ func (c *Client) Login(ctx context.Context, host string, login Credential, file 
 }
 
 // checkLogin is a fault where the host does not let the login in, and tells whether it
-// looked at it. A host that asks nobody for a login is shown it nevertheless, by Basic:
-// it may refuse a wrong one. That it takes this one says something only if it refuses
-// one that nobody has.
+// looked at it: a host that asks nobody for a login takes any.
 func (c *Client) checkLogin(ctx context.Context, host string, login Credential) (checked bool, err error) {
 	probe, err := c.probe(login)
 	if err != nil {
@@ -67,30 +64,9 @@ func (c *Client) checkLogin(ctx context.Context, host string, login Credential) 
 	}
 	defer probe.Close() //nolint:errcheck // idle connections only
 	h := probe.Host(host)
-	enter := func(int) error { return probe.enter(ctx, h) }
-	if err := probe.Retry(ctx, h, opLogin, host, enter); err != nil || h.asksForLogin() {
-		return err == nil, err
-	}
-	h.presume(challenge{scheme: "basic"})
-	if err := probe.Retry(ctx, h, opLogin, host, enter); err != nil || h.wantsToken() {
-		return err == nil, err
-	}
-	return c.refusesStrangers(ctx, host)
-}
-
-// refusesStrangers tells whether a host refuses a login by Basic that nobody has. One
-// that cannot be asked does not tell.
-func (c *Client) refusesStrangers(ctx context.Context, host string) (bool, error) {
-	stranger, err := c.probe(Credential{Username: "nobody-" + rand.Text(), Password: rand.Text()})
-	if err != nil {
-		return false, err
-	}
-	defer stranger.Close() //nolint:errcheck // idle connections only
-	h := stranger.Host(host)
-	h.presume(challenge{scheme: "basic"})
-	var a *AnswerError
-	refused := errors.As(stranger.enter(ctx, h), &a) && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden)
-	return refused, context.Cause(ctx)
+	err = probe.Retry(ctx, h, opLogin, host, func(int) error { return probe.enter(ctx, h) })
+	ch, _ := h.challenged()
+	return err == nil && ch.scheme != "", err
 }
 
 // probe is a client with one login for everything.
@@ -107,25 +83,6 @@ func (c *Client) enter(ctx context.Context, h *Host) error {
 		Drain(resp.Body)
 	}
 	return err
-}
-
-// presume takes it that the host has asked for a login in a way.
-func (h *Host) presume(ch challenge) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.challenge, h.pinged = ch, true
-}
-
-// asksForLogin tells whether the host, which has answered, wants a login.
-func (h *Host) asksForLogin() bool {
-	ch, _ := h.challenged()
-	return ch.scheme != ""
-}
-
-// wantsToken tells whether the host, which has answered, wants a token.
-func (h *Host) wantsToken() bool {
-	ch, _ := h.challenged()
-	return ch.scheme == "bearer"
 }
 
 // Logout forgets the login for a host, in the same file and its helper. It returns where

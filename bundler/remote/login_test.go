@@ -2,8 +2,6 @@ package remote_test
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,102 +129,6 @@ esac`
 	wantFault(t, err, fault.InvalidInput, circle)
 }
 
-// A registry that asks nobody for a login at /v2/ is shown it nevertheless: what it
-// refuses is not kept, and what it would take from anybody is not called checked.
-func TestALoginIsShownToARegistryThatAsksForNone(t *testing.T) {
-	const user, password = "anna", "right-canary"
-	for name, c := range map[string]struct {
-		answer         func(w http.ResponseWriter, user, password string, ok bool) // to a login, if there is one
-		checked, wrong bool                                                        // what is said of the right login; whether a wrong one is taken
-	}{
-		"looks at none":        {answer: func(http.ResponseWriter, string, string, bool) {}, wrong: true},
-		"refuses a wrong one":  {answer: refuse(http.StatusUnauthorized, `Basic realm="x"`), checked: true},
-		"forbids a wrong one":  {answer: refuse(http.StatusForbidden, ""), checked: true},
-		"refuses, with no way": {answer: refuse(http.StatusUnauthorized, ""), checked: true},
-		"wants a token for it": {answer: func(w http.ResponseWriter, _, _ string, ok bool) {
-			if ok {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="http://HOST/token",service="x"`)
-				w.WriteHeader(http.StatusUnauthorized)
-			}
-		}, checked: true},
-		"breaks at a stranger": {answer: func(w http.ResponseWriter, user, _ string, _ bool) {
-			if strings.HasPrefix(user, "nobody-") {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		}, wrong: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var shown []string
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				u, p, ok := req.BasicAuth()
-				if ok {
-					shown = append(shown, u+":"+p)
-				}
-				if req.URL.Path == "/token" {
-					if u != user || p != password {
-						w.WriteHeader(http.StatusUnauthorized)
-						return
-					}
-					_, _ = w.Write([]byte(`{"token":"t"}`))
-					return
-				}
-				c.answer(hosted{w, req.Host}, u, p, ok)
-			}))
-			t.Cleanup(server.Close)
-			host := strings.TrimPrefix(server.URL, "http://")
-			cl, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Attempts: 1})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, cl.Close()) })
-			file := filepath.Join(t.TempDir(), "auth.json")
-
-			in, err := cl.Login(t.Context(), host, remote.Credential{Username: user, Password: "wrong-canary"}, file)
-			if c.wrong {
-				require.NoError(t, err)
-				require.False(t, in.Checked)
-			} else {
-				require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Forbidden}, fault.ReasonOf(err), err)
-				require.NotContains(t, fault.Text(err), "canary")
-				require.NoFileExists(t, file)
-			}
-			shown = nil
-			in, err = cl.Login(t.Context(), host, remote.Credential{Username: user, Password: password}, file)
-			require.NoError(t, err)
-			require.Equal(t, remote.LoggedIn{Where: file, Checked: c.checked}, in)
-			require.Contains(t, shown, user+":"+password)
-			for _, s := range shown {
-				u, p, _ := strings.Cut(s, ":")
-				require.Equal(t, u == user, p == password, "a login that nobody has is one that nobody has")
-			}
-		})
-	}
-}
-
-// refuse answers a login that is not the right one.
-func refuse(status int, challenge string) func(http.ResponseWriter, string, string, bool) {
-	return func(w http.ResponseWriter, user, password string, ok bool) {
-		if !ok || user == "anna" && password == "right-canary" {
-			return
-		}
-		if challenge != "" {
-			w.Header().Set("WWW-Authenticate", challenge)
-		}
-		w.WriteHeader(status)
-	}
-}
-
-// hosted writes the host into a challenge.
-type hosted struct {
-	http.ResponseWriter
-	host string
-}
-
-func (h hosted) WriteHeader(status int) {
-	for _, v := range h.Header() {
-		v[0] = strings.ReplaceAll(v[0], "HOST", h.host)
-	}
-	h.ResponseWriter.WriteHeader(status)
-}
-
 // What a file holds of an older login for a host is not in force beside its helper, which
 // has the new one, and is gone with it.
 func TestAnOlderLoginInTheFileIsNotInForceBesideAHelper(t *testing.T) {
@@ -331,4 +233,13 @@ func TestLoginsThatCannotBeAreRefused(t *testing.T) {
 	}
 	_, err := c.Login(t.Context(), reg.Host, login, filepath.Join(bad, "below"))
 	require.Error(t, err)
+}
+
+// A registry that asks nobody for a login takes any: none is called checked.
+func TestALoginThatNobodyAsksForIsNotChecked(t *testing.T) {
+	reg := registry.Start(t, registry.Options{TLS: true})
+	file, login := filepath.Join(t.TempDir(), "auth.json"), remote.Credential{Username: "anna", Password: "wrong"}
+	in, err := loginClient(t, reg).Login(t.Context(), reg.Host, login, file)
+	require.NoError(t, err)
+	require.Equal(t, remote.LoggedIn{Where: file}, in)
 }
