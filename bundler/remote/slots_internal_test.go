@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -86,6 +87,20 @@ func TestSlotsAreNotLost(t *testing.T) {
 		<-done
 		require.Zero(t, s.used)
 		require.Empty(t, s.waiting)
+	}
+}
+
+// A host that cuts connections may have too many of them, once it has answered at all.
+func TestACutConnectionMakesRoom(t *testing.T) {
+	nap := func(context.Context, time.Duration) error { return nil }
+	c, err := NewClient(Options{Concurrency: 6, Sleep: nap})
+	require.NoError(t, err)
+	h := c.Host("registry.test")
+	for _, want := range []int{6, 3} {
+		require.NoError(t, c.Wait(t.Context(), h, io.ErrUnexpectedEOF, 1))
+		require.Equal(t, want, h.pull.limit)
+		require.Equal(t, want, h.push.limit)
+		h.pinged = true
 	}
 }
 

@@ -394,57 +394,6 @@ func aboutRoot(t *testing.T, b *bundles.Bundle, open func() (attachable, error))
 	return list
 }
 
-// Of two people who sign with a signature under a tag and one without, at the same moment,
-// one is done; of the other there is nothing. Neither is held up by what the other has half
-// done.
-func TestOfTwoWhoSignAtOnceOneIsDone(t *testing.T) {
-	for name, open := range map[string]func(b *bundles.Bundle) func() (attachable, error){
-		"file": func(b *bundles.Bundle) func() (attachable, error) {
-			path := written(t, b)
-			return func() (attachable, error) { return OpenFile(path) }
-		},
-		"folder": func(b *bundles.Bundle) func() (attachable, error) {
-			path := writtenDir(t, b)
-			return func() (attachable, error) { return OpenDir(path) }
-		},
-		"parts": func(b *bundles.Bundle) func() (attachable, error) {
-			path := inParts(t, b, Options{VolumeSize: 40_000, Recovery: 1})
-			return func() (attachable, error) { return OpenFile(path) }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range int64(3) {
-				b := bundles.New(t, bundles.Options{Seed: 200 + seed})
-				open := open(b)
-				both := make([]attachable, 2)
-				for i := range both {
-					var err error
-					both[i], err = open()
-					require.NoError(t, err)
-				}
-				errs := make([]error, 2)
-				var wg sync.WaitGroup
-				for i, a := range both {
-					sig, ref := bundles.Signature(t, rootOf(b), i+1), referrer(t, rootOf(b), i+1)
-					wg.Go(func() { errs[i] = a.Attach(t.Context(), sig, ref) })
-				}
-				wg.Wait()
-				list := aboutRoot(t, b, open)
-				require.Len(t, list, 2, "%v", errs)
-				for i, err := range errs {
-					for _, mine := range []bundle.Attachment{bundles.Signature(t, rootOf(b), i+1), referrer(t, rootOf(b), i+1)} {
-						require.Equal(t, err == nil, slices.ContainsFunc(list, sameDigest(mine.Node.Descriptor)), "%d: %v", i, errs)
-					}
-					if err != nil {
-						require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-					}
-				}
-				require.NoError(t, errors.Join(both[0].Close(), both[1].Close()))
-			}
-		})
-	}
-}
-
 // While one process signs or writes, another one is told so.
 func TestWhoSignsKeepsOthersOff(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 99})
