@@ -22,5 +22,5 @@ func (w *DirWriter) Can() medium.Capabilities {
 	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
 }
 
-// Can tells that a stream is given all of it in its own order.
-func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{Stream: s.Stream} }
+// Can tells that a stream has an order.
+func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{InOrder: true} }

@@ -2,11 +2,15 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
+	"slices"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -18,10 +22,12 @@ import (
 type StreamWriter struct {
 	w      io.Writer
 	layout *Layout
-	done   bool
+	next   int       // the entry that is written now
+	at     int64     // how much of its data is
+	sum    hash.Hash // of that; nil: not even its header is
 }
 
-// NewStreamWriter returns a writer to w. Nothing is written before Stream.
+// NewStreamWriter returns a writer to w. Nothing is written before the first Put, or Commit.
 func NewStreamWriter(w io.Writer) *StreamWriter { return &StreamWriter{w: w} }
 
 // Begin lays the archive out and returns what the graph itself does not carry.
@@ -42,31 +48,93 @@ func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.De
 	return out, nil
 }
 
-// Stream writes all of it; what is not at hand is fetched, one after the other.
-func (s *StreamWriter) Stream(ctx context.Context, f bundle.Fetcher) error {
-	if s.layout == nil || s.done {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: streamName, Err: errors.New("it was not begun, or is written already")}
-	}
-	if err := s.layout.Stream(ctx, s.w, f); err != nil {
+// Put writes what comes next of what Begin returned, verified as it streams. It goes on
+// where an earlier call for the same blob broke off.
+func (s *StreamWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
+	e, err := s.fetched()
+	if err != nil {
 		return err
 	}
-	s.done = true
-	return nil
+	if e.d.Digest != d.Digest || e.size != d.Size {
+		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: streamName,
+			Err: fmt.Errorf("%s does not come next", d.Digest)}
+	}
+	if s.sum == nil {
+		if err := s.write(e.header); err != nil {
+			return err
+		}
+		s.sum = sha256.New()
+	}
+	if err := s.copy(ctx, e, open); err != nil {
+		return err
+	}
+	if got := digest.NewDigest(digest.SHA256, s.sum); got != d.Digest { // it is too late to begin again
+		return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
+			Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: d.Digest, Got: got}}
+	}
+	s.next, s.at, s.sum = s.next+1, 0, nil
+	return s.write(make([]byte, padded(e.size)-e.size))
+}
+
+// fetched writes the entries that carry their data, up to one that does not; the zero entry
+// is the end of the archive, or no beginning.
+func (s *StreamWriter) fetched() (entry, error) {
+	for s.layout != nil && s.next < len(s.layout.entries) {
+		e := s.layout.entries[s.next]
+		if e.data == nil {
+			return e, nil
+		}
+		if err := s.write(slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size))); err != nil {
+			return entry{}, err
+		}
+		s.next++
+	}
+	return entry{}, nil
+}
+
+func (s *StreamWriter) copy(ctx context.Context, e entry, open func(offset int64) (io.ReadCloser, error)) error {
+	rc, err := open(s.at)
+	if err != nil {
+		return err
+	}
+	defer rc.Close() //nolint:errcheck // nothing was written through it
+	buf, free := buffer(max(e.size, 1))
+	defer free()
+	from := &withContext{ctx, io.LimitReader(rc, e.size-s.at)}
+	n, err := io.CopyBuffer(io.MultiWriter(s, s.sum), struct{ io.Reader }{from}, buf)
+	if s.at += n; err == nil && s.at < e.size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	return noMore(rc, e.d)
+}
+
+// Write writes to the pipe: what fails is a fault of it, not of what is read.
+func (s *StreamWriter) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	return n, storageFault("write", "the archive's stream", err)
+}
+
+func (s *StreamWriter) write(p []byte) error {
+	_, err := s.Write(p)
+	return err
 }
 
 const streamName = "standard output"
 
-// Put is no way to write a stream, whose order is its own.
-func (s *StreamWriter) Put(_ context.Context, d ocispec.Descriptor, _ func(int64) (io.ReadCloser, error)) error {
-	return &fault.Error{Reason: fault.Internal, Op: "write", Subject: streamName, Err: fmt.Errorf("%s is put into a stream", d.Digest)}
-}
-
-// Commit makes sure that the end was written.
+// Commit writes the end.
 func (s *StreamWriter) Commit(context.Context) error {
-	if s.done {
-		return nil
+	e, err := s.fetched()
+	if err != nil {
+		return err
 	}
-	return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: streamName, Hint: "run the same command again, from its start", Err: errors.New("it was not written to its end")}
+	if s.layout == nil || e.header != nil {
+		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: streamName,
+			Hint: "run the same command again, from its start", Err: errors.New("it was not written to its end")}
+	}
+	return s.write(make([]byte, endSize))
 }
 
 // Close does nothing: the pipe is the caller's.

@@ -87,9 +87,9 @@ type Capabilities struct {
 	// Existing opens what is at the target's place already and stays there; nil where nothing
 	// is, or what cannot be read. Who signs what he writes there adds to it.
 	Existing func() Source
-	// Stream takes everything at once, in an order of the target's own, and then nothing
-	// comes by Put.
-	Stream func(ctx context.Context, f bundle.Fetcher) error
+	// InOrder says that Put takes what Begin returned one by one, in that order, and goes
+	// on within an item that broke off.
+	InOrder bool
 	// Mount takes a blob over from a repository of the same registry without the bytes
 	// passing through here, and tells whether it did. Where it did not, the blob has to
 	// be put.

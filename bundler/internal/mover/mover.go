@@ -118,11 +118,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 		done.Plan = d.planned()
 		return done, nil
 	}
-	transfer := d.move
-	if d.can.Stream != nil {
-		transfer = d.stream
-	}
-	if err := transfer(ctx, origins); err != nil {
+	if err := d.move(ctx, origins); err != nil {
 		return nil, err
 	}
 	err := d.target.Commit(ctx)
@@ -143,19 +139,13 @@ func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	m := mover{target: d.target, can: d.can, options: d.options, stop: stop}
-	m.queues(ctx, blobs)
+	if d.can.InOrder {
+		m.inOrder(ctx, blobs)
+	} else {
+		m.queues(ctx, blobs)
+	}
 	if len(m.failed) == 0 {
 		m.inOrder(ctx, manifests)
 	}
 	return m.result(ctx, len(blobs)+len(manifests))
-}
-
-// stream gives the target everything in the target's own order.
-func (d *Delivery) stream(ctx context.Context, origins Origins) error {
-	d.options.Reporter().Phase(d.what, len(d.missing), bundle.SizeOf(d.missing))
-	err := d.can.Stream(ctx, &originFetcher{origins: origins, names: d.names, progress: d.options.Reporter()})
-	if err != nil && ctx.Err() != nil {
-		return run.Interrupted(ctx)
-	}
-	return err
 }

@@ -115,9 +115,10 @@ func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
 	return group.Wait()
 }
 
+// inOrder puts one after the other; where there is an order, nothing comes after a failure.
 func (m *mover) inOrder(ctx context.Context, items []item) {
 	for _, i := range items {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || m.can.InOrder && len(m.failed) > 0 {
 			return
 		}
 		m.put(ctx, i)
@@ -216,6 +217,9 @@ func (m *mover) result(ctx context.Context, items int) error {
 			return err
 		}
 		return run.Interrupted(ctx)
+	}
+	if m.can.InOrder {
+		return m.failed[0].err // what was written is of no use
 	}
 	errs := make([]error, len(m.failed))
 	for i, f := range m.failed {
