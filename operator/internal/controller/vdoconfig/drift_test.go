@@ -125,7 +125,7 @@ func TestAFieldIsLeftToOthers(t *testing.T) {
 	w.change(v, func() { v.Spec.Drift.Ignore[0].Paths = []string{"/spec/template/spec/containers/0/image"} })
 	w.look(v)
 	require.Contains(t, cond(t, v, "Applied").Message, "path /spec/template/spec/containers/0/image: it is always repaired; of a Deployment these may be left to others: ")
-	require.Equal(t, "InvalidInput", cond(t, v, "Ready").Reason)
+	require.Equal(t, "InvalidInput", cond(t, v, "Applied").Reason)
 	require.Equal(t, was, w.scaled(), "what is no longer left to others is ours again")
 }
 

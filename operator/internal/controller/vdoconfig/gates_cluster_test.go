@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,7 +82,7 @@ func (w *world) deleted(o client.Object, ns, name string) {
 
 // What is held is repaired from the bundle that it runs from, whole: what is deleted by hand, what is changed by
 // hand, and what the bundle that was built anew has no more. All else comes from that. Where the one that it runs
-// from cannot be read, it is not made of another one, and it is said why; nothing of it is forgotten.
+// from cannot be read, it is left as it is, and it is said why; nothing of it is forgotten.
 func TestWhatIsHeldIsRepairedFromWhatItRunsFrom(t *testing.T) {
 	w, v := installed(t)
 	w.spoilt = true // a revision more is remembered
@@ -96,7 +95,6 @@ func TestWhatIsHeldIsRepairedFromWhatItRunsFrom(t *testing.T) {
 
 	w.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
 	w.deleted(&rbacv1.RoleBinding{}, "kube-system", authReader)
-	w.deleted(&corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // both have it alike
 	node := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node")
 	w.change(node, func() { node.Spec.Template.Spec.Containers[0].Image = "registry.evil/image:1" })
 	w.store.broken = first
@@ -104,7 +102,6 @@ func TestWhatIsHeldIsRepairedFromWhatItRunsFrom(t *testing.T) {
 		w.look(v)
 		require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", ccm), describe(v))
 		require.True(t, gone(w, &rbacv1.RoleBinding{}, "kube-system", authReader), describe(v))
-		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
 		_, known := w.inventory(v).Get(inventory.Key{
 			Group: "rbac.authorization.k8s.io", Kind: "RoleBinding", Namespace: "kube-system", Name: authReader})
 		require.True(t, known)

@@ -145,10 +145,9 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 
 	_, c.store.broken, _ = strings.Cut(c.first, "@")
 	c.stays(c.image)
-	c.repairs()
 	c.removeWorkload()
 	c.stays("")
-	require.Contains(t, cond(t, c.v, "Applied").Message, "DaemonSet kube-system/"+ccm)
+	require.Contains(t, cond(t, c.v, "Applied").Message, "repair cpi@1.33.1")
 	c.store.broken = ""
 	c.look(c.v)
 	require.Equal(t, c.image, c.runs())
