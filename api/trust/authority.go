@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
@@ -17,44 +18,52 @@ import (
 // Authority is a private certificate authority, and who counts of those that it
 // has certified. It is made by [NewAuthority].
 type Authority struct {
-	id                   string
-	roots, intermediates []*x509.Certificate
-	identities           []Identity
-	usage                string // as the policy writes it
-	extKeyUsage          x509.ExtKeyUsage
-	usageOID             asn1.ObjectIdentifier // where extKeyUsage cannot say it
-	timestampRoots       []*x509.Certificate   // and their intermediates
-	revokedSerials       []*big.Int
-	validity
+	id                     string
+	o                      AuthorityOptions
 	rootPool, intermediate *x509.CertPool
+	extKeyUsage            x509.ExtKeyUsage
+	usageOID               asn1.ObjectIdentifier // where extKeyUsage cannot say it
+	timestampRoots         []*x509.Certificate   // and their intermediates
+	revokedSerials         []*big.Int
+	valid                  KeyOptions
 }
 
-// AuthorityOptions say what of an authority counts. PEM fields hold one certificate
-// or several.
+// Text is bytes that a policy file has as text, such as PEM.
+type Text []byte
+
+// UnmarshalText takes the text as it is.
+func (t *Text) UnmarshalText(data []byte) error { *t = slices.Clone(data); return nil }
+
+// MarshalText returns the text as it is.
+func (t Text) MarshalText() ([]byte, error) { return t, nil }
+
+// AuthorityOptions say what of an authority counts. Texts hold one certificate in PEM or
+// several.
 type AuthorityOptions struct {
-	Roots         []byte // self-signed, at least one
-	Intermediates []byte // used beside those that come with a signature
+	Roots         Text `yaml:"roots,omitempty"`         // self-signed, at least one
+	Intermediates Text `yaml:"intermediates,omitempty"` // used beside those that come with a signature
 	// Identities are whose certificates count: at least one, since every leaf of the
 	// authority would count without.
-	Identities []Identity
+	Identities []Identity `yaml:"identities"`
 	// ExtendedKeyUsage that a leaf must have: codeSigning (the default),
 	// emailProtection, clientAuth, or an object identifier in dots.
-	ExtendedKeyUsage string
+	ExtendedKeyUsage string `yaml:"extendedKeyUsage,omitempty"`
 	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
 	// signature was made while its certificate was valid; with intermediates.
-	TimestampRoots []byte
-	RevokedSerials []string // of leaves and intermediates, in hex
-	NotBefore      time.Time
-	NotAfter       time.Time
-	Revoked        bool
+	TimestampRoots Text      `yaml:"timestampRoots,omitempty"`
+	RevokedSerials []string  `yaml:"revokedSerials,omitempty"` // of leaves and intermediates, in hex
+	NotBefore      time.Time `yaml:"notBefore,omitempty"`
+	NotAfter       time.Time `yaml:"notAfter,omitempty"`
+	Revoked        bool      `yaml:"revoked,omitempty"`
 }
 
 // NewAuthority checks a certificate authority. The id names it in messages.
 func NewAuthority(id string, o AuthorityOptions) (Authority, error) {
-	a := Authority{id: id, identities: slices.Clone(o.Identities), usage: o.ExtendedKeyUsage}
+	o.Identities = slices.Clone(o.Identities)
+	a := Authority{id: id, o: o, valid: KeyOptions{o.NotBefore, o.NotAfter, o.Revoked}}
 	err := checkID(id)
 	if err == nil {
-		err = a.read(o)
+		err = a.read()
 	}
 	if err != nil {
 		return Authority{}, &fault.Error{
@@ -65,25 +74,25 @@ func NewAuthority(id string, o AuthorityOptions) (Authority, error) {
 	return a, nil
 }
 
-func (a *Authority) read(o AuthorityOptions) error {
-	var errs [5]error
-	a.roots, errs[0] = parseCertificates("roots", o.Roots)
-	a.intermediates, errs[1] = parseCertificates("intermediates", o.Intermediates)
-	a.timestampRoots, errs[2] = parseCertificates("timestampRoots", o.TimestampRoots)
-	a.revokedSerials, errs[3] = parseSerials(o.RevokedSerials)
-	a.validity, errs[4] = newValidity(o.NotBefore, o.NotAfter, o.Revoked)
-	if err := errors.Join(errs[:]...); err != nil {
+func (a *Authority) read() error {
+	o := a.o
+	roots, err1 := parseCertificates("roots", o.Roots)
+	intermediates, err2 := parseCertificates("intermediates", o.Intermediates)
+	var err3, err4 error
+	a.timestampRoots, err3 = parseCertificates("timestampRoots", o.TimestampRoots)
+	a.revokedSerials, err4 = parseSerials(o.RevokedSerials)
+	if err := errors.Join(err1, err2, err3, err4, a.valid.check()); err != nil {
 		return err
 	}
 	switch {
-	case len(a.roots) == 0:
+	case len(roots) == 0:
 		return errors.New("it has no roots: nothing could ever be accepted")
-	case len(a.identities) == 0:
+	case len(o.Identities) == 0:
 		return errors.New("it has no identities: every certificate of the authority would be accepted")
-	case len(a.identities) > maxIdentities:
-		return fmt.Errorf("%d identities are more than %d", len(a.identities), maxIdentities)
+	case len(o.Identities) > maxIdentities:
+		return fmt.Errorf("%d identities are more than %d", len(o.Identities), maxIdentities)
 	}
-	for _, c := range append(slices.Clone(a.roots), a.intermediates...) {
+	for _, c := range slices.Concat(roots, intermediates) {
 		if !c.IsCA {
 			return fmt.Errorf("the certificate of %q is not a certificate authority's", c.Subject)
 		}
@@ -91,12 +100,12 @@ func (a *Authority) read(o AuthorityOptions) error {
 	if len(a.timestampRoots) > 0 && !slices.ContainsFunc(a.timestampRoots, selfSigned) {
 		return errors.New("timestampRoots: none of its certificates is self-signed")
 	}
-	for n, i := range a.identities {
+	for n, i := range o.Identities {
 		if err := i.check(); err != nil {
 			return fmt.Errorf("identities[%d]: %w", n, err)
 		}
 	}
-	a.rootPool, a.intermediate = pool(a.roots), pool(a.intermediates)
+	a.rootPool, a.intermediate = pool(roots), pool(intermediates)
 	return a.readUsage()
 }
 
@@ -107,26 +116,20 @@ var usages = map[string]x509.ExtKeyUsage{
 }
 
 func (a *Authority) readUsage() error {
-	if known, ok := usages[a.usage]; ok {
+	if known, ok := usages[a.o.ExtendedKeyUsage]; ok {
 		a.extKeyUsage = known
 		return nil
 	}
-	for _, part := range strings.Split(a.usage, ".") {
+	for _, part := range strings.Split(a.o.ExtendedKeyUsage, ".") {
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
-			return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.usage)
+			return fmt.Errorf("the extended key usage %q is none of codeSigning, emailProtection, clientAuth, and no object identifier", a.o.ExtendedKeyUsage)
 		}
 		a.usageOID = append(a.usageOID, int(n)) //nolint:gosec // 31 bits
 	}
 	a.extKeyUsage = x509.ExtKeyUsageAny // the leaf's own list is looked at
 	return nil
 }
-
-// ID returns the authority's id.
-func (a Authority) ID() string { return a.id }
-
-// Identities returns whose certificates count.
-func (a Authority) Identities() []Identity { return slices.Clone(a.identities) }
 
 // accepts checks that the authority has certified who made a signature, and that this
 // counts at a time; nil: it does. Time stamps are of stamped.
@@ -138,10 +141,10 @@ func (a Authority) accepts(v *certified, stamped []byte, now time.Time) *refusal
 	if err != nil {
 		return unknown("by a certificate of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
 	}
-	switch why := a.invalid(now); {
+	switch why := a.valid.invalid(now); {
 	case why != "":
 		return a.refuses("by a certificate of the authority %s, %s", a.id, why)
-	case !slices.ContainsFunc(a.identities, func(i Identity) bool { return i.of(v.leaf) }):
+	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
 		return a.refuses("by a certificate of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case !a.mayBeUsed(v.leaf):
 		return a.refuses("by a certificate that the authority %s did not issue for %s", a.id, a.usageName())
@@ -225,12 +228,7 @@ func (a Authority) mayBeUsed(leaf *x509.Certificate) bool {
 	return listed && signs && !leaf.IsCA
 }
 
-func (a Authority) usageName() string {
-	if a.usage == "" {
-		return "codeSigning"
-	}
-	return a.usage
-}
+func (a Authority) usageName() string { return cmp.Or(a.o.ExtendedKeyUsage, "codeSigning") }
 
 // leafRevoked reports whether a certificate itself is revoked.
 func (a Authority) leafRevoked(c *x509.Certificate) bool {

@@ -79,9 +79,9 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", maxSignatures),
 			"give the file that holds the signatures")
 	}
-	t, j := newTally(subject), newJudge(p, subject, now)
+	t := newTally(subject)
 	for _, text := range found {
-		t.add(j.judge(readBlobSignature(subject, data, text)))
+		t.look(p, readBlobSignature(subject, data, text), now)
 	}
 	return t.verdict(p, now)
 }
@@ -119,7 +119,7 @@ func readBlobSignature(subject image.Digest, data, text []byte) Evidence {
 	if err != nil {
 		e.problem = "damaged: it " + err.Error()
 	}
-	e.origin, e.subjects = originOf("file", string(text), nil), []image.Digest{subject}
+	e.subjects = []image.Digest{subject}
 	return e
 }
 

@@ -28,9 +28,8 @@ const (
 	maxSerials      = 1024     // of one authority
 
 	// An RSA key of a certificate, whoever has made that: what it costs to look at a
-	// signature grows with the square of the bits, and with those of the exponent.
-	maxCertificateRSA         = 8192
-	maxCertificateRSAExponent = 65537
+	// signature grows with the square of the bits.
+	maxCertificateRSA = 8192
 )
 
 func selfSigned(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, c.RawIssuer) }
@@ -97,14 +96,8 @@ func boundCertificate(c *x509.Certificate) error {
 			return fmt.Errorf("a certificate has more than %d %s", maxNames, what)
 		}
 	}
-	k, ok := c.PublicKey.(*rsa.PublicKey)
-	switch {
-	case !ok:
-		return nil
-	case k.N.BitLen() > maxCertificateRSA:
+	if k, ok := c.PublicKey.(*rsa.PublicKey); ok && k.N.BitLen() > maxCertificateRSA {
 		return fmt.Errorf("a certificate has an RSA key of %d bits: more than %d are not supported", k.N.BitLen(), maxCertificateRSA)
-	case k.E > maxCertificateRSAExponent:
-		return fmt.Errorf("a certificate has an RSA key with the exponent %d: more than %d is not supported", k.E, maxCertificateRSAExponent)
 	}
 	return nil
 }

@@ -63,6 +63,12 @@ func version(t *testing.T, program string, args ...string) (string, error) {
 	return string(out), err
 }
 
+func mustRun(t *testing.T, program string, args ...string) {
+	t.Helper()
+	out, err := version(t, program, args...)
+	require.NoError(t, err, "%s %s\n%s", program, strings.Join(args, " "), out)
+}
+
 // Both versions of cosign verify what is signed here, in each form that they read, and
 // what they sign in each form that they write is verified here, with the referrers API
 // and without.

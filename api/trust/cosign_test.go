@@ -6,15 +6,12 @@ import (
 	"crypto"
 	"io"
 	"log"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -26,7 +23,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // repo is a repository of a real registry: what both cosign and this package use.
@@ -35,15 +31,6 @@ type repo struct{ name.Repository }
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 func digestOf(h v1.Hash) digest.Digest { return digest.Digest(h.String()) }
-
-func newRepo(t *testing.T) repo {
-	t.Helper()
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(quiet())))
-	t.Cleanup(server.Close)
-	r, err := name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/vdo/drivers")
-	require.NoError(t, err)
-	return repo{r}
-}
 
 // push puts a random index there and returns its digest.
 func (r repo) push(t *testing.T) image.Digest {
@@ -109,29 +96,13 @@ func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
 	return all
 }
 
-// cosign runs the real program, in a home of its own.
-func cosign(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), toolchain.Path(t, "cosign"), args...)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD=pass", "HOME="+cmd.Dir)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func mustCosign(t *testing.T, args ...string) {
-	t.Helper()
-	out, err := cosign(t, args...)
-	require.NoError(t, err, "cosign %s\n%s", strings.Join(args, " "), out)
-}
-
 // keyFiles writes a key for cosign as it imports it, and returns the files' paths.
 func keyFiles(t *testing.T, private crypto.Signer) (key, pub string) {
 	t.Helper()
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain.pem")
 	require.NoError(t, os.WriteFile(plain, pemOf(t, private), 0o600))
-	mustCosign(t, "import-key-pair", "--key", plain, "--output-key-prefix", filepath.Join(dir, "k"))
+	mustRun(t, "cosign", "import-key-pair", "--key", plain, "--output-key-prefix", filepath.Join(dir, "k"))
 	return filepath.Join(dir, "k.key"), filepath.Join(dir, "k.pub")
 }
 
@@ -154,9 +125,9 @@ func TestInteropWithCosign(t *testing.T) {
 			t.Parallel()
 			keyFile, pubFile := keyFiles(t, private)
 			s, p := loadFiles(t, keyFile, pubFile)
-			r := newRepo(t)
+			r := repoWith(t, true)
 			verify := func(d image.Digest) (string, error) {
-				return cosign(t, "verify", "--key", pubFile, "--insecure-ignore-tlog=true", r.Digest(d.String()).String())
+				return version(t, "cosign", "verify", "--key", pubFile, "--insecure-ignore-tlog=true", r.Digest(d.String()).String())
 			}
 
 			t.Run("cosign accepts ours", func(t *testing.T) {
@@ -170,14 +141,14 @@ func TestInteropWithCosign(t *testing.T) {
 			})
 			t.Run("ours accepts cosign's", func(t *testing.T) {
 				root := r.push(t)
-				mustCosign(t, "sign", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+				mustRun(t, "cosign", "sign", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
 				v, err := p.Verify(root, r.evidence(t, root), now)
 				require.NoError(t, err)
 				require.Equal(t, []string{"release"}, v.Keys())
 			})
 			t.Run("ours accepts cosign's new bundle", func(t *testing.T) {
 				root := r.push(t)
-				mustCosign(t, "sign", "--new-bundle-format", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+				mustRun(t, "cosign", "sign", "--new-bundle-format", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
 				_, err := p.Verify(root, r.evidence(t, root), now)
 				require.NoError(t, err)
 				_, err = p.Verify(subject("other"), r.evidence(t, root), now)
@@ -189,12 +160,12 @@ func TestInteropWithCosign(t *testing.T) {
 				ours, err := s.SignBlob([]byte("serial: 1\n"))
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(sig, ours, 0o600))
-				mustCosign(t, "verify-blob", "--key", pubFile, "--insecure-ignore-tlog=true", "--signature", sig, file)
+				mustRun(t, "cosign", "verify-blob", "--key", pubFile, "--insecure-ignore-tlog=true", "--signature", sig, file)
 
 				if kind == "Ed25519" {
 					return // cosign v2.6.5 itself panics here: it asks for the hash of plain Ed25519
 				}
-				mustCosign(t, "sign-blob", "--key", keyFile, "--tlog-upload=false", "-y", "--output-signature", sig, file)
+				mustRun(t, "cosign", "sign-blob", "--key", keyFile, "--tlog-upload=false", "-y", "--output-signature", sig, file)
 				theirs, err := os.ReadFile(sig)
 				require.NoError(t, err)
 				_, err = p.VerifyBlob([]byte("serial: 1\n"), theirs, now)
@@ -202,61 +173,4 @@ func TestInteropWithCosign(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestCosignAndWeAddToEachOthersSignatures(t *testing.T) {
-	keyA, pubA := keyFiles(t, keysOfAllKinds(t)["P-256"])
-	keyB, pubB := keyFiles(t, keysOfAllKinds(t)["P-256"])
-	a, _ := loadFiles(t, keyA, pubA)
-	b, _ := loadFiles(t, keyB, pubB)
-	r := newRepo(t)
-	root := r.push(t)
-	ref := r.Digest(root.String()).String()
-
-	r.put(t, sign(t, a, root, nil)) // ours first, then cosign's, then ours again
-	mustCosign(t, "sign", "--key", keyB, "--tlog-upload=false", "-y", ref)
-	existing, err := remote.Get(r.Tag(trust.SignatureTag(root)))
-	require.NoError(t, err)
-	third := newSigner(t)
-	r.put(t, sign(t, third, root, existing.Manifest))
-
-	mustCosign(t, "verify", "--key", pubA, "--insecure-ignore-tlog=true", ref)
-	mustCosign(t, "verify", "--key", pubB, "--insecure-ignore-tlog=true", ref)
-	p := policy(t, 3, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}), key(t, "c", third, trust.KeyOptions{}))
-	v, err := p.Verify(root, r.evidence(t, root), now)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b", "c"}, v.Keys())
-}
-
-// An SBOM attested by the same key, in both of cosign's forms, accepts nothing.
-func TestCosignAttestationBySameKeyDoesNotAccept(t *testing.T) {
-	keyFile, pubFile := keyFiles(t, keysOfAllKinds(t)["P-256"])
-	_, p := loadFiles(t, keyFile, pubFile)
-	sbom := filepath.Join(t.TempDir(), "sbom.json")
-	require.NoError(t, os.WriteFile(sbom, []byte(`{"spdxVersion":"SPDX-2.3"}`), 0o600))
-	for _, form := range []string{"--new-bundle-format=false", "--new-bundle-format=true"} {
-		r := newRepo(t)
-		root := r.push(t)
-		mustCosign(t, "attest", form, "--key", keyFile, "--tlog-upload=false", "-y", "--type", "spdxjson", "--predicate", sbom, r.Digest(root.String()).String())
-		_, err := p.Verify(root, r.evidence(t, root), now)
-		requireUntrusted(t, err)
-	}
-}
-
-func TestGeneratedKeysAreCosigns(t *testing.T) {
-	private, public, err := trust.GenerateKey([]byte("pass"))
-	require.NoError(t, err)
-	dir := t.TempDir()
-	keyFile, pubFile := filepath.Join(dir, "k.key"), filepath.Join(dir, "k.pub")
-	require.NoError(t, os.WriteFile(keyFile, private, 0o600))
-	require.NoError(t, os.WriteFile(pubFile, public, 0o600))
-	r := newRepo(t)
-	root := r.push(t)
-	ref := r.Digest(root.String()).String()
-	mustCosign(t, "sign", "--key", keyFile, "--tlog-upload=false", "-y", ref)
-	mustCosign(t, "verify", "--key", pubFile, "--insecure-ignore-tlog=true", ref)
-
-	out, err := cosign(t, "public-key", "--key", keyFile)
-	require.NoError(t, err, out)
-	require.Contains(t, out, string(public))
 }

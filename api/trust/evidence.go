@@ -2,7 +2,6 @@ package trust
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,29 +19,12 @@ import (
 // cannot count in any case (another predicate, a damaged claim) is kept, so that a
 // refusal can say what was found.
 type Evidence struct {
-	origin    origin
 	subjects  []image.Digest // that the claim names
 	candidate candidate
 	stamped   []byte     // what time stamps are of
 	holder    *certified // the certificate of the key that signed, or nil
 	doubt     string     // why the certificate that came along cannot count, or ""
 	problem   string     // why it cannot count, or ""
-}
-
-// origin is the digest of all that a piece of evidence was made of: two of one origin
-// are the same. The zero value is that of none.
-type origin [sha256.Size]byte
-
-// originOf is the origin of a blob, with what belongs to it of the annotations of its
-// layer; kind is how they are read.
-func originOf(kind, blob string, annotations map[string]string) (o origin) {
-	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %q", kind, blob)
-	for _, name := range []string{SignatureAnnotation, CertificateAnnotation, ChainAnnotation, TimestampAnnotation, LogAnnotation} {
-		_, _ = fmt.Fprintf(h, " %q", annotations[name])
-	}
-	h.Sum(o[:0])
-	return o
 }
 
 const (
@@ -62,138 +44,119 @@ const (
 // that is damaged is returned as evidence that cannot count. A manifest that cannot
 // be read is an error beside the evidence of the others.
 //
-// Everything together is bounded before it is read, by number and by size, and what
-// several signatures share is held once. More than that is a fault with reason
-// Untrusted, and no evidence.
+// Everything together is bounded before it is read, by number and by size. More than that
+// is a fault with reason Untrusted, and no evidence.
 func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
-	r := evidenceReader{fetcher: fetcher, claims: map[claimKey]*claimText{}}
+	r := layerReader{fetcher: fetcher, what: "signature", most: maxEvidence, largest: maxClaim}
 	var out []Evidence
 	var problems []error
 	for _, m := range manifests {
-		found, err := r.read(ctx, m)
+		layers, err := r.read(ctx, m, func(d ocispec.Descriptor) bool {
+			return d.MediaType == SimpleSigningMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
+		})
 		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
 			return nil, err
 		}
-		out, problems = append(out, found...), append(problems, err)
+		problems = append(problems, err)
+		for _, l := range layers {
+			out = append(out, l.evidence())
+		}
 	}
 	return out, fault.Join(problems...)
 }
 
-// evidenceReader reads the signatures of one verification, and counts them.
-type evidenceReader struct {
+// layerReader reads layers that hold signatures, and counts them: all that is read for one
+// verification is bounded together.
+type layerReader struct {
 	fetcher Fetcher
-	claims  map[claimKey]*claimText
-	number  int   // of signatures
-	bytes   int64 // of manifests and claims
+	what    string // "signature" or "attestation", for messages
+	most    int    // layers
+	largest int64  // bytes of one
+	number  int    // of layers, so far
+	bytes   int64  // of manifests and layers, so far
 }
 
-// claimKey tells claims apart.
-type claimKey struct {
-	digest string
-	size   int64
+// layer is one as it was read: its bytes, or why they cannot be had.
+type layer struct {
+	ocispec.Descriptor
+	data    []byte
+	problem string
 }
 
-// claimText is a claim as it was read; many signatures may be over one. What is made of
-// it is so once.
-type claimText struct {
-	data   []byte
-	err    error
-	simple *Evidence // as a claim of simple signing, without the signature
-	bundle *Evidence // as a sigstore bundle
-}
-
-// evidence reads the signature that a layer has over the claim.
-func (c *claimText) evidence(layer ocispec.Descriptor) Evidence {
-	if layer.MediaType != SimpleSigningMediaType {
-		if c.bundle == nil {
-			e := readSigstoreBundle(c.data, acceptingStatement)
-			e.origin = originOf(bundleMediaPrefix, layer.Digest.String(), nil)
-			c.bundle = &e
-		}
-		return *c.bundle
+// evidence reads the signature that a layer is or has.
+func (l layer) evidence() Evidence {
+	switch {
+	case l.problem != "":
+		return Evidence{problem: l.problem}
+	case l.MediaType != SimpleSigningMediaType:
+		return readSigstoreBundle(l.data, acceptingStatement)
 	}
-	if c.simple == nil {
-		e := readClaim(c.data)
-		c.simple = &e
-	}
-	e := c.simple.signedBy(layer.Annotations[SignatureAnnotation])
-	e.addCertificate(layer.Annotations)
-	e.origin = originOf(SimpleSigningMediaType, layer.Digest.String(), layer.Annotations)
+	e := readClaim(l.data).signedBy(l.Annotations[SignatureAnnotation])
+	e.addCertificate(l.Annotations)
 	return e
 }
 
 // room takes a part of what one verification may hold, before that is read.
-func (r *evidenceReader) room(number int, size int64) error {
+func (r *layerReader) room(number int, size int64) error {
 	r.number += number
 	r.bytes += max(size, 0)
-	if r.number <= maxEvidence && r.bytes <= maxEvidenceBytes {
+	if r.number <= r.most && r.bytes <= maxEvidenceBytes {
 		return nil
 	}
 	return &fault.Error{
-		Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d, or more than %d bytes of them", maxEvidence, maxEvidenceBytes),
-		Hint: "remove signatures that are out of use from the repository",
+		Reason: fault.Untrusted, Op: "read " + r.what + "s",
+		Err:  fmt.Errorf("there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes),
+		Hint: "remove " + r.what + "s that are out of use from the repository",
 	}
 }
 
-func (r *evidenceReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]Evidence, error) {
+// read reads the layers of a manifest that are wanted. One that is damaged or not there is
+// no error, since others may be enough.
+func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wanted func(ocispec.Descriptor) bool) ([]layer, error) {
 	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
 		return nil, err
 	}
 	data, err := fetch(ctx, r.fetcher, manifest, maxManifest)
 	if err != nil {
-		return nil, fmt.Errorf("read signature manifest: %w", err)
+		return nil, fmt.Errorf("read %s manifest: %w", r.what, err)
 	}
-	layers, err := layersOf(data, func(mediaType string) bool {
-		return mediaType == SimpleSigningMediaType || strings.HasPrefix(mediaType, bundleMediaPrefix)
-	})
+	descriptors, err := layersOf(data, wanted)
 	if err != nil {
 		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read signature manifest", Subject: manifest.Digest.String(), Err: err,
-			Hint: "sign again, or copy the signature again from where it was made",
+			Reason: fault.Corrupt, Op: "read " + r.what + " manifest", Subject: manifest.Digest.String(), Err: err,
+			Hint: "sign again, or copy it again from where it was made",
 		}
 	}
-	if err := r.room(len(layers), 0); err != nil {
+	if err := r.room(len(descriptors), 0); err != nil {
 		return nil, err
 	}
-	out := make([]Evidence, 0, len(layers))
-	for _, layer := range layers {
-		claim, err := r.claim(ctx, layer)
+	out := make([]layer, len(descriptors))
+	for n, d := range descriptors {
+		if err := r.room(0, min(d.Size, r.largest)); err != nil {
+			return nil, err
+		}
+		out[n].Descriptor = d
+		out[n].data, err = fetch(ctx, r.fetcher, d, r.largest)
 		switch reason := fault.ReasonOf(err); {
 		case err == nil:
-			out = append(out, claim.evidence(layer))
 		case reason == fault.Corrupt || reason == fault.NotFound:
-			out = append(out, Evidence{problem: "unreadable (" + err.Error() + ")"})
+			out[n].problem = "unreadable (" + err.Error() + ")"
 		default:
-			return nil, fmt.Errorf("read signature: %w", err)
+			return nil, fmt.Errorf("read %s: %w", r.what, err)
 		}
 	}
 	return out, nil
 }
 
-// claim reads a claim, once.
-func (r *evidenceReader) claim(ctx context.Context, layer ocispec.Descriptor) (*claimText, error) {
-	key := claimKey{layer.Digest.String(), layer.Size}
-	if c, ok := r.claims[key]; ok {
-		return c, c.err
-	}
-	if err := r.room(0, min(layer.Size, maxClaim)); err != nil {
-		return nil, err
-	}
-	data, err := fetch(ctx, r.fetcher, layer, maxClaim)
-	c := &claimText{data: data, err: err}
-	r.claims[key] = c
-	return c, err
-}
-
-// layersOf returns the layers of a manifest that hold signatures, by their type.
-func layersOf(data []byte, wanted func(mediaType string) bool) ([]ocispec.Descriptor, error) {
+// layersOf returns the layers of a manifest that are wanted.
+func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
 	var out []ocispec.Descriptor
 	for _, l := range m.Layers {
-		if wanted(l.MediaType) {
+		if wanted(l) {
 			out = append(out, l)
 		}
 	}

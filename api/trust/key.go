@@ -26,13 +26,14 @@ type Key struct {
 	public      crypto.PublicKey
 	verifiers   []signature.Verifier
 	fingerprint string // hex sha256 of the PKIX form: what makes keys distinct
-	validity
+	valid       KeyOptions
 }
 
 // KeyOptions bound a key. The zero value leaves it unbounded.
 type KeyOptions struct {
-	NotBefore, NotAfter time.Time // zero: no bound
-	Revoked             bool
+	NotBefore time.Time `yaml:"notBefore,omitempty"`
+	NotAfter  time.Time `yaml:"notAfter,omitempty"`
+	Revoked   bool      `yaml:"revoked,omitempty"`
 }
 
 const (
@@ -53,8 +54,7 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	if err := checkID(id); err != nil {
 		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
 	}
-	valid, err := newValidity(o.NotBefore, o.NotAfter, o.Revoked)
-	if err != nil {
+	if err := o.check(); err != nil {
 		return bad(err, "swap them")
 	}
 	public, err := parsePublic(publicPEM)
@@ -65,7 +65,7 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	if err != nil {
 		return bad(err, "")
 	}
-	k.validity = valid
+	k.valid = o
 	return k, nil
 }
 
@@ -171,28 +171,24 @@ func hashOf(curve elliptic.Curve) crypto.Hash {
 	return crypto.SHA256
 }
 
-// validity is when an entry of a policy counts.
-type validity struct {
-	notBefore, notAfter time.Time // zero: no bound
-	revoked             bool
-}
-
-func newValidity(notBefore, notAfter time.Time, revoked bool) (validity, error) {
-	if !notBefore.IsZero() && !notAfter.IsZero() && !notBefore.Before(notAfter) {
-		return validity{}, errors.New("notBefore is not before notAfter")
+// check refuses bounds between which no time is, and writes them in UTC.
+func (o *KeyOptions) check() error {
+	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
+		return errors.New("notBefore is not before notAfter")
 	}
-	return validity{notBefore.UTC(), notAfter.UTC(), revoked}, nil
+	o.NotBefore, o.NotAfter = o.NotBefore.UTC(), o.NotAfter.UTC()
+	return nil
 }
 
-// invalid says why the entry does not count at a time, or "".
-func (v validity) invalid(now time.Time) string {
+// invalid says why an entry of a policy does not count at a time, or "".
+func (o KeyOptions) invalid(now time.Time) string {
 	switch {
-	case v.revoked:
+	case o.Revoked:
 		return "revoked"
-	case !v.notBefore.IsZero() && now.Before(v.notBefore):
-		return "not valid before " + v.notBefore.Format(time.RFC3339)
-	case !v.notAfter.IsZero() && now.After(v.notAfter):
-		return "expired " + v.notAfter.Format(time.RFC3339)
+	case !o.NotBefore.IsZero() && now.Before(o.NotBefore):
+		return "not valid before " + o.NotBefore.Format(time.RFC3339)
+	case !o.NotAfter.IsZero() && now.After(o.NotAfter):
+		return "expired " + o.NotAfter.Format(time.RFC3339)
 	}
 	return ""
 }

@@ -48,48 +48,18 @@ func (i KeylessIdentity) check() error {
 
 // SigstoreOptions say what a signature may lack; the zero value demands everything.
 type SigstoreOptions struct {
-	WithoutTransparencyLog bool // a time stamp of the trusted root's authorities is enough
-	WithoutCertificateLog  bool // the certificate need not be in a certificate log
+	// WithoutTransparencyLog: a time stamp of the trusted root's authorities is enough.
+	WithoutTransparencyLog bool `yaml:"withoutTransparencyLog,omitempty"`
+	// WithoutCertificateLog: the certificate need not be in a certificate log.
+	WithoutCertificateLog bool `yaml:"withoutCertificateLog,omitempty"`
 }
 
 // Keyless is a sigstore whose short-lived certificates count, and whose.
 type Keyless struct {
-	id         string
-	root       []byte
-	options    SigstoreOptions
-	identities []KeylessIdentity
-	material   root.TrustedMaterial
-	validity
-}
-
-type keylessFile struct {
-	ID              string            `yaml:"id"`
-	TrustedRoot     string            `yaml:"trustedRoot,omitempty"`
-	TrustedRootFile string            `yaml:"trustedRootFile,omitempty"`
-	Identities      []KeylessIdentity `yaml:"identities"`
-	NoLog           bool              `yaml:"withoutTransparencyLog,omitempty"`
-	NoCertLog       bool              `yaml:"withoutCertificateLog,omitempty"`
-	NotBefore       *time.Time        `yaml:"notBefore,omitempty"`
-	NotAfter        *time.Time        `yaml:"notAfter,omitempty"`
-	Revoked         bool              `yaml:"revoked,omitempty"`
-}
-
-func (f keylessFile) keyless(readFile func(path string) ([]byte, error)) (Keyless, error) {
-	o := KeylessOptions{
-		Identities: f.Identities, Revoked: f.Revoked,
-		SigstoreOptions: SigstoreOptions{WithoutTransparencyLog: f.NoLog, WithoutCertificateLog: f.NoCertLog},
-	}
-	if f.NotBefore != nil {
-		o.NotBefore = *f.NotBefore
-	}
-	if f.NotAfter != nil {
-		o.NotAfter = *f.NotAfter
-	}
-	var err error
-	if o.TrustedRoot, err = loadField("keyless", f.ID, "trustedRoot", f.TrustedRoot, f.TrustedRootFile, readFile); err != nil {
-		return Keyless{}, err
-	}
-	return NewKeyless(f.ID, o)
+	id       string
+	o        KeylessOptions
+	material root.TrustedMaterial
+	valid    KeyOptions
 }
 
 // KeylessOptions say what of a sigstore counts.
@@ -97,21 +67,21 @@ type KeylessOptions struct {
 	// TrustedRoot is its trusted_root.json: certificate authorities, logs and
 	// time-stamping authorities. It is never fetched, so that what has expired in it has
 	// expired.
-	TrustedRoot []byte
+	TrustedRoot Text `yaml:"trustedRoot,omitempty"`
 	// Identities are whose certificates count: at least one, since everyone with a login
 	// would count without.
-	Identities []KeylessIdentity
-	SigstoreOptions
-	NotBefore time.Time
-	NotAfter  time.Time
-	Revoked   bool
+	Identities      []KeylessIdentity `yaml:"identities"`
+	SigstoreOptions `yaml:",inline"`
+	NotBefore       time.Time `yaml:"notBefore,omitempty"`
+	NotAfter        time.Time `yaml:"notAfter,omitempty"`
+	Revoked         bool      `yaml:"revoked,omitempty"`
 }
 
 // NewKeyless checks a keyless entry. The id names it in messages.
 func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
-	k := Keyless{id: id, root: o.TrustedRoot, options: o.SigstoreOptions, identities: slices.Clone(o.Identities)}
-	err := k.read(o)
-	if err != nil {
+	o.Identities = slices.Clone(o.Identities)
+	k := Keyless{id: id, o: o, valid: KeyOptions{o.NotBefore, o.NotAfter, o.Revoked}}
+	if err := k.read(); err != nil {
 		return Keyless{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", id), Err: err,
 			Hint: "`vdo-bundle verify --help` shows a whole policy; the fields: id, trustedRoot, identities of issuer and subject",
@@ -120,29 +90,29 @@ func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
 	return k, nil
 }
 
-func (k *Keyless) read(o KeylessOptions) (err error) {
+func (k *Keyless) read() (err error) {
 	if err := checkID(k.id); err != nil {
 		return err
 	}
-	if k.validity, err = newValidity(o.NotBefore, o.NotAfter, o.Revoked); err != nil {
+	if err := k.valid.check(); err != nil {
 		return err
 	}
 	switch {
-	case len(k.identities) == 0:
+	case len(k.o.Identities) == 0:
 		return errors.New("it has no identities: everyone with a login would be accepted")
-	case len(k.identities) > maxIdentities:
-		return fmt.Errorf("%d identities are more than %d", len(k.identities), maxIdentities)
-	case len(bytes.TrimSpace(k.root)) == 0:
+	case len(k.o.Identities) > maxIdentities:
+		return fmt.Errorf("%d identities are more than %d", len(k.o.Identities), maxIdentities)
+	case len(bytes.TrimSpace(k.o.TrustedRoot)) == 0:
 		return errors.New("it has no trusted root: it is never fetched")
-	case len(k.root) > maxTrustedRoot:
+	case len(k.o.TrustedRoot) > maxTrustedRoot:
 		return fmt.Errorf("its trusted root is longer than %d bytes", maxTrustedRoot)
 	}
-	for n, i := range k.identities {
+	for n, i := range k.o.Identities {
 		if err := i.check(); err != nil {
 			return fmt.Errorf("identities[%d]: %w", n, err)
 		}
 	}
-	k.material, err = parseTrustedRoot(k.root)
+	k.material, err = parseTrustedRoot(k.o.TrustedRoot)
 	return err
 }
 
@@ -162,30 +132,13 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	return stampedMaterial(parsed), nil
 }
 
-// ID returns the entry's id.
-func (k Keyless) ID() string { return k.id }
-
-func (k Keyless) file() keylessFile {
-	f := keylessFile{
-		ID: k.id, TrustedRoot: string(k.root), Identities: k.identities,
-		NoLog: k.options.WithoutTransparencyLog, NoCertLog: k.options.WithoutCertificateLog, Revoked: k.revoked,
-	}
-	if !k.notBefore.IsZero() {
-		f.NotBefore = &k.notBefore
-	}
-	if !k.notAfter.IsZero() {
-		f.NotAfter = &k.notAfter
-	}
-	return f
-}
-
 // accepts checks that the sigstore's trusted root accepts a signature over a subject, by
 // one of the identities; nil: it does.
 func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
 	if err := k.check(e, subject, now); err != nil {
 		return unknown("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
-	if why := k.invalid(now); why != "" {
+	if why := k.valid.invalid(now); why != "" {
 		return &refusal{why: "by a certificate of keyless " + k.id + ", " + why, known: true}
 	}
 	return nil
@@ -201,7 +154,7 @@ func (k Keyless) check(e Evidence, subject image.Digest, now time.Time) error {
 	if stamped == nil {
 		stamped = k.checkBy(e, subject, true)
 	}
-	if stamped == nil || k.options.WithoutTransparencyLog {
+	if stamped == nil || k.o.WithoutTransparencyLog {
 		return stamped
 	}
 	return k.checkBy(e, subject, false)
@@ -234,13 +187,13 @@ func (k Keyless) stamped(e Evidence, now time.Time) error {
 func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) error {
 	err := errors.New("its certificate is of no identity that could be accepted")
 	names := cryptoutils.GetSubjectAlternateNames(e.holder.leaf)
-	for _, i := range k.identities {
+	for _, i := range k.o.Identities {
 		if !slices.Contains(names, i.Subject) {
 			continue
 		}
 		if err = e.candidate.check(subject, cosign.CheckOpts{
 			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
-			IgnoreSCT: k.options.WithoutCertificateLog, IgnoreTlog: k.options.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
+			IgnoreSCT: k.o.WithoutCertificateLog, IgnoreTlog: k.o.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
 		}); err == nil {
 			return nil
 		}

@@ -82,10 +82,10 @@ func countSigners(keys []Key, authorities []Authority, keyless []Keyless) (int, 
 		ids[k.id], distinct[k.fingerprint] = true, true
 	}
 	for _, a := range authorities {
-		if len(a.roots) == 0 {
+		if a.rootPool == nil {
 			return 0, badPolicy("", "a certificate authority is empty")
 		}
-		if err := once(a.id, texts(a.identities)); err != nil {
+		if err := once(a.id, texts(a.o.Identities)); err != nil {
 			return 0, err
 		}
 	}
@@ -93,7 +93,7 @@ func countSigners(keys []Key, authorities []Authority, keyless []Keyless) (int, 
 		if k.material == nil {
 			return 0, badPolicy("", "a keyless entry is empty")
 		}
-		if err := once(k.id, texts(k.identities)); err != nil {
+		if err := once(k.id, texts(k.o.Identities)); err != nil {
 			return 0, err
 		}
 	}
@@ -129,10 +129,10 @@ func checkThreshold(threshold, signers, entries int) error {
 func mergeRevoked(keys []Key) []Key {
 	revoked := map[string]bool{}
 	for _, k := range keys {
-		revoked[k.fingerprint] = revoked[k.fingerprint] || k.revoked
+		revoked[k.fingerprint] = revoked[k.fingerprint] || k.valid.Revoked
 	}
 	for i := range keys {
-		keys[i].revoked = revoked[keys[i].fingerprint]
+		keys[i].valid.Revoked = revoked[keys[i].fingerprint]
 	}
 	return keys
 }
@@ -151,9 +151,3 @@ func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
 
 // Keys returns the keys, sorted by id.
 func (p *Policy) Keys() []Key { return append([]Key(nil), p.keys...) }
-
-// Authorities returns the certificate authorities, sorted by id.
-func (p *Policy) Authorities() []Authority { return slices.Clone(p.authorities) }
-
-// Threshold returns how many distinct keys must have signed.
-func (p *Policy) Threshold() int { return p.threshold }

@@ -1,10 +1,8 @@
 package trust
 
 import (
-	"errors"
 	"fmt"
 	"sort"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -33,30 +31,27 @@ type policyFile struct {
 	RevokedDigests []string        `yaml:"revokedDigests,omitempty"`
 }
 
-type authorityFile struct {
-	ID                string     `yaml:"id"`
-	Roots             string     `yaml:"roots,omitempty"`
-	RootsFile         string     `yaml:"rootsFile,omitempty"`
-	Intermediates     string     `yaml:"intermediates,omitempty"`
-	IntermediatesFile string     `yaml:"intermediatesFile,omitempty"`
-	Identities        []Identity `yaml:"identities"`
-	ExtendedKeyUsage  string     `yaml:"extendedKeyUsage,omitempty"`
-	TimestampRoots    string     `yaml:"timestampRoots,omitempty"`
-	TimestampFile     string     `yaml:"timestampRootsFile,omitempty"`
-	RevokedSerials    []string   `yaml:"revokedSerials,omitempty"`
-	NotBefore         *time.Time `yaml:"notBefore,omitempty"`
-	NotAfter          *time.Time `yaml:"notAfter,omitempty"`
-	Revoked           bool       `yaml:"revoked,omitempty"`
-}
-
-type keyFile struct {
-	ID        string     `yaml:"id"`
-	PublicKey string     `yaml:"publicKey,omitempty"`
-	File      string     `yaml:"file,omitempty"`
-	NotBefore *time.Time `yaml:"notBefore,omitempty"`
-	NotAfter  *time.Time `yaml:"notAfter,omitempty"`
-	Revoked   bool       `yaml:"revoked,omitempty"`
-}
+// The forms of entries: what they are, or the paths of files that have it.
+type (
+	keyFile struct {
+		ID         string `yaml:"id"`
+		PublicKey  Text   `yaml:"publicKey,omitempty"`
+		File       string `yaml:"file,omitempty"`
+		KeyOptions `yaml:",inline"`
+	}
+	authorityFile struct {
+		ID                string `yaml:"id"`
+		AuthorityOptions  `yaml:",inline"`
+		RootsFile         string `yaml:"rootsFile,omitempty"`
+		IntermediatesFile string `yaml:"intermediatesFile,omitempty"`
+		TimestampFile     string `yaml:"timestampRootsFile,omitempty"`
+	}
+	keylessFile struct {
+		ID              string `yaml:"id"`
+		KeylessOptions  `yaml:",inline"`
+		TrustedRootFile string `yaml:"trustedRootFile,omitempty"`
+	}
+)
 
 // ParsePolicy reads a policy file. name is the file's, for messages. readFile hands
 // over the keys that the policy names by path (relative paths are for it to
@@ -82,30 +77,32 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	if f.Kind != PolicyKind {
 		head(fmt.Errorf("%q is not %q", f.Kind, PolicyKind), "kind")
 	}
-	keys := make([]Key, 0, len(f.Keys))
-	for i, kf := range f.Keys {
-		k, err := kf.key(readFile)
-		if err != nil {
-			bad(err, fmt.Sprintf("keys[%d]", i))
-		}
-		keys = append(keys, k)
+	read := func(what, id, field, file, path string, to *Text) error {
+		return readField("read "+what+" "+fmt.Sprintf("%q", id), field, file, path, to, readFile)
 	}
-	authorities := make([]Authority, 0, len(f.Certificates))
-	for i, af := range f.Certificates {
-		a, err := af.authority(readFile)
-		if err != nil {
-			bad(err, fmt.Sprintf("certificates[%d]", i))
+	keys := entries(f.Keys, "keys", bad, func(e keyFile) (Key, error) {
+		if err := read("public key", e.ID, "publicKey", "file", e.File, &e.PublicKey); err != nil {
+			return Key{}, err
 		}
-		authorities = append(authorities, a)
-	}
-	keyless := make([]Keyless, 0, len(f.Keyless))
-	for i, kf := range f.Keyless {
-		k, err := kf.keyless(readFile)
-		if err != nil {
-			bad(err, fmt.Sprintf("keyless[%d]", i))
+		return NewKey(e.ID, e.PublicKey, e.KeyOptions)
+	})
+	authorities := entries(f.Certificates, "certificates", bad, func(e authorityFile) (Authority, error) {
+		const what = "certificate authority"
+		if err := fault.Join(
+			read(what, e.ID, "roots", "rootsFile", e.RootsFile, &e.Roots),
+			read(what, e.ID, "intermediates", "intermediatesFile", e.IntermediatesFile, &e.Intermediates),
+			read(what, e.ID, "timestampRoots", "timestampRootsFile", e.TimestampFile, &e.TimestampRoots),
+		); err != nil {
+			return Authority{}, err
 		}
-		keyless = append(keyless, k)
-	}
+		return NewAuthority(e.ID, e.AuthorityOptions)
+	})
+	keyless := entries(f.Keyless, "keyless", bad, func(e keylessFile) (Keyless, error) {
+		if err := read("keyless", e.ID, "trustedRoot", "trustedRootFile", e.TrustedRootFile, &e.TrustedRoot); err != nil {
+			return Keyless{}, err
+		}
+		return NewKeyless(e.ID, e.KeylessOptions)
+	})
 	revoked, err := parseDigests(f.RevokedDigests)
 	if err != nil {
 		bad(err, "revokedDigests")
@@ -149,82 +146,36 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	return f, nil
 }
 
-func (f keyFile) key(readFile func(string) ([]byte, error)) (Key, error) {
-	data := []byte(f.PublicKey)
-	switch {
-	case (f.PublicKey == "") == (f.File == ""):
-		return Key{}, &fault.Error{
-			Op: "read public key", Subject: fmt.Sprintf("%q", f.ID), Hint: "keep one of them",
-			Err: errors.New("give exactly one of publicKey and file"),
-		}
-	case f.File != "" && readFile == nil:
-		return Key{}, &fault.Error{
-			Op: "read public key", Subject: fmt.Sprintf("%q", f.ID), Hint: "give it in publicKey",
-			Err: errors.New("a key by file cannot be read here"),
-		}
-	case f.File != "":
+// entries makes all entries of a field, and names each that is bad.
+func entries[F, E any](all []F, field string, bad func(err error, where string), read func(F) (E, error)) []E {
+	out := make([]E, len(all))
+	for n, f := range all {
 		var err error
-		if data, err = readFile(f.File); err != nil {
-			return Key{}, fmt.Errorf("read public key %q: %w", f.ID, err)
+		if out[n], err = read(f); err != nil {
+			bad(err, fmt.Sprintf("%s[%d]", field, n))
 		}
 	}
-	o := KeyOptions{Revoked: f.Revoked}
-	if f.NotBefore != nil {
-		o.NotBefore = *f.NotBefore
-	}
-	if f.NotAfter != nil {
-		o.NotAfter = *f.NotAfter
-	}
-	return NewKey(f.ID, data, o)
+	return out
 }
 
-func (f authorityFile) authority(readFile func(string) ([]byte, error)) (Authority, error) {
-	var problems []error
-	load := func(field, text, path string) []byte {
-		data, err := loadField("certificate authority", f.ID, field, text, path, readFile)
-		if err != nil {
-			problems = append(problems, err)
-		}
-		return data
-	}
-	o := AuthorityOptions{
-		Roots:            load("roots", f.Roots, f.RootsFile),
-		Intermediates:    load("intermediates", f.Intermediates, f.IntermediatesFile),
-		TimestampRoots:   load("timestampRoots", f.TimestampRoots, f.TimestampFile),
-		ExtendedKeyUsage: f.ExtendedKeyUsage, Identities: f.Identities, RevokedSerials: f.RevokedSerials, Revoked: f.Revoked,
-	}
-	if len(problems) > 0 {
-		return Authority{}, fault.Join(problems...)
-	}
-	if f.NotBefore != nil {
-		o.NotBefore = *f.NotBefore
-	}
-	if f.NotAfter != nil {
-		o.NotAfter = *f.NotAfter
-	}
-	return NewAuthority(f.ID, o)
-}
-
-// loadField returns a field that is given in the policy, or in a file that it names.
-func loadField(what, id, field, text, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
-	bad := func(why, hint string) ([]byte, error) {
-		return nil, &fault.Error{
-			Op: "read " + what, Subject: fmt.Sprintf("%q", id), Hint: hint, Err: errors.New(why),
-		}
-	}
+// readField reads a field that is in a file, which another field names.
+func readField(op, field, file, path string, to *Text, readFile func(string) ([]byte, error)) error {
 	switch {
 	case path == "":
-		return []byte(text), nil
-	case text != "":
-		return bad("give one of "+field+" and "+field+"File, not both", "keep one of them")
+		return nil
+	case len(*to) > 0:
+		err := fmt.Errorf("give one of %s and %s, not both", field, file)
+		return &fault.Error{Op: op, Err: err, Hint: "keep one of them"}
 	case readFile == nil:
-		return bad(field+" by file cannot be read here", "give them in "+field)
+		err := fmt.Errorf("%s by file cannot be read here", field)
+		return &fault.Error{Op: op, Err: err, Hint: "give it in " + field}
 	}
 	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %s: %w", what, id, field, err)
+		return fmt.Errorf("%s: %s: %w", op, field, err)
 	}
-	return data, nil
+	*to = data
+	return nil
 }
 
 func parseDigests(in []string) ([]image.Digest, error) {
@@ -250,41 +201,17 @@ func (p *Policy) YAML() ([]byte, error) {
 	threshold := p.threshold
 	f := policyFile{APIVersion: PolicyAPIVersion, Kind: PolicyKind, Threshold: &threshold}
 	for _, k := range p.keys {
-		kf := keyFile{ID: k.id, PublicKey: string(k.PEM()), Revoked: k.revoked}
-		if !k.notBefore.IsZero() {
-			kf.NotBefore = &k.notBefore
-		}
-		if !k.notAfter.IsZero() {
-			kf.NotAfter = &k.notAfter
-		}
-		f.Keys = append(f.Keys, kf)
+		f.Keys = append(f.Keys, keyFile{ID: k.id, PublicKey: k.PEM(), KeyOptions: k.valid})
 	}
 	for _, a := range p.authorities {
-		f.Certificates = append(f.Certificates, a.file())
+		f.Certificates = append(f.Certificates, authorityFile{ID: a.id, AuthorityOptions: a.o})
 	}
 	for _, k := range p.keyless {
-		f.Keyless = append(f.Keyless, k.file())
+		f.Keyless = append(f.Keyless, keylessFile{ID: k.id, KeylessOptions: k.o})
 	}
 	for d := range p.revoked {
 		f.RevokedDigests = append(f.RevokedDigests, d.String())
 	}
 	sort.Strings(f.RevokedDigests)
 	return yaml.Marshal(f)
-}
-
-func (a Authority) file() authorityFile {
-	f := authorityFile{
-		ID: a.id, Roots: string(pemOf(a.roots...)), Intermediates: string(pemOf(a.intermediates...)), Identities: a.identities,
-		ExtendedKeyUsage: a.usage, TimestampRoots: string(pemOf(a.timestampRoots...)), Revoked: a.revoked,
-	}
-	for _, n := range a.revokedSerials {
-		f.RevokedSerials = append(f.RevokedSerials, n.Text(16))
-	}
-	if !a.notBefore.IsZero() {
-		f.NotBefore = &a.notBefore
-	}
-	if !a.notAfter.IsZero() {
-		f.NotAfter = &a.notAfter
-	}
-	return f
 }

@@ -110,12 +110,7 @@ func (s *Signer) bundled(payload []byte) ([]byte, error) {
 // evidence, in a sigstore bundle: with its certificate and a time stamp, where it signs
 // with those.
 func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
-	looked := map[origin]bool{}
 	for _, e := range evidence {
-		if looked[e.origin] {
-			continue
-		}
-		looked[e.origin] = e.origin != (origin{})
 		switch {
 		case e.problem != "" || e.candidate.form != statementForm || !e.candidate.madeBy(s.key.verifiers, subject):
 		case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):

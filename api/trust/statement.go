@@ -5,18 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
-
-const maxEnvelope = 2 * maxPredicate // bytes: the predicate, in base64, in an envelope
 
 // A Statement is what somebody has signed about a digest, as it was found; whose word
 // it is is for [Policy.VerifyStatement] to say. It is no [Evidence]: whoever has signed
@@ -38,60 +34,31 @@ func (s Statement) UnverifiedPredicate() json.RawMessage {
 // sigstore bundle. Manifests of another kind hold none, and statements of other types
 // are left out; neither is an error. All together they are bounded.
 func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
+	r := layerReader{fetcher: fetcher, what: "attestation", most: maxSignatures, largest: maxEvidenceBytes}
 	var out []Statement
-	var total int64
 	for _, m := range manifests {
-		layers, err := attestations(ctx, fetcher, m, predicateType)
+		layers, err := r.read(ctx, m, func(d ocispec.Descriptor) bool {
+			kind, given := d.Annotations[PredicateAnnotation] // as cosign writes it
+			holds := d.MediaType == EnvelopeMediaType || strings.HasPrefix(d.MediaType, bundleMediaPrefix)
+			return holds && (!given || kind == predicateType)
+		})
 		if err != nil {
 			return nil, err
 		}
-		for _, layer := range layers {
-			if total += max(layer.Size, 0); total > maxEnvelope || len(out) == maxSignatures {
-				return nil, &fault.Error{
-					Reason: fault.Untrusted, Op: "read attestations", Err: fmt.Errorf("there are more than %d, or more than %d bytes of them", maxSignatures, maxEnvelope),
-					Hint: "remove attestations that are out of use",
-				}
-			}
-			text, err := fetch(ctx, fetcher, layer, maxEnvelope)
-			switch reason := fault.ReasonOf(err); {
-			case err == nil:
-				if s, ok := readAttestation(layer, text, predicateType); ok {
-					s.evidence.origin = originOf(layer.MediaType, layer.Digest.String(), layer.Annotations)
-					out = append(out, s)
-				}
-			case reason == fault.Corrupt || reason == fault.NotFound:
-				out = append(out, Statement{evidence: Evidence{problem: "unreadable (" + err.Error() + ")"}})
-			default:
-				return nil, fmt.Errorf("read attestation: %w", err)
+		for _, l := range layers {
+			if s, ok := readAttestation(l, predicateType); ok {
+				out = append(out, s)
 			}
 		}
 	}
 	return out, nil
 }
 
-// attestations returns the layers of a manifest that may hold statements of a type.
-func attestations(ctx context.Context, fetcher Fetcher, manifest ocispec.Descriptor, predicateType string) ([]ocispec.Descriptor, error) {
-	data, err := fetch(ctx, fetcher, manifest, maxManifest)
-	if err != nil {
-		return nil, fmt.Errorf("read attestation manifest: %w", err)
-	}
-	layers, err := layersOf(data, func(mediaType string) bool {
-		return mediaType == EnvelopeMediaType || strings.HasPrefix(mediaType, bundleMediaPrefix)
-	})
-	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read attestation manifest", Subject: manifest.Digest.String(), Err: err,
-			Hint: "copy the attestation again from where it was made",
-		}
-	}
-	return slices.DeleteFunc(layers, func(l ocispec.Descriptor) bool {
-		kind, given := l.Annotations[PredicateAnnotation] // as cosign writes it
-		return given && kind != predicateType
-	}), nil
-}
-
 // readAttestation reads one statement; not ok is one of another type.
-func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string) (s Statement, ok bool) {
+func readAttestation(l layer, predicateType string) (s Statement, ok bool) {
+	if l.problem != "" {
+		return Statement{evidence: Evidence{problem: l.problem}}, true
+	}
 	ok = true
 	subjectsOf := func(payload []byte) ([]image.Digest, string) {
 		subjects, kind, problem := readStatement(payload)
@@ -99,13 +66,13 @@ func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string
 		s.payload = payload
 		return subjects, problem
 	}
-	if layer.MediaType != EnvelopeMediaType {
-		s.evidence = readSigstoreBundle(text, subjectsOf)
+	if l.MediaType != EnvelopeMediaType {
+		s.evidence = readSigstoreBundle(l.data, subjectsOf)
 		return s, ok
 	}
 	var env dsse.Envelope
 	var payload []byte
-	err := json.Unmarshal(text, &env)
+	err := json.Unmarshal(l.data, &env)
 	if err == nil {
 		payload, err = env.DecodeB64Payload()
 	}
@@ -118,10 +85,10 @@ func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string
 		return s, ok
 	}
 	s.evidence = Evidence{
-		subjects: subjects, candidate: candidate{form: envelopeForm, payload: text},
-		stamped: text, // cosign has all of it stamped in this form
+		subjects: subjects, candidate: candidate{form: envelopeForm, payload: l.data},
+		stamped: l.data, // cosign has all of it stamped in this form
 	}
-	s.evidence.addCertificate(layer.Annotations)
+	s.evidence.addCertificate(l.Annotations)
 	return s, ok
 }
 
@@ -176,17 +143,17 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 			"remove attestations that are out of use from the repository")
 	}
 	all, same := newTally(subject), map[string]*tally{}
-	best, j := &all, newJudge(p, subject, now)
+	best := all
 	for _, s := range statements {
-		found := j.judge(s.evidence)
+		found := newTally(subject)
+		found.look(p, s.evidence, now)
 		all.add(found)
 		if s.payload == nil {
 			continue
 		}
 		t := same[string(s.payload)]
 		if t == nil {
-			fresh := newTally(subject)
-			t = &fresh
+			t = newTally(subject)
 			same[string(s.payload)] = t
 		}
 		t.add(found)
@@ -194,7 +161,7 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 			predicate, err := predicateOf(s.payload)
 			return v, predicate, err
 		}
-		if len(t.counts) > 0 && (best == &all || len(t.counts.distinct()) > len(best.counts.distinct())) {
+		if len(t.counts) > 0 && (best == all || len(t.counts.distinct()) > len(best.counts.distinct())) {
 			best = t
 		}
 	}

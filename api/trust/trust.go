@@ -23,11 +23,10 @@
 //     in-toto statement of predicate type https://sigstore.dev/cosign/sign/v1.
 //
 // What one verification reads of all of them together is bounded before it is read:
-// 1024 signatures, and 16 MiB of manifests and claims, each claim once. More is a
-// refusal. One that is listed several times is verified once. Bounded too is what comes along with one of them, which then counts as if it had come
-// without a certificate: 16 certificates of 16 KiB with 256 names each, RSA keys of 8192
-// bits with an exponent of 65537 among them, 8 time stamps of 64 KiB, 8 entries of a
-// transparency log.
+// 1024 signatures, and 16 MiB of manifests and claims. More is a refusal. Bounded too is
+// what comes along with one of them, which then counts as if it had come without a
+// certificate: 16 certificates of 16 KiB with 256 names each, RSA keys of 8192 bits among
+// them, 8 time stamps of 64 KiB, 8 entries of a transparency log.
 //
 // The first is what [Signer.Sign] writes. In both, the signed claim names a digest,
 // and counts for that digest only. Any other predicate (an SBOM, provenance) says

@@ -24,9 +24,9 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
-	t, j := newTally(subject), newJudge(p, subject, now)
+	t := newTally(subject)
 	for _, e := range evidence {
-		t.add(j.judge(e))
+		t.look(p, e, now)
 	}
 	return t.verdict(p, now)
 }
@@ -51,32 +51,6 @@ func untrusted(subject image.Digest, why error, hint string) error {
 	return &fault.Error{Reason: fault.Untrusted, Op: "verify", Subject: subject.String(), Hint: hint, Err: why}
 }
 
-// judge looks at each signature once, however often it is listed: to verify one costs a
-// thousand times what it costs to list it.
-type judge struct {
-	policy  *Policy
-	subject image.Digest
-	now     time.Time
-	known   map[origin]*tally
-}
-
-func newJudge(p *Policy, subject image.Digest, now time.Time) *judge {
-	return &judge{policy: p, subject: subject, now: now, known: map[origin]*tally{}}
-}
-
-// judge returns what one signature shows.
-func (j *judge) judge(e Evidence) *tally {
-	if t := j.known[e.origin]; t != nil {
-		return t
-	}
-	t := newTally(j.subject)
-	t.look(j.policy, e, j.now)
-	if e.origin != (origin{}) {
-		j.known[e.origin] = &t
-	}
-	return &t
-}
-
 // tally is what a look at the evidence found.
 type tally struct {
 	subject image.Digest
@@ -86,8 +60,8 @@ type tally struct {
 	invalid bool // a signer of the policy signed, but does not count (any more)
 }
 
-func newTally(subject image.Digest) tally {
-	return tally{subject: subject, found: map[string]int{}, counts: count{}}
+func newTally(subject image.Digest) *tally {
+	return &tally{subject: subject, found: map[string]int{}, counts: count{}}
 }
 
 // add adds what another look found.
@@ -143,7 +117,7 @@ func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
 			continue
 		}
 		known = true
-		if why := k.invalid(now); why != "" {
+		if why := k.valid.invalid(now); why != "" {
 			t.discount("by the key " + k.id + ", " + why)
 			continue
 		}
@@ -160,7 +134,7 @@ func (t *tally) addCertified(p *Policy, e Evidence, now time.Time) (known bool) 
 		t.found["by another key than that of its certificate"]++
 		return false
 	}
-	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.revoked && k.fingerprint == holder.fingerprint }) {
+	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }) {
 		t.discount("by a certificate whose key is revoked")
 		return true
 	}
@@ -266,13 +240,13 @@ func (p *Policy) describe(now time.Time) []string {
 		out = append(out, name)
 	}
 	for _, k := range p.keys {
-		add(k.id, k.invalid(now))
+		add(k.id, k.valid.invalid(now))
 	}
 	for _, a := range p.authorities {
-		add("certificates of "+a.id, a.invalid(now))
+		add("certificates of "+a.id, a.valid.invalid(now))
 	}
 	for _, k := range p.keyless {
-		add("keyless "+k.id, k.invalid(now))
+		add("keyless "+k.id, k.valid.invalid(now))
 	}
 	return out
 }
