@@ -25,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // What is counted is counted at the edges, where it happens, so that the controllers
@@ -170,25 +171,20 @@ func rollout(was, is string) metrics.Rollout {
 	return metrics.Upgrade
 }
 
-// meteredChecker counts, measures and traces questions to vCenters.
-type meteredChecker struct {
-	vspherecloudconfig.Checker
-	meter *metrics.Meter
-}
-
-func (c meteredChecker) Check(
-	ctx context.Context, q vspherecloudconfig.Request,
-) (found vspherecloudconfig.Found, err error) {
-	ctx, end := tracing.Span(ctx, "ask vCenter")
-	defer func() { end(err) }()
-	start := time.Now()
-	found, err = c.Checker.Check(ctx, q)
-	reason := condition.ReasonSucceeded
-	if err != nil {
-		reason = string(fault.ReasonOf(err))
+// meteredCheck counts, measures and traces questions to vCenters.
+func meteredCheck(check vspherecloudconfig.Check, meter *metrics.Meter) vspherecloudconfig.Check {
+	return func(ctx context.Context, t vcenter.Target) (found vcenter.Report, err error) {
+		ctx, end := tracing.Span(ctx, "ask vCenter")
+		defer func() { end(err) }()
+		start := time.Now()
+		found, err = check(ctx, t)
+		reason := condition.ReasonSucceeded
+		if err != nil {
+			reason = string(fault.ReasonOf(err))
+		}
+		meter.VCenterChecked(t.Host, int32(t.Port), time.Since(start), reason) //nolint:gosec // a port
+		return found, err
 	}
-	c.meter.VCenterChecked(q.Spec.VcIP, q.Spec.Port, time.Since(start), reason)
-	return found, err
 }
 
 // meteredManager counts the events of its controllers.

@@ -20,11 +20,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -173,17 +173,13 @@ func TestUpgradesAreCounted(t *testing.T) {
 	}, counted(t, c.meter))
 }
 
-type answer struct{ err error }
-
-func (a answer) Check(context.Context, vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
-	return vspherecloudconfig.Found{Version: "8.0.3"}, a.err
-}
-
 func TestQuestionsToVCentersAreCounted(t *testing.T) {
 	m := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
 	refused := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("no")}
 	for _, err := range []error{nil, refused, refused} {
-		found, got := meteredChecker{answer{err}, m}.Check(t.Context(), vspherecloudconfig.Request{})
+		found, got := meteredCheck(func(context.Context, vcenter.Target) (vcenter.Report, error) {
+			return vcenter.Report{Version: "8.0.3"}, err
+		}, m)(t.Context(), vcenter.Target{})
 		require.Equal(t, "8.0.3", found.Version)
 		require.Equal(t, err, got)
 	}

@@ -208,21 +208,6 @@ type controllers struct {
 	drivers reconcile.Reconciler
 }
 
-// checker asks the real vCenter, as package operator does.
-type checker struct{}
-
-func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
-	r, err := vcenter.Check(ctx, vcenter.Target{
-		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: vcenter.Password(q.Password),
-		Trust:       vcenter.Trust{Insecure: q.Spec.Insecure, Thumbprint: q.Spec.Thumbprint, CA: q.CA},
-		Datacenters: q.Spec.Datacenters, InstanceUUIDs: q.InstanceUUIDs, Turn: q.Turn,
-	})
-	return vspherecloudconfig.Found{
-		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,
-		Thumbprint: r.Thumbprint, User: r.User, Datacenters: r.Datacenters, Missing: r.Missing,
-	}, err
-}
-
 // start starts the operator, with its own rights and without any memory.
 func (w *world) start() {
 	cfg := rest.CopyConfig(w.site.cfg)
@@ -255,7 +240,7 @@ func (w *world) start() {
 	}
 	w.op.bundle = reconcile.AsReconciler(w.api, trust)
 	known := &vclogins.Logins{Past: vspherecloudconfig.Past(w.api, namespace)}
-	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now, Logins: known})
+	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Check: vcenter.Check, Now: now, Logins: known})
 	w.op.drivers = &vdoconfig.Reconciler{
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
 		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},

@@ -341,7 +341,7 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 }
 
 func TestUserNameNeedsADomainFrom31On(t *testing.T) {
-	for user, fine := range map[string]bool{"vdo@vsphere.local": true, `corp\vdo-1`: true, "vdo": false, "v do@x": false, "a@b@c": false} {
+	for user, fine := range map[string]bool{"vdo@vsphere.local": true, `corp\vdo-1`: true, "vdo": false, "v do@x": false, "a@b@c": false, "a_b@c": true, "a@b_c": false} {
 		for _, v := range []string{"3.0.3", "3.1.2", "3.7.3"} {
 			in := input(t, release(t, matrix.CSI, v))
 			vc := in.VCenters["vc-one"]

@@ -33,6 +33,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 const (
@@ -57,6 +58,15 @@ type Target struct {
 	Turn func(ctx context.Context, login func() error) error `json:"-"`
 	// InstanceUUIDs are those of the vCenters that may be logged in to; empty allows any.
 	InstanceUUIDs []string
+}
+
+// TargetOf is the vCenter of a resource, with the account and the CA that it names.
+func TargetOf(v *v1alpha1.VsphereCloudConfig, username, password string, ca []byte) Target {
+	return Target{
+		Host: v.Spec.VcIP, Port: int(v.Spec.Port), Username: username, Password: Password(password),
+		Trust:       Trust{Insecure: v.Spec.AnyCertificate(), Thumbprint: v.Spec.Thumbprint, CA: ca},
+		Datacenters: v.Spec.DatacenterNames(), InstanceUUIDs: v.InstanceUUIDs(),
+	}
 }
 
 // Password is a string that does not print.

@@ -17,7 +17,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -381,16 +380,6 @@ func TestAPasswordDoesNotPrint(t *testing.T) {
 	require.NoError(t, err)
 	for _, s := range []string{fmt.Sprint(tg), fmt.Sprintf("%+v", tg), fmt.Sprintf("%#v", tg), fmt.Sprintf("%q", tg.Password), string(data)} {
 		require.NotContains(t, s, "canary")
-	}
-}
-
-func TestAccountNames(t *testing.T) {
-	for user, ok := range map[string]bool{
-		"a@vsphere.local": true, `VSPHERE.LOCAL\svc_vdo-1`: true,
-		"": false, "administrator": false, "a@": false, "a b@c": false, "a@b@c": false, "a@b\n": false,
-		"a_b@c": true, "a@b_c": false, `A_B\c`: false,
-	} {
-		require.Equal(t, ok, render.QualifiedAccount(user), "%q", user)
 	}
 }
 

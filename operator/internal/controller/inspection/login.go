@@ -59,16 +59,13 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()
-	turn := func(ctx context.Context, login func() error) error {
+	target := vcenter.TargetOf(vcc, account.Username, account.Password, account.CA)
+	target.Turn = func(ctx context.Context, login func() error) error {
 		defer leave()
 		_, err := i.Logins.Login(ctx, q, i.Now, login)
 		return err
 	}
-	return i.Inspect(ctx, vcenter.Target{
-		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: vcenter.Password(account.Password),
-		Trust: vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: account.CA}, Datacenters: spec.DatacenterNames(),
-		InstanceUUIDs: vcc.InstanceUUIDs(), Turn: turn,
-	}, ask)
+	return i.Inspect(ctx, target, ask)
 }
 
 // unexpected is what is said of a panic: its text may quote what somebody else wrote.

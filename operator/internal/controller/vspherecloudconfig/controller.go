@@ -58,52 +58,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Request is what to ask a vCenter with.
-type Request struct {
-	Spec     v1alpha1.VsphereCloudConfigSpec
-	Username string
-	Password Password
-	CA       []byte // PEM; nil where spec.ca is not set
-	// InstanceUUIDs are those of the vCenters that may be logged in to; empty allows any.
-	InstanceUUIDs []string
-	// Turn makes the login, once the vCenter is reached. Where it returns an error without a
-	// login, that is the answer.
-	Turn func(ctx context.Context, login func() error) error `json:"-"`
-}
+// Check asks a vCenter, and logs in by the target's Turn, as [vcenter.Check] does: it returns a
+// fault of one reason for each way to fail, and with it what was found until then. It never leaves
+// a session open.
+type Check func(ctx context.Context, t vcenter.Target) (vcenter.Report, error)
 
-// Password is a string that does not print.
-type Password string
-
-// String hides the password.
-func (Password) String() string { return "(hidden)" }
-
-// GoString hides the password.
-func (Password) GoString() string { return "(hidden)" }
-
-// Found is what a vCenter answered. Empty fields are not known.
-type Found struct {
-	Version, APIVersion, Build, InstanceUUID string
-
-	Thumbprint  string // SHA-1 of the certificate accepted
-	User        string
-	Datacenters []string // nil where they could not be listed
-	Missing     []string // of those in the spec
-	Warnings    []string // what works here and will not everywhere, each a sentence without its full stop
-}
-
-// Checker asks a vCenter, and logs in by the request's Turn. It returns a fault of one reason for
-// each way to fail, and with it what was found until then. It never leaves a session open.
-type Checker interface {
-	Check(ctx context.Context, r Request) (Found, error)
-}
-
-// Options of the controller. Checker is required.
+// Options of the controller. Check is required.
 type Options struct {
-	Checker Checker
-	Logins  *logins.Logins   // default: its own, with no past; see [Past]
-	Now     func() time.Time // default time.Now
+	Check  Check
+	Logins *logins.Logins   // default: its own, with no past; see [Past]
+	Now    func() time.Time // default time.Now
 	// Watched has the metadata of ConfigMaps of the operator's namespace, and of Secrets of that and
 	// of kube-system; default: the manager's cache.
 	Watched cache.Cache
@@ -111,10 +78,10 @@ type Options struct {
 
 // Reconciler is one pass. Its fields are required.
 type Reconciler struct {
-	Reader  client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
-	Writer  condition.Writer
-	Checker Checker
-	Now     func() time.Time
+	Reader client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
+	Writer condition.Writer
+	Check  Check
+	Now    func() time.Time
 
 	// Logins keeps accounts from being locked; default: its own, with no past. It is shared
 	// with whoever else in the operator logs in to vCenters.
@@ -138,11 +105,11 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		return err
 	}
 	r := &Reconciler{
-		Reader:  mgr.GetAPIReader(),
-		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
-		Checker: o.Checker,
-		Logins:  o.Logins,
-		Now:     o.Now,
+		Reader: mgr.GetAPIReader(),
+		Writer: condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
+		Check:  o.Check,
+		Logins: o.Logins,
+		Now:    o.Now,
 	}
 	users := users{mgr.GetClient()}
 	watch := func(kind string, users handler.MapFunc) source.Source {
@@ -180,7 +147,7 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	if err != nil {
 		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
 	}
-	known := r.logins().Known(question(vcc, in.request), r.Now())
+	known := r.logins().Known(question(vcc, in), r.Now())
 	switch {
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
 		return notDue{known.Wait}, nil // its last answer holds until then
@@ -208,7 +175,7 @@ func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig
 
 // ask asks the vCenter, one question at a time for each, unless it is known to refuse.
 func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
-	q := question(vcc, in.request)
+	q := question(vcc, in)
 	known, leave, err := r.logins().Enter(ctx, q, r.Now)
 	if err != nil {
 		return nil, err
@@ -217,12 +184,13 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	if known != nil {
 		return untried(vcc, in, known), nil
 	}
-	in.request.Turn = func(ctx context.Context, login func() error) (err error) {
+	target := in.target
+	target.Turn = func(ctx context.Context, login func() error) (err error) {
 		known, err = r.logins().Login(ctx, q, r.Now, login)
 		return err
 	}
-	a := answer{version: in.version, requested: requested(vcc)}
-	a.found, a.err = r.Checker.Check(ctx, in.request)
+	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username}
+	a.found, a.err = r.Check(ctx, target)
 	if known != nil {
 		return untried(vcc, in, known), nil
 	}
@@ -251,10 +219,10 @@ func (r *Reconciler) logins() *logins.Logins {
 }
 
 // question is what a vCenter is asked with, as package logins remembers it.
-func question(vcc *v1alpha1.VsphereCloudConfig, q Request) logins.Question {
+func question(vcc *v1alpha1.VsphereCloudConfig, in inputs) logins.Question {
 	return logins.Question{
-		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: string(q.Password),
-		Trust: logins.TrustOf(&q.Spec, q.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
+		Host: in.target.Host, Port: in.target.Port, Username: in.target.Username, Password: string(in.target.Password),
+		Trust: logins.TrustOf(&vcc.Spec, in.target.Trust.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +18,6 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -29,8 +27,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -42,25 +40,24 @@ func TestMain(m *testing.M) {
 // site answers as a vCenter would that knows one password.
 type site struct {
 	mu    sync.Mutex
-	asked []vspherecloudconfig.Request
-	err   error          // answered to the right password
-	busy  map[string]int // checks under way, by vCenter
-	most  int
+	asked []vcenter.Target
+	err   error // answered to the right password
 }
 
 const password, silent = "right-canary", "silent.site"
 
-func (s *site) Check(ctx context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
-	s.enter(q)
-	defer s.leave(q)
-	if q.Spec.VcIP == silent { // it accepts connections, and answers nothing
+func (s *site) check(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, q)
+	s.mu.Unlock()
+	if q.Host == silent { // it accepts connections, and answers nothing
 		<-ctx.Done()
-		return vspherecloudconfig.Found{}, &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: silent, Err: ctx.Err()}
+		return vcenter.Report{}, &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: silent, Err: ctx.Err()}
 	}
-	found := vspherecloudconfig.Found{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "u-u", Thumbprint: "AA:BB"}
+	found := vcenter.Report{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "u-u", Thumbprint: "AA:BB"}
 	if err := q.Turn(ctx, func() error {
 		if string(q.Password) != password {
-			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused"), Hint: "correct the Secret"}
+			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Host, Err: errors.New("refused"), Hint: "correct the Secret"}
 		}
 		return nil
 	}); err != nil {
@@ -69,26 +66,10 @@ func (s *site) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		return vspherecloudconfig.Found{}, s.err
+		return vcenter.Report{}, s.err
 	}
 	found.User, found.Datacenters = q.Username, []string{"/dc"}
 	return found, nil
-}
-
-func (s *site) enter(q vspherecloudconfig.Request) {
-	s.mu.Lock()
-	s.asked = append(s.asked, q)
-	host := strings.ToLower(q.Spec.VcIP)
-	s.busy[host]++
-	s.most = max(s.most, s.busy[host])
-	s.mu.Unlock()
-	runtime.Gosched() // lets another check begin where one may
-}
-
-func (s *site) leave(q vspherecloudconfig.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy[strings.ToLower(q.Spec.VcIP)]--
 }
 
 func (s *site) count() int {
@@ -120,7 +101,7 @@ func start(t *testing.T) *world {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	w := &world{Client: c, t: t, ns: cluster.Namespace(t, cfg), site: &site{busy: map[string]int{}}}
+	w := &world{Client: c, t: t, ns: cluster.Namespace(t, cfg), site: &site{}}
 	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
 	require.NoError(t, cluster.Operator.GrantIn(t.Context(), c, w.ns))
 	own, refused := cluster.Operator.Within(cfg)
@@ -145,7 +126,7 @@ func run(t *testing.T, cfg *rest.Config, scheme *kruntime.Scheme, ns string, s *
 		},
 	})
 	require.NoError(t, err)
-	require.NoError(t, vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: s}))
+	require.NoError(t, vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Check: s.check}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -296,81 +277,6 @@ func TestAWrongPasswordIsTriedOnceUntilItChanges(t *testing.T) {
 	require.Equal(t, 2, w.site.count(), "one try for each password")
 }
 
-// refusingStatus is an API server that takes no status of VsphereCloudConfigs.
-type refusingStatus struct{ client.Client }
-
-func (c refusingStatus) Status() client.SubResourceWriter {
-	return refusingWriter{c.Client.Status()}
-}
-
-type refusingWriter struct{ client.SubResourceWriter }
-
-func (refusingWriter) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	return errors.New("etcdserver: mvcc: database space exceeded")
-}
-
-func TestWhileTheStatusCannotBeWrittenNoPasswordIsTried(t *testing.T) {
-	w := start(t)
-	w.stop() // passes are made by hand
-	w.secret(w.ns, "creds", "wrong")
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
-	r := &vspherecloudconfig.Reconciler{
-		Reader: w.Client, Checker: w.site, Now: time.Now,
-		Writer: condition.Writer{Client: refusingStatus{w.Client}, Recorder: events.NewFakeRecorder(100)},
-	}
-	for range 20 {
-		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(v), v))
-		_, err := r.Reconcile(t.Context(), v)
-		require.ErrorContains(t, err, "database space exceeded")
-	}
-	require.LessOrEqual(t, w.site.count(), 1, "logins are not repeated without a pause")
-
-	r.Writer.Client = w.Client
-	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(v), v))
-	_, err := r.Reconcile(t.Context(), v)
-	require.NoError(t, err)
-	w.untilReason(v, "Unauthorized")
-}
-
-func TestWhatWasVerifiedIsNamedUntilItIsRefused(t *testing.T) {
-	w := start(t)
-	s := w.secret(w.ns, "creds", password)
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
-	w.untilReason(v, "Succeeded")
-	verified := v.Status.VerifiedCredentials
-	require.Equal(t, string(s.UID)+"/"+s.ResourceVersion, verified)
-
-	w.site.answer(&fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout")})
-	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
-		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "1")
-	})
-	w.untilReason(v, "Unreachable")
-	require.Equal(t, verified, v.Status.VerifiedCredentials, "a vCenter that is away refuses nothing")
-
-	change(w, s, func(s *corev1.Secret) { s.Data["password"] = []byte("wrong") })
-	w.untilReason(v, "Unauthorized")
-	require.Empty(t, v.Status.VerifiedCredentials)
-}
-
-func TestARestartAsksNothingTwice(t *testing.T) {
-	w := start(t)
-	w.secret(w.ns, "creds", "wrong")
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
-	w.untilReason(v, "Unauthorized")
-
-	w.stop()
-	second := &site{busy: map[string]int{}}
-	t.Cleanup(run(t, cluster.Operator.Config(cluster.Config(t)), w.Scheme(), w.ns, second))
-	fence := w.config("fence", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: "fence.site"})
-	require.Eventually(t, func() bool { return second.count() > 0 }, time.Minute, 20*time.Millisecond)
-	w.untilReason(fence, "Unauthorized")
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	for _, q := range second.asked {
-		require.Equal(t, "fence.site", q.Spec.VcIP)
-	}
-}
-
 func TestTheSecretIsFoundInKubeSystemToo(t *testing.T) {
 	w := start(t)
 	name := "creds-" + w.ns
@@ -400,13 +306,13 @@ func TestTheCAIsReadAndWatched(t *testing.T) {
 
 	change(w, cm, func(cm *corev1.ConfigMap) { cm.Data["ca.crt"] = "PEM" })
 	w.untilReason(v, "Succeeded")
-	require.Equal(t, []byte("PEM"), w.site.asked[0].CA)
+	require.Equal(t, []byte("PEM"), w.site.asked[0].Trust.CA)
 
 	ca := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca2"}, StringData: map[string]string{"root": "PEM2"}}
 	require.NoError(t, w.Create(t.Context(), ca))
 	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.CA = &v1alpha1.KeyReference{Secret: "ca2", Key: "root"} })
 	w.until(v, "checked with the Secret's CA", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
-	require.Equal(t, []byte("PEM2"), w.site.asked[w.site.count()-1].CA)
+	require.Equal(t, []byte("PEM2"), w.site.asked[w.site.count()-1].Trust.CA)
 }
 
 func TestAVCenterThatIsAwayKeepsItsVersionAndComesBack(t *testing.T) {
@@ -455,22 +361,4 @@ func TestASilentVCenterHoldsUpNoOther(t *testing.T) {
 	}
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(down), down))
 	require.Empty(t, readyOf(down).Reason, "it is being asked still")
-}
-
-func TestOneVCenterIsAskedOneQuestionAtATime(t *testing.T) {
-	w := start(t)
-	w.secret(w.ns, "creds", password)
-	var all []*v1alpha1.VsphereCloudConfig
-	for i := range 8 {
-		host := "vc.site"
-		if i%2 == 1 {
-			host = "VC.site" // the same host
-		}
-		all = append(all, w.config(fmt.Sprintf("vc-%d", i), v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: host}))
-	}
-	for _, v := range all {
-		w.untilReason(v, "Succeeded")
-	}
-	require.Equal(t, 1, w.site.most)
-	require.GreaterOrEqual(t, w.site.count(), 8)
 }

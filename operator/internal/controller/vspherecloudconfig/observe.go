@@ -8,21 +8,19 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // inputs are what a resource refers to.
 type inputs struct {
-	request Request
+	target  vcenter.Target
 	version string // identifies the objects read, whatever is in them
 }
 
 // observe reads the Secret and the CA.
 func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (inputs, error) {
 	read, err := credentials.Read(ctx, c, vcc)
-	return inputs{version: read.Version, request: Request{
-		Spec: vcc.Spec, Username: read.Username, Password: Password(read.Password), CA: read.CA,
-		InstanceUUIDs: vcc.InstanceUUIDs(),
-	}}, err
+	return inputs{version: read.Version, target: vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)}, err
 }
 
 // The index of resources by what they refer to.

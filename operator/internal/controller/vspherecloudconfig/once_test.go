@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // tries is a vCenter that takes one password, and an API server that shows each state a
@@ -64,7 +65,7 @@ func startLogins(t *testing.T, names ...string) *tries {
 // restart makes an operator that remembers nothing.
 func (l *tries) restart() {
 	l.r = &Reconciler{
-		Reader: l.api, Checker: l, Now: func() time.Time { return l.now },
+		Reader: l.api, Check: l.check, Now: func() time.Time { return l.now },
 		Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
 		Logins: &logins.Logins{Past: Past(l.api, "ns")},
 	}
@@ -87,12 +88,12 @@ func (l *tries) patch(ctx context.Context, c client.Client, sub string, o client
 	return err
 }
 
-// Check lets the right password in.
-func (l *tries) Check(ctx context.Context, q Request) (Found, error) {
-	return Found{Version: "8.0.3"}, q.Turn(ctx, func() error {
+// check lets the right password in.
+func (l *tries) check(ctx context.Context, q vcenter.Target) (vcenter.Report, error) {
+	return vcenter.Report{Version: "8.0.3"}, q.Turn(ctx, func() error {
 		l.tried = append(l.tried, q.Username+":"+string(q.Password))
 		if string(q.Password) != l.right {
-			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
+			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Host, Err: errors.New("refused")}
 		}
 		return nil
 	})
@@ -156,6 +157,19 @@ func TestAPassFromAnOldCacheTriesNoPasswordAgain(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestWhileTheStatusCannotBeWrittenNoPasswordIsTried(t *testing.T) {
+	l := startLogins(t, "vc")
+	l.secret("wrong")
+	l.refuse = func(*v1alpha1.VsphereCloudConfig) error {
+		return errors.New("etcdserver: mvcc: database space exceeded")
+	}
+	for range 3 {
+		_, err := l.r.Reconcile(t.Context(), l.get("vc"))
+		require.ErrorContains(t, err, "database space exceeded")
+	}
+	require.Empty(t, l.tried)
 }
 
 // The API server takes the question, and then no answer.

@@ -46,7 +46,7 @@ func Past(reader client.Reader, namespace string) func(context.Context) ([]login
 
 // past is what one status has of logins with what the Secret and the CA have now.
 func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
-	st, q := &vcc.Status, question(vcc, in.request)
+	st, q := &vcc.Status, question(vcc, in)
 	q.Pass = st.HandledReconcileAt
 	if st.AskedAt != nil && st.AskedWith == askedWith(vcc, in.version) {
 		all = append(all, logins.Past{Question: q, At: st.AskedAt.Time, Open: true})

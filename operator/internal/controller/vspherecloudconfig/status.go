@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +11,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // The words of status.config, as the earlier operator had them.
@@ -40,7 +41,8 @@ func askedWith(vcc *v1alpha1.VsphereCloudConfig, version string) string {
 type answer struct {
 	version   string // of the Secret and the CA that it was asked with
 	requested string // the pass that was asked for; one asked for since is still to come
-	found     Found
+	user      string // that it was asked with
+	found     vcenter.Report
 	err       error
 	at        time.Time
 	wait      time.Duration // until a login that is delayed; 0 where it is not
@@ -72,7 +74,7 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	default:
 		st.Config, st.VerifiedCredentials = configFailed, ""
 	}
-	report := conditions(&vcc.Spec, a.found, a.err)
+	report := a.conditions(&vcc.Spec)
 	report.Set(&st.Conditions, vcc.Generation, a.at)
 	if st.Message = report.Phase.Message; a.err != nil {
 		st.Message = condition.False(v1alpha1.ConditionReady, a.err).Message // as the earlier operator had it: without a grace
@@ -80,11 +82,12 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 }
 
 // conditions says what an answer means.
-func conditions(spec *v1alpha1.VsphereCloudConfigSpec, found Found, err error) condition.Report {
-	if err != nil {
-		return condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: err}}
+func (a answer) conditions(spec *v1alpha1.VsphereCloudConfigSpec) condition.Report {
+	if a.err != nil {
+		return condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: a.err}}
 	}
-	return condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: summary(spec, found)}}
+	text := summary(spec, a.user, a.found)
+	return condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: text}}
 }
 
 // forget drops what was found at a vCenter, but for which one it is.
@@ -97,7 +100,7 @@ func forget(st *v1alpha1.VsphereCloudConfigStatus) {
 // remember keeps what is known from before where a check did not get so far: a
 // vCenter that is away for a moment still has its version. Of another vCenter, which was
 // not accepted, it keeps the instance UUID alone.
-func remember(vcc *v1alpha1.VsphereCloudConfig, f Found) {
+func remember(vcc *v1alpha1.VsphereCloudConfig, f vcenter.Report) {
 	st := &vcc.Status
 	if uuids := vcc.InstanceUUIDs(); f.InstanceUUID != "" && uuids != nil && !slices.Contains(uuids, f.InstanceUUID) {
 		st.UnacceptedInstanceUUID = f.InstanceUUID
@@ -123,15 +126,16 @@ func remember(vcc *v1alpha1.VsphereCloudConfig, f Found) {
 }
 
 // summary is what Ready says of a vCenter that can be used.
-func summary(spec *v1alpha1.VsphereCloudConfigSpec, f Found) string {
+func summary(spec *v1alpha1.VsphereCloudConfigSpec, user string, f vcenter.Report) string {
 	n := len(spec.DatacenterNames())
 	which := "asked for"
 	if n == 0 {
 		n, which = len(f.Datacenters), "seen"
 	}
 	s := fmt.Sprintf("vCenter %s build %s, datacenters %s: %d", f.Version, f.Build, which, n)
-	if len(f.Warnings) > 0 {
-		s += "; " + strings.Join(f.Warnings, "; ")
+	if user != "" && !render.QualifiedAccount(user) {
+		s += "; the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, " +
+			"of letters, digits, dots, underscores and hyphens"
 	}
 	return s
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 func TestWhatAnAnswerMeans(t *testing.T) {
@@ -19,7 +20,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	refused := &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc.site", Err: errors.New("wrong password")}
 	another := &fault.Error{Reason: fault.Conflict, Err: errors.New("another vCenter")}
 	for name, c := range map[string]struct {
-		found     Found
+		user      string
+		found     vcenter.Report
 		err       error
 		state     condition.State
 		message   string
@@ -30,28 +32,29 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		uuids     string // in use, and another one that was not accepted
 	}{
 		"can be used": {
-			found: Found{Version: "8.0.3", Build: "42", InstanceUUID: "a", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
+			found: vcenter.Report{Version: "8.0.3", Build: "42", InstanceUUID: "a", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
 			message: "vCenter 8.0.3 build 42, datacenters seen: 2",
 			config:  "verified", verified: "new", remaining: "8.0.3", uuids: "a ",
 		},
 		"can be used, with a warning": {
-			found: Found{Version: "8.0.3", Build: "42", Warnings: []string{"the name is short"}}, state: condition.StateReady,
-			message: "vCenter 8.0.3 build 42, datacenters seen: 0; the name is short", config: "verified", verified: "new", remaining: "8.0.3",
+			found: vcenter.Report{Version: "8.0.3", Build: "42"}, user: "vdo", state: condition.StateReady,
+			message: "vCenter 8.0.3 build 42, datacenters seen: 0; the storage driver from 3.1 on takes a user name only as NAME@DOMAIN, " +
+				"of letters, digits, dots, underscores and hyphens", config: "verified", verified: "new", remaining: "8.0.3",
 		},
 		"is away":          {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
 		"refuses":          {err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "7.0.3"},
-		"refuses and told": {found: Found{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
+		"refuses and told": {found: vcenter.Report{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
 		"another vCenter": {
-			found: Found{Version: "9.0.0", InstanceUUID: "b"}, err: another, state: condition.StateFault,
+			found: vcenter.Report{Version: "9.0.0", InstanceUUID: "b"}, err: another, state: condition.StateFault,
 			message: "another vCenter", config: "failed", remaining: "7.0.3", uuids: "a b",
 		},
 		"another vCenter, accepted": {
-			found: Found{Version: "9.0.0", Build: "42", InstanceUUID: "b"}, state: condition.StateReady, accept: "b",
+			found: vcenter.Report{Version: "9.0.0", Build: "42", InstanceUUID: "b"}, state: condition.StateReady, accept: "b",
 			message: "vCenter 9.0.0 build 42, datacenters seen: 0",
 			config:  "verified", verified: "new", remaining: "9.0.0", uuids: "b ",
 		},
 		"another vCenter, accepted, refuses": {
-			found: Found{Version: "9.0.0", InstanceUUID: "b"}, err: refused, state: condition.StateFault, accept: "b",
+			found: vcenter.Report{Version: "9.0.0", InstanceUUID: "b"}, err: refused, state: condition.StateFault, accept: "b",
 			message: "log in to vc.site: wrong password", config: "failed", remaining: "9.0.0", uuids: "a ",
 		},
 	} {
@@ -63,10 +66,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			if v.Spec.AcceptInstanceUUID = c.accept; c.accept != "" {
 				v.Generation = 3
 			}
-			report := conditions(&v.Spec, c.found, c.err)
-			require.Equal(t, c.state, report.Phase.State)
-
-			a := answer{version: "new", requested: "before", found: c.found, err: c.err, at: time.Now()}
+			a := answer{version: "new", requested: "before", user: c.user, found: c.found, err: c.err, at: time.Now()}
+			require.Equal(t, c.state, a.conditions(&v.Spec).Phase.State)
 			a.Record(v)
 			first := v.DeepCopy()
 			a.Record(v)
