@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -111,15 +110,12 @@ func (c counts) collect(to chan<- prometheus.Metric) {
 // ObjectChanged counts an object that was written or deleted. The cause is one of
 // package plan's, or Removal.
 func (c counts) ObjectChanged(of, cause string) {
-	if !slices.Contains(causes, cause) {
-		cause = other
-	}
-	c.objects.WithLabelValues(driver(of), cause).Inc()
+	c.objects.WithLabelValues(of, cause).Inc()
 }
 
 // RolledOut counts a roll-out that has ended.
 func (c counts) RolledOut(of string, change Rollout) {
-	c.rollouts.WithLabelValues(driver(of), string(change)).Inc()
+	c.rollouts.WithLabelValues(of, string(change)).Inc()
 }
 
 // Upgraded counts what became of an upgrade.
@@ -129,13 +125,13 @@ func (c counts) Upgraded(course Course, outcome Outcome) {
 
 // EventRecorded counts an event about a resource of the kind.
 func (c counts) EventRecorded(kind, typ, why string) {
-	c.events.WithLabelValues(reason(kind), reason(typ), reason(why)).Inc()
+	c.events.WithLabelValues(kind, typ, why).Inc()
 }
 
 // VCenterChecked counts a question to a vCenter and keeps how long it took. The reason
 // is that of its failure, or "Succeeded".
 func (c counts) VCenterChecked(host string, port int32, took time.Duration, why string) {
-	c.checks.WithLabelValues(reason(why)).Inc()
+	c.checks.WithLabelValues(why).Inc()
 	c.took.Store(address(host, port), took)
 }
 

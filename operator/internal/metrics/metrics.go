@@ -6,10 +6,10 @@
 // asks nobody anything. What was done, comes from the process that did it (counts.go):
 // counters, which begin at 0 with it, and how long vCenters took to answer.
 //
-// Labels are bounded. Names are those of resources; drivers, causes and states are of
-// lists in this program; reasons, versions and digests have to look like ones, and are
-// "other" where they do not (labels.go): a version comes from a vCenter, which may say
-// anything. Messages, addresses, nodes' names and users' texts are never labels.
+// Labels are bounded. Names are those of resources; drivers, causes, states and reasons are
+// words of this program; versions have to look like ones, and are "other" where they do not
+// (labels.go): a vCenter may say anything. Messages, addresses, nodes' names and users' texts
+// are never labels.
 //
 // Where the cache cannot be read the scrape fails as a whole: an alert that is silent
 // because nothing is known is worse than one that says so.

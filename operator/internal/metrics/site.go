@@ -2,8 +2,7 @@ package metrics
 
 import (
 	"context"
-	"strconv"
-	"strings"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,11 +103,8 @@ type resource struct {
 
 func (r resource) collect(to chan<- prometheus.Metric) {
 	for _, c := range r.conds {
-		if reason(c.Type) == other {
-			continue // none of ours
-		}
-		gauge(to, condition, 1, r.kind, r.meta.Name, reason(c.Type), reason(string(c.Status)), reason(c.Reason))
-		gauge(to, conditionSince, seconds(c.LastTransitionTime), r.kind, r.meta.Name, reason(c.Type))
+		gauge(to, condition, 1, r.kind, r.meta.Name, c.Type, string(c.Status), c.Reason)
+		gauge(to, conditionSince, seconds(c.LastTransitionTime), r.kind, r.meta.Name, c.Type)
 	}
 	gauge(to, behind, float64(r.meta.Generation-r.observed), r.kind, r.meta.Name)
 	gauge(to, suspended, number(r.suspended), r.kind, r.meta.Name)
@@ -122,7 +118,7 @@ func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 	if st.Digest == "" {
 		return
 	}
-	gauge(to, bundleInfo, 1, name, digest(st.Digest))
+	gauge(to, bundleInfo, 1, name, st.Digest)
 	if st.AcceptedAt != nil {
 		gauge(to, bundleAccepted, seconds(*st.AcceptedAt), name)
 	}
@@ -133,7 +129,7 @@ func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 	}
 	releases := map[string]int{}
 	for _, r := range st.Releases {
-		releases[driver(r.Driver)]++
+		releases[r.Driver]++
 	}
 	for d, n := range releases {
 		gauge(to, bundleReleases, float64(n), name, d)
@@ -146,7 +142,8 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	if st.Kubernetes != "" {
 		gauge(to, kubernetesInfo, 1, name, version(st.Kubernetes))
 	}
-	for d, of := range byDriver(st.Drivers) {
+	for i := range st.Drivers {
+		of, d := &st.Drivers[i], st.Drivers[i].Driver
 		gauge(to, driverInfo, 1, name, d, version(of.Version), version(of.Wanted))
 		gauge(to, driverReady, number(of.Ready), name, d)
 		gauge(to, driverRolling, number(of.Wanted != "" && of.Wanted != of.Version), name, d)
@@ -158,7 +155,7 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	}
 	amiss := map[[2]string]int{}
 	for _, n := range st.Nodes {
-		amiss[[2]string{driver(n.Driver), reason(n.Reason)}]++
+		amiss[[2]string{n.Driver, n.Reason}]++
 	}
 	for of, n := range amiss {
 		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
@@ -181,7 +178,7 @@ func preflighted(to chan<- prometheus.Metric, name string, st *v1alpha1.Prefligh
 	}
 	all := map[[2]string]int{}
 	for i := range st.Results {
-		all[[2]string{check(st.Results[i].ID), reason(st.Results[i].Action)}]++
+		all[[2]string{st.Results[i].ID, st.Results[i].Action}]++
 	}
 	for of, n := range all {
 		gauge(to, findings, float64(n), name, of[0], of[1])
@@ -191,21 +188,10 @@ func preflighted(to chan<- prometheus.Metric, name string, st *v1alpha1.Prefligh
 	}
 }
 
-// byDriver lets no two series be the same, whatever the drivers are called.
-func byDriver(all []v1alpha1.DriverStatus) map[string]v1alpha1.DriverStatus {
-	out := map[string]v1alpha1.DriverStatus{}
-	for _, d := range all {
-		out[driver(d.Driver)] = d
-	}
-	return out
-}
-
 // counted reads "READY/ALL".
 func counted(s string) (ready, all int, ok bool) {
-	r, a, found := strings.Cut(s, "/")
-	ready, err1 := strconv.Atoi(r)
-	all, err2 := strconv.Atoi(a)
-	return ready, all, found && err1 == nil && err2 == nil && 0 <= ready && ready <= all
+	n, _ := fmt.Sscanf(s, "%d/%d", &ready, &all) //nolint:errcheck // n says it
+	return ready, all, n == 2
 }
 
 func vcenter(to chan<- prometheus.Metric, v *v1alpha1.VsphereCloudConfig) {
