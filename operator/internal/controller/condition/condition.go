@@ -131,12 +131,6 @@ func Suspended(conds *[]metav1.Condition, generation int64, reason, heldBack str
 	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }
 
-// Part sets a condition of a part: True with the message given, or False with
-// the fault's reason and text where err is not nil.
-func Part(conds *[]metav1.Condition, generation int64, typ string, err error, message string) {
-	Set(conds, generation, Judged(typ, err, message))
-}
-
 // False returns the condition that a fault makes, without generation and time.
 func False(typ string, err error) metav1.Condition {
 	return metav1.Condition{

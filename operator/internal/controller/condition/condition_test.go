@@ -99,18 +99,6 @@ func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	require.EqualValues(t, 1, ready.ObservedGeneration, "it was observed of generation 1")
 }
 
-func TestPartsStandBeside(t *testing.T) {
-	var conds []metav1.Condition
-	condition.Ready(&conds, 1, "ok")
-	condition.Part(&conds, 1, v1alpha1.ConditionCSI, faultOf(fault.Forbidden), "")
-	condition.Part(&conds, 1, v1alpha1.ConditionCPI, nil, "2 of 2 nodes")
-	require.Equal(t, "True/-/-", shape(conds))
-	require.True(t, meta.IsStatusConditionFalse(conds, v1alpha1.ConditionCSI))
-	require.True(t, meta.IsStatusConditionTrue(conds, v1alpha1.ConditionCPI))
-	condition.Remove(&conds, v1alpha1.ConditionCSI, v1alpha1.ConditionCPI)
-	require.Len(t, conds, 1)
-}
-
 func TestOfSeveralFaultsEveryOneHasToPass(t *testing.T) {
 	passing, stalling := faultOf(fault.Unreachable), faultOf(fault.InvalidInput)
 	require.False(t, condition.Passing(nil))

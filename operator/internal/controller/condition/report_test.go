@@ -12,20 +12,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-func TestEveryPhaseIsARowOfTheTable(t *testing.T) {
-	for want, p := range map[string]condition.Phase{
-		"True/-/-":       {State: condition.StateReady, Message: "ok"},
-		"Unknown/True/-": {State: condition.StateProgressing, Message: "rolling out"},
-		"False/True/-":   {State: condition.StateWaiting, Err: faultOf(fault.Refused)},
-		"False/-/True":   {State: condition.StateFault, Err: faultOf(fault.Unauthorized)},
-		"Unknown/-/-":    {State: condition.StateSuspended, Message: "changes are held back"},
-	} {
-		var conds []metav1.Condition
-		condition.Report{Phase: p}.Set(&conds, 3, began)
-		require.Equal(t, want, shape(conds), p.State)
-	}
-}
-
 func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
 	conds := []metav1.Condition{
 		{Type: v1alpha1.ConditionCPI, Status: metav1.ConditionTrue, Reason: "Old"},
