@@ -1,6 +1,7 @@
 package vdoconfig_test
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -42,7 +44,6 @@ type access struct {
 	versions   discovery.DiscoveryInterface
 	refused    *cluster.Refused
 	kinds      *kinds
-	reads      *reads
 	edge       *edge.Cluster
 	stale      bool
 }
@@ -53,12 +54,12 @@ var reached *access
 
 func newAccess(t *testing.T, cfg *rest.Config) *access {
 	t.Helper()
-	a := &access{edge: &edge.Cluster{}, reads: newReads()}
+	a := &access{edge: &edge.Cluster{}}
 	a.connect(t, cfg)
 	return a
 }
 
-// connect makes new clients; what was read and tried before stays.
+// connect makes new clients; what was tried before stays.
 func (a *access) connect(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	a.stale = false
@@ -72,7 +73,6 @@ func (a *access) connect(t *testing.T, cfg *rest.Config) {
 	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
 	a.own, a.admin = a.noting(own), a.noting(admin)
-	a.reads.Reader = own
 	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
 	require.NoError(t, err)
 }
@@ -124,4 +124,24 @@ func (k *kinds) wrote(o any) {
 	defer k.mu.Unlock()
 	k.changed = time.Now()
 	clear(k.unserved)
+}
+
+// noting has a client tell of the kinds that it makes and removes.
+func (a *access) noting(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			defer a.kinds.wrote(o)
+			return c.Create(ctx, o, opts...)
+		},
+		Apply: func(
+			ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption,
+		) error {
+			defer a.kinds.wrote(o)
+			return c.Apply(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			defer a.kinds.wrote(o)
+			return c.Delete(ctx, o, opts...)
+		},
+	})
 }

@@ -3,10 +3,8 @@ package vdoconfig_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -15,25 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
-
-// finding finds something amiss in cluster and vCenters.
-type finding []preflight.Result
-
-func (f finding) Look(q preflight.Question) *preflight.Answer {
-	return &preflight.Answer{Question: q.ID, At: metav1.Now().Time, Results: f}
-}
-
-// passing finds nothing amiss in cluster and vCenters.
-type passing struct{}
-
-func (passing) Look(q preflight.Question) *preflight.Answer {
-	return &preflight.Answer{Question: q.ID, At: time.Now().Truncate(time.Second)}
-}
-
-// unanswered has asked nobody yet.
-type unanswered struct{}
-
-func (unanswered) Look(preflight.Question) *preflight.Answer { return nil }
 
 // allFor has all images of a bundle be for some platforms.
 func allFor(c *bundle.Contents, platforms ...image.Platform) *bundle.Contents {
