@@ -36,10 +36,21 @@ func (l *late) ObserveListed(ctx context.Context) (assess.Observed, error) {
 // of it is listed before.
 func TestWhatIsNotTakenBackIsListedBefore(t *testing.T) {
 	w, v := installed(t)
-	l := &late{Cluster: w.r.Cluster, behind: true}
+	healthy := func() bool { return revisionNamed(v, v.Status.Revision).Outcome == "Healthy" }
+	w.advance(v, "healthy", healthy)
+	was, l := v.Status.Revision, &late{Cluster: w.r.Cluster, behind: true}
 	w.r.Cluster = l
+	w.store.contents = bundleOf(t, strings.Fields(newer)...)
+	w.advance(v, "another revision is looked at", func() bool {
+		require.False(t, v.Status.Revision != was && healthy(), "it is not rolled out")
+		return v.Status.Revision != was && l.listed >= 2
+	})
+	l.behind = false
+	w.advance(v, "healthy", healthy)
+
+	l.behind, l.listed = true, 0
 	w.change(v, func() { v.Spec.StorageProvider = nil })
-	there := func() bool { return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller") }
+	there := func() bool { return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", csiController) }
 	w.until("the removal is looked at", func() bool {
 		w.play()
 		w.look(v)
@@ -48,20 +59,4 @@ func TestWhatIsNotTakenBackIsListedBefore(t *testing.T) {
 	})
 	l.behind = false
 	w.until("the storage driver is gone", func() bool { w.look(v); return !there() })
-	w.ready(v)
-	w.change(v, func() { v.Spec = pairSpec() })
-	w.ready(v)
-
-	healthy := func() bool { return revisionNamed(v, v.Status.Revision).Outcome == "Healthy" }
-	w.advance(v, "healthy", healthy)
-	was := v.Status.Revision
-	l.behind = true
-	w.store.contents = bundleOf(t, strings.Fields(newer)...)
-	l.listed = 0
-	w.advance(v, "another revision is looked at", func() bool {
-		require.False(t, v.Status.Revision != was && healthy(), "it is not rolled out")
-		return v.Status.Revision != was && l.listed >= 2
-	})
-	l.behind = false
-	w.advance(v, "healthy", healthy)
 }
