@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -97,29 +96,9 @@ func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err err
 	case unread == nil && f.context != "" && read.Contexts[f.context] == nil:
 		out.Reason, out.Err = fault.NotFound, fmt.Errorf("it has no context %q", f.context)
 	case unread != nil:
-		out.Err, out.Hint = errors.New(f.plain(err.Error())), "name a file that `kubectl config view --kubeconfig FILE` shows with --kubeconfig or KUBECONFIG"
+		out.Hint = "name a file that `kubectl config view --kubeconfig FILE` shows with --kubeconfig or KUBECONFIG"
 	}
 	return out
-}
-
-// plain says without words of Go what a kubeconfig cannot be read for, as client-go has only text.
-func (f *clusterFlags) plain(text string) string {
-	text = strings.ReplaceAll(text, fmt.Sprintf("error loading config file %q: ", f.kubeconfig), "") // it is named already
-	for _, w := range kubeconfigWords {
-		text = w.of.ReplaceAllString(text, w.as)
-	}
-	return text
-}
-
-var kubeconfigWords = []struct {
-	of *regexp.Regexp
-	as string
-}{
-	{regexp.MustCompile(`error loading config file "([^"]*)": `), "$1: "},
-	{regexp.MustCompile(`couldn't get version/kind; json parse error: `), ""},
-	{regexp.MustCompile(`json: cannot unmarshal \w+ into Go value of type struct \{[^}]*\}`), "it is not a kubeconfig"},
-	{regexp.MustCompile(`json: cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (?:\[\]|\*|map\[\w+\])*[\w.]+`), "its field $2 cannot be of type $1"},
-	{regexp.MustCompile(`no kind "([^"]*)" is registered for version "[^"]*" in scheme "[^"]*"`), "it is not a kubeconfig, but of kind $1"},
 }
 
 // kubectl is how it reaches the same namespace of the same cluster.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -230,8 +231,11 @@ func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, 
 	if err := o.chosen(ctx, c, d); err != nil {
 		return err
 	}
-	if o.write != "" && o.noCheck && d.vcenter.Spec.Credentials != "" && !o.given("username") {
-		o.kept["username"] = true // the file names its Secret, and has no account
+	if o.write != "" && o.username == "" && !o.given("username") { // the file names its Secret, and has no account
+		if o.kept["username"] = true; !o.noCheck {
+			o.noCheck = true
+			_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
+		}
 	}
 	// An account that the configuration has already is not looked at: what is asked for is not about it.
 	if err := fault.Join(o.oneCheck(), o.valid(func(flag string) bool { return flag != "username" || !o.kept[flag] })); err != nil {
