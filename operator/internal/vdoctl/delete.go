@@ -169,40 +169,42 @@ func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) er
 			return clusterFault("delete "+describeObject(x), err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	p := o.progress()
 	defer p.end()
 	for _, x := range s.objects {
-		if err := o.gone(ctx, c, x, p); err != nil {
+		if err := o.gone(ctx, limited.Done(), c, x, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// gone waits until an object is not there.
-func (o *deleteOptions) gone(ctx context.Context, c client.Client, x client.Object, p *progress) error {
-	why := ""
+// gone waits until an object is not there, as long as there is time.
+func (o *deleteOptions) gone(
+	ctx context.Context, late <-chan struct{}, c client.Client, x client.Object, p *progress,
+) error {
 	for {
 		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
 		switch {
 		case isGone(err):
 			p.done(describeObject(x) + " is gone")
 			return nil
-		case err != nil && ctx.Err() == nil:
+		case err != nil:
 			return clusterFault("wait for "+describeObject(x), err)
-		case err == nil:
-			why = whyNotGone(x)
-			p.show("waiting for " + describeObject(x) + why)
 		}
+		why := whyNotGone(x)
+		p.show("waiting for " + describeObject(x) + why)
 		select {
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return &fault.Error{Reason: fault.Incomplete, Op: "delete", Subject: describeObject(x), Err: fmt.Errorf("it is still there after %s%s", o.timeout, why),
-					Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator"}
-			}
 			return ctx.Err()
+		case <-late:
+			return &fault.Error{
+				Reason: fault.Incomplete, Op: "delete", Subject: describeObject(x),
+				Err:  fmt.Errorf("it is still there after %s%s", o.timeout, why),
+				Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
+			}
 		case <-time.After(pollEvery):
 		}
 	}

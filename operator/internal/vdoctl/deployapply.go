@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,22 +133,17 @@ func (o *deployOptions) waitReady(ctx context.Context, c client.Client) error {
 	p := o.progress()
 	defer p.end()
 	for {
-		why, err := o.notReady(limited, c)
-		if err == nil && why == "" {
-			return nil
-		}
-		if err != nil && limited.Err() == nil {
+		why, err := o.notReady(ctx, c) // a request that would outlast the limit says so in its own words
+		if err != nil || why == "" {
 			return err
 		}
-		if limited.Err() == nil {
-			p.show("waiting for Deployment " + operatorDeployment + ": " + why)
-		}
+		p.show("waiting for Deployment " + operatorDeployment + ": " + why)
 		select {
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &fault.Error{Reason: fault.Incomplete, Op: "wait for the operator", Subject: o.cluster.namespace + "/" + operatorDeployment, Err: fmt.Errorf("it does not run after %s: %s", o.timeout, cmp.Or(why, p.last)),
+			return &fault.Error{Reason: fault.Incomplete, Op: "wait for the operator", Subject: o.cluster.namespace + "/" + operatorDeployment, Err: fmt.Errorf("it does not run after %s: %s", o.timeout, why),
 				Hint: "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"}
 		case <-time.After(pollEvery):
 		}
