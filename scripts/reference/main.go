@@ -196,25 +196,27 @@ var variables = strings.NewReplacer("{{ $labels.", "`", "{{ $value", "`value", "
 
 // alerts lists the alerts with links to their runbooks.
 func alerts() (string, error) {
-	var rule struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct {
-					Alert, For          string
-					Labels, Annotations map[string]string
+	var rows [][]string
+	for _, file := range []string{"deploy/monitoring/rules.yaml", "deploy/sip/monitoring/rules.yaml"} {
+		var rule struct {
+			Spec struct {
+				Groups []struct {
+					Rules []struct {
+						Alert, For          string
+						Labels, Annotations map[string]string
+					}
 				}
 			}
 		}
-	}
-	if err := read("deploy/monitoring/rules.yaml", &rule); err != nil {
-		return "", err
-	}
-	var rows [][]string
-	for _, g := range rule.Spec.Groups {
-		for _, r := range g.Rules {
-			link := "[" + r.Alert + "](../../../deploy/docs/runbooks.md#" + strings.ToLower(r.Alert) + ")"
-			summary := variables.Replace(r.Annotations["summary"])
-			rows = append(rows, []string{link, r.Labels["severity"], cmp.Or(r.For, "0m"), summary})
+		if err := read(file, &rule); err != nil {
+			return "", err
+		}
+		for _, g := range rule.Spec.Groups {
+			for _, r := range g.Rules {
+				link := "[" + r.Alert + "](../../../deploy/docs/runbooks.md#" + strings.ToLower(r.Alert) + ")"
+				summary := variables.Replace(r.Annotations["summary"])
+				rows = append(rows, []string{link, r.Labels["severity"], cmp.Or(r.For, "0m"), summary})
+			}
 		}
 	}
 	titles := []string{"alert", "severity", "after", "summary"}

@@ -196,7 +196,7 @@ func TestAlertsAndDashboard(t *testing.T) {
 	m.VCenterChecked("slow.site.example", 443, 15*time.Second, "Succeeded")
 	m.ObjectChanged("csi", "drift")
 	m.EventRecorded("VDOConfig", "Warning", "Incompatible")
-	f := rules(t)
+	f := rules(t, "rules.yaml")
 	require.Equal(t, slices.Sorted(maps.Keys(f.all())), slices.Sorted(maps.Keys(fired)), "each alert is fired here")
 
 	evaluations := []map[string]any{
@@ -239,8 +239,9 @@ func promtool(t *testing.T, f ruleFile, args []string, tests map[string]any) {
 
 // Each alert has a severity, says what is wrong, and links to its section of the runbooks.
 func TestEachAlertHasARunbook(t *testing.T) {
-	text := string(monitoring(t, "../docs/runbooks.md"))
-	for name, r := range rules(t).all() {
+	text, all := string(monitoring(t, "../docs/runbooks.md")), rules(t, "rules.yaml").all()
+	maps.Copy(all, rules(t, "../sip/monitoring/rules.yaml").all())
+	for name, r := range all {
 		require.Contains(t, []string{"info", "warning", "critical"}, r.Labels["severity"], name)
 		require.Equal(t, "https://github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/blob/main/deploy/docs/runbooks.md#"+strings.ToLower(name),
 			r.Annotations["runbook_url"])
@@ -254,12 +255,12 @@ func TestEachAlertHasARunbook(t *testing.T) {
 		}
 	}
 	for _, m := range regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(text, -1) {
-		require.Contains(t, rules(t).all(), m[1], "a runbook of no alert")
+		require.Contains(t, all, m[1], "a runbook of no alert")
 	}
 }
 
 func TestRulesAreValid(t *testing.T) {
-	promtool(t, rules(t), []string{"check", "rules", "--lint=all", "--lint-fatal"}, nil)
+	promtool(t, rules(t, "rules.yaml"), []string{"check", "rules", "--lint=all", "--lint-fatal"}, nil)
 }
 
 var metricName = regexp.MustCompile(`\bvdo_[a-z_]+\b`)
@@ -321,12 +322,12 @@ func monitoring(t *testing.T, name string) []byte {
 	return data
 }
 
-func rules(t *testing.T) ruleFile {
+func rules(t *testing.T, name string) ruleFile {
 	t.Helper()
 	var of struct {
 		Spec ruleFile `json:"spec"`
 	}
-	require.NoError(t, yaml.Unmarshal(monitoring(t, "rules.yaml"), &of))
+	require.NoError(t, yaml.Unmarshal(monitoring(t, name), &of))
 	require.NotEmpty(t, of.Spec.Groups)
 	return of.Spec
 }
