@@ -39,13 +39,19 @@ demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, 
 
 ##@ Build
 
+IMAGE = $(STATIC) run $(BUILD) ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
+
 .PHONY: build
 build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
 	$(STATIC) build $(BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
-image: ## Build the images of operator and jump host as OCI layouts in dist/ (DEBIAN=URL: another archive)
-	$(STATIC) run $(BUILD) ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" $(DEBIAN:%=-debian %) -o dist
+image: ## Build the operator's image as an OCI layout in dist/
+	$(IMAGE) -programs vdo-operator
+
+.PHONY: image-jumphost
+image-jumphost: ## Build the jump host's image in dist/, from a Debian archive (DEBIAN=URL: another one)
+	$(IMAGE) -programs vdo-jumphost $(DEBIAN:%=-debian %)
 
 ##@ Test
 

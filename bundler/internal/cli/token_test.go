@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -58,7 +57,7 @@ func openssl(t *testing.T, args ...string) {
 // TestSignsWithAHardwareToken builds the program with support for tokens and signs
 // with SoftHSM; the program without it verifies.
 func TestSignsWithAHardwareToken(t *testing.T) {
-	tier.Later(t, tier.CGO)
+	toolchain.Installed(t, "gcc")
 	w := newWorld(t, t.TempDir())
 	env, module := softToken(t, w.dir)
 	for name, value := range w.env() {
