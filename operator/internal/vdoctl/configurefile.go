@@ -288,10 +288,14 @@ func writeWhole(name string, data []byte) error {
 	if err != nil {
 		to = name // it is not there
 	}
+	mode := os.FileMode(0o644)
+	if info, err := os.Stat(to); err == nil {
+		mode = info.Mode().Perm() // what is kept of it may be secret
+	}
 	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
 	if err == nil {
 		_, err = f.Write(data)
-		err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+		err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 		if err == nil {
 			err = os.Rename(f.Name(), to)
 		}

@@ -194,9 +194,13 @@ spec: {vcIp: vc, credentials: north-account, datacenters: [/other]}
 `
 	for _, more := range [][]string{{}, {"--from-file", other}} {
 		require.NoError(t, os.WriteFile(file, []byte(text+strings.ReplaceAll(rest, "\n", "\r\n")), 0o600))
+		require.NoError(t, os.Chmod(file, 0o600))
 		out := s.ok(append(append(all[:len(all):len(all)], "--upgrade", "Manual", "--yes"), more...)...)
 		require.NotContains(t, out, "canary")
 		in := resources(t, file)
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has a password")
 		require.Len(t, in, 9, in)
 		require.Equal(t, "canary", as[corev1.Secret](t, in["Secret east-account"]).StringData["password"])
 		require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
