@@ -41,7 +41,7 @@ var (
 	driverRolling   = desc("vdo_driver_rollout_pending", "Whether the chosen version of a driver is not rolled out yet.", "name", "driver")
 	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
-	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 50 at most.", "name", "driver", "reason")
+	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 20 at most.", "name", "driver", "reason")
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 20 at most, of contested ones 128): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 	findings        = desc("vdo_preflight_findings", "Findings of the checks of what the drivers need, in the status, which lists 24 at most: by check and action.", "name", "check", "action")
 	checkedAt       = desc("vdo_preflight_checked_timestamp_seconds", "When cluster and vCenters were last looked at for what the drivers need.", "name")

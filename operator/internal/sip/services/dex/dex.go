@@ -76,6 +76,12 @@ var refused = map[string]string{
 	"insecureSkipSignatureValidation": "anybody could log in as anybody: use caData",
 }
 
+// ours are the settings that are looked at or written here.
+var ours = []string{
+	"issuer", "staticClients", "connectors", "enablePasswordDB", "staticPasswords", "storage", "web", "telemetry",
+	"oauth2", "expiry", "redirectURI", "insecureNoSSL", "insecureSkipSignatureValidation",
+}
+
 // Host returns the host of the issuer, which the certificate is for.
 func (c Config) Host() (string, error) {
 	u, err := url.Parse(c.Issuer)
@@ -167,6 +173,12 @@ func (c Config) settings(field string, text []byte) (map[string]any, error) {
 	}
 	if settings == nil {
 		settings = map[string]any{}
+	}
+	for name := range settings {
+		same := func(o string) bool { return strings.EqualFold(name, o) }
+		if i := slices.IndexFunc(ours, same); i >= 0 && ours[i] != name { // Dex takes both for one
+			return nil, c.wrong(field, "it has "+ours[i]+" in other letters", "write "+ours[i])
+		}
 	}
 	return settings, nil
 }

@@ -68,6 +68,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		`Dex calls staticPasswords`:                                         func(c *Config) { c.Connectors[0].ID = "local" },
 		"insecureNoSSL is refused":                                          connector("insecureNoSSL: true\n"),
 		".connectors[0].secret: insecureSkipSignatureValidation is refused": connector("insecureSkipSignatureValidation: true\n"),
+		"it has insecureNoSSL in other letters":                             connector("InsecureNoSSL: true\n"),
+		"it has web in other letters":                                       func(c *Config) { c.Settings = []byte("Web: {http: ':80'}") },
 		"each name once line 2":                                             connector("host: a\nbindPW: '" + secret + "'\nbindPW: [" + secret + "\n"),
 		"names and values, each":                                            connector(secret),
 		".configSecret: config.yaml":                                        func(c *Config) { c.Settings = []byte("- " + secret) },
