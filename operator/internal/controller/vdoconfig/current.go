@@ -58,7 +58,9 @@ func (g *gatherer) openCurrent(ctx context.Context, c current) (*opened, error) 
 		return nil, err
 	}
 	if made, err = o.made(c.id); err == nil && made == "" {
-		err = &fault.Error{Reason: fault.Incomplete, Op: "open", Subject: c.bundle, Err: fmt.Errorf("it does not hold %s", c.id)}
+		err = &fault.Error{
+			Reason: fault.Incomplete, Op: "open", Subject: c.bundle, Err: fmt.Errorf("it does not hold %s", c.id),
+		}
 	}
 	if err != nil {
 		return nil, err
