@@ -57,16 +57,38 @@ func TestRetryAfterReadsSecondsAndDates(t *testing.T) {
 	require.InDelta(t, time.Hour.Seconds(), parseRetryAfter(later).Seconds(), 60)
 }
 
-// A credential helper that hangs in a program that it has started is given up.
-func TestAHelperIsGivenUp(t *testing.T) {
+// A credential helper that hangs, also in a program that it has started, or that
+// answers without end, costs neither more time nor more memory than it may.
+func TestHelpersHaveADeadlineAndABound(t *testing.T) {
 	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-hangs"), []byte("#!/bin/sh\nexec 2>/dev/null; sleep 30"), 0o700)) //nolint:gosec // a program
+	for name, text := range map[string]string{
+		"hangs":   "sleep 30",
+		"leaves":  `sleep 30 & echo '{"Username":"u","Secret":"canary"}'`,
+		"endless": "while :; do echo canarycanarycanarycanary; done",
+		"deaf":    "trap '' PIPE; while :; do echo canarycanarycanarycanary 2>/dev/null; done",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+text), 0o700)) //nolint:gosec // a program
+	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for name, want := range map[string]string{
+		"hangs": "it does not answer within 300ms", "endless": "its answer is too long", "deaf": "its answer is too long",
+	} {
+		within := time.Minute
+		if name == "hangs" {
+			within = 300 * time.Millisecond
+		}
+		_, err := helper{name: name, within: within}.Get(t.Context(), "a.site")
+		require.Equal(t, fault.Unauthorized, fault.ReasonOf(err), name)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, fault.Text(err), "canary")
+	}
+	c, err := helper{name: "leaves", within: time.Minute}.Get(t.Context(), "a.site")
+	require.NoError(t, err)
+	require.Equal(t, Credential{Username: "u", Password: "canary"}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	_, err := helper("hangs").Get(ctx, "a.site")
+	_, err = helper{name: "hangs", within: time.Hour}.Get(ctx, "a.site")
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, fault.Unauthorized, fault.ReasonOf(err))
 }
 
 // A name that a server leads to is looked at once more as the address that it stands for.

@@ -52,7 +52,8 @@
 //     with parameters is the type.
 //   - Pages. A list goes on under its own address or not at all; oras follows to any
 //     path of the host.
-//   - Credential helpers. oras gives them no deadline, and quotes what they say.
+//   - Credential helpers. oras' way to run them has no deadline and no bound, and quotes
+//     what they say.
 //   - Which entry of a file is for a repository: oras has that of one repository hold for
 //     the whole host. And its errors quote a damaged entry, with the secret.
 //   - Deleting a tag, which oras cannot.

@@ -222,5 +222,5 @@ func ask(ctx context.Context, program, server string) (Credential, error) {
 	if program == "" {
 		return Credential{}, nil
 	}
-	return helper(program).Get(ctx, server)
+	return helper{name: program, within: helperTime}.Get(ctx, server)
 }

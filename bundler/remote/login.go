@@ -170,7 +170,7 @@ func openStore(op, host, file string) (*store, error) {
 	}
 	s := &store{op: op, host: host, server: credentials.ServerAddressFromRegistry(host), name: file, where: file}
 	if program := config.helperOf(host); program != "" {
-		h := helper(program)
+		h := helper{name: program, within: helperTime}
 		s.Store, s.where, s.older = h, h.program(), config.loginsOf(host)
 		return s, nil
 	}
