@@ -21,8 +21,10 @@ func checkOutputs(cmd *cobra.Command, args []string) error {
 	if slices.Contains([]string{"keygen", "mirror-config", "split"}, cmd.Name()) {
 		return nil // they write several files, and look themselves
 	}
-	pull, inputs := cmd.Name() == "pull", inputs(cmd, args)
-	replaces := func(head []byte) bool { return !isKey(head) && (pull || !isBundle(head)) }
+	pull, inputs, replaces := cmd.Name() == "pull", inputs(cmd, args), userfile.IsText
+	if pull {
+		replaces = isBundle
+	}
 	for _, name := range outputNames {
 		f := cmd.Flags().Lookup(name)
 		if f == nil || !f.Changed || f.Value.String() == "-" {
@@ -43,7 +45,6 @@ func checkOutputs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func isKey(head []byte) bool    { return bytes.Contains(head, []byte("-----BEGIN ")) }
 func isBundle(head []byte) bool { return bytes.HasPrefix(head, []byte("oci-layout\x00")) }
 
 // isMirrorConfig reports whether a file begins as those of mirror-config do: others, such as

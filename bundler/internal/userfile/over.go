@@ -1,10 +1,12 @@
 package userfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -43,6 +45,14 @@ func Free(flag, name string, replaces func(head []byte) bool, inputs ...string) 
 	}
 	return taken("it is there already, and this command does not write such files",
 		fmt.Sprintf("choose another name with %s, or remove the file if nobody needs it", flag))
+}
+
+// IsText reports whether a file begins as texts that are written again and again, such as locks and pages:
+// it is no key, no list of a bundle's parts, and has none of the bytes that keys, parts and archives have.
+func IsText(head []byte) bool {
+	binary := func(c byte) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' }
+	return !slices.ContainsFunc(head, binary) && !bytes.Contains(head, []byte("-----BEGIN ")) &&
+		!bytes.HasPrefix(head, []byte("# vdo-bundle parts "))
 }
 
 func headOf(name string) ([]byte, error) {

@@ -58,6 +58,9 @@ func (w IO) signFile(file string, data []byte, s *trust.Signer) error {
 	if err != nil {
 		return err
 	}
+	if err := userfile.Free("FILE", file+".sig", userfile.IsText); err != nil {
+		return err
+	}
 	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {
 		return err
 	}
