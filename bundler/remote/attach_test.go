@@ -102,20 +102,26 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 	}
 }
 
+// theOne reads the only manifest that is attached to a subject.
+func theOne(t *testing.T, repo *remote.Repository, subject image.Digest) (m ocispec.Manifest) {
+	t.Helper()
+	list, err := repo.Attachments(t.Context(), subject)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	data, err := repo.Manifest(t.Context(), list[0])
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &m))
+	return m
+}
+
 func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 	reg, root := upstream(t)
 	c, _ := client(t, remote.Options{}, reg)
 	repo := repository(c, reg, "csi/driver:v1")
 	subject := image.MustDigest(root.Digest.String())
 	layers := func() []string {
-		list, err := repo.Attachments(t.Context(), subject)
-		require.NoError(t, err)
-		require.Len(t, list, 1)
-		data, err := repo.Manifest(t.Context(), list[0])
-		require.NoError(t, err)
-		var m ocispec.Manifest
-		require.NoError(t, json.Unmarshal(data, &m))
-		_, err = readBlob(repo, m.Config, 0)
+		m := theOne(t, repo, subject)
+		_, err := readBlob(repo, m.Config, 0)
 		require.NoError(t, err)
 		var out []string
 		for _, l := range m.Layers {
@@ -150,13 +156,7 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "quick")))
 	close(gate)
 	require.NoError(t, <-slow)
-	list, err := repo.Attachments(t.Context(), image.MustDigest(root.Digest.String()))
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	data, err := repo.Manifest(t.Context(), list[0])
-	require.NoError(t, err)
-	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(data, &m))
+	m := theOne(t, repo, image.MustDigest(root.Digest.String()))
 	require.Len(t, m.Layers, 3)
 }
 
