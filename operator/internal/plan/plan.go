@@ -1,6 +1,6 @@
 // Package plan decides what a pass does to the cluster: for each object of the
-// stages wanted and of the inventory one [Step], with its reason. It is pure; the
-// value prints, and is what status, log and apply use.
+// stages wanted and of the inventory one [Step], with its reason. It is pure; status, log and
+// apply use the value.
 //
 // # The rules
 //
@@ -35,9 +35,7 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -150,37 +148,9 @@ func (s Step) AtOnce() bool {
 	return s.Action == Recreate && (s.Kind == "ConfigMap" || s.Kind == "Secret")
 }
 
-// String returns "change DaemonSet kube-system/x: reason".
-func (s Step) String() string {
-	text := string(s.Action) + " " + s.Key.String()
-	if s.Adopts {
-		text += " (taking it over)"
-	}
-	if s.Reason != "" {
-		text += ": " + s.Reason
-	}
-	return text
-}
-
 // Plan is all steps: those of the stages in order, then what is no longer wanted,
 // in order of removal.
 type Plan struct{ Steps []Step }
-
-// String prints a step a line; unchanged objects are only counted.
-func (p Plan) String() string {
-	var out strings.Builder
-	unchanged := 0
-	for _, s := range p.Steps {
-		if s.Action == Unchanged {
-			unchanged++
-			continue
-		}
-		out.WriteString(s.String())
-		out.WriteByte('\n')
-	}
-	fmt.Fprintf(&out, "%d unchanged\n", unchanged)
-	return out.String()
-}
 
 // Writes is how many steps change the cluster.
 func (p Plan) Writes() int {

@@ -523,12 +523,3 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 		require.Equal(t, c.want, len(plan.Make(in).NextWave()) == 1, name)
 	}
 }
-
-func TestPlanPrints(t *testing.T) {
-	p := plan.Plan{Steps: []plan.Step{
-		{Action: plan.Create, ID: plan.IDOf(object(t, daemonSet)), Reason: "is not there"},
-		{Action: plan.Unchanged}, {Action: plan.Unchanged},
-	}}
-	require.Equal(t, "create DaemonSet kube-system/vsphere-cloud-controller-manager: is not there\n2 unchanged\n", p.String())
-	require.Equal(t, 1, p.Writes())
-}
