@@ -45,7 +45,7 @@ func (d *demo) errands() []errand {
 		words("kubectl -n " + namespace + " get driverbundles,vspherecloudconfigs,vdoconfigs"),
 		words("vdoctl status"),
 		words("vdoctl plan"),
-		words("vdoctl preflight"),
+		words("vdoctl check"),
 		words("vdo-bundle verify " + d.reference() + " --key vdo.pub --ca-file mirror-ca.crt"),
 	}}
 	account := errand{title: "give the drivers an account with no more privileges than they need", where: d.isolated, commands: [][]string{

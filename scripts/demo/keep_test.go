@@ -18,7 +18,7 @@ var (
 	says = map[string]string{
 		"vdoctl status":                "one runs beside the cluster: ",
 		"vdoctl plan":                  "nothing would hold it back",
-		"vdoctl preflight":             "Verdict: ",
+		"vdoctl check":                 "Verdict: ",
 		"vdoctl users rotate":          "drivers@vsphere.local",
 		"vdoctl users verify":          "has what the drivers need, and no more than that",
 		"vdo-bundle verify":            "signed by  vdo.pub",

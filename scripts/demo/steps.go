@@ -164,7 +164,7 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 func (d *demo) install(ctx context.Context) error {
 	d.out.heading("In the site: point the operator at the mirror and the vCenter")
 	if err := d.sequence(ctx, d.isolated,
-		words("vdoctl preflight --from-file site.yaml"),
+		words("vdoctl check --from-file site.yaml"),
 		words("kubectl apply -f site.yaml"),
 		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
 		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),

@@ -77,10 +77,10 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 func (in *Input) uninitialized() string {
 	text := "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, its guest name has to be the node's, VMware Tools have to run"
 	if in.CloudAddresses {
-		text += ", and report an address that spec.cloudProvider.nodeAddresses and ipFamilies leave it (`vdoctl preflight --only node-address`)"
+		text += ", and report an address that spec.cloudProvider.nodeAddresses and ipFamilies leave it (`vdoctl check --only node-address`)"
 	}
 	if in.CloudZones {
-		text += "; its host, or what that is in, has to have tags of the categories of spec.cloudProvider.topology (`vdoctl preflight --only topology-tag`)"
+		text += "; its host, or what that is in, has to have tags of the categories of spec.cloudProvider.topology (`vdoctl check --only topology-tag`)"
 	}
 	return text
 }

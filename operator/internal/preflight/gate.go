@@ -101,7 +101,7 @@ func gate(d matrix.Driver, results []Result) Hold {
 	}
 	if more := len(why) - maxHeldFor; more > 0 {
 		errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "check", Subject: "what " + string(d) + " needs", Err: fmt.Errorf("%d more findings", more),
-			Hint: "see status.preflight, or: vdoctl preflight"})
+			Hint: "see status.preflight, or: vdoctl check"})
 	}
 	h.Err = fault.Join(errs...)
 	return h

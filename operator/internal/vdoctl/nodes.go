@@ -113,7 +113,7 @@ func newNodesCheckCommand(a *app) *cobra.Command {
 		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need; see check",
 		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
 labels, and where the storage driver is registered. Shows the configuration that gives
-a kubelet an external cloud provider. No vCenter is asked; see preflight for the VMs.`,
+a kubelet an external cloud provider. No vCenter is asked; see check for the VMs.`,
 		Example: "  vdoctl nodes check\n  vdoctl nodes check --distribution rke2",
 		Args:    flags.Exactly(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },

@@ -50,7 +50,7 @@ It is found out by what the operator does itself, with its trust policy. A bundl
 named is read from the mirror and verified; one that the operator would refuse is refused.
 Nothing is changed: the API server is asked for reads and dry runs alone. What the
 operator's checks of cluster and vCenters found last is taken from the status; to make
-them now: vdoctl preflight.`,
+them now: vdoctl check.`,
 		Example: `  vdoctl plan
   vdoctl plan --k8s 1.35
   vdoctl plan --k8s 1.35 --vsphere 9.0

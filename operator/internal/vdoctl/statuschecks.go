@@ -31,7 +31,7 @@ func (o *statusOptions) checks(l *lines, s statusReport) {
 		}
 	}
 	if p.Omitted > 0 {
-		l.printf("  and %d more: `vdoctl preflight`", p.Omitted)
+		l.printf("  and %d more: `vdoctl check`", p.Omitted)
 	}
 }
 
@@ -47,7 +47,7 @@ func (o *statusOptions) lookedAt(p *v1alpha1.PreflightStatus, now *v1alpha1.Revi
 		text += " (" + duration.HumanDuration(ago) + " ago)"
 	}
 	if now != nil && p.CheckedAt.Before(&now.Since) {
-		text += ", before the roll-out of " + now.Name + " ended at " + when(now.Since) + "; to look now: vdoctl preflight"
+		text += ", before the roll-out of " + now.Name + " ended at " + when(now.Since) + "; to look now: vdoctl check"
 	}
 	return text
 }

@@ -120,7 +120,7 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 	}
 	early, late := rolledOut.Add(-10*time.Minute), rolledOut.Add(10*time.Minute)
 	out := strings.Join(strings.Fields(checkedAt(early)), " ")
-	require.Contains(t, out, "checks 12 passed, at "+early.UTC().Format(time.RFC3339)+" (40m ago), before the roll-out of r2-22222222 ended at "+rolledOut.UTC().Format(time.RFC3339)+"; to look now: vdoctl preflight")
+	require.Contains(t, out, "checks 12 passed, at "+early.UTC().Format(time.RFC3339)+" (40m ago), before the roll-out of r2-22222222 ended at "+rolledOut.UTC().Format(time.RFC3339)+"; to look now: vdoctl check")
 	out = checkedAt(late)
 	require.Contains(t, out, "checks  12 passed, at "+late.UTC().Format(time.RFC3339)+" (20m ago)\n")
 	out, _ = s.run("status", "-o", "json")

@@ -42,7 +42,7 @@ func (o *usersOptions) warn(nodes []preflight.Node, list []asked) {
 	if names := withoutMachine(nodes, list); len(names) > 0 {
 		o.warning(&fault.Error{Op: "find the VMs of nodes", Subject: shortList(names),
 			Err:  errors.New("none with their UUID in the configured datacenters, so that no role is planned for them"),
-			Hint: "see `vdoctl preflight --only node-vm`; after that run this again"})
+			Hint: "see `vdoctl check --only node-vm`; after that run this again"})
 	}
 }
 

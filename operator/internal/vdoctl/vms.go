@@ -130,7 +130,7 @@ func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, s
 	r.Verdict = preflight.Worst(r.Results)
 	for _, n := range o.nodes {
 		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
-			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl preflight --only node-vm`"))
+			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl check --only node-vm`"))
 		}
 	}
 	return r, fault.Join(errs...)

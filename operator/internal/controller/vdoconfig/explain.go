@@ -123,7 +123,7 @@ func (p *pass) explainNotReady(out *Preview) {
 // explainUnknown says which gates nobody can know from here.
 func (p *pass) explainUnknown(out *Preview, changes bool) {
 	if c := &p.site.checks; changes && c.made && c.pending {
-		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl preflight makes them")
+		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl check makes them")
 	}
 	if slices.ContainsFunc(out.Route[1:], func(h Hop) bool { return len(h.Moves) > 0 }) {
 		out.Warnings = append(out.Warnings, "gates after an upgrade (checks, approval, windows, other changes) are known only then")

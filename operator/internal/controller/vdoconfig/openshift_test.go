@@ -144,7 +144,7 @@ func TestOnOpenShiftNothingIsInstalledThatTheNodesDoNotFind(t *testing.T) {
 	held("no set has it") // which asks no vCenter
 	images, err := w.r.Images(t.Context(), c.v)
 	require.NoError(t, err)
-	require.NotNil(t, images.Mirrors, "as vdoctl preflight has it, which asks the vCenters itself")
+	require.NotNil(t, images.Mirrors, "as vdoctl check has it, which asks the vCenters itself")
 	w.r.Checks = passing{}
 	held("no set has it")
 	require.Empty(t, c.runs())

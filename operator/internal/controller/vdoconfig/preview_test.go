@@ -75,7 +75,7 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	w.r.Checks = unanswered{}
 	held, p = previewed(vdoconfig.Assume{})
 	require.Contains(t, held, "it is being checked")
-	require.Contains(t, strings.Join(p.Warnings, "\n"), "vdoctl preflight makes them")
+	require.Contains(t, strings.Join(p.Warnings, "\n"), "vdoctl check makes them")
 
 	w.r.Checks = nil
 	w.change(v, func() {
