@@ -1,15 +1,12 @@
 package deploy_test
 
 import (
-	"bytes"
 	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
@@ -28,11 +25,7 @@ func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
 			}
 			data, err := change(m.Data)
 			require.NoError(t, err, m.Name)
-			for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
-				u := &unstructured.Unstructured{}
-				if dec.Decode(&u.Object) != nil {
-					break
-				}
+			for _, u := range decode(t, m.Name, data) {
 				require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", m.Name, u.GetKind(), u.GetName())
 			}
 		}

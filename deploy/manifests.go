@@ -71,8 +71,8 @@ func Manifests() []Manifest {
 func SIPManifests() []Manifest {
 	var all []Manifest
 	for _, name := range []string{
-		"crds/airship.airshipit.org_hostactions.yaml", "crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml",
-		"rbac.yaml", "policy.yaml", "networkpolicy.yaml", "operator.yaml",
+		"crds/airship.airshipit.org_hostactions.yaml", "crds/airship.airshipit.org_sipclusters.yaml",
+		"crds/dex.coreos.com.yaml", "namespace.yaml", "rbac.yaml", "policy.yaml", "networkpolicy.yaml", "operator.yaml",
 	} {
 		m := read("sip/" + name)
 		m.Name = sipPrefix + m.Name

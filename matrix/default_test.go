@@ -23,9 +23,7 @@ import (
 
 func defaultDocument(t testing.TB) *matrix.Document {
 	t.Helper()
-	doc, err := matrix.Parse("default.yaml", matrix.Default())
-	require.NoError(t, err)
-	return doc
+	return must(matrix.Parse("default.yaml", matrix.Default()))(t)
 }
 
 // upstreamFile is a line of RELEASES.tsv.
@@ -40,8 +38,7 @@ type upstreamFile struct {
 // published reads every file that upstream published.
 func published(t *testing.T) []upstreamFile {
 	t.Helper()
-	f, err := os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv"))
-	require.NoError(t, err)
+	f := must(os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv")))(t)
 	defer func() { require.NoError(t, f.Close()) }()
 	drivers := map[string]matrix.Driver{"antrea": matrix.CNI, "cpi": matrix.CPI, "csi": matrix.CSI, "snapshot-controller": matrix.SnapshotController}
 	var out []upstreamFile
@@ -52,10 +49,8 @@ func published(t *testing.T) []upstreamFile {
 		}
 		columns := strings.Split(lines.Text(), "\t")
 		require.Len(t, columns, 6, lines.Text())
-		version, err := matrix.ParseVersion(columns[1])
-		require.NoError(t, err)
-		size, err := strconv.ParseInt(columns[3], 10, 64)
-		require.NoError(t, err)
+		version := must(matrix.ParseVersion(columns[1]))(t)
+		size := must(strconv.ParseInt(columns[3], 10, 64))(t)
 		require.Contains(t, drivers, columns[0])
 		out = append(out, upstreamFile{matrix.ReleaseID{Driver: drivers[columns[0]], Version: version}, columns[2], size, columns[4], columns[5]})
 	}
@@ -105,8 +100,7 @@ func TestTheDefaultDocumentHoldsEveryPublishedFile(t *testing.T) {
 	}
 	require.Greater(t, seen, 150)
 	// Files that the list of releases does not have: their sums are in SOURCES.md.
-	sources, err := os.ReadFile(filepath.Join(upstream.Dir(t), "SOURCES.md"))
-	require.NoError(t, err)
+	sources := must(os.ReadFile(filepath.Join(upstream.Dir(t), "SOURCES.md")))(t)
 	for key, m := range listed {
 		_, file, _ := strings.Cut(key, "@")
 		row := fmt.Sprintf("%d | `%s`", m.Size, m.SHA256)
@@ -138,8 +132,7 @@ func TestOverridesFitTheManifests(t *testing.T) {
 		}
 		var all string
 		for _, m := range r.Manifests {
-			data, err := os.ReadFile(filepath.Join(dir, m.Name))
-			require.NoError(t, err)
+			data := must(os.ReadFile(filepath.Join(dir, m.Name)))(t)
 			require.Len(t, data, int(m.Size))
 			all += string(data)
 		}
@@ -174,8 +167,7 @@ func TestEveryCSIReleaseQualifiesASnapshotController(t *testing.T) {
 
 // FACTS: which images exist in no registry any more.
 func TestWithdrawnInTheDefaultDocument(t *testing.T) {
-	first, err := matrix.ParseVersion("3.1.2")
-	require.NoError(t, err)
+	first := must(matrix.ParseVersion("3.1.2"))(t)
 	for _, r := range defaultDocument(t).Releases {
 		gone := (r.Driver == matrix.CSI && r.Version.LessThan(first)) || (r.Driver == matrix.CPI && r.Version.String() == "1.27.0")
 		require.Equal(t, gone, r.State == matrix.Withdrawn, r.ReleaseID.String())
@@ -204,8 +196,7 @@ func kinds(t *testing.T, r matrix.Release) map[string]kind {
 	}
 	all := map[string]kind{}
 	for _, m := range r.Manifests {
-		data, err := os.ReadFile(filepath.Join(dir, m.Name))
-		require.NoError(t, err)
+		data := must(os.ReadFile(filepath.Join(dir, m.Name)))(t)
 		for objects := yaml.NewDecoder(bytes.NewReader(data)); ; {
 			var k kind
 			err := objects.Decode(&k)
@@ -264,9 +255,7 @@ func TestTheDefaultDocumentIsSortedAndItsCopyIsOurs(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(doc.Releases, func(a, b matrix.Release) int {
 		return cmp.Or(a.ReleaseID.Compare(b.ReleaseID))
 	}))
-	first, err := doc.Marshal()
-	require.NoError(t, err)
-	again, err := matrix.Parse("again", first)
-	require.NoError(t, err)
+	first := must(doc.Marshal())(t)
+	again := must(matrix.Parse("again", first))(t)
 	require.Equal(t, doc, again)
 }

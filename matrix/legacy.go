@@ -220,8 +220,7 @@ func (im *legacyImport) fromFile(id ReleaseID, m Manifest, item item) Manifest {
 
 // enrich adds what the known document says of the same release.
 func (im *legacyImport) enrich(r Release) Release {
-	q := question{releases: im.options.Known.Releases}
-	known, ok := q.find(r.Driver, r.Version)
+	known, ok := im.options.Known.Release(r.ReleaseID)
 	if !ok {
 		im.remark("%s is not in the matrix that completes the import: its state is set to current", r.ReleaseID)
 		return r
@@ -241,11 +240,10 @@ func (im *legacyImport) enrich(r Release) Release {
 
 // snapshots adds the snapshot-controllers that releases were found to require.
 func (im *legacyImport) snapshots(doc *Document) {
-	q := question{releases: im.options.Known.Releases}
 	for _, r := range doc.Releases {
 		for _, need := range r.Requires {
-			known, ok := q.find(need.Driver, need.Version)
-			if ok && !slices.ContainsFunc(doc.Releases, func(have Release) bool { return have.ReleaseID.Compare(known.ReleaseID) == 0 }) {
+			known, ok := im.options.Known.Release(ReleaseID{need.Driver, need.Version})
+			if _, listed := doc.Release(known.ReleaseID); ok && !listed {
 				doc.Releases = append(doc.Releases, known)
 			}
 		}

@@ -118,8 +118,7 @@ func TestImportRefusesWhatIsNoFormerMatrix(t *testing.T) {
 func FuzzImport(f *testing.F) {
 	f.Add([]byte(legacy))
 	f.Add([]byte(`{"CSI":{"1.0.0":{"k8s":{"skewVersion":1.2}}}}`))
-	known, err := matrix.Parse("default.yaml", matrix.Default())
-	require.NoError(f, err)
+	known := must(matrix.Parse("default.yaml", matrix.Default()))(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		options := matrix.ImportOptions{
 			Serial: 1, Issued: time.Unix(0, 0), Expires: time.Unix(1, 0), Known: known,
@@ -130,10 +129,8 @@ func FuzzImport(f *testing.F) {
 			require.NotEmpty(t, fault.All(err))
 			return
 		}
-		written, err := doc.Marshal()
-		require.NoError(t, err)
-		again, err := matrix.Parse("written.yaml", written)
-		require.NoError(t, err)
+		written := must(doc.Marshal())(t)
+		again := must(matrix.Parse("written.yaml", written))(t)
 		require.Equal(t, doc, again)
 	})
 }
@@ -152,8 +149,7 @@ func TestGridShowsBothDriversOrTheOneThatFits(t *testing.T) {
 		require.Equal(t, "1.36.0", cell.CPI.Version.String())
 		require.Nil(t, cell.CSI)
 	}
-	data, err := json.Marshal(grid.Rows[2].Cells[1])
-	require.NoError(t, err)
+	data := must(json.Marshal(grid.Rows[2].Cells[1]))(t)
 	require.JSONEq(t, `{"cpi":{"version":"1.28.1","state":"deprecated"},"csi":{"version":"3.3.1","state":"current","derived":true}}`, string(data))
 }
 

@@ -164,13 +164,24 @@ func (d Driver) order() int {
 
 // Document is a compatibility matrix.
 type Document struct {
-	Serial   int64     // only grows
-	Issued   time.Time // UTC
-	Expires  time.Time // UTC
-	Aliases  []VSphereAlias
-	Releases []Release        // sorted by driver, then version
-	Services []ServiceRelease // sorted by service, then version
-	Needs    []Need
+	Serial   int64            `yaml:"serial"`  // only grows
+	Issued   time.Time        `yaml:"issued"`  // UTC
+	Expires  time.Time        `yaml:"expires"` // UTC
+	Aliases  []VSphereAlias   `yaml:"vsphereAliases,omitempty"`
+	Releases []Release        `yaml:"releases"`           // sorted by driver, then version
+	Services []ServiceRelease `yaml:"services,omitempty"` // sorted by service, then version
+	Needs    []Need           `yaml:"needs,omitempty"`
+}
+
+// Release finds a release of a driver, by its version as text: build metadata counts.
+func (d *Document) Release(id ReleaseID) (Release, bool) { return find(d.Releases, id) }
+
+func find(releases []Release, id ReleaseID) (Release, bool) {
+	i := slices.IndexFunc(releases, func(r Release) bool { return r.ReleaseID.Compare(id) == 0 })
+	if i < 0 {
+		return Release{}, false
+	}
+	return releases[i], true
 }
 
 // Need is an object that releases have, and what gives it power. Values are made by
@@ -218,10 +229,10 @@ func (d *Document) Unlisted() map[string]string {
 // VSphereAlias says that a vCenter which reports one version is of another one:
 // all of 6.7 up to Update 3 call themselves 6.7.0.
 type VSphereAlias struct {
-	Reports   Version
-	FromBuild uint64 // of this build or later; 0 means any
-	Means     Version
-	Basis     string
+	Reports   Version `yaml:"reports"`
+	FromBuild uint64  `yaml:"fromBuild,omitempty"` // of this build or later; 0 means any
+	Means     Version `yaml:"means"`
+	Basis     string  `yaml:"basis"`
 }
 
 // State is how far a release is supported.
@@ -243,29 +254,30 @@ func (s State) Valid() bool { return slices.Contains(States(), s) }
 
 // Release is one version of a driver and what is known of it.
 type Release struct {
-	ReleaseID
-	State      State
-	Reason     string // why deprecated or withdrawn
-	OneWay     string // why no older release may take its place; "" where one may
-	Kubernetes KubernetesRange
-	VSphere    VSphereRange
-	Requires   []Requirement
-	Manifests  []Manifest // in the order in which they are applied
-	Images     []ImageOverride
-	Notes      []string
+	ReleaseID  `yaml:",inline"`
+	State      State           `yaml:"state"`
+	Reason     string          `yaml:"reason,omitempty"` // why deprecated or withdrawn
+	OneWay     string          `yaml:"oneWay,omitempty"` // why no older release may take its place; "" where one may
+	Kubernetes KubernetesRange `yaml:"kubernetes"`
+	VSphere    VSphereRange    `yaml:"vsphere,omitempty"`
+	Requires   []Requirement   `yaml:"requires,omitempty"`
+	Manifests  []Manifest      `yaml:"manifests"` // in the order in which they are applied
+	Images     []ImageOverride `yaml:"images,omitempty"`
+	Notes      []string        `yaml:"notes,omitempty"`
 }
 
 // ReleaseID names a release: "csi@3.5.1".
 type ReleaseID struct {
-	Driver  Driver
-	Version Version
+	Driver  Driver  `yaml:"driver"`
+	Version Version `yaml:"version"`
 }
 
 // KubernetesRange is inclusive on both ends; a zero Max is open.
 type KubernetesRange struct {
-	Min, Max Minor
-	Basis    string // where the range comes from
-	Derived  bool   // our conclusion, not stated upstream
+	Min     Minor  `yaml:"min"`
+	Max     Minor  `yaml:"max,omitempty"`
+	Basis   string `yaml:"basis"`             // where the range comes from
+	Derived bool   `yaml:"derived,omitempty"` // our conclusion, not stated upstream
 }
 
 // Contains tells whether a minor is in the range.
@@ -287,10 +299,10 @@ func (r KubernetesRange) String() string {
 // VSphereRange is inclusive on both ends; a zero Min or Max is open. Max covers
 // its patches as written: 8.0 covers 8.0.x.
 type VSphereRange struct {
-	Min     Version
-	Max     Ceiling
-	Basis   string
-	Derived bool
+	Min     Version `yaml:"min"`
+	Max     Ceiling `yaml:"max,omitempty"`
+	Basis   string  `yaml:"basis"`
+	Derived bool    `yaml:"derived,omitempty"`
 }
 
 // Contains tells whether a version is in the range.
@@ -314,9 +326,9 @@ func (r VSphereRange) String() string {
 // Requirement is another driver that a release needs. A zero Version means any
 // release of it that fits.
 type Requirement struct {
-	Driver   Driver
-	Version  Version
-	Optional bool // recommended, not needed
+	Driver   Driver  `yaml:"driver"`
+	Version  Version `yaml:"version,omitempty"`
+	Optional bool    `yaml:"optional,omitempty"` // recommended, not needed
 }
 
 // String returns "snapshot-controller@8.2.0", or the driver alone.
@@ -337,16 +349,16 @@ func parts() []Part { return []Part{PartWebhook} }
 
 // Manifest is one upstream file.
 type Manifest struct {
-	Name   string // base name, unique within the release
-	Part   Part   // "" or the part that the file is
-	URL    string
-	Size   int64  // bytes
-	SHA256 string // 64 lower-case hex digits
+	Name   string `yaml:"name"`           // base name, unique within the release
+	Part   Part   `yaml:"part,omitempty"` // "" or the part that the file is
+	URL    string `yaml:"url"`
+	Size   int64  `yaml:"size"`   // bytes
+	SHA256 string `yaml:"sha256"` // 64 lower-case hex digits
 }
 
 // ImageOverride replaces an image reference that the manifest names.
 type ImageOverride struct {
-	From  string // reference as the manifest writes it
-	To    string // reference to use
-	Basis string
+	From  string `yaml:"from"` // reference as the manifest writes it
+	To    string `yaml:"to"`   // reference to use
+	Basis string `yaml:"basis"`
 }

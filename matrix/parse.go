@@ -147,18 +147,23 @@ func (r *reader) releases(o object) []Release {
 	for _, item := range items {
 		release := r.release(item)
 		out = append(out, release)
-		if release.Driver == "" || release.Version.IsZero() {
-			continue
-		}
-		id := release.ReleaseID.String()
-		if first, twice := lines[id]; twice {
-			r.problem(item.node.Line, item.path, fmt.Sprintf("%s is listed already in line %d", id, first), "remove one of the two")
-			continue
-		}
-		lines[id] = item.node.Line
+		r.once(lines, item, release.ReleaseID)
 	}
-	r.met(items, out)
+	r.met(out)
 	return out
+}
+
+// once refuses what is listed twice; lines are of what was listed so far.
+func (r *reader) once(lines map[string]int, item item, id ReleaseID) {
+	first, twice := lines[id.String()]
+	switch {
+	case id.Driver == "" || id.Version.IsZero():
+	case twice:
+		why := fmt.Sprintf("%s is listed already in line %d", id, first)
+		r.problem(item.node.Line, item.path, why, "remove one of the two")
+	default:
+		lines[id.String()] = item.node.Line
+	}
 }
 
 // needs reads what releases need of a cluster.
@@ -185,9 +190,7 @@ func (r *reader) needs(o object, releases []Release) []Need {
 			seen[key] = true
 			need.Of = append(need.Of, id)
 		}
-		for _, has := range n.list("has", optional, maxLines) {
-			need.Has = append(need.Has, scalar(r, has.node, has.path, line))
-		}
+		need.Has = n.lines("has", maxLines)
 		slices.SortFunc(need.Of, ReleaseID.Compare)
 		slices.Sort(need.Has)
 		out = append(out, need)
@@ -212,9 +215,7 @@ func (r *reader) release(item item) Release {
 	release.Requires = r.requires(o, release.Driver)
 	release.Manifests = r.manifests(o)
 	release.Images = r.images(o)
-	for _, note := range o.list("notes", optional, maxElements) {
-		release.Notes = append(release.Notes, scalar(r, note.node, note.path, line))
-	}
+	release.Notes = o.lines("notes", maxElements)
 	return release
 }
 
@@ -283,36 +284,28 @@ func (r *reader) requires(o object, d Driver) []Requirement {
 			q.fail("driver", fmt.Sprintf("%s is required twice", need.Driver), "remove one of the two")
 		}
 		out = append(out, need)
+		r.required = append(r.required, requiredAt{item, need})
 	}
 	return out
 }
 
+// requiredAt is a requirement and where it is.
+type requiredAt struct {
+	item
+	Requirement
+}
+
 // met checks that every requirement names something that is listed.
-func (r *reader) met(items []item, releases []Release) {
+func (r *reader) met(releases []Release) {
 	listed := map[string]bool{}
 	for _, release := range releases {
 		listed[release.ReleaseID.String()], listed[string(release.Driver)] = true, true
 	}
-	for i, release := range releases {
-		for j, need := range release.Requires {
-			if need.Driver == "" || listed[need.String()] {
-				continue
-			}
-			nodes := child(items[i].node, "requires")
-			at := nodes.Content[j].Line
-			r.problem(at, index(join(items[i].path, "requires"), j), fmt.Sprintf("%s is not listed", need), "list that release, or correct the version")
+	for _, need := range r.required {
+		if need.Driver != "" && !listed[need.String()] {
+			r.problem(need.node.Line, need.path, need.String()+" is not listed", "list that release, or correct the version")
 		}
 	}
-}
-
-// child returns the value of a key that is known to be there.
-func child(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return &yaml.Node{}
 }
 
 func (r *reader) manifests(o object) []Manifest {
@@ -346,9 +339,4 @@ func (r *reader) images(o object) []ImageOverride {
 		out = append(out, override)
 	}
 	return out
-}
-
-// byLine orders problems as they are in the file.
-func byLine(a, b problem) int {
-	return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.path, b.path), cmp.Compare(a.why, b.why))
 }

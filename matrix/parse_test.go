@@ -69,8 +69,7 @@ releases:
 `
 
 func TestParseReadsEveryKey(t *testing.T) {
-	doc, err := matrix.Parse("small.yaml", []byte(small))
-	require.NoError(t, err)
+	doc := must(matrix.Parse("small.yaml", []byte(small)))(t)
 	require.EqualValues(t, 7, doc.Serial)
 	require.Equal(t, "2026-01-01", doc.Issued.Format("2006-01-02"))
 	require.Len(t, doc.Releases, 3)
@@ -208,15 +207,12 @@ func TestParseBoundsWhatItSays(t *testing.T) {
 }
 
 func TestMarshalIsCanonical(t *testing.T) {
-	doc, err := matrix.Parse("small.yaml", []byte(small))
-	require.NoError(t, err)
-	first, err := doc.Marshal()
-	require.NoError(t, err)
+	doc := must(matrix.Parse("small.yaml", []byte(small)))(t)
+	first := must(doc.Marshal())(t)
 	for i, j := 0, len(doc.Releases)-1; i < j; i, j = i+1, j-1 {
 		doc.Releases[i], doc.Releases[j] = doc.Releases[j], doc.Releases[i]
 	}
-	reversed, err := doc.Marshal()
-	require.NoError(t, err)
+	reversed := must(doc.Marshal())(t)
 	require.Equal(t, string(first), string(reversed))
 	require.True(t, bytes.Contains(first, []byte("issued: 2026-01-01T00:00:00Z\n")))
 }
@@ -234,20 +230,17 @@ func FuzzParse(f *testing.F) {
 			require.NotEmpty(t, fault.All(err))
 			return
 		}
-		written, err := doc.Marshal()
-		require.NoError(t, err)
+		written := must(doc.Marshal())(t)
 		again, err := matrix.Parse("written.yaml", written)
 		require.NoError(t, err, "%s", written)
 		require.Equal(t, doc, again)
-		twice, err := again.Marshal()
-		require.NoError(t, err)
+		twice := must(again.Marshal())(t)
 		require.Equal(t, string(written), string(twice))
 	})
 }
 
 func TestTheSpecificationIsAValidDocument(t *testing.T) {
-	source, err := os.ReadFile("matrix.go")
-	require.NoError(t, err)
+	source := must(os.ReadFile("matrix.go"))(t)
 	var example []string
 	for _, line := range strings.Split(string(source), "\n") {
 		if text, ok := strings.CutPrefix(line, "//\t"); ok {
@@ -260,7 +253,7 @@ func TestTheSpecificationIsAValidDocument(t *testing.T) {
 		"state: current  ", "state: lts  ",
 	).Replace(strings.Join(example, "\n"))
 	// What the example requires has to be listed too.
-	_, err = matrix.Parse("matrix.go", []byte(text))
+	_, err := matrix.Parse("matrix.go", []byte(text))
 	require.ErrorContains(t, err, "releases[0].requires[0]: cpi is not listed")
 	require.ErrorContains(t, err, "releases[0].requires[1]: snapshot-controller@8.2.0 is not listed")
 	require.Len(t, fault.All(err), 2)
@@ -268,15 +261,12 @@ func TestTheSpecificationIsAValidDocument(t *testing.T) {
 
 func TestAOneWayReleaseSaysWhy(t *testing.T) {
 	marked := strings.Replace(small, "    reason: there is a newer one\n", "    reason: there is a newer one\n    oneWay: it moves volumes\n", 1)
-	doc, err := matrix.Parse("small.yaml", []byte(marked))
-	require.NoError(t, err)
-	text, err := doc.Marshal()
-	require.NoError(t, err)
-	again, err := matrix.Parse("again.yaml", text)
-	require.NoError(t, err)
+	doc := must(matrix.Parse("small.yaml", []byte(marked)))(t)
+	text := must(doc.Marshal())(t)
+	again := must(matrix.Parse("again.yaml", text))(t)
 	for _, r := range again.Releases {
 		require.Equal(t, r.Driver == matrix.CSI, r.OneWay == "it moves volumes", r.ReleaseID.String())
 	}
-	_, err = matrix.Parse("small.yaml", []byte(strings.Replace(marked, "oneWay: it moves volumes", "oneWay:", 1)))
+	_, err := matrix.Parse("small.yaml", []byte(strings.Replace(marked, "oneWay: it moves volumes", "oneWay:", 1)))
 	require.ErrorContains(t, err, "releases[0].oneWay: is empty")
 }

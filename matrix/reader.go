@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ const maxProblems = 100
 type reader struct {
 	name     string
 	problems []problem
+	required []requiredAt // by releases
 }
 
 type problem struct {
@@ -32,16 +34,16 @@ func (r *reader) problem(line int, path, why, hint string) {
 
 // err returns the problems as one error, in the order of their lines.
 func (r *reader) err() error {
-	slices.SortStableFunc(r.problems, byLine)
-	told := r.problems[:min(len(r.problems), maxProblems)]
-	errs := make([]error, 0, len(told)+1)
-	for _, p := range told {
-		errs = append(errs, r.fault(p))
+	slices.SortStableFunc(r.problems, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.path, b.path), cmp.Compare(a.why, b.why))
+	})
+	told := r.problems
+	if rest := len(told) - maxProblems; rest > 0 {
+		told = append(slices.Clone(told[:maxProblems]), problem{
+			why: fmt.Sprintf("%d more problems are not shown", rest), hint: "correct these first",
+		})
 	}
-	if rest := len(r.problems) - len(told); rest > 0 {
-		errs = append(errs, r.fault(problem{why: fmt.Sprintf("%d more problems are not shown", rest), hint: "correct these first"}))
-	}
-	return errors.Join(errs...)
+	return errors.Join(each(told, r.fault)...)
 }
 
 func (r *reader) fault(p problem) error {
@@ -52,7 +54,7 @@ func (r *reader) fault(p problem) error {
 	if p.path != "" {
 		why = p.path + ": " + why
 	}
-	return &fault.Error{Reason: fault.InvalidInput, Op: "parse", Subject: subject, Hint: p.hint, Err: errors.New(why)}
+	return fault.Errorf(fault.InvalidInput, "parse", subject, p.hint, "%s", why)
 }
 
 // need says whether a key may be left out.
@@ -142,6 +144,14 @@ func (o object) list(key string, needed need, most int) []item {
 	out := make([]item, len(n.Content))
 	for i, element := range n.Content {
 		out[i] = item{element, index(join(o.path, key), i)}
+	}
+	return out
+}
+
+// lines reads a list of texts that may be left out.
+func (o object) lines(key string, most int) (out []string) {
+	for _, item := range o.list(key, optional, most) {
+		out = append(out, scalar(o.reader, item.node, item.path, line))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,10 +86,7 @@ func leastDemanding(best Release, what *question) Release {
 
 // served lists the Kubernetes minors that any of the releases serves.
 func served(releases []Release) string {
-	ranges := make([]KubernetesRange, len(releases))
-	for i, r := range releases {
-		ranges[i] = KubernetesRange{Min: r.Kubernetes.Min, Max: r.Kubernetes.Max}
-	}
+	ranges := each(releases, func(r Release) KubernetesRange { return r.Kubernetes })
 	slices.SortFunc(ranges, func(a, b KubernetesRange) int { return a.Min.Compare(b.Min) })
 	var out []KubernetesRange
 	for _, r := range ranges {
@@ -123,17 +121,10 @@ func (r *Refusal) Error() string {
 func (r *Refusal) Lines() []string {
 	text := "no supported combination for " + r.Facts.String()
 	if len(r.Drivers) > 0 {
-		text = fmt.Sprintf("no release of %s fits %s", joinDrivers(r.Drivers), r.Facts)
+		words := each(r.Drivers, func(d Driver) string { return string(d) })
+		text = fmt.Sprintf("no release of %s fits %s", strings.Join(words, " and of "), r.Facts)
 	}
 	return append([]string{text}, r.groups()...)
-}
-
-func joinDrivers(drivers []Driver) string {
-	words := make([]string, len(drivers))
-	for i, d := range drivers {
-		words[i] = string(d)
-	}
-	return strings.Join(words, " and of ")
 }
 
 // groups returns one text for each rule and detail of a driver, in the order in
@@ -166,21 +157,15 @@ func (f Facts) String() string {
 	if !f.Kubernetes.IsZero() {
 		text = "Kubernetes " + f.Kubernetes.String()
 	}
-	sites := make([]string, len(f.VCenters))
-	for i, v := range f.VCenters {
-		sites[i] = site{VCenter: v, effective: v.Version}.String()
-	}
-	if len(sites) == 0 {
+	if len(f.VCenters) == 0 {
 		return text
 	}
+	sites := each(f.VCenters, func(v VCenter) string { return site{VCenter: v, effective: v.Version}.String() })
 	return text + " with " + strings.Join(sites, " and ")
 }
 
 // Fault returns the refusal as a fault with the remedy that is nearest.
 func (r *Refusal) Fault() *fault.Error {
-	hint := r.hint
-	if hint == "" {
-		hint = "see `vdo-bundle matrix show` for what the matrix covers"
-	}
-	return &fault.Error{Reason: fault.Incompatible, Op: "resolve", Subject: "drivers", Hint: hint, Err: r}
+	hint := cmp.Or(r.hint, "see `vdo-bundle matrix show` for what the matrix covers")
+	return fault.Errorf(fault.Incompatible, "resolve", "drivers", hint, "%w", r)
 }

@@ -274,8 +274,8 @@ func (q *question) asked() []Driver {
 // fitting returns the releases of a driver that fit, best first, and the rejections
 // of the others.
 func (q *question) fitting(d Driver) (fit []Release, rejected []Rejection) {
-	if pin := q.pin(d); !pin.IsZero() && !q.lists(d, pin) {
-		rejected = append(rejected, Rejection{ReleaseID{d, pin}, RuleUnlisted, "is pinned, and the matrix does not list it"})
+	if _, listed := q.find(d, q.pin(d)); !listed && !q.pin(d).IsZero() {
+		rejected = append(rejected, Rejection{ReleaseID{d, q.pin(d)}, RuleUnlisted, "is pinned, and the matrix does not list it"})
 	}
 	for _, r := range q.releases {
 		if r.Driver != d {
@@ -291,17 +291,8 @@ func (q *question) fitting(d Driver) (fit []Release, rejected []Rejection) {
 	return fit, rejected
 }
 
-func (q *question) lists(d Driver, v Version) bool {
-	_, ok := q.find(d, v)
-	return ok
-}
-
 func (q *question) find(d Driver, v Version) (Release, bool) {
-	i := slices.IndexFunc(q.releases, func(r Release) bool { return r.Driver == d && r.Version.Equal(v) })
-	if i < 0 {
-		return Release{}, false
-	}
-	return q.releases[i], true
+	return find(q.releases, ReleaseID{d, v})
 }
 
 // better orders releases of one driver, the best first.

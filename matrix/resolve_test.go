@@ -36,13 +36,11 @@ func (a ask) resolve() (matrix.Selection, *matrix.Refusal) {
 }
 
 func TestResolveCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/resolve/*.txtar")
-	require.NoError(t, err)
+	files := must(filepath.Glob("testdata/resolve/*.txtar"))(t)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			require.NoError(t, err)
+			archive := must(txtar.ParseFile(file))(t)
 			require.NotEmpty(t, archive.Comment, "say what the case shows")
 			got := answer(readCase(t, archive))
 			if *update {
@@ -107,8 +105,7 @@ func readLine(t *testing.T, a *ask, key, value string) {
 		a.facts.Kubernetes, err = matrix.ParseKubernetes(value)
 	case "vcenter":
 		v := matrix.VCenter{Name: words[0]}
-		v.Version, err = matrix.ParseVSphere(words[1])
-		require.NoError(t, err)
+		v.Version = must(matrix.ParseVSphere(words[1]))(t)
 		if len(words) > 2 {
 			v.Build, err = strconv.ParseUint(words[2], 10, 64)
 		}
@@ -141,8 +138,7 @@ func readIDs(t *testing.T, words []string) map[matrix.Driver]matrix.Version {
 	t.Helper()
 	out := map[matrix.Driver]matrix.Version{}
 	for _, w := range words {
-		id, err := matrix.ParseReleaseID(w)
-		require.NoError(t, err)
+		id := must(matrix.ParseReleaseID(w))(t)
 		out[id.Driver] = id.Version
 	}
 	return out
@@ -156,8 +152,7 @@ func readReleases(t *testing.T, text string) *matrix.Document {
 		words := strings.Fields(line)
 		require.GreaterOrEqual(t, len(words), 4, line) // RELEASE STATE KUBERNETES VSPHERE, or an alias
 		if words[0] == "alias" {
-			build, err := strconv.ParseUint(words[2], 10, 64)
-			require.NoError(t, err)
+			build := must(strconv.ParseUint(words[2], 10, 64))(t)
 			doc.Aliases = append(doc.Aliases, matrix.VSphereAlias{Reports: version(t, words[1]), FromBuild: build, Means: version(t, words[3])})
 			continue
 		}
@@ -184,8 +179,7 @@ func readRelease(t *testing.T, words []string) matrix.Release {
 		lowest, highest, _ := strings.Cut(words[3], "-")
 		r.VSphere.Min = version(t, lowest)
 		if highest != "" {
-			r.VSphere.Max, err = matrix.ParseCeiling(highest)
-			require.NoError(t, err)
+			r.VSphere.Max = must(matrix.ParseCeiling(highest))(t)
 		}
 	}
 	for _, w := range words[4:] {
@@ -220,8 +214,7 @@ func random(t testing.TB, rnd *rand.Rand) ask {
 				r.VSphere.Min = version(t, "6.7.3")
 			}
 			if rnd.IntN(3) == 0 {
-				ceiling, err := matrix.ParseCeiling([]string{"7", "8.0", "8.0.1", "9"}[rnd.IntN(4)])
-				require.NoError(t, err)
+				ceiling := must(matrix.ParseCeiling([]string{"7", "8.0", "8.0.1", "9"}[rnd.IntN(4)]))(t)
 				r.VSphere.Max = ceiling
 			}
 			a.doc.Releases = append(a.doc.Releases, r)

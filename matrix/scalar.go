@@ -129,9 +129,6 @@ func pinnedImage(s string) (string, error) {
 
 // unknown is the error of a word that is none of a few.
 func unknown[T ~string](what, got string, known []T) error {
-	words := make([]string, len(known))
-	for i, k := range known {
-		words[i] = string(k)
-	}
+	words := each(known, func(k T) string { return string(k) })
 	return fmt.Errorf("%q is not a %s: it is one of %s", short(got), what, strings.Join(words, ", "))
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // The services that stand before a tenant cluster and that others make. They take a
@@ -38,22 +37,10 @@ type ServiceRelease struct {
 
 // ParseServiceID reads "haproxy@3.2.23".
 func ParseServiceID(s string) (ReleaseID, error) {
-	service, version, found := strings.Cut(s, "@")
-	if !found {
-		return ReleaseID{}, fmt.Errorf("%.*q is not a release of a service: write it as SERVICE@VERSION, such as haproxy@3.2.23", maxVersionText, s)
-	}
-	d, err := ParseService(service)
-	if err != nil {
-		return ReleaseID{}, err
-	}
-	v, err := ParseVersion(version)
-	if err != nil {
-		return ReleaseID{}, err
-	}
-	return ReleaseID{Driver: d, Version: v}, nil
+	return parseID(s, "is not a release of a service: write it as SERVICE@VERSION, such as haproxy@3.2.23", ParseService)
 }
 
-// Service finds a release of a service.
+// Service finds a release of a service as Release does one of a driver.
 func (d *Document) Service(id ReleaseID) (ServiceRelease, bool) {
 	i := slices.IndexFunc(d.Services, func(s ServiceRelease) bool { return s.ReleaseID.Compare(id) == 0 })
 	if i < 0 {
@@ -93,19 +80,11 @@ func better(a, b *ServiceRelease) bool {
 
 func (r *reader) services(o object) []ServiceRelease {
 	var out []ServiceRelease
-	lines := map[string]int{}
+	listed := map[string]int{}
 	for _, item := range o.list("services", optional, maxElements) {
 		s := r.service(item)
 		out = append(out, s)
-		if s.Driver == "" || s.Version.IsZero() {
-			continue
-		}
-		id := s.ReleaseID.String()
-		if first, twice := lines[id]; twice {
-			r.problem(item.node.Line, item.path, fmt.Sprintf("%s is listed already in line %d", id, first), "remove one of the two")
-			continue
-		}
-		lines[id] = item.node.Line
+		r.once(listed, item, s.ReleaseID)
 	}
 	return out
 }
@@ -120,9 +99,7 @@ func (r *reader) service(item item) ServiceRelease {
 		Basis:     field(o, "basis", required, line),
 	}
 	r.reasoned(o, s.State, s.Reason)
-	for _, note := range o.list("notes", optional, maxElements) {
-		s.Notes = append(s.Notes, scalar(r, note.node, note.path, line))
-	}
+	s.Notes = o.lines("notes", maxElements)
 	return s
 }
 

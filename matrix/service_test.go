@@ -82,16 +82,13 @@ func TestServicesThatAreRefused(t *testing.T) {
 }
 
 func TestTheDefaultMatrixHasEveryService(t *testing.T) {
-	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
-	require.NoError(t, err)
+	doc := must(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 	for _, s := range matrix.Services() {
 		got, err := doc.ChooseService(s, nil)
 		require.NoError(t, err, s)
 		require.Contains(t, got.Image, got.Version.String())
 	}
-	data, err := doc.Marshal()
-	require.NoError(t, err)
-	again, err := matrix.Parse("again", data)
-	require.NoError(t, err)
+	data := must(doc.Marshal())(t)
+	again := must(matrix.Parse("again", data))(t)
 	require.Equal(t, doc.Services, again.Services)
 }

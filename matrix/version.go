@@ -82,17 +82,13 @@ func (v Version) IsPrerelease() bool { return v.v != nil && v.v.Prerelease() != 
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 // UnmarshalText is ParseVersion; empty text is the zero value.
-func (v *Version) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*v = Version{}
-		return nil
+func (v *Version) UnmarshalText(text []byte) error { return unmarshal(v, text, ParseVersion) }
+
+func unmarshal[T any](to *T, text []byte, parse func(string) (T, error)) (err error) {
+	if *to = *new(T); len(text) > 0 {
+		*to, err = parse(string(text))
 	}
-	parsed, err := ParseVersion(string(text))
-	if err != nil {
-		return err
-	}
-	*v = parsed
-	return nil
+	return err
 }
 
 // Minor is a Kubernetes minor version such as 1.33. The zero value is none.
@@ -166,18 +162,7 @@ func (m Minor) Next() Minor { return Minor{Major: m.Major, Minor: m.Minor + 1} }
 func (m Minor) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText is ParseMinor; empty text is the zero value.
-func (m *Minor) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*m = Minor{}
-		return nil
-	}
-	parsed, err := ParseMinor(string(text))
-	if err != nil {
-		return err
-	}
-	*m = parsed
-	return nil
-}
+func (m *Minor) UnmarshalText(text []byte) error { return unmarshal(m, text, ParseMinor) }
 
 // Ceiling is an inclusive upper bound that covers everything that begins as it
 // does: 8 covers 8.x.y, 8.0 covers 8.0.x, 8.0.1 covers 8.0.1 alone. The zero value
@@ -253,12 +238,7 @@ func ParseKubernetes(s string) (Version, error) {
 
 // isPrerelease tells Kubernetes' own pre-releases from a distribution's suffix.
 func isPrerelease(suffix string) bool {
-	for _, mark := range []string{"-alpha", "-beta", "-rc"} {
-		if strings.HasPrefix(suffix, mark) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(suffix, "-alpha") || strings.HasPrefix(suffix, "-beta") || strings.HasPrefix(suffix, "-rc")
 }
 
 var (
@@ -282,29 +262,33 @@ func ParseVSphere(s string) (Version, error) {
 
 // ParseReleaseID reads "csi@3.5.1".
 func ParseReleaseID(s string) (ReleaseID, error) {
+	return parseID(s, "is not a release: write it as DRIVER@VERSION, such as csi@3.5.1", ParseDriver)
+}
+
+func parseID(s, isNone string, parseDriver func(string) (Driver, error)) (id ReleaseID, err error) {
 	driver, version, found := strings.Cut(s, "@")
 	if !found {
-		return ReleaseID{}, fmt.Errorf("%.*q is not a release: write it as DRIVER@VERSION, such as csi@3.5.1", maxVersionText, s)
+		return id, fmt.Errorf("%.*q %s", maxVersionText, s, isNone)
 	}
-	d, err := ParseDriver(driver)
+	if id.Driver, err = parseDriver(driver); err == nil {
+		id.Version, err = ParseVersion(version)
+	}
 	if err != nil {
 		return ReleaseID{}, err
 	}
-	v, err := ParseVersion(version)
-	if err != nil {
-		return ReleaseID{}, err
-	}
-	return ReleaseID{Driver: d, Version: v}, nil
+	return id, nil
 }
 
 // String returns "csi@3.5.1".
 func (id ReleaseID) String() string { return string(id.Driver) + "@" + id.Version.String() }
 
-// Compare orders by driver in the order of installation, then by version.
+// Compare orders by driver in the order of installation, then by version. It is 0 of the same text only: two builds
+// of a version are two releases.
 func (id ReleaseID) Compare(other ReleaseID) int {
 	return cmp.Or(
 		cmp.Compare(id.Driver.order(), other.Driver.order()),
 		cmp.Compare(id.Driver, other.Driver),
 		id.Version.Compare(other.Version),
+		cmp.Compare(id.Version.String(), other.Version.String()),
 	)
 }

@@ -13,9 +13,7 @@ import (
 
 func version(t testing.TB, s string) matrix.Version {
 	t.Helper()
-	v, err := matrix.ParseVersion(s)
-	require.NoError(t, err)
-	return v
+	return must(matrix.ParseVersion(s))(t)
 }
 
 func TestKubernetesVersionsOfDistributions(t *testing.T) {
@@ -70,8 +68,7 @@ func TestVersionsAndMinorsAsText(t *testing.T) {
 		V matrix.Version
 		M matrix.Minor
 	}
-	data, err := json.Marshal(both{version(t, "3.5.1"), matrix.Minor{Major: 1, Minor: 33}})
-	require.NoError(t, err)
+	data := must(json.Marshal(both{version(t, "3.5.1"), matrix.Minor{Major: 1, Minor: 33}}))(t)
 	require.JSONEq(t, `{"V":"3.5.1","M":"1.33"}`, string(data))
 	var back both
 	require.NoError(t, json.Unmarshal(data, &back))
@@ -93,8 +90,7 @@ func TestCeilingsCoverWhatBeginsWithThem(t *testing.T) {
 		{"8.0", "8.0.3", true}, {"8.0", "8.1.0", false},
 		{"8.0.1", "8.0.1", true}, {"8.0.1", "8.0.2", false}, {"8.0.1", "8.0.0", true},
 	} {
-		ceiling, err := matrix.ParseCeiling(c.ceiling)
-		require.NoError(t, err)
+		ceiling := must(matrix.ParseCeiling(c.ceiling))(t)
 		require.Equal(t, c.ceiling, ceiling.String())
 		require.Equal(t, c.covers, ceiling.Covers(version(t, c.version)), "%s %s", c.ceiling, c.version)
 	}
@@ -123,14 +119,13 @@ func TestMinors(t *testing.T) {
 }
 
 func TestReleaseIDs(t *testing.T) {
-	id, err := matrix.ParseReleaseID("snapshot-controller@v8.2.0")
-	require.NoError(t, err)
+	id := must(matrix.ParseReleaseID("snapshot-controller@v8.2.0"))(t)
 	require.Equal(t, "snapshot-controller@8.2.0", id.String())
 	for _, text := range []string{"", "csi", "csi@", "@1.0.0", "xyz@1.0.0", "csi@3.5", "csi@3.5.1@2"} {
 		_, err := matrix.ParseReleaseID(text)
 		require.Error(t, err, text)
 	}
-	_, err = matrix.ParseDriver("cloud")
+	_, err := matrix.ParseDriver("cloud")
 	require.EqualError(t, err, `"cloud" is not a driver: it is one of cni, cpi, snapshot-controller, csi`)
 	require.False(t, matrix.Driver("").Valid())
 }
@@ -142,27 +137,32 @@ func FuzzVersions(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if v, err := matrix.ParseKubernetes(s); err == nil {
-			back, err := matrix.ParseKubernetes(v.String())
-			require.NoError(t, err)
+			back := must(matrix.ParseKubernetes(v.String()))(t)
 			require.True(t, v.Equal(back), s)
 		}
 		if v, err := matrix.ParseVSphere(s); err == nil {
 			require.True(t, v.Equal(version(t, v.String())), s)
 		}
 		if c, err := matrix.ParseCeiling(s); err == nil {
-			back, err := matrix.ParseCeiling(c.String())
-			require.NoError(t, err)
+			back := must(matrix.ParseCeiling(c.String()))(t)
 			require.Equal(t, c, back)
 		}
 		if m, err := matrix.ParseMinor(s); err == nil && !m.IsZero() {
-			back, err := matrix.ParseMinor(m.String())
-			require.NoError(t, err)
+			back := must(matrix.ParseMinor(m.String()))(t)
 			require.Equal(t, m, back)
 		}
 		if id, err := matrix.ParseReleaseID(s); err == nil {
-			back, err := matrix.ParseReleaseID(id.String())
-			require.NoError(t, err)
+			back := must(matrix.ParseReleaseID(id.String()))(t)
 			require.Zero(t, id.Compare(back), s)
 		}
 	})
+}
+
+// must gives what a call returns, which may not fail.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -21,6 +22,8 @@ import (
 
 	help "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 )
 
 // Exit codes of vdo-operator.
@@ -125,7 +128,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
-	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: any host, no provider of users")
+	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: hosts in private networks, no provider of users")
 	fs.String("bmc-proxy", "", "sip: has no effect")
 	_ = fs.MarkHidden("bmc-proxy") //nolint:errcheck // it is there
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
@@ -180,14 +183,9 @@ func (f *flags) choose() error {
 }
 
 func newLogger(level string, to io.Writer) (logr.Logger, error) {
-	switch level {
-	case "debug", "info", "error":
-	default:
-		return logr.Discard(), usageFault(fmt.Errorf("--log-level %q is not debug, info or error", level))
-	}
 	l, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Discard(), usageFault(err)
+	if err != nil || !slices.Contains([]string{"debug", "info", "error"}, level) {
+		return logr.Discard(), usageFault(fmt.Errorf("--log-level %q is not debug, info or error", level))
 	}
 	return zap.New(zap.WriteTo(to), zap.JSONEncoder(utc), zap.Level(uberzap.NewAtomicLevelAt(l)),
 		zap.StacktraceLevel(zapcore.DPanicLevel)), nil
@@ -216,4 +214,48 @@ func config(kubeconfig string) (*rest.Config, error) {
 			Hint: "set automountServiceAccountToken on the pod, or give --kubeconfig FILE"}
 	}
 	return cfg, nil
+}
+
+// readFloor reads the policy of --trust-floor, and the files that it names, whose
+// relative paths are beside it. "" is no floor. Faults are of fault.InvalidInput: an
+// operator that was to have a floor does not start without it. The id identifies what was
+// read.
+func readFloor(name string) (p *trust.Policy, id string, err error) {
+	if name == "" {
+		return nil, "", nil
+	}
+	return driverbundle.ReadFloor(name, readFloorFile)
+}
+
+func readFloorFile(name string) ([]byte, error) {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errors.New("it is not there")
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read --trust-floor", Subject: name, Err: err,
+			Hint: "mount the policy and the files that it names into the pod, in one folder, and name the policy's path",
+		}
+	}
+	return data, nil
+}
+
+const (
+	// gcPercent keeps the heap small between the bursts of work of a mostly idle operator.
+	gcPercent = 50
+	// memoryLimit exceeds the 46 MiB that 5,000 nodes take when all register at once, and a third
+	// more for the heap and stacks. Above it the collector works harder and returns memory at once.
+	memoryLimit = 71 << 20 // bytes, without the program itself
+)
+
+// BoundMemory has the process use less memory for some more work. Who has set GOGC or
+// GOMEMLIMIT in the environment has decided that himself.
+func BoundMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
 }

@@ -87,14 +87,16 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 			c.meter.RolledOut(string(d), rollout(was, is))
 		}
 	}
-	c.countUpgrades(before.revisions, inv.Memory().Revisions)
+	for group, now := range inv.Memory().Revisions {
+		c.countUpgrades(before.revisions[group], now)
+	}
 	return saved, nil
 }
 
-// countUpgrades counts what has become of revisions. The first one of all is no upgrade.
+// countUpgrades counts what has become of a group's revisions. The first one of all is no upgrade.
 func (c *meteredCluster) countUpgrades(was, now revision.History) {
 	for _, r := range now.Records {
-		before, known := was.Named(r.Name())
+		before, known := was.ByNumber(r.Number)
 		another := len(was.Records) > 1 || (len(was.Records) == 1 && !known)
 		if !another || (known && before.Outcome == r.Outcome && before.Since.Equal(r.Since)) {
 			continue
@@ -103,18 +105,17 @@ func (c *meteredCluster) countUpgrades(was, now revision.History) {
 		if r.Returned || (before.Returned && r.Outcome == revision.Superseded) {
 			course = metrics.RollBack
 		}
-		switch r.Outcome {
-		case revision.Progressing:
-			c.meter.Upgraded(course, metrics.Started)
-		case revision.Healthy:
-			c.meter.Upgraded(course, metrics.Healthy)
-		case revision.Failed:
-			c.meter.Upgraded(course, metrics.Failed)
-		case revision.Superseded:
-			c.meter.Upgraded(course, metrics.Superseded)
-		case revision.RolledBack: // it was counted as failed, and the rollback counts by itself
+		if outcome := outcomes[r.Outcome]; outcome != "" {
+			c.meter.Upgraded(course, outcome)
 		}
 	}
+}
+
+// outcomes are those that count. One that was rolled back was counted as failed, and the rollback counts by
+// itself.
+var outcomes = map[revision.Outcome]metrics.Outcome{
+	revision.Progressing: metrics.Started, revision.Healthy: metrics.Healthy,
+	revision.Failed: metrics.Failed, revision.Superseded: metrics.Superseded,
 }
 
 // DeleteInventory forgets what was noted of it.
@@ -129,7 +130,7 @@ func (c *meteredCluster) DeleteInventory(ctx context.Context, of types.Namespace
 // noted is what of an inventory is counted by its changes.
 type noted struct {
 	complete  map[matrix.Driver]string // the versions that were rolled out
-	revisions revision.History
+	revisions revision.Histories
 }
 
 // notes are those of the inventories that were read or saved last. The zero value is ready.

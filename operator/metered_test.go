@@ -3,17 +3,27 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -62,7 +72,8 @@ func testCluster(t *testing.T) (*meteredCluster, string) {
 	c, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	meter := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
-	return &meteredCluster{Cluster: &edge.Cluster{Client: c, Reader: c}, meter: meter}, cluster.Namespace(t, cluster.Config(t))
+	return &meteredCluster{Cluster: &edge.Cluster{Client: c, Reader: c}, meter: meter}, cluster.Namespace(t,
+		cluster.Config(t))
 }
 
 // step creates or changes a ConfigMap.
@@ -137,7 +148,7 @@ func TestUpgradesAreCounted(t *testing.T) {
 		require.NoError(t, err)
 		inv := loaded.With(object)
 		memory := inv.Memory()
-		memory.Revisions = change(memory.Revisions, at)
+		memory.Revisions = revision.Histories{matrix.CSI: change(memory.Revisions[matrix.CSI], at)}
 		inv = inv.WithMemory(memory)
 		for range 2 { // whatever else is saved
 			loaded, err = c.SaveInventory(t.Context(), of, inv, loaded)
@@ -183,7 +194,8 @@ func TestQuestionsToVCentersAreCounted(t *testing.T) {
 		require.Equal(t, "8.0.3", found.Version)
 		require.Equal(t, err, got)
 	}
-	require.Equal(t, map[string]float64{"vdo_vcenter_checks_total Succeeded": 1, "vdo_vcenter_checks_total Unauthorized": 2}, counted(t, m))
+	require.Equal(t, map[string]float64{"vdo_vcenter_checks_total Succeeded": 1,
+		"vdo_vcenter_checks_total Unauthorized": 2}, counted(t, m))
 }
 
 type silent struct{ recorder.EventRecorder }
@@ -217,4 +229,48 @@ func TestMetricsOfSeveralOperators(t *testing.T) {
 	end, err := serve(second, false)
 	require.NoError(t, err)
 	end()
+}
+
+// A manager whose Lease somebody else has taken ends, and the error is not that of an address in use.
+func TestALostLeaseIsToldAsOne(t *testing.T) {
+	const namespace, name = "default", "taken"
+	mgr, err := manager.New(cluster.Config(t), manager.Options{
+		LeaderElection: true, LeaderElectionNamespace: namespace, LeaderElectionID: name, Metrics: metricsserver.Options{BindAddress: "0"},
+		LeaseDuration: ptr.To(3 * time.Second), RenewDeadline: ptr.To(2 * time.Second), RetryPeriod: ptr.To(100 * time.Millisecond)})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(t.Context()) }()
+	<-mgr.Elected()
+	require.Eventually(t, func() bool {
+		var lease coordinationv1.Lease
+		if mgr.GetAPIReader().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &lease) != nil {
+			return false
+		}
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = ptr.To("another"), ptr.To(int32(3600)), ptr.To(metav1.NowMicro())
+		return mgr.GetClient().Update(t.Context(), &lease) == nil
+	}, time.Minute, 50*time.Millisecond)
+	var f *fault.Error
+	require.ErrorAs(t, startFault(<-ended), &f)
+	require.Equal(t, fault.Unreachable, f.Reason)
+	require.Contains(t, f.Hint, "its Lease could not be renewed")
+}
+
+// Whether the cluster assigns users to pods is asked of the API server, and never guessed.
+func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
+	for status, want := range map[int]struct{ yes, fails bool }{
+		http.StatusOK: {yes: true}, http.StatusNotFound: {}, http.StatusForbidden: {fails: true}, http.StatusServiceUnavailable: {fails: true},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasPrefix(r.URL.Path, "/apis/security.openshift.io/v1") {
+				t.Errorf("asked for %s", r.URL.Path)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, status)
+		}))
+		yes, err := serves(t.Context(), &rest.Config{Host: s.URL}, "security.openshift.io/v1")
+		s.Close()
+		require.Equal(t, want.yes, yes, status)
+		require.Equal(t, want.fails, err != nil, "%d: %v", status, err)
+	}
 }

@@ -9,6 +9,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,12 +44,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/legacy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/wrongnamespace"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -108,26 +111,31 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.Controllers == SIP {
 		return runSIP(ctx, cfg, o)
 	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"); err != nil {
 		return err
 	}
-	mgr, err := newManager(ways(cfg), o, settings{lease: leaseName, cache: cacheOptions(o.Namespace)})
+	mgr, err := newManager(ways(cfg), o, leaseName, cacheOptions(o.Namespace))
 	if err != nil {
 		return err
 	}
 	meter := metrics.New(metrics.Options{Reader: mgr.GetClient(), Namespace: o.Namespace, Version: o.Version})
+	counted := meteredManager{Manager: mgr, meter: meter}
+	return o.start(ctx, mgr, meter, func() error { return addControllers(counted, meter, o) })
+}
+
+// start adds the controllers, and runs the manager until ctx is over.
+func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheus.Collector, add func() error) error {
 	unregister, err := serve(meter, o.SeveralInProcess)
 	if err != nil {
 		return fmt.Errorf("set up metrics: %w", err)
 	}
 	defer unregister()
-	if err := addControllers(meteredManager{Manager: mgr, meter: meter}, meter, o); err != nil {
+	if err := add(); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
-	o.Log.Info("starting", "version", o.Version, "namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
+	o.Log.Info("starting", "controllers", cmp.Or(o.Controllers, Drivers), "version", o.Version,
+		"namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
 	if err := mgr.Start(ctx); err != nil {
 		return startFault(err)
 	}
@@ -179,14 +187,19 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupLegacyWithManager(mgr, watched); err != nil {
+	if err := legacy.SetupWithManager(mgr, watched); err != nil {
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered(), Refusals: refusals}); err != nil {
+	installing := &vdoconfig.Reconciler{Cluster: target, Store: bundles, Trust: trust, Checks: checks}
+	watching := vdoconfig.Options{
+		Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered(), Refusals: refusals}
+	if err := vdoconfig.SetupWithManager(mgr, installing, watching); err != nil {
 		return err
 	}
-	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})
+	return mgr.Add(&legacy.Elsewhere{
+		Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace,
+	})
 }
 
 // newWatched makes the manager run a cache of what the controllers watch besides the operator's own
@@ -207,15 +220,8 @@ func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refu
 
 // newStore returns what reads bundles, and how they are judged.
 func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store, driverbundle.Options) {
-	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watched: watched, PlainHTTP: o.PlainHTTP})
-	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
-		m, err := bundles.Open(ctx, b)
-		if err != nil {
-			return nil, err // rather than a nil *Mirror in the interface
-		}
-		return m, nil
-	}
-	return bundles, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
+	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
+	return bundles, driverbundle.Options{Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now, Watched: watched}
 }
 
 // newView makes the manager run a view of what there is one of for each node.
@@ -228,13 +234,7 @@ func newView(mgr manager.Manager) (*cluster.View, error) {
 	return view, mgr.Add(view)
 }
 
-// settings are what the two sets of controllers do not share.
-type settings struct {
-	lease string // that replicas compete for
-	cache cache.Options
-}
-
-func newManager(cfg *rest.Config, o Options, s settings) (manager.Manager, error) {
+func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options) (manager.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -242,10 +242,10 @@ func newManager(cfg *rest.Config, o Options, s settings) (manager.Manager, error
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                        scheme,
 		Logger:                        o.Log,
-		Cache:                         s.cache,
+		Cache:                         watched,
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              s.lease,
+		LeaderElectionID:              lease,
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true, // Run returns to a main that ends at once
 		Metrics:                       metricsOptions(o),
@@ -262,7 +262,7 @@ func newManager(cfg *rest.Config, o Options, s settings) (manager.Manager, error
 
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme, choose.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}

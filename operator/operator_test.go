@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +21,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -28,17 +33,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/help"
@@ -77,8 +79,7 @@ func free(t *testing.T) string {
 func connect(t *testing.T) client.Client {
 	t.Helper()
 	s := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(s))
-	require.NoError(t, v1alpha1.AddToScheme(s))
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s), airship.AddToScheme(s)))
 	c, err := client.New(cluster.Config(t), client.Options{Scheme: s})
 	require.NoError(t, err)
 	return c
@@ -99,23 +100,10 @@ func kubeconfig(t *testing.T, cfg *rest.Config, token string) string {
 
 const namespace = operator.DefaultNamespace
 
-// install applies deploy/rbac.yaml and returns a token of the operator's account.
+// install gives the operator's account the rights that are shipped, and returns a token of it.
 func install(t *testing.T, c client.Client) string {
 	t.Helper()
-	for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
-		if m.Name != deploy.DriverNamespaces().Name && m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
-			continue
-		}
-		for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096); ; {
-			u := &unstructured.Unstructured{}
-			if err := dec.Decode(&u.Object); err == io.EOF { //nolint:errorlint // the decoder returns it bare
-				break
-			} else {
-				require.NoError(t, err)
-			}
-			require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
-		}
-	}
+	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
 	return token(t, c, "vdo-operator")
 }
 
@@ -147,10 +135,22 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	}()
 	ended := func() string { return stderr.String() }
 
+	// As the earlier operator's users say where drivers are.
+	matrix := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.LegacyMatrixName}}
+	matrix.Data = map[string]string{"versionConfigURL": "oci://mirror.invalid/vdo:1"}
+	require.NoError(t, c.Create(t.Context(), matrix))
+	made := &v1alpha1.DriverBundle{}
+	key := client.ObjectKeyFromObject(matrix)
+	require.Eventually(t, func() bool { return c.Get(t.Context(), key, made) == nil }, time.Minute, 50*time.Millisecond)
+	require.NoError(t, c.Delete(t.Context(), matrix))
+	require.Eventually(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), key, made)) },
+		time.Minute, 50*time.Millisecond)
+
 	vc := vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
 	canary := "Canary-" + vcsim.Admin.Password
 	require.NoError(t, c.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc-ca"}, Data: map[string]string{"ca.crt": string(vc.CA)}}))
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc-ca"},
+		Data:       map[string]string{"ca.crt": string(vc.CA)}}))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "vc-creds"},
 		StringData: map[string]string{"username": vcsim.Admin.Username, "password": canary}}
 	require.NoError(t, c.Create(t.Context(), secret))
@@ -204,7 +204,8 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	cancel()
 	require.Equal(t, operator.ExitOK, <-code, ended())
 	requireJSON(t, ended(), canary, vcsim.Admin.Password)
-	traces.has(t, [][3]string{{"", "pass", ""}, {"pass", "ask vCenter", ""}, {"pass", "ask vCenter", "Unauthorized"}}, canary, vcsim.Admin.Password, vc.Host, vcsim.Admin.Username)
+	traces.has(t, [][3]string{{"", "pass", ""}, {"pass", "ask vCenter", ""}, {"pass", "ask vCenter", "Unauthorized"}},
+		canary, vcsim.Admin.Password, vc.Host, vcsim.Admin.Username)
 	var lease unstructured.Unstructured
 	lease.SetAPIVersion("coordination.k8s.io/v1")
 	lease.SetKind("Lease")
@@ -380,7 +381,9 @@ func requireJSON(t *testing.T, text string, secrets ...string) {
 	for _, line := range lines {
 		var entry map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &entry), "%q", line)
-		if entry["error"] != "leader election lost" { // said by the manager where the lease is given back before all else has ended
+		// Said at the end: the lease is given back before all else has ended, an event is being written.
+		why := fmt.Sprint(entry["error"])
+		if why != "leader election lost" && (entry["logger"] != "events" || !strings.HasSuffix(why, "context canceled")) {
 			require.NotEqual(t, "error", entry["level"], line)
 		}
 	}
@@ -419,7 +422,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"retired flag":   {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"--bmc-proxy", "a HostAction controls", "this is not a pod"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
-		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is not a regular file"}},
+		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"is a directory", "mount the policy"}},
 		"floor no YAML":  {[]string{"--kubeconfig", admin, "--trust-floor", broken}, operator.ExitUsage, []string{"--trust-floor", broken}},
 		"floor's key":    {[]string{"--kubeconfig", admin, "--trust-floor", floor}, operator.ExitUsage, []string{filepath.Join(filepath.Dir(floor), "release.pub") + ": it is not there"}},
 		"no kubeconfig":  {[]string{"--kubeconfig", "/missing"}, operator.ExitUsage, []string{"/missing", "readable"}},
@@ -451,4 +454,60 @@ func TestVersionAndHelp(t *testing.T) {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
 	help.TextFits(t, "vdo-operator", out.String())
+}
+
+// receiver is a collector of traces, by OTLP over HTTP.
+type receiver struct {
+	mu  sync.Mutex
+	got []*collector.ExportTraceServiceRequest
+	raw string
+}
+
+// collect has the programs that are started after send their traces to a receiver.
+func collect(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		got := &collector.ExportTraceServiceRequest{}
+		if err != nil || req.URL.Path != "/v1/traces" || proto.Unmarshal(body, got) != nil {
+			http.Error(w, "not OTLP", http.StatusBadRequest)
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.got, r.raw = append(r.got, got), r.raw+string(body)
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	return r
+}
+
+// has requires steps within passes, by the names of both and the reason that a step failed
+// for, and none of the secrets.
+func (r *receiver) has(t *testing.T, want [][3]string, secrets ...string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	type span struct{ name, parent, failed string }
+	all := map[string]span{}
+	for _, g := range r.got {
+		for _, res := range g.GetResourceSpans() {
+			for _, scope := range res.GetScopeSpans() {
+				for _, s := range scope.GetSpans() {
+					all[string(s.GetSpanId())] = span{s.GetName(), string(s.GetParentSpanId()), s.GetStatus().GetMessage()}
+				}
+			}
+		}
+	}
+	var seen [][3]string
+	for _, s := range all {
+		seen = append(seen, [3]string{all[s.parent].name, s.name, s.failed})
+	}
+	for _, w := range want {
+		require.Contains(t, seen, w)
+	}
+	for _, s := range secrets {
+		require.NotContains(t, r.raw, s)
+	}
 }

@@ -1,8 +1,9 @@
 package operator
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/sipcluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
 const (
@@ -51,9 +53,7 @@ func (o SIPOptions) egress() (all []netip.Prefix, err error) {
 // runSIP runs the controllers of SIPClusters, and that of DriverBundles in their namespace:
 // the services' images come from a bundle that was verified there.
 func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
-	if o.Namespace == "" {
-		o.Namespace = DefaultSIPNamespace
-	}
+	o.Namespace = cmp.Or(o.Namespace, DefaultSIPNamespace)
 	egress, err := o.SIP.egress()
 	if err != nil {
 		return err
@@ -61,46 +61,32 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	for _, needed := range [][2]string{
 		{v1alpha1.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
 		{airship.GroupVersion.String(), "`vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"},
-		{sipcluster.HostKind.GroupVersion().String(), "install Metal3's BareMetalHost"},
+		{choose.HostKind.GroupVersion().String(), "install Metal3's BareMetalHost"},
 	} {
 		if err := reachable(ctx, cfg, needed[0], needed[1]); err != nil {
 			return err
 		}
 	}
-	mgr, err := newManager(ways(cfg), o, settings{lease: sipLeaseName, cache: sipCache(o.Namespace)})
+	mgr, err := newManager(ways(cfg), o, sipLeaseName, sipCache(o.Namespace))
 	if err != nil {
 		return err
-	}
-	bundles, trusting := newStore(mgr, mgr.GetCache(), o)
-	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
-		return fmt.Errorf("set up controllers: %w", err)
 	}
 	openShift, err := serves(ctx, cfg, "security.openshift.io/v1")
 	if err != nil {
 		return err
 	}
 	meter := sipcluster.NewMeter(mgr.GetCache(), o.Version)
-	unregister, err := serve(meter, o.SeveralInProcess)
-	if err != nil {
-		return fmt.Errorf("set up metrics: %w", err)
-	}
-	defer unregister()
-	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
-		Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift, Egress: egress,
-		Bundles: &sipcluster.Accepted{
-			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
-			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,
-		},
+	return o.start(ctx, mgr, meter, func() error {
+		bundles, trusting := newStore(mgr, mgr.GetCache(), o)
+		clusters := sipcluster.Options{
+			Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift, Egress: egress,
+			Bundles: &sipcluster.Accepted{
+				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
+				FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,
+			},
+		}
+		return errors.Join(driverbundle.SetupWithManager(mgr, trusting), sipcluster.SetupWithManager(mgr, clusters))
 	})
-	if err != nil {
-		return fmt.Errorf("set up controllers: %w", err)
-	}
-	o.Log.Info("starting", "controllers", SIP, "version", o.Version, "namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
-	if err := mgr.Start(ctx); err != nil {
-		return startFault(err)
-	}
-	o.Log.Info("stopped")
-	return nil
 }
 
 // serves tells whether the API server has a group of kinds.
@@ -115,11 +101,8 @@ func serves(ctx context.Context, cfg *rest.Config, group string) (bool, error) {
 // sipCache bounds what is watched: in the operator's namespace what a DriverBundle needs, and
 // everywhere SIPClusters, hosts, and what is made for the former. No Secret elsewhere is.
 func sipCache(namespace string) cache.Options {
-	all := cache.Options{
-		DefaultNamespaces: map[string]cache.Config{namespace: {}},
-		DefaultTransform:  cache.TransformStripManagedFields(),
-		ByObject:          sipcluster.CacheOptions(),
-	}
+	all := cacheOptions(namespace)
+	all.ByObject = sipcluster.CacheOptions()
 	all.ByObject[client.Object(&corev1.Secret{})] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	return all
 }

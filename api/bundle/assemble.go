@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,88 +40,60 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWalker(nil)
-	w.add(contents)
-	for _, b := range blobs {
-		w.blob(b)
+	root := rootNode(contents.Descriptor, images)
+	f := atHand{}
+	for _, n := range []Node{root, contents} {
+		f[n.Descriptor.Digest] = n.Data
 	}
 	for _, t := range trees {
-		w.graft(t)
+		for _, n := range t.Nodes {
+			f[n.Descriptor.Digest] = n.Data
+		}
 	}
-	if err := w.err("assemble", ocispec.Descriptor{}); err != nil {
-		return nil, err
+	g, err := f.load(root.Descriptor, blobs)
+	var bad *fault.Error
+	if errors.As(err, &bad) && bad.Err != nil {
+		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
+			"make several bundles, of fewer releases or of one platform each (--release, --platform)", "nobody could read it: %w", bad.Err)
 	}
-	g := w.graph(rootNode(contents.Descriptor, images), images)
-	return g, g.readable()
+	return g, err
 }
 
-// readable reads a graph that was assembled as everybody will who gets it: what is
-// within the bounds of each tree may be beyond those of all together.
-func (g *Graph) readable() error {
-	f := atHand{}
-	for _, n := range g.Manifests {
-		f[n.Descriptor.Digest.String()] = n.Data
+// load reads what was assembled as everybody will who gets it: what is within the bounds of
+// each tree may be beyond those of all together. The blobs that were made keep their data.
+func (a atHand) load(root ocispec.Descriptor, made []ocispec.Descriptor) (*Graph, error) {
+	ctx := context.Background() // nothing in it waits
+	g, err := Load(ctx, a, root)
+	if err != nil {
+		return nil, err
 	}
-	again, err := Load(context.Background(), f, g.Root) // nothing in it waits
-	if err == nil {
-		again.Blobs = g.Blobs // which carry their data
-		_, err = again.Contents(context.Background(), f)
+	for i, b := range g.Blobs {
+		for _, m := range made {
+			if m.Digest == b.Digest {
+				g.Blobs[i].Data = m.Data
+			}
+		}
 	}
-	if err == nil {
-		g.parts = again.parts
-		return nil
-	}
-	var f1 *fault.Error
-	if errors.As(err, &f1) && f1.Err != nil {
-		err = f1.Err
-	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "assemble bundle", Err: fmt.Errorf("nobody could read it: %w", err),
-		Hint: "make several bundles, of fewer releases or of one platform each (--release, --platform)",
-	}
+	_, err = g.Contents(ctx, a)
+	return g, err
 }
 
 // atHand fetches from memory.
-type atHand map[string][]byte
+type atHand map[digest.Digest][]byte
 
 // Fetch returns the bytes of a descriptor.
 func (a atHand) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	data, ok := a[d.Digest.String()]
+	data, ok := a[d.Digest]
 	if !ok {
-		return nil, &fault.Error{Reason: fault.Internal, Op: "assemble bundle", Subject: d.Digest.String(), Err: errors.New("it is not at hand")}
+		return nil, fault.Errorf(fault.Internal, "assemble bundle", d.Digest.String(), "", "it is not at hand")
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// graft adds a tree that was read before.
-func (w *walker) graft(t Tree) {
-	for _, n := range t.Nodes {
-		if !w.state[n.Descriptor.Digest].done {
-			w.add(n)
-		}
-	}
-	for _, b := range t.Blobs {
-		w.blob(b)
-	}
-	if !w.state[t.Root.Digest].done {
-		w.report(t.Root, corrupt(t.Root, "the tree of %s does not hold its own root", t.Reference))
-	}
-}
-
-func (w *walker) graph(root Node, images []ocispec.Descriptor) *Graph {
-	w.add(root)
-	top := named(root.Descriptor, ocispec.AnnotationRefName, RootName)
-	top.ArtifactType = ArtifactType
-	names := []ocispec.Descriptor{top}
-	for _, im := range images {
-		names = append(names, named(im, ocispec.AnnotationRefName, im.Annotations[AnnotationReference]))
-	}
-	return &Graph{Root: root.Descriptor, Manifests: w.nodes, Blobs: w.sortedBlobs(), Names: names}
-}
-
 // named is a descriptor with one annotation and nothing that another parent says.
 func named(d ocispec.Descriptor, key, value string) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, Annotations: map[string]string{key: value}}
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size,
+		Annotations: map[string]string{key: value}}
 }
 
 func made(mediaType string, data []byte) ocispec.Descriptor {
@@ -145,7 +117,7 @@ func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 	if len(c.MatrixSignature) > 0 {
 		add(MatrixSigMediaType, matrixSigTitle, c.MatrixSignature)
 	}
-	for _, k := range sortedKeys(c.Manifests) {
+	for _, k := range slices.Sorted(maps.Keys(c.Manifests)) {
 		add(ManifestMediaType, k, c.Manifests[k])
 	}
 	return contentsNode(Plain(blobs[0]), layers), blobs, nil

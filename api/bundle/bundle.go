@@ -222,8 +222,9 @@ func (i Image) FetchedFrom() image.Reference {
 
 // Clauses at the end of a reason: earlier versions read them as text.
 const (
-	oneOfIndex = "one platform of this index was kept"
-	resolvedAt = "resolved at "
+	oneOfIndex  = "one platform of this index was kept"
+	someOfIndex = "some platforms of this index were kept"
+	resolvedAt  = "resolved at "
 )
 
 // because adds a clause to the reason.
@@ -235,9 +236,14 @@ func (i Image) because(clause string) Image {
 	return i
 }
 
-// OfIndex returns the image as one platform of an index: its source keeps that index's digest.
+// OfIndex returns the image as what was kept of an index: one platform's manifest, or an
+// index of several. Its source keeps that index's digest.
 func (i Image) OfIndex(index image.Digest) Image {
-	i = i.because(oneOfIndex)
+	clause := oneOfIndex
+	if IsIndex(i.MediaType) {
+		clause = someOfIndex
+	}
+	i = i.because(clause)
 	i.Source = i.Source.At(index)
 	return i
 }
@@ -254,10 +260,11 @@ func (i Image) Resolver() string {
 // Why returns the reason without these clauses.
 func (i Image) Why() string {
 	why, _, _ := strings.Cut("; "+i.Reason, "; "+resolvedAt)
-	return strings.TrimPrefix(strings.TrimSuffix(why, "; "+oneOfIndex), "; ")
+	why = strings.TrimSuffix(strings.TrimSuffix(why, "; "+oneOfIndex), "; "+someOfIndex)
+	return strings.TrimPrefix(why, "; ")
 }
 
-// Index returns the digest of the index that the image is one platform of; false where the
+// Index returns the digest of the index that the image was kept of; false where the
 // lock names none.
 func (i Image) Index() (image.Digest, bool) {
 	d := i.Source.Digest()

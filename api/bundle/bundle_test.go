@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -23,19 +24,15 @@ import (
 
 func TestAssembleIsDeterministicForAnyOrderOfInput(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
-	reversed := append([]bundle.Tree{}, b.Trees...)
-	for i, j := 0, len(reversed)-1; i < j; i, j = i+1, j-1 {
-		reversed[i], reversed[j] = reversed[j], reversed[i]
-	}
-	again, err := bundle.Assemble(b.Contents, reversed)
-	require.NoError(t, err)
+	reversed := slices.Clone(b.Trees)
+	slices.Reverse(reversed)
+	again := must(bundle.Assemble(b.Contents, reversed))(t)
 	require.Equal(t, b.Graph, again)
 }
 
 func TestLoadGivesWhatAssembleMade(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 2})
-	got, err := bundle.Load(t.Context(), b.Store, b.Graph.Root)
-	require.NoError(t, err)
+	got := must(bundle.Load(t.Context(), b.Store, b.Graph.Root))(t)
 	require.Equal(t, b.Graph.Root, got.Root)
 	require.Equal(t, b.Graph.Manifests, got.Manifests)
 	require.Equal(t, b.Graph.Names, got.Names)
@@ -44,10 +41,9 @@ func TestLoadGivesWhatAssembleMade(t *testing.T) {
 		want.Data = nil
 		require.Equal(t, want, got.Blobs[i])
 	}
-	c, err := got.Contents(t.Context(), b.Store)
-	require.NoError(t, err)
+	c := must(got.Contents(t.Context(), b.Store))(t)
 	require.Equal(t, b.Contents, *c)
-	c, err = b.Graph.Contents(t.Context(), nil)
+	c, err := b.Graph.Contents(t.Context(), nil)
 	require.NoError(t, err, "what was just assembled needs no fetching")
 	require.Equal(t, b.Contents, *c)
 }
@@ -115,9 +111,8 @@ func forge(t *testing.T, b *bundles.Bundle, change func(map[string]any)) error {
 	var root map[string]any
 	require.NoError(t, json.Unmarshal(b.Store[b.Graph.Root.Digest.String()], &root))
 	change(root)
-	data, err := json.Marshal(root)
-	require.NoError(t, err)
-	_, err = bundle.Load(t.Context(), b.Store, b.Store.Add(ocispec.MediaTypeImageIndex, data))
+	data := must(json.Marshal(root))(t)
+	_, err := bundle.Load(t.Context(), b.Store, b.Store.Add(ocispec.MediaTypeImageIndex, data))
 	return err
 }
 
@@ -175,14 +170,9 @@ func TestALockThatDisagreesIsRefusedWithEveryDifference(t *testing.T) {
 func TestReadTreeRefusesHostileManifests(t *testing.T) {
 	s := bundles.Store{}
 	config := s.Add(ocispec.MediaTypeImageConfig, []byte("{}"))
-	index := func(children ...ocispec.Descriptor) ocispec.Descriptor {
-		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": children})
-		require.NoError(t, err)
-		return s.Add(ocispec.MediaTypeImageIndex, data)
-	}
+	index := func(children ...ocispec.Descriptor) ocispec.Descriptor { return indexOf(s, children...) }
 	manifest := func(layers ...ocispec.Descriptor) ocispec.Descriptor {
-		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "config": config, "layers": layers})
-		require.NoError(t, err)
+		data := must(json.Marshal(map[string]any{"schemaVersion": 2, "config": config, "layers": layers}))(t)
 		return s.Add(ocispec.MediaTypeImageManifest, data)
 	}
 	deep := manifest()
@@ -221,9 +211,7 @@ func TestReadTreeRefusesHostileManifests(t *testing.T) {
 	foreign := manifest(ocispec.Descriptor{
 		MediaType: "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", Digest: digest.FromString("w"), Size: 9, URLs: []string{"https://far/w"},
 	})
-	tree, err := bundle.ReadTree(t.Context(), s, foreign)
-	require.NoError(t, err)
-	require.Len(t, tree.Foreign(), 1)
+	tree := must(bundle.ReadTree(t.Context(), s, foreign))(t)
 	require.Len(t, tree.Blobs, 2, "foreign layers are carried like all others")
 }
 
@@ -245,8 +233,7 @@ func TestPickPlatform(t *testing.T) {
 		{"linux/amd64", "a", ""}, {"linux/arm64", "b", ""}, {"linux/arm64/v8", "b", ""},
 		{"linux/arm64/v7", "", fault.NotFound}, {"linux/s390x", "", fault.NotFound}, {"windows/amd64", "", fault.Conflict},
 	} {
-		p, err := image.ParsePlatform(c.platform)
-		require.NoError(t, err)
+		p := must(image.ParsePlatform(c.platform))(t)
 		d, err := bundle.PickPlatform(index, p)
 		require.Equal(t, c.reason, fault.ReasonOf(err), c.platform)
 		if c.is != "" {
@@ -263,12 +250,11 @@ func TestAttachments(t *testing.T) {
 	s := bundles.Store{a.Node.Descriptor.Digest.String(): a.Node.Data}
 	d := a.Node.Descriptor
 	d.Annotations = map[string]string{ocispec.AnnotationRefName: a.Tag}
-	got, err := bundle.ReadAttachment(t.Context(), s, subject, d)
-	require.NoError(t, err)
+	got := must(bundle.ReadAttachment(t.Context(), s, subject, d))(t)
 	require.Equal(t, a.Tag, got.Tag)
 	require.Equal(t, a.Node, got.Node)
 	d.Annotations = nil
-	_, err = bundle.ReadAttachment(t.Context(), s, subject, d)
+	_, err := bundle.ReadAttachment(t.Context(), s, subject, d)
 	require.ErrorContains(t, err, "its subject is another")
 }
 
@@ -278,10 +264,9 @@ func TestVerifyFindsShortLongAndOtherBytes(t *testing.T) {
 	for _, wrap := range []func(io.Reader) io.Reader{
 		func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.DataErrReader,
 	} {
-		got, err := io.ReadAll(bundle.Verify(wrap(bytes.NewReader(data)), d))
-		require.NoError(t, err)
+		got := must(io.ReadAll(bundle.Verify(wrap(bytes.NewReader(data)), d)))(t)
 		require.Equal(t, data, got)
-		_, err = io.ReadAll(bundle.Verify(wrap(bytes.NewReader(data[1:])), d))
+		_, err := io.ReadAll(bundle.Verify(wrap(bytes.NewReader(data[1:])), d))
 		require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 		_, err = io.ReadAll(bundle.Verify(wrap(bytes.NewReader(append(data[:10:10], 'x'))), d))
 		require.ErrorContains(t, err, "more than its 10 bytes")
@@ -296,15 +281,11 @@ func FuzzLoad(f *testing.F) {
 		f.Add(n.Data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := bundles.Store{}
-		for k, v := range b.Store {
-			s[k] = v
-		}
+		s := maps.Clone(b.Store)
 		for _, mediaType := range []string{ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest} {
 			d := s.Add(mediaType, data)
 			if g, err := bundle.Load(t.Context(), s, d); err == nil {
-				again, err := bundle.Load(t.Context(), s, g.Root)
-				require.NoError(t, err)
+				again := must(bundle.Load(t.Context(), s, g.Root))(t)
 				require.Equal(t, g, again)
 			}
 			if tree, err := bundle.ReadTree(t.Context(), s, d); err == nil {
@@ -319,22 +300,15 @@ func FuzzLoad(f *testing.F) {
 func TestUnknownMediaTypesInAnIndexArePassedOver(t *testing.T) {
 	s := bundles.Store{}
 	config := s.Add(ocispec.MediaTypeImageConfig, []byte("{}"))
-	index := func(children ...ocispec.Descriptor) ocispec.Descriptor {
-		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": children})
-		require.NoError(t, err)
-		return s.Add(ocispec.MediaTypeImageIndex, data)
-	}
-	manifest, err := json.Marshal(map[string]any{"schemaVersion": 2, "config": config})
-	require.NoError(t, err)
+	index := func(children ...ocispec.Descriptor) ocispec.Descriptor { return indexOf(s, children...) }
+	manifest := must(json.Marshal(map[string]any{"schemaVersion": 2, "config": config}))(t)
 	unknown := ocispec.Descriptor{MediaType: "application/vnd.new+json", Digest: digest.FromString("new"), Size: 3}
-	tree, err := bundle.ReadTree(t.Context(), s, index(s.Add(ocispec.MediaTypeImageManifest, manifest), unknown))
-	require.NoError(t, err)
+	tree := must(bundle.ReadTree(t.Context(), s, index(s.Add(ocispec.MediaTypeImageManifest, manifest), unknown)))(t)
 	require.Equal(t, []ocispec.Descriptor{unknown}, tree.Ignored)
 	require.Len(t, tree.Nodes, 2)
 	require.False(t, tree.IsEmpty())
 	for _, nothing := range []ocispec.Descriptor{index(), index(unknown), index(index())} {
-		tree, err := bundle.ReadTree(t.Context(), s, nothing)
-		require.NoError(t, err)
+		tree := must(bundle.ReadTree(t.Context(), s, nothing))(t)
 		require.True(t, tree.IsEmpty())
 	}
 }
@@ -347,9 +321,7 @@ func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
 	at := slices.IndexFunc(b.Trees, func(tree bundle.Tree) bool { return tree.Reference == locked.Reference })
 	deep := b.Trees[at].Root
 	for bundle.IsManifest(deep.MediaType) {
-		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": []ocispec.Descriptor{deep}})
-		require.NoError(t, err)
-		next := b.Store.Add(ocispec.MediaTypeImageIndex, data)
+		next := indexOf(b.Store, deep)
 		tree, err := bundle.ReadTree(t.Context(), b.Store, next)
 		if err != nil {
 			break // as deep as a tree may be
@@ -362,4 +334,13 @@ func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
 	_, err := bundle.Assemble(b.Contents, b.Trees)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
 	require.ErrorContains(t, err, "nobody could read it: indexes are nested deeper")
+}
+
+// must gives what a call returns, which may not fail.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
 }

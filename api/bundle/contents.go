@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -37,26 +36,9 @@ type Contents struct {
 // against the root: every image of the lock is a child of the root and the other
 // way round, every manifest file and the matrix are those of the lock.
 func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
-	index, err := g.index()
-	if err != nil {
-		return nil, err
+	if g.contents.Config == nil {
+		return nil, corrupt(g.Root, "the graph does not hold its contents manifest")
 	}
-	n, ok := g.Node(digestOf(index.Manifests[0]))
-	if !ok {
-		return nil, corrupt(index.Manifests[0], "the graph does not hold its contents manifest")
-	}
-	var m ocispec.Manifest
-	if err := json.Unmarshal(n.Data, &m); err != nil {
-		return nil, corrupt(n.Descriptor, "it is not a manifest: %w", err)
-	}
-	c, err := g.readContents(ctx, f, &m)
-	if err != nil {
-		return nil, err
-	}
-	return c, disagreements("read bundle "+g.Root.Digest.String(), c, index.Manifests[1:])
-}
-
-func (g *Graph) readContents(ctx context.Context, f Fetcher, m *ocispec.Manifest) (*Contents, error) {
 	c := &Contents{Manifests: map[string][]byte{}}
 	var errs []error
 	read := func(d ocispec.Descriptor, limit int64) []byte {
@@ -64,9 +46,9 @@ func (g *Graph) readContents(ctx context.Context, f Fetcher, m *ocispec.Manifest
 		errs = append(errs, missing(err, d, 1))
 		return data
 	}
-	lock := read(m.Config, MaxLockSize)
+	lock := read(*g.contents.Config, MaxLockSize)
 	total := int64(len(lock))
-	for _, l := range m.Layers {
+	for _, l := range g.contents.Layers {
 		if total += l.Size; total > MaxManifestBytes {
 			return nil, corrupt(g.Root, "its contents are larger than %d bytes", MaxManifestBytes)
 		}
@@ -87,9 +69,9 @@ func (g *Graph) readContents(ctx context.Context, f Fetcher, m *ocispec.Manifest
 		return nil, err
 	}
 	if canonical, err := c.Lock.JSON(); err != nil || !bytes.Equal(canonical, lock) {
-		return nil, corrupt(m.Config, "the lock is not in its canonical form")
+		return nil, corrupt(*g.contents.Config, "the lock is not in its canonical form")
 	}
-	return c, nil
+	return c, disagreements("read bundle "+g.Root.Digest.String(), c, g.images)
 }
 
 // withData returns the blob with the bytes that Assemble left in the graph.
@@ -128,7 +110,7 @@ func disagreements(op string, c *Contents, images []ocispec.Descriptor) error {
 			}
 		}
 	}
-	for _, key := range sortedKeys(c.Manifests) {
+	for _, key := range slices.Sorted(maps.Keys(c.Manifests)) {
 		if !want[key] {
 			d.add(fault.Corrupt, "the manifest %.200q is not in the lock", key)
 		}
@@ -143,15 +125,14 @@ type differ struct {
 }
 
 func (d *differ) add(reason fault.Reason, format string, args ...any) {
-	d.errs = append(d.errs, &fault.Error{
-		Reason: reason, Op: d.op, Hint: "make the bundle again with `vdo-bundle pull --lock`",
-		Err: fmt.Errorf(format, args...),
-	})
+	d.errs = append(d.errs, fault.Errorf(reason, d.op, "", "make the bundle again with `vdo-bundle pull --lock`",
+		format, args...))
 }
 
 func (d *differ) same(what string, want image.Digest, size int64, data []byte) {
 	if got := image.DigestOf(data); got != want {
-		d.add(fault.Corrupt, "%s: %w", what, &DigestError{Expected: digest.Digest(want.String()), Got: digest.Digest(got.String())})
+		d.add(fault.Corrupt, "%s: %w", what, &DigestError{Expected: digest.Digest(want.String()),
+			Got: digest.Digest(got.String())})
 	} else if int64(len(data)) != size {
 		d.add(fault.Corrupt, "%s: expected %d bytes, got %d", what, size, len(data))
 	}
@@ -178,7 +159,8 @@ func (d *differ) images(lock *Lock, images []ocispec.Descriptor) {
 		case is.Digest.String() != im.Digest.String():
 			d.add(fault.Corrupt, "the image %s is %s, the lock says %s", ref, is.Digest, im.Digest)
 		case is.Size != im.Size || is.MediaType != im.MediaType:
-			d.add(fault.Corrupt, "the image %s is %d bytes of %s, the lock says %d bytes of %s", ref, is.Size, is.MediaType, im.Size, im.MediaType)
+			d.add(fault.Corrupt, "the image %s is %d bytes of %s, the lock says %d bytes of %s", ref, is.Size,
+				is.MediaType, im.Size, im.MediaType)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,46 +92,43 @@ func (g *Graph) LeaveTo(b *Base) error {
 	}
 	for _, l := range b.Layers {
 		if !known[l.String()] {
-			return &fault.Error{
-				Reason: fault.Corrupt, Op: "read delta of", Subject: g.Root.Digest.String(),
-				Hint: "copy it again from where it was made",
-				Err:  fmt.Errorf("it leaves %s to its base, and that is not a layer of its images", l),
-			}
+			return fault.Errorf(fault.Corrupt, "read delta of", g.Root.Digest.String(),
+				"copy it again from where it was made", "it leaves %s to its base, and that is not a layer of its images", l)
 		}
 	}
 	if len(b.Layers) == 0 || b.Root.IsZero() {
-		return &fault.Error{Reason: fault.Internal, Op: "read delta of", Subject: g.Root.Digest.String(), Err: errors.New("its base has nothing")}
+		return fault.Errorf(fault.Internal, "read delta of", g.Root.Digest.String(), "", "its base has nothing")
 	}
 	g.Base = b
 	return nil
 }
 
-// Left returns the layers that are left to the base, sorted by digest.
-func (g *Graph) Left() []ocispec.Descriptor {
+// RefuseDelta is for what needs every layer of a bundle: it returns a fault where some are left
+// to a base. op is what was to be done with it.
+func (g *Graph) RefuseDelta(op, hint string) error {
 	if g.Base == nil {
 		return nil
 	}
-	left := g.leftSet()
-	var out []ocispec.Descriptor
-	for _, b := range g.Blobs {
-		if left[b.Digest.String()] {
-			out = append(out, b)
-		}
-	}
-	return out
+	return fault.Errorf(fault.Refused, op, g.Root.Digest.String(), hint,
+		"it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root)
 }
+
+// Left returns the layers that are left to the base, sorted by digest.
+func (g *Graph) Left() []ocispec.Descriptor { return g.blobs(true) }
 
 // Held returns the blobs that are not left to a base, sorted by digest.
-func (g *Graph) Held() []ocispec.Descriptor {
-	left := g.leftSet()
-	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return left[d.Digest.String()] })
-}
+func (g *Graph) Held() []ocispec.Descriptor { return g.blobs(false) }
 
-func (g *Graph) leftSet() map[string]bool {
-	out := map[string]bool{}
+func (g *Graph) blobs(left bool) (out []ocispec.Descriptor) {
+	isLeft := map[string]bool{}
 	if g.Base != nil {
 		for _, l := range g.Base.Layers {
-			out[l.String()] = true
+			isLeft[l.String()] = true
+		}
+	}
+	for _, b := range g.Blobs {
+		if isLeft[b.Digest.String()] == left {
+			out = append(out, b)
 		}
 	}
 	return out
@@ -141,7 +137,8 @@ func (g *Graph) leftSet() map[string]bool {
 // imageLayers returns the blobs that are layers of images and nothing else.
 func (g *Graph) imageLayers() []ocispec.Descriptor {
 	configs := g.configs()
-	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
+	return slices.DeleteFunc(slices.Clone(g.Blobs),
+		func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
 }
 
 // LeftOut is what a delta leaves to its base.

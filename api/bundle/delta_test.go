@@ -46,11 +46,12 @@ func TestAnnotationsOfADeltaAreReadStrictly(t *testing.T) {
 		one, two = two, one
 	}
 	root := someRoot.String()
-	b, err := bundle.ParseBase(map[string]string{bundle.AnnotationBase: root, bundle.AnnotationBaseLayers: one + " " + two, "other": "x"})
-	require.NoError(t, err)
+	annotations := map[string]string{
+		bundle.AnnotationBase: root, bundle.AnnotationBaseLayers: one + " " + two, "other": "x",
+	}
+	b := must(bundle.ParseBase(annotations))(t)
 	require.Len(t, b.Layers, 2)
-	b, err = bundle.ParseBase(map[string]string{"other": "x"})
-	require.NoError(t, err)
+	b = must(bundle.ParseBase(map[string]string{"other": "x"}))(t)
 	require.Nil(t, b)
 	require.Nil(t, b.Annotations())
 	for name, a := range map[string]map[string]string{
@@ -81,15 +82,13 @@ func FuzzParseBase(f *testing.F) {
 
 func receipt(t testing.TB) []byte {
 	t.Helper()
-	data, err := bundle.NewReceipt("registry.site:5000/vdo/drivers", bundles.New(t, bundles.Options{Seed: 1}).Graph).JSON()
-	require.NoError(t, err)
-	return data
+	g := bundles.New(t, bundles.Options{Seed: 1}).Graph
+	return must(bundle.NewReceipt("registry.site:5000/vdo/drivers", g).JSON())(t)
 }
 
 func TestAReceiptNamesEveryBlob(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
-	r, err := bundle.ParseReceipt("r", receipt(t))
-	require.NoError(t, err)
+	r := must(bundle.ParseReceipt("r", receipt(t)))(t)
 	require.Len(t, r.Blobs, len(b.Graph.Blobs))
 	for _, d := range b.Graph.Blobs {
 		require.True(t, r.Has(image.MustDigest(d.Digest.String())))
@@ -139,10 +138,8 @@ func FuzzParseReceipt(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text, err := r.JSON()
-		require.NoError(t, err)
-		again, err := bundle.ParseReceipt("x", text)
-		require.NoError(t, err)
+		text := must(r.JSON())(t)
+		again := must(bundle.ParseReceipt("x", text))(t)
 		require.Equal(t, r, again)
 	})
 }

@@ -3,6 +3,7 @@ package bundle
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -33,7 +34,9 @@ type Graph struct {
 	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.LeaveTo].
 	Base *Base
 
-	parts map[digest.Digest]content
+	contents manifestForm
+	images   []ocispec.Descriptor
+	parts    map[digest.Digest]content
 }
 
 // content is a manifest or a blob of a graph, and what it names.
@@ -48,39 +51,17 @@ type Node struct {
 	Data       []byte
 }
 
-// index returns the parsed root.
-func (g *Graph) index() (*ocispec.Index, error) {
-	if len(g.Manifests) == 0 {
-		return nil, corrupt(g.Root, "the graph is empty")
-	}
-	var index ocispec.Index
-	if err := json.Unmarshal(g.Manifests[len(g.Manifests)-1].Data, &index); err != nil {
-		return nil, corrupt(g.Root, "it is not an image index: %w", err)
-	}
-	if len(index.Manifests) == 0 {
-		return nil, corrupt(g.Root, "%w", errNoContents)
-	}
-	return &index, nil
-}
-
 // Images returns the root's images: descriptors annotated with their reference,
 // sorted by it.
-func (g *Graph) Images() []ocispec.Descriptor {
-	index, err := g.index()
-	if err != nil {
-		return nil
-	}
-	return index.Manifests[1:]
-}
+func (g *Graph) Images() []ocispec.Descriptor { return g.images }
 
 // Node returns a manifest of the graph.
 func (g *Graph) Node(d image.Digest) (Node, bool) {
-	for _, n := range g.Manifests {
-		if n.Descriptor.Digest.String() == d.String() {
-			return n, true
-		}
+	i := slices.IndexFunc(g.Manifests, func(n Node) bool { return n.Descriptor.Digest.String() == d.String() })
+	if i < 0 {
+		return Node{}, false
 	}
-	return Node{}, false
+	return g.Manifests[i], true
 }
 
 // All returns every manifest that travels: those of the graph, and after them those of
@@ -134,20 +115,24 @@ func SizeOf(ds []ocispec.Descriptor) (n int64) {
 
 // Subjects returns what of the graph an attachment may be about: every manifest,
 // sorted.
-func (g *Graph) Subjects() []image.Digest {
-	out := make([]image.Digest, 0, len(g.Manifests))
+func (g *Graph) Subjects() (all []image.Digest) {
 	for _, n := range g.Manifests {
-		out = append(out, digestOf(n.Descriptor))
+		all = append(all, digestOf(n.Descriptor))
 	}
-	slices.SortFunc(out, func(a, b image.Digest) int { return cmp.Compare(a.String(), b.String()) })
-	return slices.Compact(out)
+	slices.SortFunc(all, func(a, b image.Digest) int { return cmp.Compare(a.String(), b.String()) })
+	return all
 }
 
-// Below returns the part of the graph below one of its manifests, with what is
-// attached to that.
-func (g *Graph) Below(root ocispec.Descriptor) *Graph {
-	reached := g.reach(root)
-	out := &Graph{Root: root, parts: g.parts}
+// Below returns the part of the graph below some of its manifests, of which the first becomes
+// the root, with what is attached to that.
+func (g *Graph) Below(roots ...ocispec.Descriptor) *Graph {
+	reached, out := map[digest.Digest]bool{}, &Graph{parts: g.parts}
+	if len(roots) > 0 {
+		out.Root = roots[0]
+	}
+	for _, root := range roots {
+		maps.Copy(reached, g.reach(root.Digest))
+	}
 	for _, n := range g.Manifests { // children before parents, as they are
 		if reached[n.Descriptor.Digest] {
 			out.Manifests = append(out.Manifests, n)
@@ -170,14 +155,14 @@ func (g *Graph) Below(root ocispec.Descriptor) *Graph {
 // SizeBelow is the size of all that one manifest reaches, itself included, each digest
 // once, in bytes.
 func (g *Graph) SizeBelow(root ocispec.Descriptor) (size int64) {
-	for d := range g.reach(root) {
+	for d := range g.reach(root.Digest) {
 		size += g.parts[d].size
 	}
 	return size
 }
 
 // reach returns the digests of a manifest and of all below it.
-func (g *Graph) reach(root ocispec.Descriptor) map[digest.Digest]bool {
+func (g *Graph) reach(root digest.Digest) map[digest.Digest]bool {
 	reached := map[digest.Digest]bool{}
 	var add func(d digest.Digest)
 	add = func(d digest.Digest) {
@@ -189,16 +174,8 @@ func (g *Graph) reach(root ocispec.Descriptor) map[digest.Digest]bool {
 			add(child)
 		}
 	}
-	add(root.Digest)
+	add(root)
 	return reached
-}
-
-func (g *Graph) byDigest() map[digest.Digest]Node {
-	nodes := make(map[digest.Digest]Node, len(g.Manifests))
-	for _, n := range g.Manifests {
-		nodes[n.Descriptor.Digest] = n
-	}
-	return nodes
 }
 
 // Children returns what an index or manifest names: manifests, layers, and the

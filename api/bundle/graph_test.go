@@ -90,12 +90,10 @@ func TestSizesOfADeltaAddUp(t *testing.T) {
 
 func TestRootsAreToldFromOtherThings(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
-	is, err := bundle.IsRoot(t.Context(), b.Store, b.Graph.Root)
-	require.NoError(t, err)
+	is := must(bundle.IsRoot(t.Context(), b.Store, b.Graph.Root))(t)
 	require.True(t, is)
 	for _, tree := range b.Trees {
-		is, err := bundle.IsRoot(t.Context(), b.Store, tree.Root)
-		require.NoError(t, err)
+		is := must(bundle.IsRoot(t.Context(), b.Store, tree.Root))(t)
 		require.False(t, is)
 	}
 	data := b.Graph.InMemory()

@@ -3,8 +3,6 @@ package bundle
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -16,13 +14,13 @@ import (
 // root and the contents manifest in exactly the form that Assemble gives them.
 // What is wrong with several images is reported together.
 func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, error) {
-	top, index, err := loadRoot(ctx, f, root)
+	top, children, err := loadRoot(ctx, f, root)
 	if err != nil {
 		return nil, err
 	}
-	contents, images := index.Manifests[0], index.Manifests[1:]
+	images := children[1:]
 	w := newWalker(f)
-	w.walk(ctx, contents, 1)
+	w.walk(ctx, children[0], 1)
 	for _, im := range images {
 		w.image = im.Annotations[AnnotationReference]
 		w.walk(ctx, im, 1)
@@ -30,23 +28,32 @@ func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, erro
 	if err := w.err("read bundle", root); err != nil {
 		return nil, err
 	}
-	if err := checkContentsForm(w.nodes[0]); err != nil {
+	contents, err := checkContentsForm(w.nodes[0])
+	if err != nil {
 		return nil, err
 	}
-	g := w.graph(top, images)
-	g.parts = w.parts
-	return g, g.link(index)
+	g := &Graph{
+		Root: top.Descriptor, Manifests: append(w.nodes, top), Blobs: w.sortedBlobs(),
+		contents: contents, images: images, parts: w.parts,
+	}
+	at := named(g.Root, ocispec.AnnotationRefName, RootName)
+	at.ArtifactType = ArtifactType
+	g.Names = []ocispec.Descriptor{at}
+	for _, im := range images {
+		g.Names = append(g.Names, named(im, ocispec.AnnotationRefName, im.Annotations[AnnotationReference]))
+	}
+	return g, g.link(children)
 }
 
 // link completes what parts are known of, and bounds what is to be done for each image.
-func (g *Graph) link(root *ocispec.Index) error {
+func (g *Graph) link(children []ocispec.Descriptor) error {
 	for _, b := range g.Blobs {
 		g.parts[b.Digest] = content{size: b.Size}
 	}
 	top, total := content{size: g.Root.Size}, 0
-	for _, d := range root.Manifests {
+	for _, d := range children {
 		top.names = append(top.names, d.Digest)
-		for below := range g.reach(d) {
+		for below := range g.reach(d.Digest) {
 			total += 1 + len(g.parts[below].names)
 		}
 		if total > MaxEntries {
@@ -57,59 +64,56 @@ func (g *Graph) link(root *ocispec.Index) error {
 	return nil
 }
 
-// loadRoot reads the root and checks its form, down to the byte.
-func loadRoot(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Node, *ocispec.Index, error) {
-	notBundle := func(format string, args ...any) (Node, *ocispec.Index, error) {
-		return Node{}, nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read bundle", Subject: root.Digest.String(),
-			Hint: "name a bundle that `vdo-bundle pull` made", Err: fmt.Errorf(format, args...),
-		}
+// loadRoot reads the root and checks its form, down to the byte. It returns the contents and the images.
+func loadRoot(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Node, []ocispec.Descriptor, error) {
+	notBundle := func(format string, args ...any) (Node, []ocispec.Descriptor, error) {
+		return Node{}, nil, fault.Errorf(fault.InvalidInput, "read bundle", root.Digest.String(),
+			"name a bundle that `vdo-bundle pull` made", format, args...)
 	}
 	if root.MediaType != ocispec.MediaTypeImageIndex {
-		return notBundle("its media type %.100q is not that of a bundle, %s", root.MediaType, ocispec.MediaTypeImageIndex)
+		return notBundle("its media type %.100q is not that of a bundle, %s", root.MediaType,
+			ocispec.MediaTypeImageIndex)
 	}
 	data, err := Read(ctx, f, Plain(root), MaxManifestSize)
 	if err != nil {
 		return Node{}, nil, err
 	}
-	if _, err := decodeManifest(root, data); err != nil {
+	m, err := decodeManifest(root, data)
+	if err != nil {
 		return Node{}, nil, err
 	}
-	var index ocispec.Index
-	if err := json.Unmarshal(data, &index); err != nil {
-		return Node{}, nil, corrupt(root, "it is not an image index: %w", err)
+	if m.ArtifactType != ArtifactType {
+		return notBundle("its artifact type %.100q is not %s", m.ArtifactType, ArtifactType)
 	}
-	if index.ArtifactType != ArtifactType {
-		return notBundle("its artifact type %.100q is not %s", index.ArtifactType, ArtifactType)
-	}
-	if err := checkRootForm(root, &index); err != nil {
+	if err := checkRootForm(root, m.Manifests); err != nil {
 		return Node{}, nil, err
 	}
-	want := rootNode(index.Manifests[0], index.Manifests[1:])
+	want := rootNode(m.Manifests[0], m.Manifests[1:])
 	if !bytes.Equal(want.Data, data) {
 		return Node{}, nil, corrupt(root, "the root has parts that this version of the format does not know")
 	}
-	return want, &index, nil
+	return want, m.Manifests, nil
 }
 
-func checkRootForm(root ocispec.Descriptor, index *ocispec.Index) error {
-	if len(index.Manifests) == 0 || index.Manifests[0].ArtifactType != ContentsArtifactType ||
-		index.Manifests[0].MediaType != ocispec.MediaTypeImageManifest {
-		return corrupt(root, "%w", errNoContents)
+func checkRootForm(root ocispec.Descriptor, children []ocispec.Descriptor) error {
+	if len(children) == 0 || children[0].ArtifactType != ContentsArtifactType ||
+		children[0].MediaType != ocispec.MediaTypeImageManifest {
+		return corrupt(root, "its first child is not the contents manifest")
 	}
-	if len(index.Manifests)-1 > MaxLockImages {
+	if len(children)-1 > MaxLockImages {
 		return corrupt(root, "it has more than %d images", MaxLockImages)
 	}
 	var errs []error
 	last := ""
-	for i, d := range index.Manifests[1:] {
+	for i, d := range children[1:] {
 		ref := d.Annotations[AnnotationReference]
 		parsed, err := image.ParseReference(ref)
 		switch {
 		case ref == "":
 			errs = append(errs, corrupt(root, "child %d has no annotation %s", i+1, AnnotationReference))
 		case err != nil || parsed.String() != ref:
-			errs = append(errs, corrupt(root, "child %d is annotated with %.200q, which is not a full image reference", i+1, ref))
+			errs = append(errs,
+				corrupt(root, "child %d is annotated with %.200q, which is not a full image reference", i+1, ref))
 		case ref == last:
 			errs = append(errs, corrupt(root, "it has the image %s twice", ref))
 		case ref < last:
@@ -122,16 +126,17 @@ func checkRootForm(root ocispec.Descriptor, index *ocispec.Index) error {
 
 // checkContentsForm demands the contents manifest to the byte as Assemble makes
 // it, and its layers in their order.
-func checkContentsForm(n Node) error {
-	var m ocispec.Manifest
-	if err := json.Unmarshal(n.Data, &m); err != nil {
-		return corrupt(n.Descriptor, "it is not a manifest: %w", err)
+func checkContentsForm(n Node) (manifestForm, error) {
+	m, err := decodeManifest(n.Descriptor, n.Data)
+	if err != nil {
+		return m, err
 	}
 	if m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType {
-		return corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q", m.ArtifactType, m.Config.MediaType)
+		return m, corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q",
+			m.ArtifactType, m.Config.MediaType)
 	}
-	if !bytes.Equal(contentsNode(Plain(m.Config), m.Layers).Data, n.Data) {
-		return corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")
+	if !bytes.Equal(contentsNode(Plain(*m.Config), m.Layers).Data, n.Data) {
+		return m, corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")
 	}
 	rank := map[string]int{MatrixMediaType: 1, MatrixSigMediaType: 2, ManifestMediaType: 3}
 	errs := []error{}
@@ -140,9 +145,11 @@ func checkContentsForm(n Node) error {
 		title, r := l.Annotations[ocispec.AnnotationTitle], rank[l.MediaType]
 		switch {
 		case r == 0:
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the unknown media type %.100q", i, l.MediaType))
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the unknown media type %.100q", i,
+				l.MediaType))
 		case r < lastRank || (r == lastRank && (r != 3 || title <= lastTitle)):
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q) is repeated or out of order", i, title))
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q) is repeated or out of order",
+				i, title))
 		case (r == 1 && title != matrixTitle) || (r == 2 && title != matrixSigTitle):
 			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the title %.200q", i, title))
 		}
@@ -151,7 +158,7 @@ func checkContentsForm(n Node) error {
 	if len(m.Layers) == 0 || m.Layers[0].MediaType != MatrixMediaType {
 		errs = append(errs, corrupt(n.Descriptor, "the contents hold no matrix document"))
 	}
-	return fault.Join(errs...)
+	return m, fault.Join(errs...)
 }
 
 // IsRoot tells a bundle's root from other things by its artifact type.
@@ -163,8 +170,6 @@ func IsRoot(ctx context.Context, f Fetcher, d ocispec.Descriptor) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	var m struct {
-		ArtifactType string `json:"artifactType"`
-	}
-	return json.Unmarshal(data, &m) == nil && m.ArtifactType == ArtifactType, nil
+	m, err := decodeManifest(d, data)
+	return err == nil && m.ArtifactType == ArtifactType, nil
 }

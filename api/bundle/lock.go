@@ -2,8 +2,11 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -11,11 +14,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/Masterminds/semver/v3"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -27,15 +30,14 @@ const (
 
 // Bounds of a lock; larger ones are refused.
 const (
-	MaxLockSize    = 4 << 20 // bytes of a lock document
-	MaxMatrixSize  = 4 << 20 // bytes of a matrix document
-	MaxFileSize    = 8 << 20 // bytes of one upstream manifest file
-	MaxReleases    = 256
-	MaxLockImages  = 1024
-	maxTextInLock  = 2048 // bytes of one text
-	maxFilesOfOne  = 64   // manifest files of one release
-	maxPlatforms   = 1
-	maxLockProblem = 50 // problems listed of one lock
+	MaxLockSize   = 4 << 20 // bytes of a lock document
+	MaxMatrixSize = 4 << 20 // bytes of a matrix document
+	MaxFileSize   = 8 << 20 // bytes of one upstream manifest file
+	MaxReleases   = 256
+	MaxLockImages = 1024
+	maxTextInLock = 2048 // bytes of one text
+	maxFilesOfOne = 64   // manifest files of one release
+	maxPlatforms  = 32
 )
 
 // ID names the release as UsedBy does: "csi@3.5.1".
@@ -62,10 +64,10 @@ func (l *Lock) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
-	if err := enc.Encode(&doc); err != nil {
+	if err := errors.Join(enc.Encode(&doc), enc.Close()); err != nil {
 		return nil, fmt.Errorf("write lock: %w", err)
 	}
-	return out.Bytes(), enc.Close()
+	return out.Bytes(), nil
 }
 
 // blockStyle drops the flow style that JSON has, except of empty collections.
@@ -134,23 +136,9 @@ func (l *Lock) Sort() {
 }
 
 func compareReleases(a, b Release) int {
-	if c := strings.Compare(string(a.Driver), string(b.Driver)); c != 0 {
-		return c
-	}
-	return compareVersions(a.Version, b.Version)
-}
-
-// compareVersions orders as semver does; versions that differ in build metadata
-// only are ordered by their text, so that the order is total.
-func compareVersions(a, b matrix.Version) int {
-	va, errA := semver.NewVersion(a.String())
-	vb, errB := semver.NewVersion(b.String())
-	if errA == nil && errB == nil {
-		if c := va.Compare(vb); c != 0 {
-			return c
-		}
-	}
-	return strings.Compare(a.String(), b.String())
+	// versions that differ in build metadata only are ordered by their text, so that the order is total
+	return cmp.Or(cmp.Compare(a.Driver, b.Driver), a.Version.Compare(b.Version),
+		strings.Compare(a.Version.String(), b.Version.String()))
 }
 
 func compareImages(a, b Image) int {
@@ -171,12 +159,10 @@ func (l *Lock) faults(name string, line func(key string) int) error {
 	return c.join(name, line)
 }
 
-type problem struct{ key, why, hint string }
-
-type checker struct{ problems []problem }
+type checker struct{ problems []strictyaml.Problem }
 
 func (c *checker) add(key, format string, args ...any) {
-	c.problems = append(c.problems, problem{key: key, why: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, strictyaml.Problem{Key: key, Why: fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) require(ok bool, key, format string, args ...any) {
@@ -188,46 +174,32 @@ func (c *checker) require(ok bool, key, format string, args ...any) {
 const lockHint = "write the lock again with `vdo-bundle lock`"
 
 func (c *checker) join(name string, line func(string) int) error {
-	var errs []error
-	for i, p := range c.problems {
-		if i == maxLockProblem {
-			errs = append(errs, &fault.Error{
-				Reason: fault.InvalidInput, Op: "parse lock", Subject: name, Hint: lockHint,
-				Err: fmt.Errorf("%d more problems", len(c.problems)-i),
-			})
-			break
+	var all fault.List
+	for _, p := range c.problems {
+		subject, why := name, p.Why
+		if line != nil && line(p.Key) > 0 {
+			subject = fmt.Sprintf("%s:%d", name, line(p.Key))
 		}
-		subject := name
-		if line != nil && line(p.key) > 0 {
-			subject = fmt.Sprintf("%s:%d", name, line(p.key))
+		if p.Key != "" {
+			why = p.Key + ": " + why
 		}
-		why := p.why
-		if p.key != "" {
-			why = p.key + ": " + why
-		}
-		hint := p.hint
-		if hint == "" {
-			hint = lockHint
-		}
-		errs = append(errs, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse lock", Subject: subject, Hint: hint,
-			Err: fmt.Errorf("%s", why),
-		})
+		all.Add(fault.Errorf(fault.InvalidInput, "parse lock", subject, cmp.Or(p.Hint, lockHint), "%s", why))
 	}
-	return fault.Join(errs...)
+	return all.Join("parse lock", name)
 }
 
 func (l *Lock) checkHead(c *checker) {
 	if l.APIVersion != LockAPIVersion {
-		c.problems = append(c.problems, problem{"apiVersion", fmt.Sprintf("%q is not %s", l.APIVersion, LockAPIVersion),
-			"read it with the release of vdo-bundle that wrote it"})
+		c.add("apiVersion", "%q is not %s", l.APIVersion, LockAPIVersion)
+		c.problems[0].Hint = "read it with the release of vdo-bundle that wrote it"
 	}
 	c.require(l.Kind == LockKind, "kind", "%q is not %s", l.Kind, LockKind)
 	c.require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
 	c.require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
 	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)
 	c.require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
-		"there are %d: name one platform, or all", len(l.Platforms))
+		"there are %d: name platforms, or all", len(l.Platforms))
+	c.require(len(l.Platforms) < 2 || !slices.Contains(l.Platforms, image.Platform{}), "platforms", "all stands alone")
 }
 
 func checkSize(c *checker, key string, size, limit int64) {
@@ -250,7 +222,8 @@ func (l *Lock) checkReleases(c *checker) {
 	c.require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
 	for i, r := range l.Releases {
 		key := fmt.Sprintf("releases[%d]", i)
-		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller, dex, haproxy, %s, %s", r.Driver, JumpHost, Operator)
+		c.require(driverKnown(r.Driver), key+".driver",
+			"%q is none of cni, cpi, csi, snapshot-controller, dex, haproxy, %s, %s", r.Driver, JumpHost, Operator)
 		c.require(r.Version.String() != "", key+".version", "there is none")
 		if i > 0 {
 			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
@@ -260,7 +233,7 @@ func (l *Lock) checkReleases(c *checker) {
 		} else {
 			checkFiles(c, key, r)
 		}
-		for _, from := range sortedKeys(r.Images) {
+		for _, from := range slices.Sorted(maps.Keys(r.Images)) {
 			checkText(c, key+".images", from)
 			_, err := image.ParseReference(from)
 			c.require(err == nil, key+".images", "%q is not an image reference", from)
@@ -320,8 +293,10 @@ func (l *Lock) checkImages(c *checker) {
 		c.require(!im.Reference.IsZero(), key+".reference", "there is none")
 		c.require(!im.Digest.IsZero(), key+".digest", "there is no digest")
 		own := im.Reference.Digest()
-		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s", im.Digest, im.Reference)
-		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is neither an image index nor an image manifest", im.MediaType)
+		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s",
+			im.Digest, im.Reference)
+		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType",
+			"%q is neither an image index nor an image manifest", im.MediaType)
 		checkSize(c, key+".size", im.Size, MaxManifestSize)
 		if im.Reason != "" {
 			checkText(c, key+".reason", im.Reason)
@@ -336,10 +311,11 @@ func (l *Lock) checkUse(c *checker) {
 	users := map[string][]string{} // image reference → release IDs, in order
 	for i, r := range l.Releases {
 		named := map[string]bool{}
-		for _, from := range sortedKeys(r.Images) {
+		for _, from := range slices.Sorted(maps.Keys(r.Images)) {
 			to := r.Images[from]
 			if _, ok := l.Image(to); !ok {
-				c.add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images", from, to)
+				c.add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images",
+					from, to)
 			}
 			if !named[to] {
 				named[to] = true
@@ -352,7 +328,8 @@ func (l *Lock) checkUse(c *checker) {
 		slices.Sort(want)
 		key := fmt.Sprintf("images[%d].usedBy", i)
 		c.require(len(im.UsedBy) > 0, key, "no release uses %s", im.Reference)
-		c.require(slices.Equal(want, im.UsedBy), key, "says %q, but the releases that name %s are %q", im.UsedBy, im.Reference, want)
+		c.require(slices.Equal(want, im.UsedBy), key, "says %q, but the releases that name %s are %q", im.UsedBy,
+			im.Reference, want)
 	}
 }
 
@@ -365,13 +342,4 @@ func (l *Lock) Image(reference string) (Image, bool) {
 		return Image{}, false
 	}
 	return l.Images[i], true
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

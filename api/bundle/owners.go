@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,15 +19,16 @@ const ContentsName = "the bundle's contents"
 // Owners finds the images of every manifest and blob.
 func (g *Graph) Owners() Owners {
 	o := Owners{}
-	index, err := g.index()
-	if err != nil {
-		return o
-	}
-	for _, child := range index.Manifests {
-		name := cmp.Or(child.Annotations[AnnotationReference], ContentsName)
-		for d := range g.reach(child) {
-			o[d] = append(o[d], name)
+	add := func(d digest.Digest, name string) {
+		for below := range g.reach(d) {
+			o[below] = append(o[below], name)
 		}
+	}
+	if names := g.parts[g.Root.Digest].names; len(names) > 0 {
+		add(names[0], ContentsName)
+	}
+	for _, im := range g.images {
+		add(im.Digest, im.Annotations[AnnotationReference])
 	}
 	for _, a := range g.Attachments { // after what they are about
 		o.attached(a)

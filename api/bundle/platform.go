@@ -23,10 +23,8 @@ import (
 // processor), it is Conflict.
 func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
 	bad := func(reason fault.Reason, format string, args ...any) (ocispec.Descriptor, error) {
-		return ocispec.Descriptor{}, &fault.Error{
-			Reason: reason, Op: "pick platform", Subject: p.String(),
-			Hint: "keep all platforms with --platform all", Err: fmt.Errorf(format, args...),
-		}
+		return ocispec.Descriptor{}, fault.Errorf(reason, "pick platform", p.String(),
+			"keep all platforms with --platform all", format, args...)
 	}
 	var doc manifestForm
 	if len(index) > MaxManifestSize {
@@ -137,7 +135,11 @@ type platforms struct {
 
 // PlatformReader returns a reader of the platforms of the graph's images.
 func (g *Graph) PlatformReader(f Fetcher) *PlatformReader {
-	return &PlatformReader{f: f, nodes: g.byDigest(), read: map[digest.Digest]*platforms{}}
+	r := &PlatformReader{f: f, nodes: map[digest.Digest]Node{}, read: map[digest.Digest]*platforms{}}
+	for _, n := range g.Manifests {
+		r.nodes[n.Descriptor.Digest] = n
+	}
+	return r
 }
 
 // Of returns the platforms of an image, sorted, each once, and whether they are all.

@@ -22,14 +22,12 @@ func described(t *testing.T, platforms []image.Platform, of func(s bundles.Store
 	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: 1, LayerSize: 10, Layers: 1})
 	lock, d := made.Contents.Lock, of(made.Store)
-	tree, err := bundle.ReadTree(t.Context(), made.Store, d)
-	require.NoError(t, err)
+	tree := must(bundle.ReadTree(t.Context(), made.Store, d))(t)
 	tree.Reference = image.MustReference("registry.test/one:v1")
 	lock.Platforms = platforms
 	lock.Images = []bundle.Image{{Reference: tree.Reference, Digest: image.MustDigest(d.Digest.String()), MediaType: d.MediaType, Size: d.Size, UsedBy: []string{"csi@3.5.1"}}}
 	lock.Releases[0].Images = map[string]string{tree.Reference.String(): tree.Reference.String()}
-	g, err := bundle.Assemble(made.Contents, []bundle.Tree{tree})
-	require.NoError(t, err)
+	g := must(bundle.Assemble(made.Contents, []bundle.Tree{tree}))(t)
 	return g, lock, made.Store
 }
 
@@ -80,8 +78,7 @@ func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, lock, s := described(t, c.platforms, c.image)
-			got, err := g.Platforms(t.Context(), s, lock)
-			require.NoError(t, err)
+			got := must(g.Platforms(t.Context(), s, lock))(t)
 			require.Equal(t, c.want, got[lock.Images[0].Digest])
 		})
 	}
@@ -93,8 +90,7 @@ func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
 	for key := range s {
 		delete(s, key)
 	}
-	got, err := g.Platforms(t.Context(), s, lock)
-	require.NoError(t, err)
+	got := must(g.Platforms(t.Context(), s, lock))(t)
 	require.Empty(t, got)
 }
 

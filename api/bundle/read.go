@@ -50,10 +50,8 @@ func Read(ctx context.Context, f Fetcher, d ocispec.Descriptor, limit int64) ([]
 // size cannot be.
 func CheckDescriptor(d ocispec.Descriptor) error {
 	if _, err := image.ParseDigest(d.Digest.String()); err != nil {
-		return &fault.Error{
-			Reason: fault.Corrupt, Op: "read descriptor", Subject: fmt.Sprintf("%.100q", d.Digest.String()),
-			Hint: "bundles name everything by sha256 digest", Err: errors.New("it is not a sha256 digest"),
-		}
+		return fault.Errorf(fault.Corrupt, "read descriptor", fmt.Sprintf("%.100q", d.Digest.String()),
+			"bundles name everything by sha256 digest", "it is not a sha256 digest")
 	}
 	if d.Size < 0 || d.Size > MaxBlobSize {
 		return corrupt(d, "its size of %d bytes cannot be", d.Size)
@@ -92,10 +90,8 @@ func (v *verifier) Read(p []byte) (int, error) {
 	v.sum.Write(p[:n])
 	switch {
 	case errors.Is(err, io.EOF) && v.left > 0:
-		v.err = &fault.Error{
-			Reason: fault.Incomplete, Op: "read", Subject: v.d.Digest.String(),
-			Hint: "fetch it again", Err: fmt.Errorf("%d of %d bytes are missing", v.left, v.d.Size),
-		}
+		v.err = fault.Errorf(fault.Incomplete, "read", v.d.Digest.String(), "fetch it again",
+			"%d of %d bytes are missing", v.left, v.d.Size)
 	case err != nil && !errors.Is(err, io.EOF):
 		v.err = err
 	}
@@ -126,8 +122,6 @@ func (e *DigestError) Error() string {
 }
 
 func corrupt(d ocispec.Descriptor, format string, args ...any) *fault.Error {
-	return &fault.Error{
-		Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
-		Hint: "fetch it again from a source that you trust", Err: fmt.Errorf(format, args...),
-	}
+	return fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "fetch it again from a source that you trust",
+		format, args...)
 }

@@ -49,11 +49,8 @@ func NewReceipt(repository string, g *Graph) *Receipt {
 // JSON is the receipt as a file, a line for each value.
 func (r *Receipt) JSON() ([]byte, error) {
 	data, err := encodeJSON(r)
-	if err != nil {
-		return nil, fmt.Errorf("write receipt: %w", err)
-	}
 	var out bytes.Buffer
-	if err := json.Indent(&out, data, "", "  "); err != nil {
+	if err = errors.Join(err, json.Indent(&out, data, "", "  ")); err != nil {
 		return nil, fmt.Errorf("write receipt: %w", err)
 	}
 	out.WriteByte('\n')
@@ -73,10 +70,8 @@ func (r *Receipt) Has(d image.Digest) bool {
 func ParseReceipt(name string, data []byte) (*Receipt, error) {
 	r, err := parseReceipt(data)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read receipt", Subject: name, Err: err,
-			Hint: "name what `vdo-bundle push --receipt` wrote, unchanged",
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read receipt", name,
+			"name what `vdo-bundle push --receipt` wrote, unchanged", "%w", err)
 	}
 	return r, nil
 }
@@ -86,9 +81,7 @@ func parseReceipt(data []byte) (*Receipt, error) {
 		return nil, fmt.Errorf("it has more than %d bytes", MaxReceiptSize)
 	}
 	r := &Receipt{}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(r); err != nil {
+	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("it is not a receipt: %w", err)
 	}
 	if err := r.check(); err != nil {
@@ -96,16 +89,10 @@ func parseReceipt(data []byte) (*Receipt, error) {
 	}
 	var got bytes.Buffer
 	want, err := encodeJSON(r)
-	if err != nil {
-		return nil, err
+	if err = errors.Join(err, json.Compact(&got, data)); err == nil && !bytes.Equal(got.Bytes(), want) {
+		err = errors.New("it is not written as a receipt is: other keys, keys twice, or in another order")
 	}
-	if err := json.Compact(&got, data); err != nil {
-		return nil, fmt.Errorf("it is not a receipt: %w", err)
-	}
-	if !bytes.Equal(got.Bytes(), want) {
-		return nil, errors.New("it is not written as a receipt is: keys twice, in another order, or more after the end")
-	}
-	return r, nil
+	return r, err
 }
 
 func (r *Receipt) check() error {

@@ -11,7 +11,8 @@ import (
 // ReadReferrers reads those of the attachments of a subject that are referrers of an
 // artifact type, or of none, with the bytes of their blobs: at most [MaxAttachmentData] of
 // all together. What is not whole, or too large, is left out.
-func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor, artifactType string) []Attachment {
+func ReadReferrers(ctx context.Context, f Fetcher, subject image.Digest, attached []ocispec.Descriptor,
+	artifactType string) []Attachment {
 	var out []Attachment
 	left := int64(MaxAttachmentData)
 	for _, d := range attached {

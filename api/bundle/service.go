@@ -50,10 +50,8 @@ func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matr
 }
 
 func noService(service matrix.Driver, why error) error {
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "find service", Subject: string(service), Err: why,
-		Hint: "make the bundle with `vdo-bundle lock --services sip`, sign it and push it",
-	}
+	return fault.Errorf(fault.NotFound, "find service", string(service),
+		"make the bundle with `vdo-bundle lock --services sip`, sign it and push it", "%w", why)
 }
 
 // Holds finds the image that a person names: by its reference upstream, or by its digest,

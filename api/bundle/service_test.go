@@ -25,8 +25,7 @@ func serviceLock(t *testing.T, ids ...string) *bundle.Lock {
 		} else {
 			require.NoError(t, r.Version.UnmarshalText([]byte(id[len("vdo-jumphost@"):])))
 		}
-		ref, err := image.ParseReference("registry.test/" + string(r.Driver) + ":v" + r.Version.String())
-		require.NoError(t, err)
+		ref := must(image.ParseReference("registry.test/" + string(r.Driver) + ":v" + r.Version.String()))(t)
 		r.Images = map[string]string{ref.String(): ref.String()}
 		l.Releases = append(l.Releases, r)
 		l.Images = append(l.Images, bundle.Image{
@@ -38,14 +37,11 @@ func serviceLock(t *testing.T, ids ...string) *bundle.Lock {
 }
 
 func TestServicesOfALock(t *testing.T) {
-	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
-	require.NoError(t, err)
+	doc := must(matrix.Parse(matrix.DefaultName, matrix.Default()))(t)
 	l := serviceLock(t, "haproxy@2.6.33", "haproxy@2.8.28", "dex@2.34.0", "vdo-jumphost@1.9.0", "vdo-jumphost@1.10.0")
 	require.NoError(t, l.Validate())
-	data, err := l.JSON()
-	require.NoError(t, err)
-	l, err = bundle.ParseLock("lock", data)
-	require.NoError(t, err)
+	data := must(l.JSON())(t)
+	l = must(bundle.ParseLock("lock", data))(t)
 
 	i, v, err := l.Service(matrix.HAProxy, doc)
 	require.NoError(t, err)
@@ -66,8 +62,7 @@ func TestServicesOfALock(t *testing.T) {
 		"registry.test/haproxy:v2.8.28": true, "registry.test/haproxy:v3.2.23": false, "other.test/haproxy:v2.8.28": false,
 		"mirror.site/vdo@" + image.DigestOf([]byte("haproxy@2.8.28")).String(): true, "registry.test/haproxy@" + image.DigestOf([]byte("x")).String(): false,
 	} {
-		ref, err := image.ParseReference(text)
-		require.NoError(t, err)
+		ref := must(image.ParseReference(text))(t)
 		_, ok := l.Holds(ref)
 		require.Equal(t, want, ok, text)
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,18 +70,6 @@ type Tree struct {
 // nothing that could run.
 func (t Tree) IsEmpty() bool {
 	return !slices.ContainsFunc(t.Nodes, func(n Node) bool { return isManifest(n.Descriptor.MediaType) })
-}
-
-// Foreign returns the tree's layers that are called not distributable. They are
-// among Blobs like any other: a site without a network cannot follow their URLs.
-func (t Tree) Foreign() []ocispec.Descriptor {
-	var out []ocispec.Descriptor
-	for _, b := range t.Blobs {
-		if IsForeign(b) {
-			out = append(out, b)
-		}
-	}
-	return out
 }
 
 // ReadTree walks an upstream index or manifest, verifying every byte that it reads
@@ -191,7 +178,8 @@ func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) bool
 		w.state[d.Digest] = walkState{d: d, failed: true}
 		return false
 	}
-	w.add(n.Node)
+	w.state[d.Digest] = walkState{d: n.Descriptor, done: true}
+	w.nodes = append(w.nodes, n.Node)
 	w.parts[d.Digest] = content{d.Size, w.names(n)}
 	return true
 }
@@ -258,11 +246,6 @@ func (w *walker) below(ctx context.Context, n parsedNode, depth int) bool {
 	return ok
 }
 
-func (w *walker) add(n Node) {
-	w.state[n.Descriptor.Digest] = walkState{d: n.Descriptor, done: true}
-	w.nodes = append(w.nodes, n)
-}
-
 // blob takes a configuration or layer, and tells whether it can be one.
 func (w *walker) blob(d ocispec.Descriptor) bool {
 	was, ok := w.blobs[d.Digest]
@@ -289,10 +272,8 @@ func missing(err error, d ocispec.Descriptor, depth int) error {
 	if depth == 0 || fault.ReasonOf(err) != fault.NotFound {
 		return err
 	}
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: "read", Subject: d.Digest.String(),
-		Hint: "copy the image with all its children again", Err: fmt.Errorf("a child of the index is not there: %w", err),
-	}
+	return fault.Errorf(fault.Incomplete, "read", d.Digest.String(), "copy the image with all its children again",
+		"a child of the index is not there: %w", err)
 }
 
 // manifestForm is what an index and a manifest may have; nobody may have both.
@@ -314,7 +295,8 @@ func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
 	}
 	switch {
 	case m.SchemaVersion != 2:
-		return m, corrupt(d, "its schema version %d is not 2; push the image again with a current tool", m.SchemaVersion)
+		return m, corrupt(d, "its schema version %d is not 2; push the image again with a current tool",
+			m.SchemaVersion)
 	case m.MediaType != "" && m.MediaType != d.MediaType:
 		return m, corrupt(d, "it says that it is %.100q, but is named as %q", m.MediaType, d.MediaType)
 	case IsIndex(d.MediaType) && (m.Config != nil || m.Layers != nil || m.FSLayers != nil):
@@ -386,17 +368,14 @@ const MaxAttachmentData = 16 << 20 // bytes
 // medium lists it, with the tag in org.opencontainers.image.ref.name.
 func ReadAttachment(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Attachment, error) {
 	if !isManifest(d.MediaType) {
-		return Attachment{}, corrupt(d, "an attachment of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
+		return Attachment{}, corrupt(d,
+			"an attachment of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
 	}
 	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
 	if err != nil {
 		return Attachment{}, missing(err, d, 1)
 	}
-	a, err := NewAttachment(subject, d.Annotations[ocispec.AnnotationRefName], Node{d, data})
-	if err != nil {
-		return Attachment{}, err
-	}
-	return a, nil
+	return NewAttachment(subject, d.Annotations[ocispec.AnnotationRefName], Node{d, data})
 }
 
 // NewAttachment makes an attachment of a manifest whose bytes are at hand. Data
@@ -407,7 +386,8 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 		return Attachment{}, err
 	}
 	if tag == "" && (m.Subject == nil || m.Subject.Digest.String() != subject.String()) {
-		return Attachment{}, corrupt(n.Descriptor, "it is attached to %s without a tag, and its subject is another", subject)
+		return Attachment{}, corrupt(n.Descriptor, "it is attached to %s without a tag, and its subject is another",
+			subject)
 	}
 	w := newWalker(nil)
 	for _, b := range m.blobs() {
@@ -429,5 +409,3 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 	}
 	return Attachment{Subject: subject, Tag: tag, Node: Node{d, n.Data}, Blobs: w.sortedBlobs()}, nil
 }
-
-var errNoContents = errors.New("its first child is not the contents manifest")

@@ -21,7 +21,11 @@ func Root(root *cobra.Command, more string) {
 	root.Args = flags.OnlyCommands
 	version := root.Version
 	root.Version = "" // or cobra would show it, by a template
-	shown := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	short := "v"
+	if root.PersistentFlags().ShorthandLookup(short) != nil {
+		short = "" // a program's own
+	}
+	shown := root.Flags().BoolP("version", short, false, "version for "+root.Name())
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *shown {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)

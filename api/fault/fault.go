@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -102,6 +101,11 @@ func (e *Error) Error() string {
 // Unwrap returns why.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Errorf returns a fault whose cause is [fmt.Errorf] of format and args.
+func Errorf(reason Reason, op, subject, hint, format string, args ...any) *Error {
+	return &Error{Reason: reason, Op: op, Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
+}
+
 // ReasonOf returns the reason of the outermost fault in err that has one, or
 // Internal. It returns "" for nil.
 func ReasonOf(err error) Reason {
@@ -150,26 +154,17 @@ func (r Reason) Passing() bool { return r == Unreachable || r == Throttled || r 
 // it will be the same again: of many items that failed for the network and one that
 // was tampered with, tampering is the reason.
 func Gravest(err error) Reason {
-	if f, ok := err.(*Error); ok && f.Reason != "" { //nolint:errorlint // the tree is walked node by node
-		inside := Gravest(f.Err)
-		if f.Reason.Passing() && inside.decides() {
-			return inside
+	var inside Reason
+	for _, e := range below(err) {
+		if r := Gravest(e); Graver(r, inside) {
+			inside = r
 		}
+	}
+	f, ok := err.(*Error) //nolint:errorlint // the tree is walked node by node
+	if ok && f.Reason != "" && (!f.Reason.Passing() || !inside.decides()) {
 		return f.Reason
 	}
-	switch u := err.(type) { //nolint:errorlint // likewise
-	case interface{ Unwrap() error }:
-		return Gravest(u.Unwrap())
-	case interface{ Unwrap() []error }:
-		var worst Reason
-		for _, e := range u.Unwrap() {
-			if r := Gravest(e); Graver(r, worst) {
-				worst = r
-			}
-		}
-		return worst
-	}
-	return ""
+	return inside
 }
 
 // decides reports whether a reason is that of a whole in which it is only a part. That
@@ -189,40 +184,32 @@ func HintOf(err error) string {
 }
 
 // All returns the faults in err's tree, outermost first, joined errors in order.
-func All(err error) []*Error {
-	var out []*Error
-	walk(err, func(e error) {
-		if f, ok := e.(*Error); ok { //nolint:errorlint // walk visits every node of the tree itself
-			out = append(out, f)
-		}
-	})
+func All(err error) (out []*Error) {
+	if f, ok := err.(*Error); ok { //nolint:errorlint // the tree is walked node by node
+		out = append(out, f)
+	}
+	for _, e := range below(err) {
+		out = append(out, All(e)...)
+	}
 	return out
 }
 
-func walk(err error, visit func(error)) {
-	if err == nil {
-		return
-	}
-	visit(err)
-	switch u := err.(type) { //nolint:errorlint // the walk is over the tree's nodes, not a test of kind
+// below returns what an error wraps.
+func below(err error) []error {
+	switch u := err.(type) { //nolint:errorlint // of this node of the tree
 	case interface{ Unwrap() error }:
-		walk(u.Unwrap(), visit)
+		return []error{u.Unwrap()}
 	case interface{ Unwrap() []error }:
-		for _, e := range u.Unwrap() {
-			walk(e, visit)
-		}
+		return u.Unwrap()
 	}
+	return nil
 }
 
 // Text returns what a person reads: the message and, after it, the hint.
 // Several joined errors are given one a line, each with its own hint.
 func Text(err error) string {
-	if err == nil {
-		return ""
-	}
-	parts := split(err)
-	lines := make([]string, 0, len(parts))
-	for _, e := range parts {
+	var lines []string
+	for _, e := range split(err) {
 		line := e.Error()
 		if hint := HintOf(e); hint != "" {
 			line += " (" + hint + ")"
@@ -233,8 +220,11 @@ func Text(err error) string {
 }
 
 // split returns the members of a joined error, flattened; any other error is its
-// own only member.
+// own only member, and nil has none.
 func split(err error) []error {
+	if err == nil {
+		return nil
+	}
 	u, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost level is split
 	if !ok {
 		return []error{err}
@@ -251,35 +241,24 @@ func split(err error) []error {
 func Join(errs ...error) error {
 	var all []error
 	for _, e := range errs {
-		if e != nil {
-			all = append(all, split(e)...)
-		}
-	}
-	if len(all) == 0 {
-		return nil
+		all = append(all, split(e)...)
 	}
 	if len(all) == 1 {
 		return all[0]
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })
+	slices.SortStableFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)
 }
 
 // Distinct drops, of what Join has joined, a fault that says what another one says
 // already.
 func Distinct(err error) error {
-	if err == nil {
-		return nil
-	}
 	seen := map[string]bool{}
-	var out []error
-	for _, e := range split(err) {
-		if !seen[e.Error()] {
-			seen[e.Error()] = true
-			out = append(out, e)
-		}
-	}
-	return Join(out...)
+	return Join(slices.DeleteFunc(split(err), func(e error) bool {
+		twice := seen[e.Error()]
+		seen[e.Error()] = true
+		return twice
+	})...)
 }
 
 const maxListed = 50 // problems of one thing

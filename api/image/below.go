@@ -1,7 +1,6 @@
 package image
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -18,10 +17,8 @@ import (
 func (r Reference) Below(mirror Reference) (Reference, error) {
 	out := Reference{host: mirror.host, path: mirror.path + "/" + HostPath(r.host) + "/" + r.path, tag: r.tag, digest: r.digest}
 	if !pathForm.MatchString(out.path) || len(out.String()) > maxReference {
-		return Reference{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "mirror image", Subject: r.String(), Hint: "name a mirror with a shorter path, or an image whose host is a DNS name",
-			Err: fmt.Errorf("%.200q is not a repository path", out.path),
-		}
+		return Reference{}, fault.Errorf(fault.InvalidInput, "mirror image", r.String(),
+			"name a mirror with a shorter path, or an image whose host is a DNS name", "%.200q is not a repository path", out.path)
 	}
 	return out, nil
 }

@@ -26,7 +26,6 @@ package image
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -84,17 +83,13 @@ func (d Digest) IsZero() bool { return d.hex == "" }
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText is ParseDigest; empty text is the zero value.
-func (d *Digest) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*d = Digest{}
-		return nil
+func (d *Digest) UnmarshalText(text []byte) error { return unmarshal(d, text, ParseDigest) }
+
+func unmarshal[T any](to *T, text []byte, parse func(string) (T, error)) (err error) {
+	if *to = *new(T); len(text) > 0 {
+		*to, err = parse(string(text))
 	}
-	parsed, err := ParseDigest(string(text))
-	if err != nil {
-		return err
-	}
-	*d = parsed
-	return nil
+	return err
 }
 
 // Reference names an image: host, path, and a tag, a digest, or both.
@@ -114,12 +109,9 @@ const maxReference = 1024 // longer than any registry accepts
 
 // ParseReference reads [HOST/]PATH[:TAG][@DIGEST] and normalises it.
 func ParseReference(s string) (Reference, error) {
-	bad := func(why string) (Reference, error) {
-		return Reference{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse image reference", Subject: fmt.Sprintf("%q", s),
-			Hint: "write it as HOST/PATH:TAG or HOST/PATH@sha256:…",
-			Err:  fmt.Errorf("%s", why),
-		}
+	bad := func(format string, args ...any) (Reference, error) {
+		return Reference{}, fault.Errorf(fault.InvalidInput, "parse image reference", fmt.Sprintf("%q", s),
+			"write it as HOST/PATH:TAG or HOST/PATH@sha256:…", format, args...)
 	}
 	if len(s) > maxReference {
 		return bad("longer than 1024 characters")
@@ -136,7 +128,7 @@ func ParseReference(s string) (Reference, error) {
 	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, '/') {
 		r.tag, rest = rest[i+1:], rest[:i]
 		if !tagForm.MatchString(r.tag) {
-			return bad(fmt.Sprintf("%q is not a tag", r.tag))
+			return bad("%q is not a tag", r.tag)
 		}
 	}
 	r.host, r.path = splitHost(rest)
@@ -144,9 +136,9 @@ func ParseReference(s string) (Reference, error) {
 	case rest == "":
 		return bad("there is no name")
 	case !hostForm.MatchString(r.host):
-		return bad(fmt.Sprintf("%q is not a registry host", r.host))
+		return bad("%q is not a registry host", r.host)
 	case !pathForm.MatchString(r.path):
-		return bad(fmt.Sprintf("%q is not a repository path: lower-case letters, digits and . _ - between slashes", r.path))
+		return bad("%q is not a repository path: lower-case letters, digits and . _ - between slashes", r.path)
 	}
 	if r.tag == "" && r.digest.IsZero() {
 		r.tag = "latest"
@@ -164,8 +156,8 @@ func ParseHosted(s string) (Reference, error) {
 		if slash {
 			why += fmt.Sprintf(": %q has no dot and no port", host)
 		}
-		return Reference{}, &fault.Error{Reason: fault.InvalidInput, Op: "read reference", Subject: fmt.Sprintf("%q", s), Err: errors.New(why),
-			Hint: "write the registry's host name, and port, before it: registry.site/vdo/drivers:1"}
+		return Reference{}, fault.Errorf(fault.InvalidInput, "read reference", fmt.Sprintf("%q", s),
+			"write the registry's host name, and port, before it: registry.site/vdo/drivers:1", "%s", why)
 	}
 	return ParseReference(s)
 }
@@ -261,15 +253,4 @@ func (r Reference) WithTag(tag string) (Reference, error) {
 func (r Reference) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText is ParseReference; empty text is the zero value.
-func (r *Reference) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*r = Reference{}
-		return nil
-	}
-	parsed, err := ParseReference(string(text))
-	if err != nil {
-		return err
-	}
-	*r = parsed
-	return nil
-}
+func (r *Reference) UnmarshalText(text []byte) error { return unmarshal(r, text, ParseReference) }

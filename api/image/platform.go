@@ -2,6 +2,7 @@ package image
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -34,6 +35,42 @@ func ParsePlatform(s string) (Platform, error) {
 	return p, nil
 }
 
+// ParsePlatforms reads platforms, sorted and each once; all stands alone.
+func ParsePlatforms(texts []string) ([]Platform, error) {
+	var out []Platform
+	for _, s := range texts {
+		p, err := ParsePlatform(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Platform) int { return strings.Compare(a.String(), b.String()) })
+	out = slices.Compact(out)
+	if len(out) == 0 || len(out) > 1 && slices.Contains(out, Platform{}) {
+		return nil, fault.Errorf(fault.InvalidInput, "parse platforms", fmt.Sprintf("%q", strings.Join(texts, ",")),
+			"write all, or a list such as linux/amd64,linux/arm64", "all stands alone")
+	}
+	return out, nil
+}
+
+// Is tells whether the platform is one that is wanted: of any variant where none is named.
+func (p Platform) Is(wanted Platform) bool {
+	if wanted.Variant == "" {
+		p.Variant = ""
+	}
+	return p == wanted
+}
+
+// JoinPlatforms lists platforms for a person.
+func JoinPlatforms(platforms []Platform) string {
+	names := make([]string, len(platforms))
+	for n, p := range platforms {
+		names[n] = p.String()
+	}
+	return strings.Join(names, ", ")
+}
+
 // String returns OS/ARCH[/VARIANT], or "all".
 func (p Platform) String() string {
 	switch {
@@ -49,11 +86,7 @@ func (p Platform) String() string {
 func (p Platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is ParsePlatform.
-func (p *Platform) UnmarshalText(text []byte) error {
-	parsed, err := ParsePlatform(string(text))
-	if err != nil {
-		return err
-	}
-	*p = parsed
-	return nil
+func (p *Platform) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePlatform(string(text))
+	return err
 }

@@ -28,24 +28,12 @@ var moves = []move{
 func Relocate(r Reference) (moved Reference, why string) {
 	repo := r.Repository()
 	for _, m := range moves {
-		target := ""
-		if strings.HasSuffix(m.from, "/") {
-			if rest, ok := strings.CutPrefix(repo, m.from); ok {
-				target = m.to + rest
-			}
-		} else if repo == m.from {
-			target = m.to
-		}
-		if target != "" {
-			return r.withRepository(target), m.why
+		if rest, ok := strings.CutPrefix(repo, m.from); ok && (rest == "" || strings.HasSuffix(m.from, "/")) {
+			r.host, r.path = splitHost(m.to + rest)
+			return r, m.why
 		}
 	}
 	return r, ""
-}
-
-func (r Reference) withRepository(repo string) Reference {
-	r.host, r.path = splitHost(repo)
-	return r
 }
 
 // SourceMap says where images are fetched from instead of the registry they name:
@@ -54,12 +42,9 @@ type SourceMap struct{ rules []move }
 
 // Add reads one rule HOST[/PATH]=HOST[/PATH]. Prefixes match whole path components.
 func (m *SourceMap) Add(rule string) error {
-	bad := func(why string) error {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse source map", Subject: fmt.Sprintf("%q", rule),
-			Hint: "write it as HOST[/PATH]=HOST[/PATH], for example registry.k8s.io=mirror.corp:5000/k8s",
-			Err:  fmt.Errorf("%s", why),
-		}
+	bad := func(format string, args ...any) error {
+		return fault.Errorf(fault.InvalidInput, "parse source map", fmt.Sprintf("%q", rule),
+			"write it as HOST[/PATH]=HOST[/PATH], for example registry.k8s.io=mirror.corp:5000/k8s", format, args...)
 	}
 	from, to, ok := strings.Cut(rule, "=")
 	if !ok || from == "" || to == "" {
@@ -68,12 +53,12 @@ func (m *SourceMap) Add(rule string) error {
 	for _, side := range []string{from, to} {
 		host, path, hasPath := strings.Cut(side, "/")
 		if !hostForm.MatchString(host) || (hasPath && !pathForm.MatchString(path)) {
-			return bad(fmt.Sprintf("%q is not a registry host with an optional path", side))
+			return bad("%q is not a registry host with an optional path", side)
 		}
 	}
 	for _, r := range m.rules {
 		if r.from == from {
-			return bad(fmt.Sprintf("%q is mapped twice", from))
+			return bad("%q is mapped twice", from)
 		}
 	}
 	m.rules = append(m.rules, move{from: from, to: to})

@@ -12,7 +12,6 @@ package install
 
 import (
 	"bytes"
-	"errors"
 	"regexp"
 	"slices"
 
@@ -79,9 +78,8 @@ func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 	if to.SIP {
 		hint = lockSIP
 	}
-	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "look for the operator", Subject: root.String(), Err: errors.New("the bundle does not hold it"), Hint: hint,
-	}
+	return nil, fault.Errorf(fault.NotFound, "look for the operator", root.String(), hint,
+		"the bundle does not hold it")
 }
 
 // lockSIP is how a bundle is made that installs the operator for SIPClusters.
@@ -99,10 +97,7 @@ func holdsSIP(root image.Digest, c *bundle.Contents, operator bundle.Release) er
 	if why == "" {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "look for the operator of SIPClusters", Subject: root.String(), Err: errors.New(why),
-		Hint: lockSIP,
-	}
+	return fault.Errorf(fault.NotFound, "look for the operator of SIPClusters", root.String(), lockSIP, "%s", why)
 }
 
 func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte, error) {
@@ -138,10 +133,8 @@ func pinImages(c *bundle.Contents, r bundle.Release, manifest []byte, repository
 		parts := imageLine.FindSubmatch(line)
 		i, ok := c.Lock.Image(r.Images[string(parts[2])])
 		if !ok {
-			problems = append(problems, &fault.Error{
-				Reason: fault.Corrupt, Op: "read install manifests", Subject: string(parts[2]), Err: errors.New("the lock does not hold this image"),
-				Hint: "make the bundle again with `vdo-bundle pull`",
-			})
+			problems = append(problems, fault.Errorf(fault.Corrupt, "read install manifests", string(parts[2]),
+				"make the bundle again with `vdo-bundle pull`", "the lock does not hold this image"))
 			return line
 		}
 		return []byte(string(parts[1]) + repository + "@" + i.Digest.String())

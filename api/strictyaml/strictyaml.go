@@ -4,6 +4,7 @@
 // have is an error, since it may be one that was misspelt.
 //
 //	root, err := strictyaml.Parse(data, 1<<20)     // a tree, for who reads it key by key
+//	tree := strictyaml.Read(root, &value)          // into a struct with JSON tags, all problems at once
 //	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags
 //
 // Manifests of Kubernetes, which hold many documents, are read elsewhere.

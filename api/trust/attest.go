@@ -1,13 +1,13 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -38,6 +38,14 @@ type statementSubject struct {
 	Digest map[string]string `json:"digest"`
 }
 
+// statementOf returns the text of a statement about a digest.
+func statementOf(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
+	return json.Marshal(statement{
+		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
+		Subject: []statementSubject{{Name: name, Digest: map[string]string{"sha256": subject.Hex()}}},
+	})
+}
+
 // Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
 // attest does: a statement about it, which never makes it acceptable.
 // existing is the manifest that is under the tag already, or nil: its attestations
@@ -45,15 +53,13 @@ type statementSubject struct {
 func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
 	tag := AttestationTag(subject)
 	bad := func(reason fault.Reason, why error, hint string) (Signed, error) {
-		return Signed{}, &fault.Error{Reason: reason, Op: "attest", Subject: tag, Hint: hint, Err: why}
+		return Signed{}, fault.Errorf(reason, "attest", tag, hint, "%w", why)
 	}
 	switch {
 	case subject.IsZero():
 		return bad(fault.InvalidInput, errors.New("there is no digest to attest"), "")
 	case checkStatement(predicateType, predicate) != nil:
 		return bad(fault.InvalidInput, checkStatement(predicateType, predicate), "sign it to accept it")
-	case identity == "":
-		identity = DefaultIdentity
 	}
 	m, err := existingManifest(existing, EnvelopeMediaType)
 	if err != nil {
@@ -62,10 +68,11 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if len(m.Layers) >= maxSignatures {
 		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
 	}
-	envelope, err := s.envelope(statement{
-		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
-		Subject: []statementSubject{{Name: identity, Digest: map[string]string{"sha256": subject.Hex()}}},
-	})
+	text, err := statementOf(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
+	if err != nil {
+		return Signed{}, err
+	}
+	envelope, err := s.sealEnvelope(text)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -73,11 +80,12 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if err != nil {
 		return Signed{}, err
 	}
-	layer := describe(EnvelopeMediaType, envelope)
+	blob := blobOf(EnvelopeMediaType, envelope)
+	layer := blob.Descriptor
 	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
 	maps.Copy(layer.Annotations, carried)
 	m.Layers = append(m.Layers, layer)
-	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
+	return seal(m, tag, blob)
 }
 
 // checkStatement refuses what is no statement, or would accept its subject.
@@ -89,15 +97,6 @@ func checkStatement(predicateType string, predicate []byte) error {
 		return fmt.Errorf("the predicate is not JSON of at most %d bytes", maxPredicate)
 	}
 	return nil
-}
-
-// envelope signs a statement.
-func (s *Signer) envelope(st statement) ([]byte, error) {
-	data, err := json.Marshal(st)
-	if err != nil {
-		return nil, err
-	}
-	return s.sealEnvelope(data)
 }
 
 // sealEnvelope signs the text of a statement.
@@ -121,7 +120,3 @@ func (e envelopeSigner) Sign(_ context.Context, message []byte) ([]byte, error) 
 }
 
 func (envelopeSigner) KeyID() (string, error) { return "", nil } // as cosign has it
-
-func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
-}

@@ -13,16 +13,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
-const slsa = "https://slsa.dev/provenance/v1"
+const slsa, spdx = "https://slsa.dev/provenance/v1", "https://spdx.dev/Document"
 
 // What the acceptance key attests accepts nothing, under whatever tag it is put.
 func TestOwnAttestationsAreNoSignatures(t *testing.T) {
 	s, blobs := newSigner(t), store{}
-	signed, err := s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), nil)
-	require.NoError(t, err)
+	signed := must(s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), nil))(t)
 	require.Equal(t, "sha256-"+subject("root").Hex()+".att", signed.Tag)
-	_, err = policy(t, 1, key(t, "k", s, trust.KeyOptions{})).Verify(subject("root"), blobs.evidence(t, blobs.keep(signed)), now)
-	requireUntrusted(t, err, "it has no signature")
+	p := policy(t, 1, key(t, "k", s))
+	untrusted(verify(p, blobs.evidence(t, blobs.keep(signed))))(t, "it has no signature")
 
 	// The same layer called a claim, and called a bundle.
 	var m ocispec.Manifest
@@ -30,25 +29,21 @@ func TestOwnAttestationsAreNoSignatures(t *testing.T) {
 	for _, mediaType := range []string{trust.SimpleSigningMediaType, trust.BundleMediaType} {
 		layer := m.Layers[0]
 		layer.MediaType = mediaType
-		_, err = policy(t, 1, key(t, "k", s, trust.KeyOptions{})).Verify(subject("root"), blobs.evidence(t, blobs.manifest(t, layer)), now)
-		requireUntrusted(t, err, "1 signature, none by a key")
+		untrusted(verify(p, blobs.evidence(t, blobs.manifest(t, layer))))(t, "1 signature, none by a key")
 	}
 }
 
 func TestAttestationsAreAddedToOthers(t *testing.T) {
 	s := newSigner(t)
-	first, err := s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), nil)
-	require.NoError(t, err)
-	second, err := newSigner(t).Attest(subject("root"), "", "https://spdx.dev/Document", []byte(`{}`), first.Manifest)
-	require.NoError(t, err)
+	first := must(s.Attest(subject("root"), "", slsa, []byte(`{"a":1}`), nil))(t)
+	second := must(newSigner(t).Attest(subject("root"), "", spdx, []byte(`{}`), first.Manifest))(t)
 	var m ocispec.Manifest
 	require.NoError(t, json.Unmarshal(second.Manifest, &m))
 	require.Len(t, m.Layers, 2)
 	require.Equal(t, slsa, m.Layers[0].Annotations[trust.PredicateAnnotation])
-	require.Equal(t, "https://spdx.dev/Document", m.Layers[1].Annotations[trust.PredicateAnnotation])
+	require.Equal(t, spdx, m.Layers[1].Annotations[trust.PredicateAnnotation])
 	signature := sign(t, s, subject("root"), nil)
-	_, err = s.Attest(subject("root"), "", slsa, []byte(`{}`), signature.Manifest)
-	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	fails(s.Attest(subject("root"), "", slsa, []byte(`{}`), signature.Manifest))(t, fault.Conflict)
 }
 
 func TestBadAttestationsAreRefused(t *testing.T) {
@@ -65,8 +60,7 @@ func TestBadAttestationsAreRefused(t *testing.T) {
 		"more than anybody reads": {subject("root"), slsa, append([]byte(`"`), append(bytes.Repeat([]byte("x"), 9<<20), '"')...)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.Attest(c.subject, "", c.predicate, c.data, nil)
-			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+			fails(s.Attest(c.subject, "", c.predicate, c.data, nil))(t, fault.InvalidInput)
 		})
 	}
 }

@@ -18,14 +18,13 @@ import (
 // Authority is a private certificate authority, and who counts of those that it
 // has certified. It is made by [NewAuthority].
 type Authority struct {
-	id                     string
+	entry
 	o                      AuthorityOptions
 	rootPool, intermediate *x509.CertPool
 	extKeyUsage            x509.ExtKeyUsage
 	usageOID               asn1.ObjectIdentifier // where extKeyUsage cannot say it
 	timestampRoots         []*x509.Certificate   // and their intermediates
 	revokedSerials         []*big.Int
-	valid                  KeyOptions
 }
 
 // Text is bytes that a policy file has as text, such as PEM.
@@ -50,26 +49,18 @@ type AuthorityOptions struct {
 	ExtendedKeyUsage string `yaml:"extendedKeyUsage,omitempty"`
 	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
 	// signature was made while its certificate was valid; with intermediates.
-	TimestampRoots Text      `yaml:"timestampRoots,omitempty"`
-	RevokedSerials []string  `yaml:"revokedSerials,omitempty"` // of leaves and intermediates, in hex
-	NotBefore      time.Time `yaml:"notBefore,omitempty"`
-	NotAfter       time.Time `yaml:"notAfter,omitempty"`
-	Revoked        bool      `yaml:"revoked,omitempty"`
+	TimestampRoots Text     `yaml:"timestampRoots,omitempty"`
+	RevokedSerials []string `yaml:"revokedSerials,omitempty"` // of leaves and intermediates, in hex
+	KeyOptions     `yaml:",inline"`
 }
 
 // NewAuthority checks a certificate authority. The id names it in messages.
 func NewAuthority(id string, o AuthorityOptions) (Authority, error) {
 	o.Identities = slices.Clone(o.Identities)
-	a := Authority{id: id, o: o, valid: KeyOptions{o.NotBefore, o.NotAfter, o.Revoked}}
-	err := checkID(id)
-	if err == nil {
-		err = a.read()
-	}
-	if err != nil {
-		return Authority{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read certificate authority", Subject: fmt.Sprintf("%q", id), Err: err,
-			Hint: "`vdo-bundle verify --help` shows a whole policy; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots",
-		}
+	a := Authority{entry: entry{id, o.KeyOptions}, o: o}
+	if err := cmp.Or(checkID(id), a.read()); err != nil {
+		return Authority{}, fault.Errorf(fault.InvalidInput, "read certificate authority", fmt.Sprintf("%q", id),
+			wholePolicy+"; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots", "%w", err)
 	}
 	return a, nil
 }
@@ -84,13 +75,11 @@ func (a *Authority) read() error {
 	if err := errors.Join(err1, err2, err3, err4, a.valid.check()); err != nil {
 		return err
 	}
-	switch {
-	case len(roots) == 0:
+	if len(roots) == 0 {
 		return errors.New("it has no roots: nothing could ever be accepted")
-	case len(o.Identities) == 0:
-		return errors.New("it has no identities: every certificate of the authority would be accepted")
-	case len(o.Identities) > maxIdentities:
-		return fmt.Errorf("%d identities are more than %d", len(o.Identities), maxIdentities)
+	}
+	if err := checkIdentities(o.Identities, "every certificate of the authority would be accepted"); err != nil {
+		return err
 	}
 	for _, c := range slices.Concat(roots, intermediates) {
 		if !c.IsCA {
@@ -99,11 +88,6 @@ func (a *Authority) read() error {
 	}
 	if len(a.timestampRoots) > 0 && !slices.ContainsFunc(a.timestampRoots, selfSigned) {
 		return errors.New("timestampRoots: none of its certificates is self-signed")
-	}
-	for n, i := range o.Identities {
-		if err := i.check(); err != nil {
-			return fmt.Errorf("identities[%d]: %w", n, err)
-		}
 	}
 	a.rootPool, a.intermediate = pool(roots), pool(intermediates)
 	return a.readUsage()
@@ -139,7 +123,7 @@ func (a Authority) accepts(v *certified, stamped []byte, now time.Time) *refusal
 		chains, err = a.chains(v, v.leaf.NotBefore)
 	}
 	if err != nil {
-		return unknown("by a certificate of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
+		return &refusal{why: fmt.Sprintf("by a certificate of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)}
 	}
 	switch why := a.valid.invalid(now); {
 	case why != "":
@@ -190,11 +174,11 @@ func (a Authority) inTime(v *certified, stamped []byte, anyTime [][]*x509.Certif
 		return a.refuses("%s, and the signature has no time stamp", what)
 	}
 	for _, t := range v.timestamps {
-		at, err := a.timeOf(t, stamped)
-		if err != nil || at.After(now) {
+		stamp, err := verifyTimestamp(t, stamped, stampersOf(a.timestampRoots))
+		if err != nil || stamp.Time.After(now) {
 			continue
 		}
-		ways, err := a.chains(v, at)
+		ways, err := a.chains(v, stamp.Time)
 		if err == nil && !a.isRevoked(ways) {
 			return nil
 		}
@@ -206,15 +190,6 @@ func (a Authority) inTime(v *certified, stamped []byte, anyTime [][]*x509.Certif
 		return revoked
 	}
 	return a.refuses("%s, and no time stamp by an authority of %s says that it was made before", what, a.id)
-}
-
-// timeOf verifies a time stamp over a signature.
-func (a Authority) timeOf(stamp, signature []byte) (time.Time, error) {
-	if len(a.timestampRoots) == 0 {
-		return time.Time{}, errors.New("there is no time-stamping authority to trust")
-	}
-	at, err := verifyTimestamp(stamp, signature, stampersOf(a.timestampRoots))
-	return at.Time, err
 }
 
 // mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the
@@ -237,10 +212,7 @@ func (a Authority) leafRevoked(c *x509.Certificate) bool {
 
 // isRevoked reports whether every way to a root goes through a revoked certificate.
 func (a Authority) isRevoked(chains [][]*x509.Certificate) bool {
-	for _, chain := range chains {
-		if !slices.ContainsFunc(chain, a.leafRevoked) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
+		return !slices.ContainsFunc(chain, a.leafRevoked)
+	})
 }

@@ -2,7 +2,6 @@ package trust_test
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -19,56 +18,39 @@ import (
 func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	o := newOffice(t)
 	tsaRoot := pki.Root(t, "Time")
-	tsa := tsaRoot.Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	tsa := tsaRoot.Issue(t, stamping)
 	file := []byte("serial: 1\n")
-	certified := func(leaf pki.Authority, at time.Time) *trust.Signer {
-		s, err := signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), at)
-		require.NoError(t, err)
-		return s
-	}
-	sign := func(s *trust.Signer) []byte {
-		sig, err := s.SignBlob(file)
-		require.NoError(t, err)
-		return sig
-	}
+	sign := func(s *trust.Signer) []byte { return must(s.SignBlob(file))(t) }
 	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
 
-	sig := sign(certified(o.leaf, now))
+	sig := sign(o.signer(t, o.leaf, now))
 	require.Equal(t, 1, bytes.Count(append(sig, '\n'), []byte("\n")), "one line")
 	require.NotContains(t, string(sig), base64.StdEncoding.EncodeToString(o.root.Certificate.Raw), "the root stays at home")
-	v, err := p.VerifyBlob(file, sig, now)
-	require.NoError(t, err)
+	v := must(p.VerifyBlob(file, sig, now))(t)
 	require.Equal(t, []string{"corp"}, v.Keys())
-	_, err = p.VerifyBlob([]byte("serial: 2\n"), sig, now)
-	requireUntrusted(t, err, "by another key than that of its certificate")
-	_, err = p.VerifyBlob(file, sig, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
-	requireUntrusted(t, err, "the signature has no time stamp")
+	untrusted(p.VerifyBlob([]byte("serial: 2\n"), sig, now))(t, "by another key than that of its certificate")
+	untrusted(p.VerifyBlob(file, sig, now.AddDate(15, 0, 0)))(t, "the signature has no time stamp")
 
 	old := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	before := now.Add(-2 * time.Hour)
-	stamped := sign(certified(old, before).WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil }))
-	_, err = p.VerifyBlob(file, stamped, now)
-	require.NoError(t, err)
+	stamp := func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil }
+	stamped := sign(o.signer(t, old, before).WithTimestamps(stamp))
+	must(p.VerifyBlob(file, stamped, now))(t)
 
 	who := o.issuer.Issue(t, pki.Spec{Name: "intern", Email: []string{"intern@corp.example"}, Usage: codeSigning})
-	_, err = p.VerifyBlob(file, sign(certified(who, now)), now)
-	requireUntrusted(t, err, "who is none of the identities of corp")
+	untrusted(p.VerifyBlob(file, sign(o.signer(t, who, now)), now))(t, "who is none of the identities of corp")
 }
 
 func TestSignatureFilesOfBothForms(t *testing.T) {
 	o := newOffice(t)
 	file := []byte("file")
 	a, b := signer(t, o.leaf.Key), signer(t, pki.Root(t, "b").Key)
-	certified, err := a.WithCertificate("signer.crt", o.leaf.PEM(), o.issuer.PEM(), now)
-	require.NoError(t, err)
-	bundled, err := certified.SignBlob(file)
-	require.NoError(t, err)
-	plain, err := b.SignBlob(file)
-	require.NoError(t, err)
+	certified := must(a.WithCertificate("signer.crt", o.leaf.PEM(), o.issuer.PEM(), now))(t)
+	bundled := must(certified.SignBlob(file))(t)
+	plain := must(b.SignBlob(file))(t)
 	var indented bytes.Buffer
 	require.NoError(t, json.Indent(&indented, bundled, "", "  "))
-	p, err := trust.ComposePolicy(2, []trust.Key{key(t, "b", b, trust.KeyOptions{})}, []trust.Authority{o.authority(t, trust.AuthorityOptions{})})
-	require.NoError(t, err)
+	p := must(trust.ComposePolicy(2, []trust.Key{key(t, "b", b)}, []trust.Authority{o.authority(t)}))(t)
 	for _, text := range []string{
 		string(plain) + "\n" + string(bundled) + "\n",
 		string(bundled) + string(plain),
@@ -78,8 +60,8 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, []string{"b", "corp"}, v.Keys())
 	}
-	_, err = p.VerifyBlob(file, []byte(strings.Repeat(string(bundled)+"\n", 2)), now)
-	requireUntrusted(t, err, "signed by 1 distinct key (corp)")
+	twice := append(append(bytes.Clone(bundled), bundled...), " %"...)
+	untrusted(p.VerifyBlob(file, twice, now))(t, "signed by 1 distinct key (corp)", "1 damaged: it is not base64")
 
 	const bundle = `{"mediaType":"` + trust.BundleMediaType + `",`
 	for text, why := range map[string]string{
@@ -91,24 +73,20 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                                 "is not a sigstore bundle",
 		strings.Repeat("{}", 300): "there are more than 256 signatures",
 	} {
-		_, err := p.VerifyBlob(file, []byte(text), now)
-		requireUntrusted(t, err, why)
+		untrusted(p.VerifyBlob(file, []byte(text), now))(t, why)
 	}
 }
 
 func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	o := newOffice(t)
-	s, err := signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), nil, now)
-	require.NoError(t, err)
+	s := must(signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), nil, now))(t)
 	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") })
-	_, err = s.SignBlob([]byte("x"))
-	require.ErrorContains(t, err, "the authority is away")
-	_, err = s.Sign(subject("root"), "", nil)
-	require.ErrorContains(t, err, "the authority is away")
-	_, err = s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
+	fails(s.SignBlob([]byte("x")))(t, "", "the authority is away")
+	fails(s.Sign(subject("root"), "", nil))(t, "", "the authority is away")
+	_, err := s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
 	require.ErrorContains(t, err, "the authority is away")
 
-	tsa := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	tsa := pki.Root(t, "Time").Issue(t, stamping)
 	for want, stamp := range map[string]func(signature []byte) []byte{
 		"hashed messages don't match": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
 		"it gives the time 2041-01-01T00:00:00Z, at which the certificate of the key is not valid": func(s []byte) []byte {
@@ -118,10 +96,8 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 		"it is longer than 65536 bytes":           func([]byte) []byte { return make([]byte, 70<<10) },
 	} {
 		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil })
-		_, err = s.SignBlob([]byte("x"))
-		require.ErrorContains(t, err, want)
-		_, err = s.Sign(subject("root"), "", nil)
-		require.ErrorContains(t, err, want)
+		fails(s.SignBlob([]byte("x")))(t, "", want)
+		fails(s.Sign(subject("root"), "", nil))(t, "", want)
 	}
 }
 
@@ -129,12 +105,9 @@ func FuzzBlobSignatures(f *testing.F) {
 	f.Add([]byte("AAAA"))
 	f.Add([]byte(`{"messageSignature":{"signature":"AAAA"}} AAAA {`))
 	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle+json;version=0.2","verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"AAAA"}]}},"messageSignature":{"signature":"AAAA"}}`))
-	s, err := trust.NewSigner("k", pki.Root(f, "k").Key)
-	require.NoError(f, err)
-	k, err := s.Key("k", trust.KeyOptions{})
-	require.NoError(f, err)
-	p, err := trust.NewPolicy(1, k)
-	require.NoError(f, err)
+	s := must(trust.NewSigner("k", pki.Root(f, "k").Key))(f)
+	k := must(s.Key("k", trust.KeyOptions{}))(f)
+	p := must(trust.NewPolicy(1, k))(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, err := p.VerifyBlob([]byte("x"), data, now); err == nil {
 			t.Fatal("nobody has signed this")

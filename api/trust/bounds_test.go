@@ -47,8 +47,7 @@ func heldMiB(t *testing.T, blobs store, manifests ...ocispec.Descriptor) ([]trus
 // repeated as often as it fits between the parts of the material.
 func hostile(t *testing.T, n int, before, filler, after string) []byte {
 	t.Helper()
-	text, err := json.Marshal(statement(trust.SignPredicateType, subject("root")))
-	require.NoError(t, err)
+	text := must(json.Marshal(statement(trust.SignPredicateType, subject("root"))))(t)
 	head := fmt.Sprintf(`{"mediaType":%q,"dsseEnvelope":{"payload":%q,"payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"AA==","keyid":"%d"}]},"verificationMaterial":{"certificate":{"rawBytes":%q},`,
 		trust.BundleMediaType, base64.StdEncoding.EncodeToString(text), n,
 		base64.StdEncoding.EncodeToString(pki.Root(t, "x").Certificate.Raw)) + before
@@ -65,8 +64,7 @@ func TestHostileSignaturesTakeLittleMemory(t *testing.T) {
 		for range 3000 {
 			template.URIs = append(template.URIs, &url.URL{Scheme: "a", Opaque: "b"})
 		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		require.NoError(t, err)
+		der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}()
 	materials := map[string][3]string{
@@ -110,8 +108,8 @@ func TestCertificatesWithHugeKeysAreNotCalculatedWith(t *testing.T) {
 			SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "huge"}, IsCA: true, BasicConstraintsValid: true,
 			NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, &rsa.PublicKey{N: n, E: exponent}, signer)
-		require.NoError(t, err)
+		public := &rsa.PublicKey{N: n, E: exponent}
+		der := must(x509.CreateCertificate(rand.Reader, template, template, public, signer))(t)
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	}
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning})
@@ -131,24 +129,20 @@ func TestCertificatesWithHugeKeysAreNotCalculatedWith(t *testing.T) {
 					}
 					l[where] += string(c.certificate)
 				})
-				_, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("root"), evidence, now)
-				requireUntrusted(t, err, c.want)
+				untrusted(verify(certificates(t, 1, o.authority(t)), evidence))(t, c.want)
 			})
 		}
 		t.Run(name+" beside a time stamp", func(t *testing.T) {
 			root := pki.Root(t, "TSA Root")
-			tsa := root.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+			tsa := root.Issue(t, stamping)
 			block, _ := pem.Decode(c.certificate)
-			beside, err := x509.ParseCertificate(block.Bytes)
-			require.NoError(t, err)
-			roots, err := trust.ParseTimestampRoots("x", root.PEM())
-			require.NoError(t, err)
-			_, err = trust.CheckTimestamp(tsa.StampWith(t, []byte("x"), now, tsa, pki.Authority{Certificate: beside}), []byte("x"), roots)
+			beside := must(x509.ParseCertificate(block.Bytes))(t)
+			roots := must(trust.ParseTimestampRoots("x", root.PEM()))(t)
+			_, err := trust.CheckTimestamp(tsa.StampWith(t, []byte("x"), now, tsa, pki.Authority{Certificate: beside}), []byte("x"), roots)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 	// one that is as large as is looked at spoils nothing
 	evidence := o.certified(t, store{}, leaf, func(l map[string]string) { l[trust.ChainAnnotation] += string(huge(8192, 65537)) })
-	_, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("root"), evidence, now)
-	require.NoError(t, err)
+	must(verify(certificates(t, 1, o.authority(t)), evidence))(t)
 }

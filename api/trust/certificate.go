@@ -178,9 +178,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.why }
 
-// unknown and refuses make refusals.
-func unknown(format string, args ...any) *refusal { return &refusal{why: fmt.Sprintf(format, args...)} }
-
 func (a Authority) refuses(format string, args ...any) *refusal {
 	return &refusal{why: fmt.Sprintf(format, args...), known: true}
 }

@@ -26,6 +26,9 @@ import (
 
 var codeSigning = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 
+// stamping is what the certificate of a time-stamping authority says.
+var stamping = pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}
+
 // office is a private PKI: a root, an issuing authority, and one who signs.
 type office struct{ root, issuer, leaf pki.Authority }
 
@@ -36,24 +39,28 @@ func newOffice(t *testing.T) office {
 	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning})}
 }
 
-func (o office) authority(t *testing.T, options trust.AuthorityOptions) trust.Authority {
+func (o office) authority(t *testing.T, given ...trust.AuthorityOptions) trust.Authority {
 	t.Helper()
+	options := append(given, trust.AuthorityOptions{})[0]
 	if options.Roots == nil {
 		options.Roots = o.root.PEM()
 	}
 	if options.Identities == nil {
 		options.Identities = []trust.Identity{{Email: "release@corp.example"}}
 	}
-	a, err := trust.NewAuthority("corp", options)
-	require.NoError(t, err)
-	return a
+	return must(trust.NewAuthority("corp", options))(t)
 }
 
 func certificates(t *testing.T, threshold int, authorities ...trust.Authority) *trust.Policy {
 	t.Helper()
-	p, err := trust.ComposePolicy(threshold, nil, authorities)
-	require.NoError(t, err)
-	return p
+	return must(trust.ComposePolicy(threshold, nil, authorities))(t)
+}
+
+// signer signs with the certificate of a leaf.
+func (o office) signer(t *testing.T, leaf pki.Authority, at time.Time) *trust.Signer {
+	t.Helper()
+	chain := append(o.issuer.PEM(), o.root.PEM()...)
+	return must(signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), chain, at))(t)
 }
 
 // certified signs with a certificate and returns the evidence; change may alter the
@@ -75,9 +82,7 @@ func (o office) certified(t *testing.T, blobs store, leaf pki.Authority, change 
 
 func rawSignature(t *testing.T, layer map[string]string) []byte {
 	t.Helper()
-	raw, err := base64.StdEncoding.DecodeString(layer[trust.SignatureAnnotation])
-	require.NoError(t, err)
-	return raw
+	return must(base64.StdEncoding.DecodeString(layer[trust.SignatureAnnotation]))(t)
 }
 
 func stamped(layer map[string]string, stamp []byte) {
@@ -86,15 +91,12 @@ func stamped(layer map[string]string, stamp []byte) {
 
 func TestCertificateOfAnExactIdentityCounts(t *testing.T) {
 	o, blobs := newOffice(t), store{}
-	s, err := signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), now)
-	require.NoError(t, err)
-	evidence := blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil)))
+	s := o.signer(t, o.leaf, now)
+	evidence := blobs.by(t, s)
 
-	v, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("root"), evidence, now)
-	require.NoError(t, err)
+	v := must(verify(certificates(t, 1, o.authority(t)), evidence))(t)
 	require.Equal(t, []string{"corp"}, v.Keys())
-	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("other"), evidence, now)
-	requireUntrusted(t, err, "of another digest")
+	untrusted(certificates(t, 1, o.authority(t)).Verify(subject("other"), evidence, now))(t, "of another digest")
 }
 
 // Each way in which a certificate is not the one that the policy means.
@@ -143,14 +145,14 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"a huge chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
 		{"revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
 		{"its issuer revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.leaf, trust.AuthorityOptions{Revoked: true}, nil, "corp (revoked)"},
-		{"the entry out of time", o.leaf, trust.AuthorityOptions{NotAfter: now.Add(-time.Hour)}, nil, "expired 2026-08-01T11"},
+		{"the entry revoked", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "corp (revoked)"},
+		{"the entry out of time", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
 		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.AuthorityOptions{}, nil, "is not valid before"},
 		{"another object identifier", o.leaf, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), o.certified(t, store{}, c.leaf, c.change), now)
-			requireUntrusted(t, err, c.want)
+			p := certificates(t, 1, o.authority(t, c.options))
+			untrusted(verify(p, o.certified(t, store{}, c.leaf, c.change)))(t, c.want)
 		})
 	}
 }
@@ -178,8 +180,7 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 					delete(l, trust.ChainAnnotation)
 				}
 			})
-			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), evidence, now)
-			require.NoError(t, err)
+			must(verify(certificates(t, 1, o.authority(t, c.options)), evidence))(t)
 		})
 	}
 }
@@ -187,7 +188,6 @@ func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
 func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	o := newOffice(t)
 	stampRoot := pki.Root(t, "TSA Root")
-	stamping := pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}
 	tsa := stampRoot.Issue(t, stamping)
 	ended := now.Add(-24 * time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ended})
@@ -199,7 +199,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	// The forgery is one that a verifier falls for which looks at the first certificate:
 	// as a time stamp it is whole, and all that the library has against it is the use of
 	// its signer.
-	_, err := verification.VerifyTimestampResponse(mixed.StampBehind(t, []byte("x"), before, tsa), strings.NewReader("x"),
+	_, err := verification.VerifyTimestampResponse(mixed.StampWith(t, []byte("x"), before, tsa, mixed), strings.NewReader("x"),
 		verification.VerifyOpts{Roots: []*x509.Certificate{stampRoot.Certificate}})
 	require.ErrorContains(t, err, "EKU")
 	// Nor are authorities' own certificates clocks, which may issue them.
@@ -221,7 +221,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 		{"by a stranger", stampers, func(s []byte) []byte { return pki.Root(t, "x").Issue(t, stamping).Stamp(t, s, before) }, "no time stamp by"},
 		{"by a leaf for another use", stampers, func(s []byte) []byte { return mixed.Stamp(t, s, before) }, "no time stamp by"},
 		{"by a leaf for another use that hides behind the right one", stampers, func(s []byte) []byte {
-			return mixed.StampBehind(t, s, before, tsa)
+			return mixed.StampWith(t, s, before, tsa, mixed)
 		}, "no time stamp by"},
 		{"by an authority that hides behind the right one", stampers, func(s []byte) []byte {
 			return sub.StampWith(t, s, before, tsa, sub)
@@ -240,9 +240,9 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 		{"at a time at which its certificate had expired", stampers, func(s []byte) []byte { return short.Stamp(t, s, before) }, "no time stamp by"},
 		{"without a time beside the one that it gives", stampers, func(s []byte) []byte {
 			digest := sha256.Sum256(s)
-			answer, err := tsa.Answer(pki.Stamp{Digest: digest[:], Time: before, Certificates: []*x509.Certificate{tsa.Certificate}, NoSigningTime: true})
-			require.NoError(t, err)
-			return answer
+			along := []*x509.Certificate{tsa.Certificate}
+			stamp := pki.Stamp{Digest: digest[:], Time: before, Certificates: along, NoSigningTime: true}
+			return must(tsa.Answer(stamp))(t)
 		}, ""},
 		{"without its certificate, which the policy does not have", stampers, func(s []byte) []byte { return tsa.StampWith(t, s, before) }, "no time stamp by"},
 		{"without its certificate, which the policy has", trust.AuthorityOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
@@ -257,12 +257,7 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 					stamped(l, c.stamp(rawSignature(t, l)))
 				}
 			})
-			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), evidence, now)
-			if c.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			requireUntrusted(t, err, c.want)
+			judged(verify(certificates(t, 1, o.authority(t, c.options)), evidence))(t, c.want)
 		})
 	}
 }
@@ -271,12 +266,9 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 func TestSigstoreBundleWithCertificateChain(t *testing.T) {
 	o := newOffice(t)
 	bundle := func(leaf pki.Authority, predicate string) []trust.Evidence {
-		payload, err := json.Marshal(statement(predicate, subject("root")))
-		require.NoError(t, err)
-		sig, err := signer(t, leaf.Key).SignBlob(dsse.PAE("application/vnd.in-toto+json", payload))
-		require.NoError(t, err)
-		raw, err := base64.StdEncoding.DecodeString(string(sig))
-		require.NoError(t, err)
+		payload := must(json.Marshal(statement(predicate, subject("root"))))(t)
+		sig := must(signer(t, leaf.Key).SignBlob(dsse.PAE("application/vnd.in-toto+json", payload)))(t)
+		raw := must(base64.StdEncoding.DecodeString(string(sig)))(t)
 		data, err := protojson.Marshal(&protobundle.Bundle{
 			MediaType: trust.BundleMediaType,
 			VerificationMaterial: &protobundle.VerificationMaterial{Content: &protobundle.VerificationMaterial_X509CertificateChain{
@@ -292,13 +284,10 @@ func TestSigstoreBundleWithCertificateChain(t *testing.T) {
 		blobs := store{}
 		return blobs.evidence(t, blobs.manifest(t, blobs.add(trust.BundleMediaType, data)))
 	}
-	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{}))
-	_, err := p.Verify(subject("root"), bundle(o.leaf, trust.SignPredicateType), now)
-	require.NoError(t, err)
-	_, err = p.Verify(subject("root"), bundle(o.leaf, "https://spdx.dev/Document"), now)
-	requireUntrusted(t, err, "an attestation of type")
-	_, err = p.Verify(subject("root"), bundle(newOffice(t).leaf, trust.SignPredicateType), now)
-	requireUntrusted(t, err, "has not issued")
+	p := certificates(t, 1, o.authority(t))
+	must(verify(p, bundle(o.leaf, trust.SignPredicateType)))(t)
+	untrusted(verify(p, bundle(o.leaf, "https://spdx.dev/Document")))(t, "an attestation of type")
+	untrusted(verify(p, bundle(newOffice(t).leaf, trust.SignPredicateType)))(t, "has not issued")
 }
 
 func TestThresholdOverKeysAndCertificates(t *testing.T) {
@@ -312,9 +301,7 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 		for _, n := range names {
 			options.Identities = append(options.Identities, trust.Identity{Email: n + "@corp.example"})
 		}
-		a, err := trust.NewAuthority(id, options)
-		require.NoError(t, err)
-		return a
+		return must(trust.NewAuthority(id, options))(t)
 	}
 	by := func(leaves ...pki.Authority) (all []trust.Evidence) {
 		for _, leaf := range leaves {
@@ -323,33 +310,26 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 		return all
 	}
 	two := certificates(t, 2, entry("alice", "alice"), entry("bob", "bob"))
-	_, err := two.Verify(subject("root"), by(alice, alice2), now)
-	requireUntrusted(t, err, "signed by 1 distinct key (alice)")
-	_, err = two.Verify(subject("root"), by(both), now)
-	requireUntrusted(t, err, "signed by 1 distinct key")
-	v, err := two.Verify(subject("root"), by(both, alice), now)
+	untrusted(verify(two, by(alice, alice2)))(t, "signed by 1 distinct key (alice)")
+	untrusted(verify(two, by(both)))(t, "signed by 1 distinct key")
+	v, err := verify(two, by(both, alice))
 	require.NoError(t, err, "two keys, which two entries can be paired with")
 	require.Equal(t, []string{"alice", "bob"}, v.Keys())
-	_, err = two.Verify(subject("root"), by(alice, bob), now)
-	require.NoError(t, err)
+	must(verify(two, by(alice, bob)))(t)
 
 	// One entry counts once; a key counts once, as a key and with its certificate.
-	team, err := trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{})},
+	team, err := trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key))},
 		[]trust.Authority{entry("team", "alice", "bob")})
 	require.NoError(t, err)
-	_, err = team.Verify(subject("root"), by(alice), now)
-	requireUntrusted(t, err, "signed by 1 distinct key")
-	_, err = team.Verify(subject("root"), by(bob, alice2), now)
-	requireUntrusted(t, err, "signed by 1 distinct key (team)")
-	_, err = team.Verify(subject("root"), by(alice, bob), now)
-	require.NoError(t, err)
+	untrusted(verify(team, by(alice)))(t, "signed by 1 distinct key")
+	untrusted(verify(team, by(bob, alice2)))(t, "signed by 1 distinct key (team)")
+	must(verify(team, by(alice, bob)))(t)
 
 	// A revoked key does not come back with a certificate.
 	revoked, err := trust.ComposePolicy(1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{Revoked: true})},
 		[]trust.Authority{entry("team", "alice", "bob")})
 	require.NoError(t, err)
-	_, err = revoked.Verify(subject("root"), by(alice), now)
-	requireUntrusted(t, err, "whose key is revoked")
+	untrusted(verify(revoked, by(alice)))(t, "whose key is revoked")
 }
 
 func TestBadAuthoritiesAreExplained(t *testing.T) {
@@ -376,13 +356,16 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 		{"no id", header + "certificates:\n- id: ''\n" + roots + names, "it has no id"},
 		{"one id twice", head + roots + names + "- id: corp\n" + roots + "  identities:\n  - email: c@d\n", `two entries have the id "corp"`},
 		{"one identity twice", head + roots + names + "- id: b\n" + roots + names, "email a@b is in two entries, corp and b"},
+		{
+			"two identities twice",
+			head + roots + names + "  - email: c@d\n- id: b\n" + roots + names + "  - email: c@d\n",
+			"email a@b is in two entries, corp and b",
+		},
 		{"threshold", head + roots + names + "threshold: 2\n", "can never be met"},
 		{"unknown field", head + roots + "  identityRegexp: x\n", "the key identityRegexp is not known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := trust.ParsePolicy("policy.yaml", []byte(c.text), nil)
-			require.ErrorContains(t, err, c.want)
-			require.ErrorContains(t, err, "policy.yaml")
+			fails(trust.ParsePolicy("policy.yaml", []byte(c.text), nil))(t, "", c.want, "policy.yaml")
 		})
 	}
 	p, err := trust.ParsePolicy("policy.yaml", []byte(head+roots+names+"  intermediatesFile: i\n  extendedKeyUsage: emailProtection\n  revokedSerials: ['1f:03']\n  notAfter: 2030-01-01T00:00:00Z\n"),
@@ -408,9 +391,7 @@ func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 		{"early", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "is not valid before 2020"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := s.WithCertificate("signer.crt", c.leaf, c.chain, c.at)
-			require.ErrorContains(t, err, c.want)
-			require.ErrorContains(t, err, "signer.crt")
+			fails(s.WithCertificate("signer.crt", c.leaf, c.chain, c.at))(t, "", c.want, "signer.crt")
 		})
 	}
 }
@@ -422,7 +403,7 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 	o := newOffice(t)
 	day := 24 * time.Hour
 	stampRoot := pki.Root(t, "TSA Root")
-	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	tsa := stampRoot.Issue(t, stamping)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotBefore: now.Add(-30 * day), NotAfter: now.Add(-day)})
 	ended := o.root.Issue(t, pki.Spec{
 		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-40 * day), NotAfter: now.Add(-20 * day),
@@ -433,7 +414,7 @@ func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
 			l[trust.ChainAnnotation] = string(append(o.issuer.PEM(), ended.PEM()...))
 			stamped(l, tsa.Stamp(t, rawSignature(t, l), made))
 		})
-		_, err := certificates(t, 1, a).Verify(subject("root"), evidence, now)
+		_, err := verify(certificates(t, 1, a), evidence)
 		return err
 	}
 	require.NoError(t, verify(now.Add(-25*day)), "there was a way without it then")

@@ -1,7 +1,6 @@
 package trust_test
 
 import (
-	"crypto/x509"
 	"encoding/json"
 	"net/http/httptest"
 	"os"
@@ -31,16 +30,14 @@ func repoWith(t *testing.T, referrers bool) repo {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(referrers), registry.Logger(quiet())))
 	t.Cleanup(server.Close)
-	r, err := name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/vdo/drivers")
-	require.NoError(t, err)
+	r := must(name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/vdo/drivers"))(t)
 	return repo{r}
 }
 
 // subject describes a manifest that is there.
 func (r repo) subject(t *testing.T, d image.Digest) ocispec.Descriptor {
 	t.Helper()
-	got, err := remote.Head(r.Digest(d.String()))
-	require.NoError(t, err)
+	got := must(remote.Head(r.Digest(d.String())))(t)
 	return ocispec.Descriptor{MediaType: string(got.MediaType), Digest: digest.Digest(d.String()), Size: got.Size}
 }
 
@@ -103,24 +100,20 @@ func TestBothVersionsOfCosign(t *testing.T) {
 					root := r.push(t)
 					out, err := version(t, args[0], append(args[1:], "--key", keyFile, "-y", r.Digest(root.String()).String())...)
 					require.NoError(t, err, out)
-					v, err := p.Verify(root, r.evidence(t, root), now)
-					require.NoError(t, err)
+					v := must(p.Verify(root, r.evidence(t, root), now))(t)
 					require.Equal(t, []string{"release"}, v.Keys())
-					_, err = p.Verify(subject("other"), r.evidence(t, root), now)
-					requireUntrusted(t, err, "of another digest")
+					untrusted(p.Verify(subject("other"), r.evidence(t, root), now))(t, "of another digest")
 				})
 			}
 			bundled, simple, both, foreign := r.push(t), r.push(t), r.push(t), r.push(t)
 			for _, root := range []image.Digest{bundled, both} {
-				signed, err := s.SignBundle(r.subject(t, root))
-				require.NoError(t, err)
+				signed := must(s.SignBundle(r.subject(t, root)))(t)
 				r.putReferrer(t, signed)
 			}
 			for _, root := range []image.Digest{simple, both} {
 				r.put(t, sign(t, s, root, nil))
 			}
-			other, err := newSigner(t).SignBundle(r.subject(t, foreign))
-			require.NoError(t, err)
+			other := must(newSigner(t).SignBundle(r.subject(t, foreign)))(t)
 			r.putReferrer(t, other)
 			for name, c := range verifies {
 				t.Run(name, func(t *testing.T) {
@@ -130,8 +123,7 @@ func TestBothVersionsOfCosign(t *testing.T) {
 					}
 				})
 			}
-			_, err = p.Verify(foreign, r.evidence(t, foreign), now)
-			requireUntrusted(t, err, "by none of these keys")
+			untrusted(p.Verify(foreign, r.evidence(t, foreign), now))(t, "by none of these keys")
 		})
 	}
 }
@@ -140,38 +132,32 @@ func TestBothVersionsOfCosign(t *testing.T) {
 func TestCertificatesInSigstoreBundles(t *testing.T) {
 	o, dir := newOffice(t), t.TempDir()
 	stampRoot := pki.Root(t, "TSA Root")
-	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	tsa := stampRoot.Issue(t, stamping)
 	ends := time.Now().Add(time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
-	s, err := signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now())
-	require.NoError(t, err)
+	s := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now()))(t)
 	s = s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, time.Now()), nil })
 	r := repoWith(t, true)
 	root := r.push(t)
-	signed, err := s.SignBundle(r.subject(t, root))
-	require.NoError(t, err)
+	signed := must(s.SignBundle(r.subject(t, root)))(t)
 	r.putReferrer(t, signed)
 
 	evidence := r.evidence(t, root)
 	policy := func(intermediates, stamps []byte) *trust.Policy {
 		return certificates(t, 1, o.authority(t, trust.AuthorityOptions{Intermediates: intermediates, TimestampRoots: stamps}))
 	}
-	_, err = policy(o.issuer.PEM(), nil).Verify(root, evidence, time.Now())
-	require.NoError(t, err)
-	_, err = policy(o.issuer.PEM(), stampRoot.PEM()).Verify(root, evidence, ends.Add(time.Hour))
-	require.NoError(t, err)
-	_, err = policy(o.issuer.PEM(), nil).Verify(root, evidence, ends.Add(time.Hour))
-	requireUntrusted(t, err, "has no time-stamping authority")
-	_, err = policy(nil, nil).Verify(root, evidence, time.Now())
-	requireUntrusted(t, err, "has not issued")
+	must(policy(o.issuer.PEM(), nil).Verify(root, evidence, time.Now()))(t)
+	must(policy(o.issuer.PEM(), stampRoot.PEM()).Verify(root, evidence, ends.Add(time.Hour)))(t)
+	later := ends.Add(time.Hour)
+	untrusted(policy(o.issuer.PEM(), nil).Verify(root, evidence, later))(t, "has no time-stamping authority")
+	untrusted(policy(nil, nil).Verify(root, evidence, time.Now()))(t, "has not issued")
 
 	require.True(t, s.HasSigned(root, evidence))
 	require.False(t, s.HasSigned(subject("other"), evidence))
 	require.True(t, signer(t, leaf.Key).HasSigned(root, evidence))
 	require.False(t, newSigner(t).HasSigned(root, evidence))
-	again, err := signer(t, leaf.Key).WithCertificate("release.crt", o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Usage: codeSigning}).PEM(), nil, time.Now())
-	require.NoError(t, err)
-	require.False(t, again.HasSigned(root, evidence), "with another certificate")
+	again := o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Usage: codeSigning})
+	require.False(t, o.signer(t, again, time.Now()).HasSigned(root, evidence), "with another certificate")
 
 	trusted := filepath.Join(dir, "trusted_root.json")
 	require.NoError(t, os.WriteFile(trusted, trustedRoot(t, o, stampRoot, tsa), 0o600))

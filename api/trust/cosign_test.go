@@ -35,10 +35,8 @@ func digestOf(h v1.Hash) digest.Digest { return digest.Digest(h.String()) }
 // push puts a random index there and returns its digest.
 func (r repo) push(t *testing.T) image.Digest {
 	t.Helper()
-	index, err := random.Index(64, 1, 2)
-	require.NoError(t, err)
-	h, err := index.Digest()
-	require.NoError(t, err)
+	index := must(random.Index(64, 1, 2))(t)
+	h := must(index.Digest())(t)
 	require.NoError(t, remote.WriteIndex(r.Digest(h.String()), index))
 	return image.MustDigest(h.String())
 }
@@ -79,17 +77,14 @@ func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
 	t.Helper()
 	var all []trust.Evidence
 	read := func(mediaType types.MediaType, h v1.Hash, size int64) {
-		e, err := trust.ReadEvidence(t.Context(), r, ocispec.Descriptor{MediaType: string(mediaType), Digest: digestOf(h), Size: size})
-		require.NoError(t, err)
-		all = append(all, e...)
+		d := ocispec.Descriptor{MediaType: string(mediaType), Digest: digestOf(h), Size: size}
+		all = append(all, must(trust.ReadEvidence(t.Context(), r, d))(t)...)
 	}
 	if d, err := remote.Get(r.Tag(trust.SignatureTag(subject))); err == nil {
 		read(d.MediaType, d.Digest, d.Size)
 	}
-	index, err := remote.Referrers(r.Digest(subject.String()))
-	require.NoError(t, err)
-	m, err := index.IndexManifest()
-	require.NoError(t, err)
+	index := must(remote.Referrers(r.Digest(subject.String())))(t)
+	m := must(index.IndexManifest())(t)
 	for _, d := range m.Manifests {
 		read(d.MediaType, d.Digest, d.Size)
 	}
@@ -108,14 +103,10 @@ func keyFiles(t *testing.T, private crypto.Signer) (key, pub string) {
 
 func loadFiles(t *testing.T, keyFile, pubFile string) (*trust.Signer, *trust.Policy) {
 	t.Helper()
-	data, err := os.ReadFile(keyFile)
-	require.NoError(t, err)
-	s, err := trust.LoadSigner(keyFile, data, func() ([]byte, error) { return []byte("pass"), nil })
-	require.NoError(t, err)
-	pub, err := os.ReadFile(pubFile)
-	require.NoError(t, err)
-	k, err := trust.NewKey("release", pub, trust.KeyOptions{})
-	require.NoError(t, err)
+	data := must(os.ReadFile(keyFile))(t)
+	s := must(trust.LoadSigner(keyFile, data, func() ([]byte, error) { return []byte("pass"), nil }))(t)
+	pub := must(os.ReadFile(pubFile))(t)
+	k := must(trust.NewKey("release", pub, trust.KeyOptions{}))(t)
 	return s, policy(t, 1, k)
 }
 
@@ -142,23 +133,19 @@ func TestInteropWithCosign(t *testing.T) {
 			t.Run("ours accepts cosign's", func(t *testing.T) {
 				root := r.push(t)
 				mustRun(t, "cosign", "sign", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
-				v, err := p.Verify(root, r.evidence(t, root), now)
-				require.NoError(t, err)
+				v := must(p.Verify(root, r.evidence(t, root), now))(t)
 				require.Equal(t, []string{"release"}, v.Keys())
 			})
 			t.Run("ours accepts cosign's new bundle", func(t *testing.T) {
 				root := r.push(t)
 				mustRun(t, "cosign", "sign", "--new-bundle-format", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
-				_, err := p.Verify(root, r.evidence(t, root), now)
-				require.NoError(t, err)
-				_, err = p.Verify(subject("other"), r.evidence(t, root), now)
-				requireUntrusted(t, err, "of another digest")
+				must(p.Verify(root, r.evidence(t, root), now))(t)
+				untrusted(p.Verify(subject("other"), r.evidence(t, root), now))(t, "of another digest")
 			})
 			t.Run("blobs, both ways", func(t *testing.T) {
 				file, sig := filepath.Join(t.TempDir(), "matrix.yaml"), filepath.Join(t.TempDir(), "matrix.sig")
 				require.NoError(t, os.WriteFile(file, []byte("serial: 1\n"), 0o600))
-				ours, err := s.SignBlob([]byte("serial: 1\n"))
-				require.NoError(t, err)
+				ours := must(s.SignBlob([]byte("serial: 1\n")))(t)
 				require.NoError(t, os.WriteFile(sig, ours, 0o600))
 				mustRun(t, "cosign", "verify-blob", "--key", pubFile, "--insecure-ignore-tlog=true", "--signature", sig, file)
 
@@ -166,10 +153,8 @@ func TestInteropWithCosign(t *testing.T) {
 					return // cosign v2.6.5 itself panics here: it asks for the hash of plain Ed25519
 				}
 				mustRun(t, "cosign", "sign-blob", "--key", keyFile, "--tlog-upload=false", "-y", "--output-signature", sig, file)
-				theirs, err := os.ReadFile(sig)
-				require.NoError(t, err)
-				_, err = p.VerifyBlob([]byte("serial: 1\n"), theirs, now)
-				require.NoError(t, err)
+				theirs := must(os.ReadFile(sig))(t)
+				must(p.VerifyBlob([]byte("serial: 1\n"), theirs, now))(t)
 			})
 		})
 	}

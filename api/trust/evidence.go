@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -103,11 +104,8 @@ func (r *layerReader) room(number int, size int64) error {
 	if r.number <= r.most && r.bytes <= maxEvidenceBytes {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Untrusted, Op: "read " + r.what + "s",
-		Err:  fmt.Errorf("there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes),
-		Hint: "remove " + r.what + "s that are out of use from the repository",
-	}
+	return fault.Errorf(fault.Untrusted, "read "+r.what+"s", "", "remove "+r.what+"s that are out of use from the repository",
+		"there are more than %d, or more than %d bytes of them", r.most, maxEvidenceBytes)
 }
 
 // read reads the layers of a manifest that are wanted. One that is damaged or not there is
@@ -122,10 +120,8 @@ func (r *layerReader) read(ctx context.Context, manifest ocispec.Descriptor, wan
 	}
 	descriptors, err := layersOf(data, wanted)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read " + r.what + " manifest", Subject: manifest.Digest.String(), Err: err,
-			Hint: "sign again, or copy it again from where it was made",
-		}
+		return nil, fault.Errorf(fault.Corrupt, "read "+r.what+" manifest", manifest.Digest.String(),
+			"sign again, or copy it again from where it was made", "%w", err)
 	}
 	if err := r.room(len(descriptors), 0); err != nil {
 		return nil, err
@@ -154,12 +150,7 @@ func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Desc
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
-	var out []ocispec.Descriptor
-	for _, l := range m.Layers {
-		if wanted(l) {
-			out = append(out, l)
-		}
-	}
+	out := slices.DeleteFunc(m.Layers, func(l ocispec.Descriptor) bool { return !wanted(l) })
 	if len(out) > maxSignatures {
 		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
 	}
@@ -168,31 +159,29 @@ func layersOf(data []byte, wanted func(ocispec.Descriptor) bool) ([]ocispec.Desc
 
 // fetch reads a descriptor's bytes, at most limit, and checks size and digest.
 func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
-	corrupt := func(why string) ([]byte, error) {
-		return nil, &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(), Err: errors.New(why)}
+	corrupt := func(format string, args ...any) ([]byte, error) {
+		return nil, fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "", format, args...)
 	}
 	want, err := image.ParseDigest(d.Digest.String())
 	switch {
 	case err != nil:
 		return corrupt("its digest is not a sha256 digest")
 	case d.Size < 0 || d.Size > limit:
-		return corrupt(fmt.Sprintf("its size of %d bytes is not between 0 and %d", d.Size, limit))
+		return corrupt("its size of %d bytes is not between 0 and %d", d.Size, limit)
 	}
 	body, err := fetcher.Fetch(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(body, d.Size+1))
-	if closeErr := body.Close(); err == nil {
-		err = closeErr
-	}
+	err = errors.Join(err, body.Close())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", d.Digest, err)
 	case int64(len(data)) != d.Size:
-		return corrupt(fmt.Sprintf("it does not have the %d bytes that it should", d.Size))
+		return corrupt("it does not have the %d bytes that it should", d.Size)
 	case image.DigestOf(data) != want:
-		return corrupt("its bytes have another digest: " + image.DigestOf(data).String())
+		return corrupt("its bytes have another digest: %s", image.DigestOf(data))
 	}
 	return data, nil
 }

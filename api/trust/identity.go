@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -35,12 +36,35 @@ func (i Identity) check() error {
 		if s != "" {
 			given++
 		}
-		if strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n") {
-			return fmt.Errorf("%q is not an exact name: identities are compared character by character, without wildcards", s)
+		if err := exact(s); err != nil {
+			return err
 		}
 	}
 	if given != 1 {
 		return errors.New("an identity is exactly one of email, uri and dns")
+	}
+	return nil
+}
+
+func exact(name string) error {
+	if strings.TrimSpace(name) != name || strings.ContainsAny(name, "*\n") {
+		return fmt.Errorf("%q is not an exact name: identities are compared character by character, without wildcards", name)
+	}
+	return nil
+}
+
+// checkIdentities demands at least one; without is what none would mean.
+func checkIdentities[T interface{ check() error }](all []T, without string) error {
+	switch {
+	case len(all) == 0:
+		return errors.New("it has no identities: " + without)
+	case len(all) > maxIdentities:
+		return fmt.Errorf("%d identities are more than %d", len(all), maxIdentities)
+	}
+	for n, i := range all {
+		if err := i.check(); err != nil {
+			return fmt.Errorf("identities[%d]: %w", n, err)
+		}
 	}
 	return nil
 }
@@ -52,12 +76,7 @@ func (i Identity) of(c *x509.Certificate) bool {
 	case i.Email != "":
 		return slices.Contains(c.EmailAddresses, i.Email)
 	case i.URI != "":
-		for _, u := range c.URIs {
-			if u.String() == i.URI {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == i.URI })
 	}
 	return i.DNS != "" && slices.Contains(c.DNSNames, i.DNS)
 }

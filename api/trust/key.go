@@ -20,13 +20,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
+// entry is what all entries of a policy have.
+type entry struct {
+	id    string     // names it in messages
+	valid KeyOptions // when it counts
+}
+
 // Key is a public key and when its signatures count. It is made by [NewKey].
 type Key struct {
-	id          string
+	entry
 	public      crypto.PublicKey
 	verifiers   []signature.Verifier
 	fingerprint string // hex sha256 of the PKIX form: what makes keys distinct
-	valid       KeyOptions
 }
 
 // KeyOptions bound a key. The zero value leaves it unbounded.
@@ -47,9 +52,7 @@ const (
 // it in messages.
 func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	bad := func(why error, hint string) (Key, error) {
-		return Key{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read public key", Subject: fmt.Sprintf("%q", id), Hint: hint, Err: why,
-		}
+		return Key{}, fault.Errorf(fault.InvalidInput, "read public key", fmt.Sprintf("%q", id), hint, "%w", why)
 	}
 	if err := checkID(id); err != nil {
 		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
@@ -79,7 +82,7 @@ func keyOf(id string, public crypto.PublicKey) (Key, error) {
 		return Key{}, err
 	}
 	verifiers, err := verifiersOf(public)
-	return Key{id: id, public: public, verifiers: verifiers, fingerprint: print}, err
+	return Key{entry: entry{id: id}, public: public, verifiers: verifiers, fingerprint: print}, err
 }
 
 func checkID(id string) error {

@@ -2,10 +2,10 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sigstore/cosign/v2/pkg/cosign"
@@ -36,14 +36,11 @@ func (i KeylessIdentity) String() string { return i.Subject + " by " + i.Issuer 
 
 func (i KeylessIdentity) check() error {
 	for _, s := range []string{i.Issuer, i.Subject} {
-		switch {
-		case s == "":
+		if s == "" {
 			return errors.New("an identity has both issuer and subject")
-		case strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n"):
-			return fmt.Errorf("%q is not an exact name: identities are compared character by character, without wildcards", s)
 		}
 	}
-	return nil
+	return errors.Join(exact(i.Issuer), exact(i.Subject))
 }
 
 // SigstoreOptions say what a signature may lack; the zero value demands everything.
@@ -56,10 +53,9 @@ type SigstoreOptions struct {
 
 // Keyless is a sigstore whose short-lived certificates count, and whose.
 type Keyless struct {
-	id       string
+	entry
 	o        KeylessOptions
 	material root.TrustedMaterial
-	valid    KeyOptions
 }
 
 // KeylessOptions say what of a sigstore counts.
@@ -72,45 +68,30 @@ type KeylessOptions struct {
 	// would count without.
 	Identities      []KeylessIdentity `yaml:"identities"`
 	SigstoreOptions `yaml:",inline"`
-	NotBefore       time.Time `yaml:"notBefore,omitempty"`
-	NotAfter        time.Time `yaml:"notAfter,omitempty"`
-	Revoked         bool      `yaml:"revoked,omitempty"`
+	KeyOptions      `yaml:",inline"`
 }
 
 // NewKeyless checks a keyless entry. The id names it in messages.
 func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
 	o.Identities = slices.Clone(o.Identities)
-	k := Keyless{id: id, o: o, valid: KeyOptions{o.NotBefore, o.NotAfter, o.Revoked}}
+	k := Keyless{entry: entry{id, o.KeyOptions}, o: o}
 	if err := k.read(); err != nil {
-		return Keyless{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", id), Err: err,
-			Hint: "`vdo-bundle verify --help` shows a whole policy; the fields: id, trustedRoot, identities of issuer and subject",
-		}
+		return Keyless{}, fault.Errorf(fault.InvalidInput, "read keyless", fmt.Sprintf("%q", id),
+			wholePolicy+"; the fields: id, trustedRoot, identities of issuer and subject", "%w", err)
 	}
 	return k, nil
 }
 
 func (k *Keyless) read() (err error) {
-	if err := checkID(k.id); err != nil {
-		return err
-	}
-	if err := k.valid.check(); err != nil {
+	if err := cmp.Or(checkID(k.id), k.valid.check(),
+		checkIdentities(k.o.Identities, "everyone with a login would be accepted")); err != nil {
 		return err
 	}
 	switch {
-	case len(k.o.Identities) == 0:
-		return errors.New("it has no identities: everyone with a login would be accepted")
-	case len(k.o.Identities) > maxIdentities:
-		return fmt.Errorf("%d identities are more than %d", len(k.o.Identities), maxIdentities)
 	case len(bytes.TrimSpace(k.o.TrustedRoot)) == 0:
 		return errors.New("it has no trusted root: it is never fetched")
 	case len(k.o.TrustedRoot) > maxTrustedRoot:
 		return fmt.Errorf("its trusted root is longer than %d bytes", maxTrustedRoot)
-	}
-	for n, i := range k.o.Identities {
-		if err := i.check(); err != nil {
-			return fmt.Errorf("identities[%d]: %w", n, err)
-		}
 	}
 	k.material, err = parseTrustedRoot(k.o.TrustedRoot)
 	return err
@@ -136,7 +117,7 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 // one of the identities; nil: it does.
 func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
 	if err := k.check(e, subject, now); err != nil {
-		return unknown("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
+		return &refusal{why: fmt.Sprintf("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)}
 	}
 	if why := k.valid.invalid(now); why != "" {
 		return &refusal{why: "by a certificate of keyless " + k.id + ", " + why, known: true}

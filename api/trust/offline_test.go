@@ -3,7 +3,6 @@ package trust_test
 import (
 	"context"
 	"crypto/elliptic"
-	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -25,21 +24,17 @@ func everything(t *testing.T) {
 	t.Helper()
 	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
 	s := signer(t, private)
-	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	p := policy(t, 1, key(t, "release", s))
 	classic := blobs.keep(sign(t, s, root, nil))
 	referrer := blobs.manifest(t, blobs.add(trust.BundleMediaType,
 		bundleOf(t, private, "application/vnd.in-toto+json", statement(trust.SignPredicateType, root))))
-	_, err := p.Verify(root, blobs.evidence(t, classic, referrer), now)
-	require.NoError(t, err)
-	_, err = p.Verify(subject("other"), blobs.evidence(t, classic, referrer), now)
-	requireUntrusted(t, err)
+	must(p.Verify(root, blobs.evidence(t, classic, referrer), now))(t)
+	untrusted(p.Verify(subject("other"), blobs.evidence(t, classic, referrer), now))(t)
 
 	o := newOffice(t)
-	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(root, o.certified(t, store{}, o.leaf, nil), now)
-	require.NoError(t, err)
-	stamp := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}).Stamp(t, []byte("x"), now)
-	_, err = trust.CheckTimestamp(stamp, []byte("x"), trust.TimestampRoots{})
-	require.NoError(t, err)
+	must(certificates(t, 1, o.authority(t)).Verify(root, o.certified(t, store{}, o.leaf, nil), now))(t)
+	stamp := pki.Root(t, "Time").Issue(t, stamping).Stamp(t, []byte("x"), now)
+	must(trust.CheckTimestamp(stamp, []byte("x"), trust.TimestampRoots{}))(t)
 
 	w := sigstore.New(t)
 	good := identities(who, login) + noSCT
@@ -48,17 +43,16 @@ func everything(t *testing.T) {
 		"bundle": keylessly(t, w, trust.SignPredicateType, root, nil),
 		"claim":  layered(t, trust.SimpleSigningMediaType, claim, w.SignClaim(t, claim, who, login)),
 	} {
-		_, err = keyless(t, w, good).Verify(root, evidence, time.Now())
+		_, err := keyless(t, w, good).Verify(root, evidence, time.Now())
 		require.NoError(t, err, form)
-		_, err = keyless(t, w, identities(who, login)).Verify(root, evidence, time.Now()) // with a certificate log
-		requireUntrusted(t, err, "does not accept")
-		_, err = keyless(t, sigstore.New(t), good).Verify(root, evidence, time.Now())
-		requireUntrusted(t, err, "does not accept")
+		logged := keyless(t, w, identities(who, login)) // with a certificate log
+		untrusted(logged.Verify(root, evidence, time.Now()))(t, "does not accept")
+		untrusted(keyless(t, sigstore.New(t), good).Verify(root, evidence, time.Now()))(t, "does not accept")
 	}
 	bare := w.SignClaim(t, claim, who, login) // what cosign would look up in the log
 	delete(bare, trust.LogAnnotation)
-	_, err = keyless(t, w, good).Verify(root, layered(t, trust.SimpleSigningMediaType, claim, bare), time.Now())
-	requireUntrusted(t, err, "does not accept")
+	evidence := layered(t, trust.SimpleSigningMediaType, claim, bare)
+	untrusted(keyless(t, w, good).Verify(root, evidence, time.Now()))(t, "does not accept")
 }
 
 // Cosign and its libraries take much from the environment and the home folder when they
@@ -76,8 +70,7 @@ func TestNothingIsFetchedWhateverTheEnvironmentSays(t *testing.T) {
 		everything(t)
 		return
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	asked := make(chan struct{}, 1)
 	go func() {
 		for {
@@ -116,7 +109,6 @@ func TestNothingIsFetchedWhateverTheEnvironmentSays(t *testing.T) {
 	require.Contains(t, string(out), "--- PASS: "+t.Name())
 	require.NoError(t, listener.Close())
 	require.Empty(t, asked, "somebody was asked")
-	written, err := os.ReadDir(home)
-	require.NoError(t, err)
+	written := must(os.ReadDir(home))(t)
 	require.Empty(t, written, "something was written below the home folder")
 }

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -50,63 +51,49 @@ func ComposePolicy(threshold int, keys []Key, authorities []Authority, keyless .
 }
 
 func badPolicy(hint, format string, args ...any) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read trust policy", Hint: hint, Err: fmt.Errorf(format, args...),
-	}
+	return fault.Errorf(fault.InvalidInput, "read trust policy", "", hint, format, args...)
 }
 
 // countSigners returns how many signers can count at most. That an identity is in
 // two entries is refused: who has it could count twice with two certificates.
 func countSigners(keys []Key, authorities []Authority, keyless []Keyless) (int, error) {
 	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
-	once := func(id string, named []string) error {
-		if ids[id] {
-			return badPolicy("give each an id of its own", "two entries have the id %q", id)
+	once := func(e entry, isEmpty bool, named []string) error {
+		switch {
+		case isEmpty:
+			return badPolicy("", "an entry is empty")
+		case ids[e.id]:
+			return badPolicy("give each an id of its own", "two entries have the id %q", e.id)
 		}
-		ids[id] = true
+		ids[e.id] = true
 		for _, i := range named {
-			if other, twice := identities[i]; twice {
-				return badPolicy("put both authorities' roots into one entry", "%s is in two entries, %s and %s", i, other, id)
+			if other, twice := identities[i]; twice && other != e.id {
+				return badPolicy("name it in one of the two, or make one entry of both", "%s is in two entries, %s and %s", i, other, e.id)
 			}
-			identities[i] = id
+			identities[i] = e.id
 		}
 		return nil
 	}
+	var errs []error
 	for _, k := range keys {
-		if k.public == nil {
-			return 0, badPolicy("", "a key is empty")
-		}
-		if ids[k.id] {
-			return 0, badPolicy("give each key an id of its own", "two keys have the id %q", k.id)
-		}
-		ids[k.id], distinct[k.fingerprint] = true, true
+		errs = append(errs, once(k.entry, k.public == nil, nil))
+		distinct[k.fingerprint] = true
 	}
 	for _, a := range authorities {
-		if a.rootPool == nil {
-			return 0, badPolicy("", "a certificate authority is empty")
-		}
-		if err := once(a.id, texts(a.o.Identities)); err != nil {
-			return 0, err
-		}
+		errs = append(errs, once(a.entry, a.rootPool == nil, texts(a.o.Identities)))
 	}
 	for _, k := range keyless {
-		if k.material == nil {
-			return 0, badPolicy("", "a keyless entry is empty")
-		}
-		if err := once(k.id, texts(k.o.Identities)); err != nil {
-			return 0, err
-		}
+		errs = append(errs, once(k.entry, k.material == nil, texts(k.o.Identities)))
+	}
+	if err := fault.Join(errs...); err != nil {
+		return 0, err
 	}
 	return len(distinct) + len(authorities) + len(keyless), nil
 }
 
-// texts writes identities, each once.
-func texts[T fmt.Stringer](in []T) []string {
-	out := make([]string, 0, len(in))
+func texts[T fmt.Stringer](in []T) (out []string) {
 	for _, i := range in {
-		if !slices.Contains(out, i.String()) {
-			out = append(out, i.String())
-		}
+		out = append(out, i.String())
 	}
 	return out
 }
@@ -139,15 +126,13 @@ func mergeRevoked(keys []Key) []Key {
 
 // WithRevokedDigests returns the policy with digests that it never accepts added.
 func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
-	out := &Policy{threshold: p.threshold, keys: p.keys, authorities: p.authorities, keyless: p.keyless, revoked: map[image.Digest]bool{}}
-	for d := range p.revoked {
-		out.revoked[d] = true
-	}
+	out := *p
+	out.revoked = maps.Clone(p.revoked)
 	for _, d := range digests {
 		out.revoked[d] = true
 	}
-	return out
+	return &out
 }
 
 // Keys returns the keys, sorted by id.
-func (p *Policy) Keys() []Key { return append([]Key(nil), p.keys...) }
+func (p *Policy) Keys() []Key { return slices.Clone(p.keys) }

@@ -42,12 +42,9 @@ func TestParsePolicyReadsAllFields(t *testing.T) {
 // written is a policy as YAML, which is the same when it has been read again.
 func written(t *testing.T, p *trust.Policy) string {
 	t.Helper()
-	once, err := p.YAML()
-	require.NoError(t, err)
-	again, err := trust.ParsePolicy("policy.yaml", once, nil)
-	require.NoError(t, err)
-	twice, err := again.YAML()
-	require.NoError(t, err)
+	once := must(p.YAML())(t)
+	again := must(trust.ParsePolicy("policy.yaml", once, nil))(t)
+	twice := must(again.YAML())(t)
 	require.Equal(t, string(once), string(twice))
 	return string(once)
 }
@@ -67,7 +64,7 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 		{"unknown key of a key", header + "keys:\n- id: a\n  pem: x\n", []string{"line 5", "the key pem is not known"}},
 		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{"apiVersion", "kind", `"v1" is not`}},
 		{"no keys", header, []string{"there is no key"}},
-		{"two with one id", header + "keys:\n" + good + good, []string{`two keys have the id "a"`}},
+		{"two with one id", header + "keys:\n" + good + good, []string{`two entries have the id "a"`}},
 		{"threshold", header + "threshold: 3\nkeys:\n" + good, []string{"can never be met"}},
 		{"threshold 0", header + "threshold: 0\nkeys:\n" + good, []string{"would accept what nobody signed"}},
 		{"both", header + "keys:\n- id: a\n  publicKey: x\n  file: y\n", []string{"keys[0]", "one of publicKey and file, not both"}},
@@ -110,12 +107,10 @@ func FuzzParsePolicy(f *testing.F) {
 			require.NotEmpty(t, fault.Text(err))
 			return
 		}
-		once, err := p.YAML()
-		require.NoError(t, err)
+		once := must(p.YAML())(t)
 		again, err := trust.ParsePolicy("again", once, nil)
 		require.NoError(t, err, "%s", once)
-		twice, err := again.YAML()
-		require.NoError(t, err)
+		twice := must(again.YAML())(t)
 		require.Equal(t, string(once), string(twice))
 	})
 }
@@ -123,20 +118,16 @@ func FuzzParsePolicy(f *testing.F) {
 // FuzzReadEvidence feeds a signature manifest and a claim to the reader and the
 // verifier: whatever they are, nothing is accepted and nothing breaks.
 func FuzzReadEvidence(f *testing.F) {
-	s, err := trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(f), nil)
-	require.NoError(f, err)
-	signed, err := s.Sign(subject("other"), "", nil)
-	require.NoError(f, err)
-	k, err := s.Key("k", trust.KeyOptions{})
-	require.NoError(f, err)
+	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(f), nil))(f)
+	signed := must(s.Sign(subject("other"), "", nil))(f)
+	k := must(s.Key("k", trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
 	a, err := trust.NewAuthority("a", trust.AuthorityOptions{
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
 	})
 	require.NoError(f, err)
-	p, err := trust.ComposePolicy(1, []trust.Key{k}, []trust.Authority{a})
-	require.NoError(f, err)
+	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.Authority{a}))(f)
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", "", []byte(nil))
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`),
@@ -148,14 +139,12 @@ func FuzzReadEvidence(f *testing.F) {
 		layer := blobs.add(mediaType, claim)
 		layer.Annotations = map[string]string{trust.SignatureAnnotation: signature, trust.CertificateAnnotation: certificate}
 		stamped(layer.Annotations, stamp)
-		evidence, err := trust.ReadEvidence(t.Context(), blobs, blobs.manifest(t, layer))
-		require.NoError(t, err)
+		evidence := must(trust.ReadEvidence(t.Context(), blobs, blobs.manifest(t, layer)))(t)
 		more, err := trust.ReadEvidence(t.Context(), blobs, own)
 		if err == nil {
 			evidence = append(evidence, more...)
 		}
-		_, err = p.Verify(subject("root"), evidence, now)
-		requireUntrusted(t, err)
+		untrusted(verify(p, evidence))(t)
 	})
 }
 
@@ -168,12 +157,9 @@ func FuzzTimeStamp(f *testing.F) {
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
 	})
 	require.NoError(f, err)
-	p, err := trust.ComposePolicy(1, nil, []trust.Authority{a})
-	require.NoError(f, err)
-	s, err := trust.LoadSigner("k", leaf.KeyPEM(f), nil)
-	require.NoError(f, err)
-	signed, err := s.Sign(subject("root"), "", nil)
-	require.NoError(f, err)
+	p := must(trust.ComposePolicy(1, nil, []trust.Authority{a}))(f)
+	s := must(trust.LoadSigner("k", leaf.KeyPEM(f), nil))(f)
+	signed := must(s.Sign(subject("root"), "", nil))(f)
 	f.Add(leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte{0x30, 0x80, 0x24, 0x80})
 	f.Fuzz(func(t *testing.T, stamp []byte) {
@@ -183,7 +169,6 @@ func FuzzTimeStamp(f *testing.F) {
 		require.NoError(t, json.Unmarshal(signed.Manifest, &m))
 		m.Layers[0].Annotations[trust.CertificateAnnotation] = string(leaf.PEM())
 		stamped(m.Layers[0].Annotations, stamp)
-		_, err := p.Verify(subject("root"), blobs.evidence(t, blobs.manifest(t, m.Layers...)), now)
-		requireUntrusted(t, err)
+		untrusted(verify(p, blobs.evidence(t, blobs.manifest(t, m.Layers...))))(t)
 	})
 }

@@ -64,19 +64,21 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	}
 	var problems []error
 	bad := func(err error, where string) {
-		problems = append(problems, &fault.Error{
-			Reason: reasonOf(err), Op: "parse trust policy", Subject: name + ": " + where, Err: err, Hint: fault.HintOf(err),
-		})
+		reason := fault.InvalidInput
+		if fault.ReasonOf(err) == fault.NotFound { // a file that the policy names
+			reason = fault.NotFound
+		}
+		problems = append(problems, fault.Errorf(reason, "parse trust policy", name+": "+where,
+			fault.HintOf(err), "%w", err))
 	}
-	head := func(err error, field string) {
-		bad(&fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "begin it with apiVersion: " + PolicyAPIVersion + " and kind: " + PolicyKind + "; " + wholePolicy}, field)
+	head := func(field, got, want string) {
+		if got != want {
+			const hint = "begin it with apiVersion: " + PolicyAPIVersion + " and kind: " + PolicyKind + "; " + wholePolicy
+			bad(fault.Errorf(fault.InvalidInput, "", "", hint, "%q is not %q", got, want), field)
+		}
 	}
-	if f.APIVersion != PolicyAPIVersion {
-		head(fmt.Errorf("%q is not %q", f.APIVersion, PolicyAPIVersion), "apiVersion")
-	}
-	if f.Kind != PolicyKind {
-		head(fmt.Errorf("%q is not %q", f.Kind, PolicyKind), "kind")
-	}
+	head("apiVersion", f.APIVersion, PolicyAPIVersion)
+	head("kind", f.Kind, PolicyKind)
 	read := func(what, id, field, file, path string, to *Text) error {
 		return readField("read "+what+" "+fmt.Sprintf("%q", id), field, file, path, to, readFile)
 	}
@@ -121,14 +123,6 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	return p.WithRevokedDigests(revoked...), nil
 }
 
-// reasonOf is InvalidInput, but for a file that the policy names and that is not there.
-func reasonOf(err error) fault.Reason {
-	if fault.ReasonOf(err) == fault.NotFound {
-		return fault.NotFound
-	}
-	return fault.InvalidInput
-}
-
 const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
 
 func decodePolicy(name string, data []byte) (policyFile, error) {
@@ -138,10 +132,8 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 		err = fmt.Errorf("%d keys are more than %d", n, maxKeys)
 	}
 	if err != nil {
-		return policyFile{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name, Err: err,
-			Hint: wholePolicy + "; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
-		}
+		return policyFile{}, fault.Errorf(fault.InvalidInput, "parse trust policy", name,
+			wholePolicy+"; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests", "%w", err)
 	}
 	return f, nil
 }
@@ -164,11 +156,9 @@ func readField(op, field, file, path string, to *Text, readFile func(string) ([]
 	case path == "":
 		return nil
 	case len(*to) > 0:
-		err := fmt.Errorf("give one of %s and %s, not both", field, file)
-		return &fault.Error{Op: op, Err: err, Hint: "keep one of them"}
+		return fault.Errorf("", op, "", "keep one of them", "give one of %s and %s, not both", field, file)
 	case readFile == nil:
-		err := fmt.Errorf("%s by file cannot be read here", field)
-		return &fault.Error{Op: op, Err: err, Hint: "give it in " + field}
+		return fault.Errorf("", op, "", "give it in "+field, "%s by file cannot be read here", field)
 	}
 	data, err := readFile(path)
 	if err != nil {

@@ -1,9 +1,9 @@
 package trust
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,34 +43,30 @@ type Blob struct {
 // key has signed the same claim before.
 func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (Signed, error) {
 	if subject.IsZero() {
-		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "sign", Err: errors.New("there is no digest to sign")}
+		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
 	}
-	if identity == "" {
-		identity = DefaultIdentity
-	}
+	identity = cmp.Or(identity, DefaultIdentity)
 	if _, err := image.ParseReference(identity); err != nil {
 		return Signed{}, err
 	}
 	m, err := existingManifest(existing, SimpleSigningMediaType)
 	if err != nil {
-		return Signed{}, &fault.Error{
-			Reason: fault.Conflict, Op: "add a signature to", Subject: SignatureTag(subject), Err: err,
-			Hint: "remove what is under this tag",
-		}
+		return Signed{}, fault.Errorf(fault.Conflict, "add a signature to", SignatureTag(subject),
+			"remove what is under this tag", "%w", err)
 	}
 	claim, err := claimOf(subject, identity)
 	if err != nil {
 		return Signed{}, err
 	}
-	switch added, err := s.addSignature(&m, claim); {
+	blob := blobOf(SimpleSigningMediaType, claim)
+	switch added, err := s.addSignature(&m, blob); {
 	case err != nil:
 		return Signed{}, err
 	case !added:
-		return Signed{
-			Manifest: existing, Descriptor: describe(ocispec.MediaTypeImageManifest, existing), Tag: SignatureTag(subject),
-		}, nil
+		manifest := blobOf(ocispec.MediaTypeImageManifest, existing)
+		return Signed{Manifest: existing, Descriptor: manifest.Descriptor, Tag: SignatureTag(subject)}, nil
 	}
-	return seal(m, SignatureTag(subject), Blob{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim})
+	return seal(m, SignatureTag(subject), blob)
 }
 
 // claimOf returns the bytes that are signed: those of cosign sign.
@@ -83,23 +79,21 @@ func claimOf(subject image.Digest, identity string) ([]byte, error) {
 }
 
 // addSignature adds a layer for the claim unless the key's signature is there.
-func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, err error) {
-	layer := describe(SimpleSigningMediaType, claim)
+func (s *Signer) addSignature(m *ocispec.Manifest, claim Blob) (added bool, err error) {
+	layer := claim.Descriptor
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
-		return l.Digest == layer.Digest && err == nil && signed(s.key.verifiers, claim, raw) &&
+		return l.Digest == layer.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
 			(s.certified == nil || l.Annotations[CertificateAnnotation] == string(pemOf(s.certified.leaf))) &&
 			s.hasStamp(stampsOf(l.Annotations), raw)
 	}) {
 		return false, nil
 	}
 	if len(m.Layers) >= maxSignatures {
-		return false, &fault.Error{
-			Reason: fault.Refused, Op: "sign", Err: fmt.Errorf("there are %d signatures already", len(m.Layers)),
-			Hint: "remove signatures that are out of use",
-		}
+		return false, fault.Errorf(fault.Refused, "sign", "", "remove signatures that are out of use",
+			"there are %d signatures already", len(m.Layers))
 	}
-	raw, err := s.sign(claim)
+	raw, err := s.sign(claim.Data)
 	if err != nil {
 		return false, fmt.Errorf("sign: %w", err)
 	}
@@ -142,17 +136,11 @@ func seal(m ocispec.Manifest, tag string, added Blob) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	m.Config = describe(ocispec.MediaTypeImageConfig, config)
+	blob := blobOf(ocispec.MediaTypeImageConfig, config)
+	m.Config = blob.Descriptor
 	data, err := json.Marshal(m)
-	if err != nil {
-		return Signed{}, err
-	}
-	return Signed{
-		Manifest:   data,
-		Descriptor: describe(ocispec.MediaTypeImageManifest, data),
-		Tag:        tag,
-		Blobs:      []Blob{{Descriptor: m.Config, Data: config}, added},
-	}, nil
+	manifest := blobOf(ocispec.MediaTypeImageManifest, data)
+	return Signed{Manifest: data, Descriptor: manifest.Descriptor, Tag: tag, Blobs: []Blob{blob, added}}, err
 }
 
 // configOf returns an image config without anything in it but the layers: time zero,
@@ -181,6 +169,6 @@ func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-func describe(mediaType string, data []byte) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+func blobOf(mediaType string, data []byte) Blob {
+	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
 }

@@ -3,7 +3,6 @@ package trust
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/opencontainers/image-spec/specs-go"
@@ -26,28 +25,24 @@ const (
 // room for the signer's certificate alone: who verifies has to have those between it and
 // the root.
 func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
-	return s.refer(subject, statement{PredicateType: SignPredicateType})
+	return s.refer(subject, "", SignPredicateType, nil)
 }
 
 // AttestBundle is [Signer.Attest] in the form that cosign 3 writes.
 func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
 	if err := checkStatement(predicateType, predicate); err != nil {
-		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "attest", Subject: subject.Digest.String(), Err: err}
+		return Signed{}, fault.Errorf(fault.InvalidInput, "attest", subject.Digest.String(), "", "%w", err)
 	}
-	return s.refer(subject, statement{PredicateType: predicateType, Predicate: predicate, Subject: []statementSubject{{Name: identity}}})
+	return s.refer(subject, identity, predicateType, predicate)
 }
 
 // refer signs a statement about a subject, as a referrer.
-func (s *Signer) refer(subject ocispec.Descriptor, st statement) (Signed, error) {
+func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, predicate []byte) (Signed, error) {
 	digest, err := image.ParseDigest(subject.Digest.String())
 	if err != nil {
-		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "sign", Err: errors.New("there is no digest to sign")}
+		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
 	}
-	if len(st.Subject) == 0 {
-		st.Subject = []statementSubject{{}}
-	}
-	st.Type, st.Subject[0].Digest = statementV1, map[string]string{"sha256": digest.Hex()}
-	payload, err := json.Marshal(st)
+	payload, err := statementOf(digest, name, predicateType, predicate)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -55,23 +50,18 @@ func (s *Signer) refer(subject ocispec.Descriptor, st statement) (Signed, error)
 	if err != nil {
 		return Signed{}, err
 	}
-	layer, empty := describe(BundleMediaType, text), []byte("{}")
-	return sealReferrer(ocispec.Manifest{
+	config, layer := blobOf(ocispec.MediaTypeEmptyJSON, []byte("{}")), blobOf(BundleMediaType, text)
+	data, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: BundleMediaType,
-		Config: describe(ocispec.MediaTypeEmptyJSON, empty), Layers: []ocispec.Descriptor{layer},
-		Subject:     &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
-		Annotations: map[string]string{bundleContentAnnotation: "dsse-envelope", bundlePredicateAnnotation: st.PredicateType},
-	}, Blob{describe(ocispec.MediaTypeEmptyJSON, empty), empty}, Blob{layer, text})
-}
-
-func sealReferrer(m ocispec.Manifest, blobs ...Blob) (Signed, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return Signed{}, err
-	}
-	d := describe(ocispec.MediaTypeImageManifest, data)
-	d.ArtifactType = m.ArtifactType
-	return Signed{Manifest: data, Descriptor: d, Blobs: blobs}, nil
+		Config: config.Descriptor, Layers: []ocispec.Descriptor{layer.Descriptor},
+		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
+		Annotations: map[string]string{
+			bundleContentAnnotation: "dsse-envelope", bundlePredicateAnnotation: predicateType,
+		},
+	})
+	manifest := blobOf(ocispec.MediaTypeImageManifest, data).Descriptor
+	manifest.ArtifactType = BundleMediaType
+	return Signed{Manifest: data, Descriptor: manifest, Blobs: []Blob{config, layer}}, err
 }
 
 // bundled signs a statement, and returns the sigstore bundle, in one line.

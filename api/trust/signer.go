@@ -42,7 +42,7 @@ func (s *Signer) GoString() string { return s.String() }
 // on as it is.
 func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error)) (*Signer, error) {
 	bad := func(reason fault.Reason, hint string, why error) (*Signer, error) {
-		return nil, &fault.Error{Reason: reason, Op: "read private key", Subject: name, Hint: hint, Err: why}
+		return nil, fault.Errorf(reason, "read private key", name, hint, "%w", why)
 	}
 	const formats = "give a key that `vdo-bundle keygen` or `cosign generate-key-pair` made, or PEM of PKCS #8, EC or RSA"
 	if len(privatePEM) > maxKeyFile {
@@ -71,15 +71,10 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 // NewSigner makes a signer of a private key that somebody else holds, such as a
 // hardware token. name is for messages.
 func NewSigner(name string, private crypto.Signer) (*Signer, error) {
-	bad := func(why error) (*Signer, error) {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "use private key", Subject: name, Err: why,
-			Hint: "use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519",
-		}
-	}
 	key, err := keyOf(name, private.Public())
 	if err != nil {
-		return bad(err)
+		return nil, fault.Errorf(fault.InvalidInput, "use private key", name,
+			"use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519", "%w", err)
 	}
 	return &Signer{key: key, private: private}, nil
 }

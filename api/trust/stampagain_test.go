@@ -1,7 +1,6 @@
 package trust_test
 
 import (
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"testing"
@@ -19,13 +18,10 @@ import (
 func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 	o := newOffice(t)
 	stampRoot, other := pki.Root(t, "TSA Root"), pki.Root(t, "Other Root")
-	usage := pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}
-	tsa, stranger := stampRoot.Issue(t, usage), other.Issue(t, usage)
+	tsa, stranger := stampRoot.Issue(t, stamping), other.Issue(t, stamping)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning})
-	certified, err := signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now())
-	require.NoError(t, err)
-	roots, err := trust.ParseTimestampRoots("tsa.pem", stampRoot.PEM())
-	require.NoError(t, err)
+	certified := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now()))(t)
+	roots := must(trust.ParseTimestampRoots("tsa.pem", stampRoot.PEM()))(t)
 	stamps := func(a pki.Authority) func([]byte) ([]byte, error) {
 		return func(signature []byte) ([]byte, error) { return a.Stamp(t, signature, time.Now()), nil }
 	}
@@ -49,8 +45,7 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 			require.NoError(t, json.Unmarshal(sign(t, s, root, nil).Manifest, &m))
 			annotations := m.Layers[0].Annotations
 			annotations[trust.TimestampAnnotation] = c.change(annotations[trust.TimestampAnnotation])
-			existing, err := json.Marshal(m)
-			require.NoError(t, err)
+			existing := must(json.Marshal(m))(t)
 			require.NoError(t, json.Unmarshal(sign(t, s, root, existing).Manifest, &m))
 			require.Len(t, m.Layers, c.layers)
 		})
@@ -62,8 +57,7 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 
 	r := repoWith(t, true)
 	pushed := r.push(t)
-	signed, err := certified.WithTimestamps(stamps(stranger)).SignBundle(r.subject(t, pushed))
-	require.NoError(t, err)
+	signed := must(certified.WithTimestamps(stamps(stranger)).SignBundle(r.subject(t, pushed)))(t)
 	r.putReferrer(t, signed)
 	require.True(t, certified.HasSigned(pushed, r.evidence(t, pushed)))
 	require.False(t, s.HasSigned(pushed, r.evidence(t, pushed)))

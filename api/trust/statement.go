@@ -103,13 +103,7 @@ func acceptingStatement(payload []byte) (subjects []image.Digest, problem string
 
 // readStatement returns what an in-toto statement is of, and its type.
 func readStatement(payload []byte) (subjects []image.Digest, kind, problem string) {
-	var s struct {
-		Type          string `json:"_type"`
-		PredicateType string `json:"predicateType"`
-		Subject       []struct {
-			Digest map[string]string `json:"digest"`
-		} `json:"subject"`
-	}
+	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {
 		return nil, "", "damaged: its statement is not JSON"
 	}
@@ -173,9 +167,7 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 }
 
 func predicateOf(payload []byte) (json.RawMessage, error) {
-	var s struct {
-		Predicate json.RawMessage `json:"predicate"`
-	}
+	var s statement
 	err := json.Unmarshal(payload, &s)
 	return s.Predicate, err
 }

@@ -32,36 +32,28 @@ func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 		err = errors.New("none of its certificates is self-signed")
 	}
 	if err != nil {
-		return TimestampRoots{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read time-stamp roots", Subject: name, Err: err,
-			Hint: "give the certificates of the time-stamping authority in PEM, its root among them",
-		}
+		return TimestampRoots{}, fault.Errorf(fault.InvalidInput, "read time-stamp roots", name,
+			"give the certificates of the time-stamping authority in PEM, its root among them", "%w", err)
 	}
 	return TimestampRoots{all}, nil
 }
 
 // CheckTimestamp verifies the answer of a time-stamping authority (RFC 3161) as
-// [Policy.Verify] does, and returns the time that it gives: it is of this signature, it
+// [Policy.Verify] does, and returns what it says: it is of this signature, it
 // is signed by a certificate for time stamps and nothing else, and that leads to one
 // of the roots. Where there are none, who has signed it is not looked at, but the
 // answer has to have its certificate along.
-func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (time.Time, error) {
-	stamp, err := ParseTimestamp(answer, signature, roots)
-	return stamp.Time, err
+func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
+	if len(answer) > MaxTimestamp {
+		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
+	}
+	return verifyTimestamp(answer, signature, stampersOf(roots.certificates))
 }
 
 // Timestamp is what a time stamp says.
 type Timestamp struct {
 	Time  time.Time
 	Nonce *big.Int // of the request, or nil
-}
-
-// ParseTimestamp is [CheckTimestamp], and returns all that the time stamp says.
-func ParseTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
-	if len(answer) > MaxTimestamp {
-		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
-	}
-	return verifyTimestamp(answer, signature, stampersOf(roots.certificates))
 }
 
 // stampers are who is trusted for time stamps. Without any it is anybody.

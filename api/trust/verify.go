@@ -48,7 +48,7 @@ func (p *Policy) admits(subject image.Digest) error {
 }
 
 func untrusted(subject image.Digest, why error, hint string) error {
-	return &fault.Error{Reason: fault.Untrusted, Op: "verify", Subject: subject.String(), Hint: hint, Err: why}
+	return fault.Errorf(fault.Untrusted, "verify", subject.String(), hint, "%w", why)
 }
 
 // tally is what a look at the evidence found.
@@ -233,20 +233,21 @@ func (t *tally) explain(p *Policy, ids []string, now time.Time) string {
 // describe lists the keys and authorities of the policy, with why they do not count.
 func (p *Policy) describe(now time.Time) []string {
 	out := make([]string, 0, len(p.keys)+len(p.authorities))
-	add := func(name, why string) {
-		if why != "" {
+	add := func(kind string, e entry) {
+		name := kind + e.id
+		if why := e.valid.invalid(now); why != "" {
 			name += " (" + why + ")"
 		}
 		out = append(out, name)
 	}
 	for _, k := range p.keys {
-		add(k.id, k.valid.invalid(now))
+		add("", k.entry)
 	}
 	for _, a := range p.authorities {
-		add("certificates of "+a.id, a.valid.invalid(now))
+		add("certificates of ", a.entry)
 	}
 	for _, k := range p.keyless {
-		add("keyless "+k.id, k.valid.invalid(now))
+		add("keyless ", k.entry)
 	}
 	return out
 }

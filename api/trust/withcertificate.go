@@ -18,7 +18,7 @@ import (
 // nearest first.
 func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
 	bad := func(why error, hint string) (*Signer, error) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "use certificate", Subject: name, Hint: hint, Err: why}
+		return nil, fault.Errorf(fault.InvalidInput, "use certificate", name, hint, "%w", why)
 	}
 	v, err := readCertified(certificate, chain, nil)
 	switch {
@@ -96,17 +96,16 @@ func (s *Signer) stamped(signature []byte) ([]byte, error) {
 		return nil, err
 	}
 	if err := s.checkStamp(stamp, signature); err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "check the time stamp of", Subject: "the signature", Err: err,
-			Hint: "have the time-stamping authority looked at, its clock first, or use another one",
-		}
+		return nil, fault.Errorf(fault.Corrupt, "check the time stamp of", "the signature",
+			"have the time-stamping authority looked at, its clock first, or use another one", "%w", err)
 	}
 	return stamp, nil
 }
 
 // checkStamp verifies the time stamp of a signature, as far as the signer can.
 func (s *Signer) checkStamp(stamp, signature []byte) error {
-	at, err := CheckTimestamp(stamp, signature, s.stampRoots)
+	says, err := CheckTimestamp(stamp, signature, s.stampRoots)
+	at := says.Time
 	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
 		const late = "it gives the time %s, at which the certificate of the key is not valid"
 		err = fmt.Errorf(late, at.UTC().Format(time.RFC3339))

@@ -58,7 +58,8 @@ type DriverBundleSpec struct {
 	// +optional
 	PullSecret *LocalReference `json:"pullSecret,omitempty"`
 	// CA holds the PEM certificates that the mirror's certificate is checked
-	// against, besides the system's. Default key: ca.crt.
+	// against, besides the system's. Default key: ca.crt. Default: the ConfigMap
+	// vdo-registry-ca where there is one.
 	// +optional
 	CA *KeyReference `json:"ca,omitempty"`
 	// Trust says whose signature makes the bundle acceptable. Default: the

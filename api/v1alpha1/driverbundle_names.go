@@ -49,6 +49,9 @@ const AnnotationUpgrade = "vdo.vmware.com/upgrade"
 // CompatibilityConfig is the HOST/PATH that its URL may change to.
 const AnnotationAcceptRepository = "vdo.vmware.com/accept-repository"
 
+// AnnotationMessage on the DriverBundle and on that resource says what keeps it from being in effect.
+const AnnotationMessage = "vdo.vmware.com/message"
+
 // NoLogin is status.verifiedLogin where the mirror was read without a login.
 const NoLogin = "none"
 

@@ -58,8 +58,8 @@ type UpgradePolicy struct {
 	// of it to put back, and its pods are replaced as its manifest says.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
-	// RevisionHistoryLimit is how many healthy revisions are retained beside the one in
-	// force, with copies of their bundles. Default: 3.
+	// RevisionHistoryLimit is how many healthy revisions of each group are retained beside the
+	// current one, with copies of their bundles. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
@@ -170,9 +170,15 @@ const (
 // RevisionStatus is one revision that is remembered.
 type RevisionStatus struct {
 	Name string `json:"name"`
+	// Group of drivers that change together: cni, cpi, or csi with the snapshot-controller.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// Current is set of the one that the group is installed from.
+	// +optional
+	Current bool `json:"current,omitempty"`
 	// Bundle is REPOSITORY@DIGEST.
 	Bundle   string `json:"bundle"`
-	Releases string `json:"releases"` // "cpi@1.33.1, csi@3.5.1"
+	Releases string `json:"releases"` // "snapshot-controller@8.2.0, csi@3.5.1"
 	// Outcome is Progressing, Healthy, Failed, RolledBack or Superseded.
 	Outcome string `json:"outcome"`
 	// +optional
@@ -180,10 +186,6 @@ type RevisionStatus struct {
 	// ImageNames is how pods were last told to name its images.
 	// +optional
 	ImageNames ImageNames `json:"imageNames,omitempty"`
-	// Apart is not written any more: see source of drivers.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=16
-	Apart map[string]string `json:"apart,omitempty"`
 	// MadeAt is when it was first begun, and Since when the outcome came about.
 	MadeAt metav1.Time `json:"madeAt"`
 	Since  metav1.Time `json:"since"`
@@ -205,15 +207,16 @@ type CandidateStatus struct {
 	// NotBefore is when it may begin, where that is known.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// Gates are why drivers of it do not change now, one for each of them. The others do.
+	// Gates are why groups of drivers do not change to it now, one for each of them. The others do.
 	// +optional
 	// +listType=map
 	// +listMapKey=driver
 	Gates []CandidateGate `json:"gates,omitempty"`
 }
 
-// CandidateGate is why a driver does not change now.
+// CandidateGate is why a group of drivers does not change now.
 type CandidateGate struct {
+	// Driver that the group is named by: cni, cpi, or csi with the snapshot-controller.
 	Driver string `json:"driver"`
 	// Reason is NotApproved, WindowClosed, Interlocked, DowngradeRefused or Failed.
 	Reason  string `json:"reason"`

@@ -16,7 +16,6 @@ import (
 // +kubebuilder:printcolumn:name="CSI",type=string,JSONPath=`.status.drivers[?(@.driver=="csi")].version`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VDOConfig struct {
@@ -290,10 +289,7 @@ type VDOConfigStatus struct {
 	// only one that there was.
 	// +optional
 	DriverBundle string `json:"driverBundle,omitempty"`
-	// Revision that is current, by its name.
-	// +optional
-	Revision string `json:"revision,omitempty"`
-	// Revisions that are remembered, oldest first.
+	// Revisions that are remembered, oldest first. Those that are current say so.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -89,7 +89,7 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 		From: a.Root, To: b.Root,
 		Releases: compareMaps(releasesOf(a.Contents.Lock), releasesOf(b.Contents.Lock), diffRelease),
 		Images:   compareMaps(imagesOf(a.Contents.Lock), imagesOf(b.Contents.Lock), diffImage),
-		Matrix:   diffMatrix(a.Matrix, b.Matrix),
+		Matrix:   Matrices(a.Matrix, b.Matrix),
 		Layers:   diffLayers(a.Graph, b.Graph),
 	}, nil
 }
@@ -195,7 +195,8 @@ func orNothing(s string) string {
 	return s
 }
 
-func diffMatrix(a, b *matrix.Document) MatrixChange {
+// Matrices compares two documents.
+func Matrices(a, b *matrix.Document) MatrixChange {
 	list := func(d *matrix.Document) map[string]matrix.Release {
 		out := map[string]matrix.Release{}
 		for _, r := range d.Releases {

@@ -19,12 +19,20 @@ type Range struct {
 
 func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
 	out := []ListedRelease{}
-	for _, r := range doc.Releases {
-		if !slices.ContainsFunc(lock.Releases, func(l bundle.Release) bool { return l.Driver == r.Driver && l.Version.Equal(r.Version) }) {
+	for _, locked := range lock.Releases {
+		id := matrix.ReleaseID{Driver: locked.Driver, Version: locked.Version}
+		if s, ok := doc.Service(id); ok {
+			anyOf := Range{Range: "any", Basis: s.Basis}
+			out = append(out, ListedRelease{
+				Name: id.String(), State: string(s.State), Reason: s.Reason, Notes: s.Notes, Kubernetes: anyOf, VSphere: anyOf,
+			})
+		}
+		r, ok := doc.Release(id)
+		if !ok {
 			continue
 		}
 		l := ListedRelease{
-			Name: r.ReleaseID.String(), State: string(r.State), Reason: r.Reason, Notes: r.Notes,
+			Name: id.String(), State: string(r.State), Reason: r.Reason, Notes: r.Notes,
 			Kubernetes: Range{r.Kubernetes.String(), r.Kubernetes.Basis, r.Kubernetes.Derived},
 			VSphere:    Range{r.VSphere.String(), r.VSphere.Basis, r.VSphere.Derived},
 		}
@@ -36,14 +44,6 @@ func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
 			l.Requires = append(l.Requires, text)
 		}
 		out = append(out, l)
-	}
-	for _, r := range lock.Releases {
-		if s, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version}); ok {
-			out = append(out, ListedRelease{
-				Name: s.ReleaseID.String(), State: string(s.State), Reason: s.Reason, Notes: s.Notes,
-				Kubernetes: Range{Range: "any", Basis: s.Basis}, VSphere: Range{Range: "any", Basis: s.Basis},
-			})
-		}
 	}
 	return out
 }

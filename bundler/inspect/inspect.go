@@ -1,6 +1,5 @@
 // Package inspect describes a bundle as it describes itself: releases, images, sizes, the
-// matrix, which signatures are there, and its bill of materials. Nothing of it is proven:
-// see package verify.
+// matrix, and which signatures are there. Nothing of it is proven: see package verify.
 //
 //	i, err := inspect.Bundle(ctx, b, o)
 package inspect
@@ -109,12 +108,10 @@ func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
 		for _, f := range r.Manifests {
 			ir.Manifests = append(ir.Manifests, f.Name)
 		}
-		for _, listed := range doc.Releases {
-			if listed.Driver == r.Driver && listed.Version.Equal(r.Version) {
-				ir.State, ir.Kubernetes, ir.VSphere = listed.State, listed.Kubernetes.String(), listed.VSphere.String()
-			}
-		}
-		if s, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version}); ok {
+		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}
+		if listed, ok := doc.Release(id); ok {
+			ir.State, ir.Kubernetes, ir.VSphere = listed.State, listed.Kubernetes.String(), listed.VSphere.String()
+		} else if s, ok := doc.Service(id); ok {
 			ir.State = s.State
 		}
 		out = append(out, ir)

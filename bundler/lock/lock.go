@@ -1,22 +1,21 @@
 // Package lock chooses releases for what is asked for, reads their manifests, and fixes
 // every image by digest: the first step towards a bundle.
 //
-//	locked, err := lock.Make(ctx, lock.Input{Matrix: m, Request: request, Manifests: files, Registry: upstream}, o)
-//	data, err := locked.Lock.YAML()
+//	in := lock.Input{Matrix: m, Request: request, Manifests: from, Registry: upstream}
+//	made, files, err := lock.Make(ctx, in, o)
+//	data, err := made.YAML()
 //
 // Nothing but manifests and what is needed to find a platform is fetched. The choice
 // itself is internal/catalog's, which is pure.
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -33,25 +32,18 @@ import (
 type Input struct {
 	Matrix    matrixfile.File
 	Request   catalog.Request
-	Platform  image.Platform   // zero: all
-	Operator  *Operator        // nil: the bundle does not hold it
-	JumpHost  *catalog.Service // nil: the bundle does not hold it
+	Platforms []image.Platform       // the zero value alone: all
+	Operator  *Operator              // nil: the bundle does not hold it
+	JumpHost  *matrix.ServiceRelease // nil: the bundle does not hold it
 	Manifests upstream.Manifests
 	Registry  medium.Registry
 }
 
-// Locked is a lock and what was fetched to make it.
-type Locked struct {
-	Lock      *bundle.Lock
-	Selection catalog.Selection
-	Files     catalog.Files
-}
-
-// Make chooses releases, reads their manifests, and fixes every image by digest.
-func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
+// Make chooses releases, reads their manifests, which it returns too, and fixes every image by digest.
+func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.Files, error) {
 	selection, err := catalog.Select(in.Matrix.Document, in.Request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	announce(selection, o.Reporter())
 	releases := selection.Releases
@@ -60,7 +52,7 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	}
 	files, err := upstream.Fetch(ctx, wantedFiles(releases), in.Manifests, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	services := selection.Services
 	if in.JumpHost != nil {
@@ -68,27 +60,17 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	}
 	plan, err := catalog.Read(releases, files, services...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	resolved, err := in.resolveImages(ctx, plan.Images, o)
-	if err != nil {
-		return nil, err
+	if err := in.resolveImages(ctx, plan.Images, o); err != nil {
+		return nil, nil, err
 	}
-	lock, err := plan.Lock(in.Matrix.Ref(), []image.Platform{in.Platform}, resolved.at)
-	if err != nil {
-		return nil, err
-	}
-	for n, i := range lock.Images {
-		if index, ok := resolved.of[i.Reference]; ok {
-			i = i.OfIndex(index)
-		}
-		if mirror := resolved.by[i.Reference]; mirror != "" {
-			i = i.ResolvedAt(mirror)
-		}
-		lock.Images[n] = i
+	lock := &bundle.Lock{
+		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Matrix: in.Matrix.Ref(), Platforms: in.Platforms,
+		Releases: plan.Releases, Images: plan.Images,
 	}
 	lock.Sort()
-	return &Locked{Lock: lock, Selection: selection, Files: files}, lock.Validate()
+	return lock, files, lock.Validate()
 }
 
 // announce tells what was chosen, and what to know about it.
@@ -125,56 +107,44 @@ func wantedFiles(releases []matrix.Release) []upstream.File {
 	return out
 }
 
-// resolved is what references stand for upstream.
-type resolved struct {
-	at map[image.Reference]ocispec.Descriptor
-	of map[image.Reference]image.Digest // the index, where one platform of it is kept
-	by map[image.Reference]string       // the mirror that was asked in the place of the source
-}
-
 // resolveImages finds the digest of every image, and reports all that have none.
-func (in Input) resolveImages(ctx context.Context, images []catalog.Image, o run.Options) (resolved, error) {
+func (in Input) resolveImages(ctx context.Context, images []bundle.Image, o run.Options) error {
 	o.Reporter().Phase("images", len(images), 0)
-	var mu sync.Mutex
-	found := resolved{
-		at: map[image.Reference]ocispec.Descriptor{}, of: map[image.Reference]image.Digest{},
-		by: map[image.Reference]string{},
-	}
-	err := run.Each(ctx, o.Small(), len(images), func(i int) error {
-		source := in.Registry(images[i].Where())
-		d, index, err := resolveImage(ctx, source, images[i], in.Platform)
-		o.Reporter().Done(images[i].Reference.String(), err)
-		mu.Lock()
-		defer mu.Unlock()
-		found.at[images[i].Reference] = bundle.Plain(d)
-		if !index.IsZero() {
-			found.of[images[i].Reference] = index
-		}
-		if at := source.Can().Repository.Repository(); at != images[i].Where().Repository() {
-			found.by[images[i].Reference] = at
-		}
+	return run.Each(ctx, o.Small(), len(images), func(n int) error {
+		err := in.resolveImage(ctx, &images[n], o.Reporter())
+		o.Reporter().Done(images[n].Reference.String(), err)
 		return err
 	})
-	return found, err
 }
 
-func resolveImage(
-	ctx context.Context, source medium.Source, i catalog.Image, p image.Platform,
-) (d ocispec.Descriptor, index image.Digest, err error) {
-	if d, err = source.Root(ctx); err != nil {
-		return d, index, unresolved(i, err)
+func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progress) error {
+	where := cmp.Or(i.Source, i.Reference)
+	source := in.Registry(where)
+	d, err := source.Root(ctx)
+	if err != nil {
+		return unresolved(*i, err)
 	}
-	if (p == image.Platform{}) {
-		return d, index, nil
+	var index image.Digest // where some platforms of it are kept
+	if in.Platforms[0] != (image.Platform{}) {
+		if d, index, err = in.pick(ctx, source, d, i.Reference, p); err != nil {
+			return fmt.Errorf("image %s: %w", i.Reference, err)
+		}
 	}
-	if d, index, err = pick(ctx, source, d, p); err != nil {
-		err = fmt.Errorf("image %s: %w", i.Reference, err)
+	i.MediaType, i.Size = d.MediaType, d.Size
+	if i.Digest, err = image.ParseDigest(d.Digest.String()); err != nil {
+		return err
 	}
-	return d, index, err
+	if !index.IsZero() {
+		*i = i.OfIndex(index)
+	}
+	if mirror := source.Can().Repository.Repository(); mirror != where.Repository() {
+		*i = i.ResolvedAt(mirror)
+	}
+	return nil
 }
 
 // unresolved adds what the user can do about an image that is not where its manifest says.
-func unresolved(i catalog.Image, err error) error {
+func unresolved(i bundle.Image, err error) error {
 	wrapped := fmt.Errorf("image %s of %s: %w", i.Reference, strings.Join(i.UsedBy, ", "), err)
 	if i.Source.IsZero() || fault.ReasonOf(err) != fault.NotFound {
 		return wrapped

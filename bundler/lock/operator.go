@@ -7,7 +7,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -31,12 +30,13 @@ func NewOperator(reference string) (*Operator, error) {
 
 // NewJumpHost reads the reference of the jump host's image, which is of this project's
 // release as the operator's is.
-func NewJumpHost(reference string) (*catalog.Service, error) {
+func NewJumpHost(reference string) (*matrix.ServiceRelease, error) {
 	_, v, err := versioned(reference, string(bundle.JumpHost))
 	if err != nil {
 		return nil, err
 	}
-	return &catalog.Service{ReleaseID: matrix.ReleaseID{Driver: bundle.JumpHost, Version: v}, Image: reference}, nil
+	id := matrix.ReleaseID{Driver: bundle.JumpHost, Version: v}
+	return &matrix.ServiceRelease{ReleaseID: id, Image: reference}, nil
 }
 
 // JumpHostBeside returns the reference of the jump host's image that a release has beside

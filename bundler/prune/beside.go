@@ -65,12 +65,12 @@ func besides(keep, leave []list.Bundle) []*beside {
 
 // plan adds what goes of the repository: images of no kept bundle that have no tag of
 // somebody else. An image with such a tag stays, and so do its bytes.
-func (x *beside) plan(ctx context.Context, p *Plan, below Repository, allGone, allNeeded *reach, o run.Options) error {
-	repository, err := below.Beside(x.reference)
+func (x *beside) plan(ctx context.Context, p *Plan, o run.Options) error {
+	repository, err := p.places[0].Beside(x.reference)
 	if err != nil {
 		return nil //nolint:nilerr // push cannot have put it there either
 	}
-	tags, err := namedBy(ctx, repository, o)
+	tags, err := namedBy(ctx, repository, isNoAttachment, o)
 	switch fault.ReasonOf(err) {
 	case fault.NotFound:
 		return nil
@@ -81,41 +81,34 @@ func (x *beside) plan(ctx context.Context, p *Plan, below Repository, allGone, a
 	if err != nil {
 		return err
 	}
-	gone, needed := newReach(repository), newReach(repository)
+	var others []string
 	for tag, d := range tags {
 		if !slices.Contains(x.tags[d.Digest], tag) {
 			delete(x.gone, d.Digest)
-			err = errors.Join(err, needed.read(ctx, tag, d))
+			others = append(others, tag)
 		}
 	}
-	err = errors.Join(err, gone.present(ctx, x.gone), needed.present(ctx, x.kept))
-	if err != nil {
+	gone, err := x.gone.presentIn(ctx, repository)
+	kept, keptErr := x.kept.presentIn(ctx, repository)
+	if err := errors.Join(err, keptErr); err != nil {
 		return err
 	}
-	if err := errors.Join(gone.attached(ctx, o), needed.attached(ctx, o)); err != nil {
-		return err
-	}
-	p.places = append(p.places, place{repository, tags})
-	p.add(tags, gone, needed)
-	maps.Copy(allGone.blobs, gone.blobs)
-	maps.Copy(allNeeded.blobs, needed.blobs)
-	return nil
+	at := place{repository, tags}
+	p.places = append(p.places, at)
+	return p.add(ctx, at, gone, kept, others, o)
 }
 
-// present adds those of some images that the repository has.
-func (r *reach) present(ctx context.Context, of images) error {
+// presentIn are those that a repository has.
+func (of images) presentIn(ctx context.Context, repository Repository) (out []*bundle.Graph, err error) {
 	var roots []ocispec.Descriptor
 	for _, g := range of {
 		roots = append(roots, g.Root)
 	}
-	lacks, err := r.repository.Lacks(ctx, roots)
-	if err != nil {
-		return err
-	}
+	lacks, err := repository.Lacks(ctx, roots)
 	for _, d := range roots {
 		if !slices.ContainsFunc(lacks, func(l ocispec.Descriptor) bool { return l.Digest == d.Digest }) {
-			r.graph(of[d.Digest])
+			out = append(out, of[d.Digest])
 		}
 	}
-	return nil
+	return out, err
 }

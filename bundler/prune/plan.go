@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -45,7 +46,9 @@ type Plan struct {
 
 	places  []place // the repository first
 	targets []target
-	roots   int // the first target that is one of the repository's manifests
+	roots   int              // the first target that is one of the repository's manifests
+	gone    map[string]int64 // sizes of what the deleted bundles have in all places
+	needed  map[string]int64 // and of what stays
 }
 
 // place is a repository, and what its tags name, but those of attachments.
@@ -74,71 +77,90 @@ func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Option
 			Hint: fault.HintOf(err),
 		}
 	}
-	p := &Plan{Others: l.Others, Broken: l.Broken, places: []place{{repository, l.Tags}}}
+	p := &Plan{
+		Others: l.Others, Broken: l.Broken, places: []place{{repository, l.Tags}},
+		gone: map[string]int64{}, needed: map[string]int64{},
+	}
 	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {
 		return nil, err
 	}
 	if len(p.Delete) == 0 {
 		return p, nil
 	}
-	needed, err := p.needed(ctx, repository, o)
-	if err != nil {
-		return nil, err
-	}
-	return p, p.choose(ctx, repository, needed, o)
-}
-
-// needed collects everything that stays: manifests, and their blobs' bytes.
-func (p *Plan) needed(ctx context.Context, repository Repository, o run.Options) (*reach, error) {
-	r := newReach(repository)
-	for _, b := range p.Keep {
-		r.graph(b.Graph)
-	}
-	for _, tag := range p.Others {
-		if err := r.read(ctx, tag, p.places[0].tags[tag]); err != nil {
-			return nil, err
-		}
-	}
-	return r, r.attached(ctx, o)
+	return p, p.choose(ctx, o)
 }
 
 // choose lists what only the bundles to delete need: the notes, then the images in other
 // repositories, which nobody finds without the bundle, then the roots, so that no bundle
 // is there in part, parents before children, then what is about them.
-func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach, o run.Options) error {
-	gone := newReach(repository)
-	for _, b := range p.Delete {
-		gone.graph(b.Graph)
-	}
-	if err := gone.attached(ctx, o); err != nil {
-		return err
-	}
-	notes, err := p.notes(ctx, repository)
+func (p *Plan) choose(ctx context.Context, o run.Options) error {
+	repository := p.places[0]
+	notes, err := namedBy(ctx, repository, p.isNote, o)
 	if err != nil {
 		return err
 	}
-	p.Attached, p.targets = len(notes), notes
+	for _, tag := range slices.Sorted(maps.Keys(notes)) {
+		if d := notes[tag]; d.Digest != "" {
+			p.targets = append(p.targets, target{repository, d, []string{tag}})
+		}
+	}
+	p.Attached = len(p.targets)
 	for _, x := range besides(p.Keep, p.Delete) {
-		if err := x.plan(ctx, p, repository, gone, needed, o); err != nil {
+		if err := x.plan(ctx, p, o); err != nil {
 			return fmt.Errorf("images of %s: %w", x.reference.Repository(), err)
 		}
 	}
 	p.roots = len(p.targets)
-	p.add(p.places[0].tags, gone, needed)
-	for digest, size := range gone.blobs {
-		if _, stays := needed.blobs[digest]; !stays {
+	if err := p.add(ctx, repository, graphsOf(p.Delete), graphsOf(p.Keep), p.Others, o); err != nil {
+		return err
+	}
+	for digest, size := range p.gone {
+		if _, stays := p.needed[digest]; !stays {
 			p.Bytes += size
 		}
 	}
 	return nil
 }
 
-// add adds what is gone and not needed in a repository.
-func (p *Plan) add(tags map[string]ocispec.Descriptor, gone, needed *reach) {
-	manifests, attached := gone.manifestsBut(needed, tags), gone.attachmentsBut(needed)
+func graphsOf(bundles []list.Bundle) (out []*bundle.Graph) {
+	for _, b := range bundles {
+		out = append(out, b.Graph)
+	}
+	return out
+}
+
+// isNote tells the tags of what pushes noted of anything but the kept bundles. They go first:
+// no later push may believe that what is deleted now is still there.
+func (p *Plan) isNote(tag string) bool {
+	return list.IsAttachmentTag(tag) && strings.HasSuffix(tag, string(bundle.NoteSuffix)) &&
+		!slices.ContainsFunc(p.Keep, func(b list.Bundle) bool { return tag == bundle.NoteTag(b.Root.Hex()) })
+}
+
+// add adds what goes in a place: all of some graphs, with what is attached to it, but what
+// others need, or other tags.
+func (p *Plan) add(ctx context.Context, at place, goes, stays []*bundle.Graph, others []string, o run.Options) error {
+	gone, needed := newReach(at), newReach(at)
+	for _, g := range goes {
+		gone.graph(g)
+	}
+	for _, g := range stays {
+		needed.graph(g)
+	}
+	for _, tag := range others {
+		if err := needed.read(ctx, tag, at.tags[tag]); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(gone.attached(ctx, o), needed.attached(ctx, o)); err != nil {
+		return err
+	}
+	manifests, attached := gone.manifestsBut(needed, at.tags), gone.attachmentsBut(needed)
 	p.Manifests += len(manifests)
 	p.Attached += len(attached)
 	p.targets = slices.Concat(p.targets, manifests, attached)
+	maps.Copy(p.gone, gone.blobs)
+	maps.Copy(p.needed, needed.blobs)
+	return nil
 }
 
 // manifestsBut are those that nothing needed needs, with their tags: roots first, then
@@ -159,33 +181,4 @@ func (r *reach) manifestsBut(needed *reach, tags map[string]ocispec.Descriptor) 
 		}
 	}
 	return append(first, rest...)
-}
-
-// notes are what pushes noted of anything but the kept bundles. They go first: no
-// later push may believe that what is deleted now is still there.
-func (p *Plan) notes(ctx context.Context, repository Repository) ([]target, error) {
-	tags, err := repository.Tags(ctx)
-	if err != nil {
-		return nil, err
-	}
-	kept := map[string]bool{}
-	for _, b := range p.Keep {
-		kept[bundle.NoteTag(b.Root.Hex())] = true
-	}
-	var out []target
-	for _, tag := range tags {
-		if !list.IsAttachmentTag(tag) || !strings.HasSuffix(tag, string(bundle.NoteSuffix)) || kept[tag] {
-			continue
-		}
-		s, err := repository.At(tag)
-		if err != nil {
-			return nil, err
-		}
-		d, err := s.Root(ctx)
-		if err := errors.Join(err, s.Close()); err != nil {
-			return nil, fmt.Errorf("tag %s: %w", tag, err)
-		}
-		out = append(out, target{repository, d, []string{tag}})
-	}
-	return out, nil
 }

@@ -64,7 +64,9 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 	err := run.Each(ctx, o.Limit(), len(deleted), func(i int) (err error) {
 		for _, id := range append([]string{deleted[i].d.Digest.String()}, deleted[i].tags...) {
 			if !there[i] && err == nil {
-				there[i], err = names(ctx, deleted[i].in, id, deleted[i].d)
+				var d ocispec.Descriptor
+				d, err = namedAt(ctx, deleted[i].in, id)
+				there[i] = d.Digest == deleted[i].d.Digest
 			}
 		}
 		return err
@@ -81,18 +83,18 @@ func (p *Plan) look(ctx context.Context, deleted []target, o run.Options) error 
 	return nil
 }
 
-// names tells whether a tag or digest names a manifest.
-func names(ctx context.Context, repository Repository, identifier string, d ocispec.Descriptor) (bool, error) {
+// namedAt is what a tag or digest names; zero: nothing.
+func namedAt(ctx context.Context, repository Repository, identifier string) (ocispec.Descriptor, error) {
 	s, err := repository.At(identifier)
 	if err != nil {
-		return false, err
+		return ocispec.Descriptor{}, err
 	}
 	defer s.Close() //nolint:errcheck // only read
-	root, err := s.Root(ctx)
+	d, err := s.Root(ctx)
 	if fault.ReasonOf(err) == fault.NotFound {
-		return false, nil
+		return ocispec.Descriptor{}, nil
 	}
-	return root.Digest == d.Digest, err
+	return d, err
 }
 
 func (p *Plan) remaining() error {
@@ -105,23 +107,20 @@ func (p *Plan) remaining() error {
 	}
 }
 
-// namedBy reads what the tags of a repository name, but those of attachments.
-func namedBy(ctx context.Context, repository Repository, o run.Options) (map[string]ocispec.Descriptor, error) {
+func isNoAttachment(tag string) bool { return !list.IsAttachmentTag(tag) }
+
+// namedBy reads what those tags of a repository name that are wanted.
+func namedBy(
+	ctx context.Context, repository Repository, wanted func(tag string) bool, o run.Options,
+) (map[string]ocispec.Descriptor, error) {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tags = slices.DeleteFunc(tags, list.IsAttachmentTag)
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return !wanted(tag) })
 	found := make([]ocispec.Descriptor, len(tags))
-	err = run.Each(ctx, o.Limit(), len(tags), func(i int) error {
-		s, err := repository.At(tags[i])
-		if err != nil {
-			return err
-		}
-		defer s.Close() //nolint:errcheck // only read
-		if found[i], err = s.Root(ctx); fault.ReasonOf(err) == fault.NotFound {
-			return nil // a tag that names nothing
-		}
+	err = run.Each(ctx, o.Limit(), len(tags), func(i int) (err error) {
+		found[i], err = namedAt(ctx, repository, tags[i])
 		return err
 	})
 	out := make(map[string]ocispec.Descriptor, len(tags))
@@ -134,7 +133,7 @@ func namedBy(ctx context.Context, repository Repository, o run.Options) (map[str
 // unchanged refuses to delete when somebody pushed or tagged since the plan.
 func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) error {
 	for _, place := range places {
-		now, err := namedBy(ctx, place, o)
+		now, err := namedBy(ctx, place, isNoAttachment, o)
 		if err != nil {
 			return err
 		}
@@ -153,7 +152,7 @@ func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) err
 func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 	var errs []error
 	for _, place := range p.places {
-		now, err := namedBy(ctx, place, o)
+		now, err := namedBy(ctx, place, isNoAttachment, o)
 		if fault.ReasonOf(err) == fault.NotFound {
 			continue // it had nothing else
 		}

@@ -137,13 +137,11 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	if !known[list] {
 		return out, nil
 	}
-	fallback, err := r.repository.At(list)
-	if err != nil {
-		return nil, err
+	root, err := namedAt(ctx, r.repository, list)
+	if root.Digest != "" {
+		out = append(out, target{r.repository, root, []string{list}})
 	}
-	defer fallback.Close() //nolint:errcheck // only read
-	root, err := fallback.Root(ctx)
-	return append(out, target{r.repository, root, []string{list}}), err
+	return out, err
 }
 
 // attachmentsBut are those that are not needed.

@@ -41,8 +41,8 @@ type Input struct {
 	SignatureFormat signatures.Format // of the signature by Signer
 	// Provenance, where it is given, is attached as a statement signed by Signer.
 	Provenance *provenance.Builder
-	// Reference is the target's, where the target is a registry, and Mirror opens it
-	// to look at what arrived.
+	// Reference is the target's, where the target is a registry, and Mirror opens it to look
+	// at what is there.
 	Reference image.Reference
 	Mirror    medium.Registry
 	// Base has layers that are left out; nil: nothing is.
@@ -84,11 +84,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	pulled := &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: p.signed.Carried()}
-	if in.Mirror == nil || o.DryRun {
-		return pulled, nil
-	}
-	return pulled, mover.Mirror{Reference: in.Reference, Registry: in.Mirror}.Confirm(ctx, delivery, in.Lock)
+	return &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: p.signed.Carried()}, nil
 }
 
 // assembled is a bundle that is all known, and of which no layer has moved yet.

@@ -56,6 +56,24 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 	}
 }
 
+// Repositories names where a push writes: the repository of the bundle and, where images go
+// below it under their upstream names, those.
+func Repositories(lock *bundle.Lock, mirror image.Reference, paths bool) ([]string, error) {
+	out := []string{mirror.Repository()}
+	for _, i := range lock.Images {
+		at, err := beside(mirror, i)
+		switch {
+		case !paths:
+		case err != nil:
+			return nil, fmt.Errorf("image %s: %w", i.Reference, err)
+		default:
+			out = append(out, at.Repository())
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
 // beside is where an image of a lock goes. One that upstream names by digest alone
 // gets a tag, since registries throw away what has none.
 func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
@@ -74,22 +92,25 @@ func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.R
 	if lost := in.lost(ctx, at, g); len(lost) > 0 {
 		o.Reporter().Say(fmt.Sprintf("warning: %s no longer has %s: push a bundle with all platforms that the nodes need", at, strings.Join(lost, ", ")))
 	}
-	o.Progress = run.Silent{}
+	o.Progress = said{by: o.Reporter()}
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
 	if err != nil {
 		return err
 	}
-	origins, from, whole := mover.InMemory(g), mover.From(in.Bundle), mover.From(in.Registry(in.Reference))
-	for _, m := range d.Missing() {
-		if len(origins[m.Digest]) == 0 {
-			origins[m.Digest] = []mover.Origin{from, whole} // the second one to be mounted from
-		}
-	}
-	_, err = d.Deliver(ctx, origins)
+	mounted := mover.From(in.Registry(in.Reference))
+	_, err = d.Deliver(ctx, d.Origins(mover.From(in.Bundle), mounted))
 	return err
 }
+
+// said is progress of which only lines are passed on: images count as a whole.
+type said struct {
+	run.Silent
+	by run.Progress
+}
+
+func (s said) Say(line string) { s.by.Say(line) }
 
 // lost returns the platforms of the image that a tag names and of the one that takes its
 // place no more. An image that cannot be read, or does not name its platforms, has none.

@@ -1,6 +1,6 @@
-// Package push copies a bundle into a registry: into one repository, with all that is
-// attached to it, and where that is asked for every image below it under its upstream
-// name as well.
+// Package push copies a bundle, with all that is attached to it, into a repository of a
+// registry, a file or a folder; and where that is asked for every image below the
+// repository under its upstream name as well.
 //
 //	pushed, err := push.Bundle(ctx, push.Input{Bundle: b, Target: repository, Reference: at, Registry: open}, o)
 //
@@ -24,10 +24,12 @@ import (
 
 // Input is what is pushed, and where.
 type Input struct {
-	Bundle    *pinned.Bundle
-	Target    medium.Target
-	Reference image.Reference // the target's
-	Registry  medium.Registry // to look at what arrived, and into other repositories
+	Bundle *pinned.Bundle
+	Target medium.Target
+	// Of a target in a registry: its reference, and what opens other repositories there. nil
+	// of files and folders.
+	Reference image.Reference
+	Registry  medium.Registry
 	// MountFrom are repositories of the same registry that may have parts of the
 	// bundle: those are taken over from there.
 	MountFrom []image.Reference
@@ -36,42 +38,41 @@ type Input struct {
 // Pushed is a bundle that was pushed.
 type Pushed struct {
 	mover.Delivered
-	Receipt *bundle.Receipt // nil of a dry run
+	Receipt *bundle.Receipt // nil of a dry run, and of files and folders
 }
 
-// Bundle copies a bundle, with what is attached to it, into a registry, and then
-// looks at it there as the operator will. Every byte is verified as it streams, or was
+// Bundle copies a bundle, with what is attached to it. Every byte is verified as it streams, or was
 // when the bundle was verified, and its files have not changed since.
 func Bundle(ctx context.Context, in Input, o run.Options) (*Pushed, error) {
 	g, lock, err := in.Bundle.Whole(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	delivery, done, err := in.deliver(ctx, g, lock, o)
+	done, err := in.deliver(ctx, g, lock, o)
 	if err != nil {
 		return nil, in.Bundle.Diagnosed(ctx, err)
 	}
 	pushed := &Pushed{Delivered: *done}
-	if o.DryRun {
-		return pushed, nil
+	if !o.DryRun && in.Registry != nil {
+		pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
 	}
-	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
-	return pushed, mover.Mirror{Reference: in.Reference, Registry: in.Registry}.Confirm(ctx, delivery, lock)
+	return pushed, nil
 }
 
 // deliver sends what is missing, once it is known where all of it is.
-func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock, o run.Options) (*mover.Delivery, *mover.Delivered, error) {
+func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock, o run.Options) (*mover.Delivered, error) {
 	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: in.Target}, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter())
-	if err != nil {
-		return nil, nil, err
+	var found elsewhere
+	if in.Registry != nil { // a file holds a delta as it is
+		if found, err = in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter()); err != nil {
+			return nil, err
+		}
 	}
 	d.Also(found.lacks)
-	done, err := d.Deliver(ctx, in.origins(g, d.Missing(), found.at))
-	return d, done, err
+	return d.Deliver(ctx, in.origins(g, d.Missing(), found.at))
 }
 
 // origins are where what is missing is read from: from the bundle, or else from where it

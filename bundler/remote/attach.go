@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,240 +22,135 @@ const opAttach = "attach"
 // Attach adds signatures, or what else is about an image, to the repository, one after
 // the other. The subject has to be there, and so have blobs that do not carry their data.
 func (r *Repository) Attach(ctx context.Context, atts ...bundle.Attachment) error {
+	p := newPush(&bundle.Graph{Attachments: atts}, nil)
 	for _, a := range atts {
-		if err := r.attach(ctx, a); err != nil {
+		if err := r.attach(ctx, p, a); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.confirm(ctx, p)
 }
 
-func (r *Repository) attach(ctx context.Context, a bundle.Attachment) error {
+func (r *Repository) attach(ctx context.Context, p *push, a bundle.Attachment) error {
 	subject := r.At(a.Subject.String())
 	_, found, err := r.Stat(ctx, Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
 	if err != nil {
 		return err
 	}
 	if !found {
-		return &fault.Error{
-			Reason: fault.NotFound, Op: opAttach, Subject: subject,
-			Hint: "push the bundle before its signature", Err: errors.New("the registry does not have it"),
-		}
+		return notThere(opAttach, subject, "push the bundle before its signature")
 	}
 	for _, b := range a.Blobs {
-		if err := r.attachBlob(ctx, b); err != nil {
+		if err := r.attachBlob(ctx, p, b); err != nil {
 			return err
 		}
 	}
-	if err := r.putAttachment(ctx, a); err != nil {
-		return err
-	}
-	return r.keptAttachment(ctx, a)
+	return r.putAttachment(ctx, p, a)
 }
 
-// keptAttachment is a fault where what was attached is not there afterwards, because
-// the registry did not keep it or because somebody else wrote the tag meanwhile.
-func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) error {
-	id, want := a.Tag, ocispec.Descriptor{}
-	if id == "" {
-		id, want = a.Node.Descriptor.Digest.String(), a.Node.Descriptor
-	}
-	if err := r.resolves(ctx, id, want); err != nil {
-		return err
-	}
-	var m ocispec.Manifest
-	if err := decode(a.Node.Data, &m); err != nil {
-		return err
-	}
-	if a.Tag == "" {
-		if err := r.wantKept(ctx, append(m.Layers, m.Config)); err != nil {
-			return err
-		}
-		_, err := r.EnsureListed(ctx, opAttach, a.Subject, a.Node) // somebody else may have written the list meanwhile
-		return err
-	}
-	there, data, err := r.underTag(ctx, a.Tag)
-	if err != nil {
-		return err
-	}
-	if len(lacking(there.Layers, m.Layers)) > 0 || data == nil {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag), Hint: "run it again",
-			Err: errors.New("somebody else wrote the tag at the same time, without what was attached"),
-		}
-	}
-	return r.wantKept(ctx, append(m.Layers, there.Config)) // that of ours is gone where they were joined
-}
-
-// underTag reads the manifest that a tag names; no data where there is none.
-func (r *Repository) underTag(ctx context.Context, tag string) (m ocispec.Manifest, data []byte, err error) {
-	d, found, err := r.Stat(ctx, Look{Op: opAttach, ID: tag, Access: r.Pushes()})
-	if err != nil || !found {
-		return m, nil, err
-	}
-	if data, err = r.Manifest(ctx, d); err != nil {
-		return m, nil, err
-	}
-	return m, data, decode(data, &m)
-}
-
-func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error {
+func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descriptor) error {
 	there, err := r.has(ctx, b, r.Pushes())
 	if err != nil || there {
 		return err
 	}
 	if int64(len(b.Data)) != b.Size {
-		return &fault.Error{
-			Reason: fault.Incomplete, Op: opAttach, Subject: r.At(b.Digest.String()),
-			Hint: "sign it again", Err: errors.New("a part of the signature is not at hand"),
-		}
+		return fault.Errorf(fault.Incomplete, opAttach, r.At(b.Digest.String()), "sign it again",
+			"a part of the signature is not at hand")
 	}
-	return r.Put(ctx, b, bytesOf(b.Data))
-}
-
-// putAttachment writes an attachment's manifest so that it is found: under its
-// tag, or listed as a referrer.
-func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) error {
-	if a.Tag != "" {
-		return r.putUnderTag(ctx, a)
-	}
-	if err := r.putReferrer(ctx, a.Node); err != nil {
-		return err
-	}
-	kept, err := r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
-	if p := r.begun(); p != nil && kept {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.listed[a.Subject] = append(p.listed[a.Subject], a.Node)
+	err = r.putBlob(ctx, b, bytesOf(b.Data))
+	if err == nil {
+		p.arrived(b)
 	}
 	return err
+}
+
+// putAttachment writes an attachment's manifest so that it is found.
+func (r *Repository) putAttachment(ctx context.Context, p *push, a bundle.Attachment) error {
+	if a.Tag == "" {
+		if err := r.putReferrer(ctx, p, a.Node); err != nil {
+			return err
+		}
+	}
+	shared, err := r.ensureFound(ctx, p, a)
+	if shared {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.shared[a.Subject] = append(p.shared[a.Subject], a)
+	}
+	return err
+}
+
+// ensureFound makes sure that an attachment is under its tag, or listed as a referrer.
+// Where clients share what says so, and may replace it, shared is true: this is called
+// once more when everything else is done, see rewrite.
+func (r *Repository) ensureFound(ctx context.Context, p *push, a bundle.Attachment) (shared bool, err error) {
+	if a.Tag == "" {
+		return r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
+	}
+	// A site's own signature stays when upstream's arrives.
+	join := func(_ ocispec.Descriptor, theirs []byte) (bundle.Node, error) { return r.joined(ctx, p, a, theirs) }
+	return true, r.rewrite(ctx, Look{Op: opAttach, ID: a.Tag}, join)
 }
 
 // putReferrer writes a referrer's manifest. An earlier push that wrote the root may have
 // written it too, and got no further: then it is asked for first, so that nothing is written
 // twice, or after the tag.
-func (r *Repository) putReferrer(ctx context.Context, n bundle.Node) error {
-	digest := n.Descriptor.Digest.String()
-	if p := r.begun(); p != nil && !p.lacking(p.graph.Root.Digest.String()) {
-		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: digest, Access: r.Pushes()})
-		if err != nil || (found && d.Digest == n.Descriptor.Digest) {
+func (r *Repository) putReferrer(ctx context.Context, p *push, n bundle.Node) error {
+	digest := n.Descriptor.Digest
+	if !p.lacking(p.graph.Root.Digest) {
+		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: digest.String(), Access: r.Pushes()})
+		if err != nil || (found && d.Digest == digest) {
 			return err
 		}
 	}
-	return r.putManifest(ctx, digest, n)
+	return r.putManifest(ctx, p, digest.String(), n)
 }
 
-// putUnderTag writes under a tag without taking away what others put there: a
-// site's own signature stays when upstream's arrives. The specification knows no lock
-// for that, so the tag is looked at again right before what is there is replaced.
-func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error {
-	for range listAttempts {
-		there, found, err := r.Stat(ctx, Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
-		if err != nil {
-			return err
-		}
-		if !found {
-			return r.putManifest(ctx, a.Tag, a.Node)
-		}
-		node, err := r.joined(ctx, a, there)
-		if err != nil || node.Data == nil {
-			return err
-		}
-		now, found, err := r.Stat(ctx, Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
-		if err != nil {
-			return err
-		}
-		if found && now.Digest == there.Digest {
-			return r.putManifest(ctx, a.Tag, node)
+// joined is the manifest that has what is under a tag and what is attached, once the
+// configuration that it names is there: ours itself where it has all of theirs, and a node
+// without data where theirs has all of ours. Each layer of such a manifest is a statement
+// of its own; the manifest is only their list and is not signed.
+func (r *Repository) joined(
+	ctx context.Context, p *push, a bundle.Attachment, theirs []byte,
+) (none bundle.Node, err error) {
+	if theirs == nil {
+		return a.Node, nil
+	}
+	if bytes.Equal(theirs, a.Node.Data) {
+		return none, nil
+	}
+	var ours, there ocispec.Manifest
+	err = errors.Join(decode(a.Node.Data, &ours), decode(theirs, &there), bundle.CheckDescriptor(there.Config))
+	if err != nil || len(ours.Layers) == 0 || len(there.Layers) == 0 {
+		return none, fault.Errorf(fault.Conflict, opAttach, r.At(a.Tag), "delete the tag if it is not needed",
+			"another manifest is under the tag, and they cannot be joined")
+	}
+	missing := lacking(there.Layers, ours.Layers)
+	if len(missing) == 0 {
+		// Nobody has the configuration of what was joined: one that is lost is made again.
+		if kept, err := r.has(ctx, there.Config, r.Pushes()); err != nil || kept {
+			return none, err
 		}
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag), Hint: "run it again",
-		Err: errors.New("others wrote the tag again and again at the same time"),
+	if len(lacking(ours.Layers, there.Layers)) == 0 {
+		return a.Node, nil
 	}
-}
-
-// joined is the manifest that has what is under the tag and what is attached, and its
-// configuration is there; without data where nothing has to be written.
-func (r *Repository) joined(ctx context.Context, a bundle.Attachment, there ocispec.Descriptor) (bundle.Node, error) {
-	if there.Digest == a.Node.Descriptor.Digest {
-		return bundle.Node{}, nil
-	}
-	data, err := r.Manifest(ctx, there)
+	ours.Layers = slices.Concat(there.Layers, missing)
+	config, err := json.Marshal(configOf(ours.Layers))
 	if err != nil {
-		return bundle.Node{}, err
+		return none, err
 	}
-	lost, err := r.lostConfig(ctx, data)
+	ours.Config = bundle.Plain(blob(ocispec.MediaTypeImageConfig, config))
+	data, err := json.Marshal(ours)
 	if err != nil {
-		return bundle.Node{}, err
+		return none, err
 	}
-	node, config, err := merge(a.Node, data, lost)
-	if err != nil {
-		return bundle.Node{}, &fault.Error{
-			Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag),
-			Hint: "delete the tag if it is not needed", Err: err,
-		}
-	}
-	if node.Data == nil || config == nil {
-		return node, nil
-	}
-	return node, r.attachBlob(ctx, blob(ocispec.MediaTypeImageConfig, config))
-}
-
-// lostConfig tells whether the configuration that a manifest names is not there: nobody
-// has what was made when attachments were joined, so it has to be made again.
-func (r *Repository) lostConfig(ctx context.Context, manifest []byte) (bool, error) {
-	config, ok := namedConfig(manifest)
-	if !ok {
-		return false, nil // merge says what it cannot be joined with
-	}
-	found, err := r.has(ctx, config, r.Pushes())
-	return !found, err
-}
-
-// namedConfig returns the configuration that a manifest names, if that can be read.
-func namedConfig(manifest []byte) (config ocispec.Descriptor, ok bool) {
-	var m ocispec.Manifest
-	ok = decode(manifest, &m) == nil && bundle.CheckDescriptor(m.Config) == nil
-	return m.Config, ok
+	joined := bundle.Node{Descriptor: bundle.Plain(blob(a.Node.Descriptor.MediaType, data)), Data: data}
+	return joined, r.attachBlob(ctx, p, blob(ocispec.MediaTypeImageConfig, config))
 }
 
 func blob(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: godigest.FromBytes(data), Size: int64(len(data)), Data: data}
-}
-
-// merge returns the manifest with the layers of ours and of theirs, and the new
-// configuration that it names; ours itself where it has all of theirs; and a node
-// without data where theirs has all of ours and its configuration is not lost. Each
-// layer of such a manifest is a statement of its own; the manifest is only their list
-// and is not signed.
-func merge(ours bundle.Node, theirs []byte, lost bool) (node bundle.Node, config []byte, err error) {
-	var a, b ocispec.Manifest
-	if err := errors.Join(decode(ours.Data, &a), decode(theirs, &b)); err != nil {
-		return node, nil, err
-	}
-	added := lacking(a.Layers, b.Layers)
-	switch {
-	case len(a.Layers) == 0 || len(b.Layers) == 0:
-		return node, nil, errors.New("another manifest is under the tag, and they cannot be joined")
-	case len(lacking(b.Layers, a.Layers)) == 0 && !lost:
-		return node, nil, nil
-	case len(added) == 0:
-		return ours, nil, nil
-	}
-	a.Layers = append(slices.Clone(b.Layers), lacking(b.Layers, a.Layers)...)
-	if config, err = json.Marshal(configOf(a.Layers)); err != nil {
-		return node, nil, err
-	}
-	a.Config = blob(ocispec.MediaTypeImageConfig, config)
-	a.Config.Data = nil
-	data, err := json.Marshal(a)
-	if err != nil {
-		return node, nil, err
-	}
-	d := blob(ours.Descriptor.MediaType, data)
-	d.Data = nil
-	return bundle.Node{Descriptor: d, Data: data}, config, nil
 }
 
 // lacking returns the layers of b that a lacks. The same payload under another
@@ -281,4 +178,12 @@ func configOf(layers []ocispec.Descriptor) ocispec.Image {
 		img.History = append(img.History, ocispec.History{Created: &time.Time{}})
 	}
 	return img
+}
+
+// decode reads JSON that came from outside.
+func decode(data []byte, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("it is not JSON of the right form: %w", err)
+	}
+	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/image-spec/specs-go"
@@ -115,9 +113,7 @@ func theOne(t *testing.T, repo *remote.Repository, subject image.Digest) (m ocis
 }
 
 func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	_, root, repo := driver(t, remote.Options{})
 	subject := image.MustDigest(root.Digest.String())
 	layers := func() []string {
 		m := theOne(t, repo, subject)
@@ -141,96 +137,90 @@ func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 	require.Equal(t, []string{"a", "site", "upstream"}, layers())
 }
 
-// Somebody signs between the moment that a tag is read and the moment that it is written:
-// what they wrote is not replaced.
+// Somebody signs between the moment that a tag, or the list of referrers that clients keep, is read
+// and the moment that it is written, for the first time or again: what they wrote is not replaced.
 func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "first")))
-	seen, gate := make(chan string, 1), make(chan struct{})
-	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodGet, Path: "/manifests/sha256:"}, Times: 1, Wait: gate, Seen: seen})
-	slow := make(chan error, 1)
-	go func() { slow <- repo.Attach(t.Context(), attachment(t, root, true, "slow")) }()
-	<-seen
-	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "quick")))
-	close(gate)
-	require.NoError(t, <-slow)
-	m := theOne(t, repo, image.MustDigest(root.Digest.String()))
-	require.Len(t, m.Layers, 3)
+	for name, c := range map[string]struct {
+		tagged bool
+		fault  real.Fault
+	}{
+		"after the tag is read": {true, real.Fault{Match: real.Match{Method: http.MethodGet}}},
+		"before the tag is written again": {true, real.Fault{
+			Match: real.Match{Method: http.MethodPut}, Status: 503, Header: map[string]string{"Retry-After": "1"},
+		}},
+		"after the list is read": {false, real.Fault{Match: real.Match{Method: http.MethodHead}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := real.Start(t, real.Options{Kind: real.Simple})
+			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
+			cl, _ := client(t, remote.Options{}, reg)
+			repo := repository(cl, reg, "csi/driver:v1")
+			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, c.tagged, "first")))
+			seen, gate := make(chan string, 1), make(chan struct{})
+			c.fault.Match.Path, c.fault.Times, c.fault.Wait, c.fault.Seen = "/manifests/sha256-", 1, gate, seen
+			reg.Fail(c.fault)
+			slow := make(chan error, 1)
+			go func() { slow <- repo.Attach(t.Context(), attachment(t, root, c.tagged, "slow")) }()
+			<-seen
+			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, c.tagged, "quick")))
+			close(gate)
+			require.NoError(t, <-slow)
+			subject := image.MustDigest(root.Digest.String())
+			if c.tagged {
+				require.Len(t, theOne(t, repo, subject).Layers, 3)
+				return
+			}
+			list, err := repo.Attachments(t.Context(), subject)
+			require.NoError(t, err)
+			require.Len(t, list, 3)
+		})
+	}
 }
 
-// Where clients keep the list of referrers, two who attach at once both stay in it:
-// whether the second writes between the first's look at the list and its write, or right
-// after that.
-func TestReferrersAttachedAtTheSameTimeAreBothListed(t *testing.T) {
-	for name, method := range map[string]string{"before the first writes": http.MethodHead, "before the second is done": http.MethodPut} {
-		t.Run(name, func(t *testing.T) {
+// Two push what is about one image, and one of them has read the list, or the tag, before
+// the other writes it, and replaces it afterwards: who has written first looks once more
+// before the push is done, and both stay.
+func TestWhatIsPushedAtTheSameTimeIsAllFound(t *testing.T) {
+	for _, tagged := range []bool{false, true} {
+		t.Run(fmt.Sprint(tagged), func(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
 			c, _ := client(t, remote.Options{}, reg)
 			repo := repository(c, reg, "csi/driver:v1")
 			subject := image.MustDigest(root.Digest.String())
-			slow, quick := attachment(t, root, false, "slow"), attachment(t, root, false, "quick")
-			seen, gate := make(chan string, 1), make(chan struct{})
-			reg.Fail(real.Fault{Match: real.Match{Method: method, Path: "/manifests/sha256-" + subject.Hex()}, Times: 1, Wait: gate, Seen: seen})
-			slowly, quickly := make(chan error, 1), make(chan error, 1)
-			go func() { slowly <- repo.Attach(t.Context(), slow) }()
-			<-seen
-			if method == http.MethodPut { // the second has listed itself, and is not done
-				done, goOn := make(chan string, 1), make(chan struct{})
-				reg.Fail(real.Fault{Match: real.Match{Method: http.MethodHead, Path: "/manifests/" + quick.Node.Descriptor.Digest.String()}, Times: 1, Wait: goOn, Seen: done})
-				go func() { quickly <- repo.Attach(t.Context(), quick) }()
-				<-done
-				close(gate)
-				require.NoError(t, <-slowly)
-				close(goOn)
-			} else {
-				go func() { quickly <- repo.Attach(t.Context(), quick) }()
-				require.NoError(t, <-quickly)
-				close(gate)
-				quickly <- <-slowly
+			late, first := attachment(t, root, tagged, "late"), attachment(t, root, tagged, "first")
+			push := func(tag string, a bundle.Attachment) chan error {
+				g := graph(t, repo)
+				g.Attachments = []bundle.Attachment{a}
+				done := make(chan error, 1)
+				go func() { done <- copyGraph(t.Context(), g, repo, repository(c, reg, "csi/driver:"+tag)) }()
+				return done
 			}
-			require.NoError(t, <-quickly)
+			hold := func(path string) (seen chan string, gate chan struct{}) {
+				seen, gate = make(chan string, 1), make(chan struct{})
+				reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: path}, Times: 1, Wait: gate, Seen: seen})
+				return seen, gate
+			}
+			writes, write := hold("/manifests/sha256-" + subject.Hex())
+			lately := push("late", late)
+			<-writes // it has read that nothing is there, and its own is on its way
+			tags, tag := hold("/manifests/first")
+			firstly := push("first", first)
+			<-tags // it is there, and has seen so
+			close(write)
+			require.NoError(t, <-lately)
+			close(tag)
+			require.NoError(t, <-firstly)
+			if tagged {
+				require.Len(t, theOne(t, repo, subject).Layers, 2)
+				return
+			}
 			list, err := repo.Attachments(t.Context(), subject)
 			require.NoError(t, err)
-			require.ElementsMatch(t, []string{slow.Node.Descriptor.Digest.String(), quick.Node.Descriptor.Digest.String()}, digests(list))
+			want := []string{late.Node.Descriptor.Digest.String(), first.Node.Descriptor.Digest.String()}
+			require.ElementsMatch(t, want, digests(list))
 		})
 	}
-}
-
-// Two push what is about one image, and one of them has read the list before the other
-// writes it, and replaces it afterwards: who has written first looks once more before
-// the push is done, and both stay listed.
-func TestReferrersPushedAtTheSameTimeAreBothListed(t *testing.T) {
-	reg := real.Start(t, real.Options{Kind: real.Simple})
-	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
-	subject := image.MustDigest(root.Digest.String())
-	late, first := attachment(t, root, false, "late"), attachment(t, root, false, "first")
-	push := func(tag string, a bundle.Attachment) chan error {
-		g := graph(t, repo)
-		g.Attachments = []bundle.Attachment{a}
-		done := make(chan error, 1)
-		go func() { done <- copyGraph(t.Context(), g, repo, repository(c, reg, "csi/driver:"+tag)) }()
-		return done
-	}
-	writes, write := make(chan string, 1), make(chan struct{})
-	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: "/manifests/sha256-" + subject.Hex()}, Times: 1, Wait: write, Seen: writes})
-	lately := push("late", late)
-	<-writes // it has read that the list is empty, and its own is on its way
-	tags, tag := make(chan string, 1), make(chan struct{})
-	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: "/manifests/first"}, Times: 1, Wait: tag, Seen: tags})
-	firstly := push("first", first)
-	<-tags // it is listed, and has seen so
-	close(write)
-	require.NoError(t, <-lately)
-	close(tag)
-	require.NoError(t, <-firstly)
-	list, err := repo.Attachments(t.Context(), subject)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{late.Node.Descriptor.Digest.String(), first.Node.Descriptor.Digest.String()}, digests(list))
 }
 
 func TestAttachNeedsItsParts(t *testing.T) {
@@ -242,10 +232,8 @@ func TestAttachNeedsItsParts(t *testing.T) {
 }
 
 func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T) {
-	reg, root := upstream(t)
+	reg, root, repo := driver(t, remote.Options{})
 	subject := image.MustDigest(root.Digest.String())
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/sha256-"}, Status: 403})
 	list, err := repo.Attachments(t.Context(), subject)
 	require.NoError(t, err)
@@ -260,9 +248,7 @@ func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T)
 }
 
 func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	reg, root, repo := driver(t, remote.Options{})
 	subject := image.MustDigest(root.Digest.String())
 	reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/"}, ReplaceHeader: map[string]string{"OCI-Subject": root.Digest.String()}})
 	a := attachment(t, root, false, "x")
@@ -271,66 +257,6 @@ func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{a.Node.Descriptor.Digest.String()}, digests(list))
 	require.Equal(t, 1, reg.Count("PUT", "/manifests/sha256-"+subject.Hex()), "the list is kept under a tag")
-}
-
-func TestReferrersComeInPages(t *testing.T) {
-	subject := image.DigestOf([]byte("subject"))
-	entry := func(text string) ocispec.Descriptor {
-		return plain(part(ocispec.MediaTypeImageManifest, text))
-	}
-	var link func(page string) string
-	var extra []ocispec.Descriptor
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		switch {
-		case req.URL.Path == "/v2/":
-		case strings.HasSuffix(req.URL.Path, "/manifests/"+subject.String()):
-			w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
-			w.Header().Set("Docker-Content-Digest", subject.String())
-			w.Header().Set("Content-Length", "7")
-		case strings.Contains(req.URL.Path, "/referrers/"):
-			page := req.URL.Query().Get("page")
-			w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
-			if l := link(page); l != "" {
-				w.Header().Set("Link", l)
-			}
-			list := append([]ocispec.Descriptor{entry("on page " + page)}, extra...)
-			require.NoError(t, json.NewEncoder(w).Encode(ocispec.Index{Manifests: list}))
-		default:
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	defer server.Close()
-	host := server.Listener.Addr().String()
-	list := func() ([]ocispec.Descriptor, error) {
-		c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
-		require.NoError(t, err)
-		defer c.Close() //nolint:errcheck // idle connections only
-		return c.Repository(image.MustReference(host+"/a/b:1")).Attachments(t.Context(), subject)
-	}
-
-	link = func(page string) string {
-		return map[string]string{"": `<?page=2>; rel="next"`, "2": `</v2/a/b/referrers/` + subject.String() + `?page=3>; rel="next"`}[page]
-	}
-	got, err := list()
-	require.NoError(t, err)
-	require.Equal(t, digests([]ocispec.Descriptor{entry("on page "), entry("on page 2"), entry("on page 3")}), digests(got))
-
-	link = func(string) string { return `<https://169.254.169.254/latest>; rel="next"` }
-	_, err = list()
-	wantFault(t, err, fault.Corrupt, "elsewhere")
-	link = func(string) string { return `<?page=again>; rel="next"` }
-	_, err = list()
-	wantFault(t, err, fault.Corrupt, "without end")
-	link = func(string) string { return "" }
-	extra = []ocispec.Descriptor{{MediaType: ocispec.MediaTypeImageManifest, Digest: "md5:1", Size: 1}}
-	_, err = list()
-	wantFault(t, err, fault.Corrupt, "list signatures of")
-	extra = make([]ocispec.Descriptor, 1001)
-	for i := range extra {
-		extra[i] = entry(fmt.Sprint(i))
-	}
-	_, err = list()
-	wantFault(t, err, fault.Corrupt, "more than 1000")
 }
 
 func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {

@@ -1,20 +1,19 @@
 package remote
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -35,55 +34,93 @@ func (a Access) scopes() []string {
 	return scopes
 }
 
-// authorization returns the Authorization header for a request to the host, or "".
-// It asks the host once how it wants it, and one token serves all who wait for it.
+// login is the login for a path of a host, with the tokens that it was given, by scope. The
+// host's lock guards them.
+type login struct {
+	credential Credential
+	gate       *gate // held while a token is fetched
+	tokens     map[string]token
+}
+
+// token is one of a token service. It is not used to its end: the request that it is
+// refused for may have a large body.
+type token struct {
+	text  string
+	until time.Time
+}
+
+const (
+	maxToken     = 128 << 10
+	tokenDefault = time.Minute // the token specification's lifetime where none is given
+)
+
+// authorization returns the Authorization header for a request to the host, or "". The host
+// is asked once how it wants to be logged in to, a login is looked for once, since a
+// credential helper is a program, and one token serves all who wait for it.
 func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, error) {
-	ch, err := c.challengeOf(ctx, h)
-	if err != nil || ch.scheme == "" {
-		return "", err // who does not ask for a login is not told it
-	}
-	l, err := c.login(ctx, h, a.Path)
-	switch {
-	case err != nil:
+	if err := h.gate.once(ctx, h.reached, func() error { return c.ping(ctx, h) }); err != nil {
 		return "", err
-	case l.credential.AccessToken != "":
-		return "Bearer " + l.credential.AccessToken, nil
-	case ch.scheme != "bearer" && (l.credential.Username == "" || l.credential.Password == ""):
+	}
+	ch, _ := h.loginOf(a.Path)
+	if ch.scheme == "" {
+		return "", nil // who does not ask for a login is not told it
+	}
+	found := func() bool { _, l := h.loginOf(a.Path); return l != nil }
+	if err := h.gate.once(ctx, found, func() error { return c.findLogin(ctx, h, a.Path) }); err != nil {
+		return "", err
+	}
+	_, l := h.loginOf(a.Path)
+	switch has := l.credential; {
+	case has.AccessToken != "":
+		return "Bearer " + has.AccessToken, nil
+	case ch.scheme == "bearer":
+		return c.bearer(ctx, h, l, ch, a.scopes())
+	case has.Username == "" || has.Password == "":
 		return "", nil
 	}
-	return l.header(ctx, a)
+	return basic(l.credential), nil
 }
 
-// challengeOf returns how the host wants to be logged in to.
-func (c *Client) challengeOf(ctx context.Context, h *Host) (challenge, error) {
-	if ch, known := h.challenged(); known {
-		return ch, nil
+// gate lets one at a time do what is to be done once.
+type gate struct {
+	*slots
+	failed atomic.Pointer[error] // the last fault that can pass
+}
+
+func newGate() *gate { return &gate{slots: newSlots(1, 1)} }
+
+// once does what is to be done once, by whoever holds the gate. Where that fails, it has
+// failed for all who wait: one after the other they would wait for the same again.
+func (g *gate) once(ctx context.Context, done func() bool, do func() error) error {
+	if done() {
+		return nil
 	}
-	release, err := acquire(ctx, h.gate)
+	before := g.failed.Load()
+	release, err := g.Acquire(ctx)
 	if err != nil {
-		return challenge{}, err
+		return err
 	}
 	defer release()
-	if ch, known := h.challenged(); known {
-		return ch, nil
+	if done() {
+		return nil
 	}
-	if err := c.ping(ctx, h); err != nil {
-		return challenge{}, err
+	if failed := g.failed.Load(); failed != before {
+		return *failed
 	}
-	ch, _ := h.challenged()
-	return ch, nil
+	if err = do(); err != nil && ctx.Err() == nil && CanPass(err) {
+		g.failed.Store(&err)
+	}
+	return err
 }
 
-// challenged returns the host's challenge, once it has answered.
-func (h *Host) challenged() (ch challenge, known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.challenge, h.pinged
+func basic(c Credential) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))
 }
 
-// ping asks GET /v2/ once how the host wants to be logged in to. The caller holds the gate.
+// ping asks GET /v2/ once how the host wants to be logged in to.
 func (c *Client) ping(ctx context.Context, h *Host) error {
-	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}) //nolint:bodyclose // Drain closes it
+	req := &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}
+	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), req) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return err
 	}
@@ -100,6 +137,22 @@ func (c *Client) ping(ctx context.Context, h *Host) error {
 	return nil
 }
 
+// findLogin looks for the login for a path.
+func (c *Client) findLogin(ctx context.Context, h *Host, path string) error {
+	found, err := c.opts.Credentials(ctx, h.name, path)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.logins[path] = &login{credential: found, gate: newGate(), tokens: map[string]token{}}
+	h.keepSecret(found.Password, found.RefreshToken, found.AccessToken)
+	if found.Password != "" {
+		h.keepSecret(strings.TrimPrefix(basic(found), "Basic "))
+	}
+	return nil
+}
+
 // refusedLogin takes note of a 401: a token has run out, or the host wants another login.
 func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	h.mu.Lock()
@@ -107,177 +160,75 @@ func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	if ch := pickChallenge(resp.Header); ch.scheme != "" {
 		h.challenge = ch
 	}
-	if l := h.logins[a.Path]; l != nil {
-		l.tokens.forget(strings.TrimPrefix(resp.Request.Header.Get("Authorization"), "Bearer "))
+	scope := strings.Join(a.scopes(), " ")
+	if l := h.logins[a.Path]; l != nil && resp.Request.Header.Get("Authorization") == "Bearer "+l.tokens[scope].text {
+		delete(l.tokens, scope) // else somebody has fetched another meanwhile
 	}
 }
 
-// login is the login for a path of a host, with oras' client that has it let in. That
-// client never speaks to the registry: it is shown the challenge that the host gave
-// when it was asked, and asks the token service. So no request is sent that the host
-// would refuse for want of a token, with a body or without; and a token service at a
-// private address of a site, which oras refuses where its name is not the registry's,
-// is asked once it has passed the check of realm.
-type login struct {
-	client     *Client
-	host       *Host
-	credential auth.Credential
-	oras       *auth.Client
-	tokens     *tokens
-}
-
-// login returns that for a path of the host. It is looked for once, by whoever holds the
-// gate: a credential helper is a program.
-func (c *Client) login(ctx context.Context, h *Host, path string) (*login, error) {
-	if l := h.loginOf(path); l != nil {
-		return l, nil
+// bearer returns the header with a token for some scopes.
+func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, scopes []string) (string, error) {
+	scope := strings.Join(scopes, " ")
+	var t token
+	good := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		t = l.tokens[scope]
+		return time.Now().Before(t.until)
 	}
-	release, err := acquire(ctx, h.gate)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	if l := h.loginOf(path); l != nil {
-		return l, nil
-	}
-	credential, err := c.opts.Credentials(ctx, h.name, path)
-	if err != nil {
-		return nil, err
-	}
-	l := &login{client: c, host: h, credential: credential, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}, latest: map[string]string{}}}
-	l.oras = &auth.Client{
-		Client:     &http.Client{Transport: l, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		Credential: func(context.Context, string) (auth.Credential, error) { return credential, nil },
-		Cache:      l.tokens, ClientID: c.opts.UserAgent,
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.logins[path] = l
-	h.keepSecret(credential.Password, credential.RefreshToken, credential.AccessToken)
-	if credential.Password != "" {
-		h.keepSecret(base64.StdEncoding.EncodeToString([]byte(credential.Username + ":" + credential.Password)))
-	}
-	return l, nil
-}
-
-func (h *Host) loginOf(path string) *login {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.logins[path]
-}
-
-// Paths of what oras' client asks for; neither is sent to the registry.
-const (
-	apiPath   = "/v2/"
-	tokenPath = "/token"
-)
-
-// header returns the Authorization header for an access.
-func (l *login) header(ctx context.Context, a Access) (string, error) {
-	ctx = auth.WithScopes(ctx, a.scopes()...)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.host.base.JoinPath(apiPath).String(), nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := l.oras.Do(req)
-	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err // without the address that oras was given in place of the token service's
+	err := l.gate.once(ctx, good, func() (err error) {
+		if t, err = c.fetchToken(ctx, h, l.credential, ch, scopes); err == nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.keepToken(t.text)
+			l.tokens[scope] = t
 		}
-		return "", err
-	}
-	_ = resp.Body.Close()
-	return resp.Request.Header.Get("Authorization"), nil
+		return err
+	})
+	return "Bearer " + t.text, err
 }
 
-// RoundTrip answers oras' client: with the host's challenge, or with success where it
-// sends what is due. That is what the host wants now: oras begins with the scheme that it
-// has used before, and a host may ask for another one than it did at /v2/. What it asks of
-// the token service goes there.
-func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
-	ch, _ := l.host.challenged()
-	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}
-	scheme, _, _ := strings.Cut(req.Header.Get("Authorization"), " ")
-	switch {
-	case req.URL.Path == tokenPath:
-		return l.askToken(req, ch)
-	case strings.EqualFold(scheme, ch.scheme):
-	case ch.scheme == "bearer":
-		resp.StatusCode = http.StatusUnauthorized
-		resp.Header.Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", l.host.base.JoinPath(tokenPath).String(), ch.params["service"]))
-	default:
-		resp.StatusCode = http.StatusUnauthorized
-		resp.Header.Set("WWW-Authenticate", "Basic")
-	}
-	return resp, nil
-}
-
-const (
-	maxToken     = 128 << 10
-	tokenDefault = time.Minute // the token specification's lifetime where none is given
-)
-
-// askToken sends oras' request to the token service that the host named.
-func (l *login) askToken(req *http.Request, ch challenge) (*http.Response, error) {
-	realm, err := l.client.realm(l.host, ch.params["realm"])
+// fetchToken asks the token service that the host names: for an identity token with a POST,
+// as OAuth 2 has it, else with a GET. The login goes to no other host than that.
+func (c *Client) fetchToken(ctx context.Context, h *Host, with Credential, ch challenge, scopes []string) (t token, err error) {
+	realm, err := c.realm(h, ch.params["realm"])
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	form := realm.Query()
-	for key, values := range req.URL.Query() {
-		form[key] = values
+	q := Request{Method: http.MethodGet, URL: realm}
+	form, header := realm.Query(), ""
+	if service := ch.params["service"]; service != "" {
+		form.Set("service", service)
 	}
-	realm.RawQuery = form.Encode()
-	resp, err := l.followToken(req.Clone(req.Context()), realm)
+	if with.RefreshToken == "" {
+		form["scope"] = append(form["scope"], scopes...)
+		realm.RawQuery = form.Encode()
+		if with.Username != "" || with.Password != "" {
+			header = basic(with)
+		}
+	} else {
+		form = url.Values{
+			"grant_type": {"refresh_token"}, "refresh_token": {with.RefreshToken}, "client_id": {c.opts.UserAgent},
+			"service": {ch.params["service"]}, "scope": {strings.Join(scopes, " ")},
+		}
+		body := []byte(form.Encode())
+		q.Method, q.Size, q.Private = http.MethodPost, int64(len(body)), true
+		q.Header = map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+		q.Body = bodyOf(body)
+	}
+	resp, err := c.follow(ctx, h, q, realm.Host, func() (string, error) { return header, nil }) //nolint:bodyclose // Drain closes it
 	if err != nil {
-		return nil, err
+		return t, err
 	}
 	defer Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return nil, tokenRefused(l.host.answer(resp))
+		return t, tokenRefused(h.answer(resp))
 	}
 	data, err := ReadAll(resp.Body, maxToken)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	if err := l.taken(data); err != nil {
-		return nil, err
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(data))
-	return resp, nil
-}
-
-// followToken makes a request to a token service, and goes where the answer points: the
-// login goes to no other host than the service's.
-func (l *login) followToken(req *http.Request, realm *url.URL) (*http.Response, error) {
-	req.URL, req.Host = realm, ""
-	for hop := 0; ; hop++ {
-		transport := l.client.transport(req.URL.Host, req.URL.Host != l.host.base.Host)
-		resp, err := l.client.roundTrip(req.Context(), transport, req)
-		if err != nil || !isRedirect(resp.StatusCode, req.Method) {
-			return resp, err
-		}
-		Drain(resp.Body)
-		if hop == maxRedirects {
-			return nil, Refused("", errors.New("the token service redirects without end"))
-		}
-		if req.URL, err = l.client.Location(l.host, req.URL, resp); err != nil {
-			return nil, err
-		}
-		if req.URL.Host != realm.Host {
-			req.Header.Del("Authorization")
-			if req.GetBody != nil {
-				return nil, Refused("name that service in the registry's settings",
-					fmt.Errorf("the token service sends the login on to another host, %s", req.URL.Host))
-			}
-		}
-		if req.GetBody != nil {
-			if req.Body, err = req.GetBody(); err != nil {
-				return nil, err
-			}
-		}
-	}
+	return readToken(data)
 }
 
 // tokenRefused makes of a token service's 400 what it means: the login is not good
@@ -290,27 +241,20 @@ func tokenRefused(err error) error {
 	return err
 }
 
-// taken takes note of the token in an answer, and of how long it is good.
-func (l *login) taken(data []byte) error {
-	var t struct {
+func readToken(data []byte) (t token, err error) {
+	var answer struct {
 		Token       string `json:"token"`
 		AccessToken string `json:"access_token"`
 		ExpiresIn   int64  `json:"expires_in"` // seconds
 	}
-	if json.Unmarshal(data, &t) != nil || t.Token+t.AccessToken == "" {
-		return Refused("", errors.New("the token service's answer holds no token"))
+	if json.Unmarshal(data, &answer) != nil || answer.Token+answer.AccessToken == "" {
+		return t, Refused("", errors.New("the token service's answer holds no token"))
 	}
 	life := tokenDefault
-	if t.ExpiresIn > 0 && t.ExpiresIn < 1<<31 {
-		life = time.Duration(t.ExpiresIn) * time.Second
+	if answer.ExpiresIn > 0 && answer.ExpiresIn < 1<<31 {
+		life = time.Duration(answer.ExpiresIn) * time.Second
 	}
-	l.host.mu.Lock()
-	l.host.keepTokens(t.Token, t.AccessToken)
-	l.host.mu.Unlock()
-	until := time.Now().Add(life * 4 / 5)
-	l.tokens.good(t.Token, until)
-	l.tokens.good(t.AccessToken, until)
-	return nil
+	return token{cmp.Or(answer.AccessToken, answer.Token), time.Now().Add(life * 4 / 5)}, nil
 }
 
 // realm checks where a registry sends the client with its credentials.
@@ -340,7 +284,7 @@ func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
 
 // mayBePlain tells whether an address that the host names may be without TLS.
 func (c *Client) mayBePlain(h *Host, address string) bool {
-	return c.plain[address] || (h.base.Scheme == "http" && address == h.base.Host)
+	return c.opts.Hosts[address].PlainHTTP || (h.base.Scheme == "http" && address == h.base.Host)
 }
 
 func isLoopback(name string) bool {
@@ -351,4 +295,39 @@ func isLoopback(name string) bool {
 // Refused is a fault of what a server wants and does not get.
 func Refused(hint string, err error) error {
 	return &fault.Error{Reason: fault.Refused, Hint: hint, Err: err}
+}
+
+// challenge is a WWW-Authenticate header.
+type challenge struct {
+	scheme string // lower case; "" for none
+	params map[string]string
+}
+
+// A parameter of a challenge (RFC 9110, section 11.2) is a token or a quoted string.
+var (
+	parameter = regexp.MustCompile(`([^\s,="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^\s,"]*))`)
+	quoted    = regexp.MustCompile(`\\(.)`)
+)
+
+// parseChallenge reads a WWW-Authenticate header of one scheme. What does not parse is left
+// out.
+func parseChallenge(header string) challenge {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(header), " ")
+	c := challenge{scheme: strings.ToLower(scheme), params: map[string]string{}}
+	for _, p := range parameter.FindAllStringSubmatch(rest, -1) {
+		c.params[strings.ToLower(p[1])] = quoted.ReplaceAllString(p[2], "$1") + p[3]
+	}
+	return c
+}
+
+// pickChallenge chooses among several headers: a token service before a password.
+func pickChallenge(h http.Header) challenge {
+	var picked challenge
+	for _, line := range h.Values("WWW-Authenticate") {
+		c := parseChallenge(line)
+		if c.scheme == "bearer" || (c.scheme == "basic" && picked.scheme == "") {
+			picked = c
+		}
+	}
+	return picked
 }

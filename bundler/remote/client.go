@@ -13,7 +13,8 @@
 //
 // What holds for every request:
 //   - HTTPS, unless the host was named in Options.PlainHTTP. Loopback and private
-//     addresses are no exception.
+//     addresses are no exception. Certificates are verified, unless the host was named in
+//     Options.SkipTLSVerify.
 //   - Credentials go to the host they are for, and to the token service that this
 //     host names over HTTPS; never to the target of a redirect or of an upload
 //     location on another host. A client certificate is shown to none of these but
@@ -35,35 +36,29 @@
 //
 // # What is oras' and what is not
 //
-// The protocol is that of oras.land/oras-go/v2: manifests, tags and referrers
-// (registry/remote), tokens and passwords (registry/remote/auth), entries of
-// configuration files and their writing (registry/remote/credentials). Under it lies
-// the guarded transport of this package, and around it is done here what oras does
-// otherwise than a site needs, each with its test:
-//   - Retries. oras' cover neither a reset connection nor a short body. Answers are read
-//     here, with retries, before oras sees them.
-//   - Token services. oras refuses those whose name is not the registry's at a private
-//     address, which is where a site has them; here they are refused without HTTPS, with
-//     a login in their URL, and at addresses of this machine or its link. oras also
-//     does not know that tokens expire.
-//   - Lists of referrers under the tag sha256-HEX. Of two who write one at a time oras
-//     loses one, and it believes a registry that announces with OCI-Subject an API that
-//     it does not have: the API is asked. Any refusal of it is its absence, and a type
-//     with parameters is the type.
-//   - Pages. A list goes on under its own address or not at all; oras follows to any
-//     path of the host.
-//   - Credential helpers. oras' way to run them has no deadline and no bound, and quotes
-//     what they say.
-//   - Which entry of a file is for a repository: oras has that of one repository hold for
-//     the whole host. And its errors quote a damaged entry, with the secret.
-//   - Deleting a tag, which oras cannot.
+// oras.land/oras-go/v2 reads and writes entries of configuration files, and runs credential
+// helpers (registry/remote/credentials). Its client of registries is not used:
+//   - Its retries cover neither a reset connection nor a short body.
+//   - It refuses token services whose name is not the registry's at a private address, which
+//     is where a site has them, and does not know that tokens expire. Here services are refused
+//     without HTTPS, with a login in their URL, and at addresses of this machine or its link.
+//   - Of two who write a list of referrers under the tag sha256-HEX at a time it loses one, and
+//     it believes a registry that announces with OCI-Subject an API that it does not have: the
+//     API is asked. Any refusal of it is its absence, and a type with parameters is the type.
+//   - It follows the pages of a list to any path of the host.
+//   - It cannot delete a tag.
+//
+// Done here is what oras does otherwise than a site needs: it has an entry of one repository hold
+// for the whole host, sets helpers no deadline, quotes what they say, and quotes a damaged entry,
+// with the secret.
 //
 // # When a host has had enough
 //
 // A 429, or a 503 with Retry-After, holds back everything that goes to that host,
 // not only the request that was refused, and halves how much is done there at a
-// time; that grows again by one with every two rounds of success. So does a connection
-// that is cut, without the pause. What is small begins with four times
+// time; that grows again by one with every two rounds of success. So does any other fault
+// that can pass of a host that has answered, such as a connection that is cut, without the
+// pause. What is small begins with four times
 // Options.Concurrency, and has one more with each success, up to sixteen times and 128,
 // until the first such fault.
 //
@@ -106,23 +101,12 @@
 //
 // # Settings of single hosts
 //
-// A file of YAML, in which unknown keys are refused ([ParseConfig]):
-//
-//	apiVersion: vdo.vmware.com/hosts/v1
-//	kind: HostsConfig
-//	hosts:
-//	  registry.site:5000:        # as references write it, with the port
-//	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
-//	    clientCert: signer.crt     # PEM, shown to this host, not where another points to it
-//	    clientKey: signer.key      # PEM, not encrypted
-//	    plainHTTP: false         # true: no TLS
-//	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
-//	    chunkSize: 50MB          # the largest body; also MiB
-//	  registry.k8s.io:
-//	    mirror: mirror.corp/k8s  # HOST[/PATH] from which its images are fetched
+// [ParseConfig] reads them from a file of YAML; bundler/docs/registries.md shows its form. Unknown
+// keys are refused, and files are found from its folder.
 //
 // The hosts that upstream manifests are downloaded from may be among them: ca,
-// clientCert, clientKey, plainHTTP and concurrency (of requests) hold for those, too.
+// clientCert, clientKey, plainHTTP, insecureSkipTLSVerify and concurrency (of requests)
+// hold for those, too.
 package remote
 
 import (
@@ -140,7 +124,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
@@ -160,8 +143,11 @@ type Options struct {
 	// Hosts are settings of single hosts, as references write them.
 	Hosts map[string]HostOptions
 	// PlainHTTP are the hosts, as references write them (with the port), that are
-	// spoken to without TLS.
-	PlainHTTP []string
+	// spoken to without TLS; SkipTLSVerify are those of which any certificate is taken.
+	PlainHTTP, SkipTLSVerify []string
+	// PlainWeb are hosts of URLs for [Client.Web] that are spoken to without TLS. References need not be able
+	// to write them: they take a single label for a path.
+	PlainWeb []string
 	// NoLoopback refuses to go where a server points if that is this machine: for
 	// programs whose machine has services of its own that strangers do not reach.
 	NoLoopback bool
@@ -222,12 +208,9 @@ const (
 
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
-	opts    Options
-	plain   map[string]bool
-	own     *http.Transport       // to hosts that the user named
-	named   map[string]transports // to those that have their own, by address
-	foreign *http.Transport       // to hosts that a server named
-	rate    *rate.Limiter         // of all transfers; nil: none
+	opts       Options
+	transports map[string]transports // by the address of hosts that have their own; "": of all others
+	rate       *rate.Limiter         // of all transfers; nil: none
 	// segments are places in memory for parts of blobs that are read over several connections.
 	segments *slots
 
@@ -241,13 +224,8 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	o = o.withDefaults()
-	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
-	if err != nil {
-		return nil, err
-	}
 	c := &Client{
-		opts: o, plain: map[string]bool{}, hosts: map[string]*Host{}, named: map[string]transports{},
+		opts: o.withDefaults(), hosts: map[string]*Host{}, transports: map[string]transports{},
 		segments: newSlots(maxSegments, maxSegments),
 	}
 	if err := c.configure(pool); err != nil {
@@ -256,8 +234,6 @@ func NewClient(o Options) (*Client, error) {
 	if o.Rate > 0 {
 		c.rate = rate.NewLimiter(rate.Limit(o.Rate), paced)
 	}
-	c.own = newTransport(o, pool, certs)
-	c.foreign = newForeign(o, pool)
 	return c, nil
 }
 
@@ -281,16 +257,14 @@ func (o Options) withDefaults() Options {
 		o.Stall = defaultStall
 	}
 	if o.Sleep == nil {
-		o.Sleep = retry.Sleep
+		o.Sleep = sleep
 	}
 	return o
 }
 
 // Close drops idle connections.
 func (c *Client) Close() error {
-	c.own.CloseIdleConnections()
-	c.foreign.CloseIdleConnections()
-	for _, t := range c.named {
+	for _, t := range c.transports {
 		t.own.CloseIdleConnections()
 		t.foreign.CloseIdleConnections()
 	}
@@ -323,9 +297,9 @@ func addFile(pool *x509.CertPool, name string) error {
 	if name == "" {
 		return nil
 	}
-	data, err := readFile(name, maxCAFile)
+	data, err := userfile.Read("--ca-file", name, maxCAFile)
 	if err != nil {
-		return unreadable("CA file", name, err)
+		return err
 	}
 	if !pool.AppendCertsFromPEM(data) {
 		return badCA(name)
@@ -333,21 +307,9 @@ func addFile(pool *x509.CertPool, name string) error {
 	return nil
 }
 
-// unreadable is the fault of a file that cannot be read: with the reason of any other.
-func unreadable(what, name string, err error) error {
-	var f *fault.Error
-	if errors.As(userfile.Unreadable("", name, err), &f) {
-		return &fault.Error{Reason: f.Reason, Op: "read " + what, Subject: name, Err: f.Err, Hint: "check the path, and name a PEM file"}
-	}
-	return err
-}
-
 func badCA(name string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read CA certificates", Subject: name,
-		Hint: "give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)",
-		Err:  errors.New("there is no PEM certificate in it"),
-	}
+	return fault.Errorf(fault.InvalidInput, "read CA certificates", name,
+		"give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)", "there is no PEM certificate in it")
 }
 
 // newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
@@ -360,12 +322,13 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http
 	if t.DialContext == nil {
 		t.DialContext = dialer(o).DialContext
 	}
-	t.TLSClientConfig = &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
+	t.TLSClientConfig = &tls.Config{
+		RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0),
+	}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
-	t.DialTLSContext = dialTLS(t)
 	t.ExpectContinueTimeout = time.Second
 	t.IdleConnTimeout = 90 * time.Second
-	t.MaxIdleConnsPerHost = 2*o.Concurrency + 2*min(manySmall*o.Concurrency, mostSmall)
+	t.MaxIdleConnsPerHost = 4 * mostSmall // as many as are ever in use
 	t.MaxResponseHeaderBytes = 64 << 10
 	t.DisableCompression = true // a blob's bytes are its bytes
 	t.Protocols = new(http.Protocols)

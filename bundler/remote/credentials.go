@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,26 +68,20 @@ func DefaultCredentials(ctx context.Context, host, path string) (Credential, err
 
 // configFiles names the files of DefaultCredentials.
 func configFiles(getenv func(string) string) []string {
-	home := getenv("HOME")
-	var out []string
-	add := func(dir string, parts ...string) {
-		if dir != "" {
-			out = append(out, filepath.Join(append([]string{dir}, parts...)...))
+	below := func(dir string, parts ...string) string {
+		if dir == "" {
+			return ""
 		}
+		return filepath.Join(dir, filepath.Join(parts...))
 	}
-	add(getenv("REGISTRY_AUTH_FILE"))
-	if dir := getenv("DOCKER_CONFIG"); dir != "" {
-		add(dir, "config.json")
-	} else {
-		add(home, ".docker", "config.json")
+	home := getenv("HOME")
+	files := []string{
+		getenv("REGISTRY_AUTH_FILE"),
+		below(cmp.Or(getenv("DOCKER_CONFIG"), below(home, ".docker")), "config.json"),
+		below(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json"),
+		below(cmp.Or(getenv("XDG_CONFIG_HOME"), below(home, ".config")), "containers", "auth.json"),
 	}
-	add(getenv("XDG_RUNTIME_DIR"), "containers", "auth.json")
-	if dir := getenv("XDG_CONFIG_HOME"); dir != "" {
-		add(dir, "containers", "auth.json")
-	} else {
-		add(home, ".config", "containers", "auth.json")
-	}
-	return out
+	return slices.DeleteFunc(files, func(name string) bool { return name == "" })
 }
 
 // configFile is what matters of a docker config.json or a podman auth.json. The entries
@@ -139,10 +134,8 @@ func (f configFile) logins(name string) (map[string]Credential, error) {
 }
 
 func badConfig(name string, err error) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read credentials", Subject: name,
-		Hint: "mend or remove the file, and log in again with `vdo-bundle login HOST -u USER`", Err: err,
-	}
+	return fault.Errorf(fault.InvalidInput, "read credentials", name,
+		"mend or remove the file, and log in again with `vdo-bundle login HOST -u USER`", "%w", err)
 }
 
 // credentialOf reads an entry of auths. Why it cannot be read is not told: oras quotes
@@ -189,14 +182,14 @@ func cutScheme(key string) (string, bool) {
 // before the file's own entry, as with docker, which keeps new logins there.
 func (f configFile) find(ctx context.Context, logins map[string]Credential, host, path string) (Credential, error) {
 	for key := host + "/" + path; key != host; key = key[:strings.LastIndexByte(key, '/')] {
-		if c, err := ask(ctx, f.CredHelpers[key], key); err != nil || c != (Credential{}) {
+		if c, err := helper(f.CredHelpers[key]).get(ctx, key); err != nil || c != (Credential{}) {
 			return c, err
 		}
 		if c := logins[key]; c != (Credential{}) {
 			return c, nil
 		}
 	}
-	c, err := ask(ctx, f.helperOf(host), credentials.ServerAddressFromRegistry(host))
+	c, err := f.helperOf(host).get(ctx, credentials.ServerAddressFromRegistry(host))
 	if err != nil || c != (Credential{}) {
 		return c, err
 	}
@@ -204,23 +197,15 @@ func (f configFile) find(ctx context.Context, logins map[string]Credential, host
 }
 
 // helperOf names the credential helper of a host, or of all; "" for none.
-func (f configFile) helperOf(host string) string {
+func (f configFile) helperOf(host string) helper {
 	keys := []string{host}
 	if host == dockerHub {
 		keys = append(keys, dockerHubIndex, credentials.ServerAddressFromRegistry(host))
 	}
 	for _, key := range keys {
 		if program := f.CredHelpers[key]; program != "" {
-			return program
+			return helper(program)
 		}
 	}
-	return f.CredsStore
-}
-
-// ask asks a credential helper for the login of a server; without a helper there is none.
-func ask(ctx context.Context, program, server string) (Credential, error) {
-	if program == "" {
-		return Credential{}, nil
-	}
-	return helper{name: program, within: helperTime}.Get(ctx, server)
+	return helper(f.CredsStore)
 }

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 func auth(user, password string) string {
@@ -68,7 +70,8 @@ func TestOneOfSeveralEntriesForAHostCountsAlways(t *testing.T) {
 			require.Equal(t, want, c.Username, text)
 		}
 	}
-	find, err := remote.ConfigCredentials("config.json", fmt.Appendf(nil, `{"auths":{"docker.io":{"auth":%q},"https://index.docker.io/v1/":{"auth":%q}}}`, a, b))
+	hub := fmt.Appendf(nil, `{"auths":{"docker.io":{"auth":%q},"https://index.docker.io/v1/":{"auth":%q}}}`, a, b)
+	find, err := remote.ConfigCredentials("config.json", hub)
 	require.NoError(t, err)
 	c, err := find(t.Context(), "docker.io", "library/x")
 	require.NoError(t, err)
@@ -76,7 +79,10 @@ func TestOneOfSeveralEntriesForAHostCountsAlways(t *testing.T) {
 }
 
 func TestBadConfigurationsNameTheFileAndNoSecret(t *testing.T) {
-	for _, data := range []string{`{`, `[]`, `{"auths":{"a.b":{"auth":"canary!"}}}`, `{"auths":{"a.b":{"auth":"Y2FuYXJ5"}}}`, `{"auths":{"a.b":{"auth":["canary"]}}}`} {
+	for _, data := range []string{
+		`{`, `[]`, `{"auths":{"a.b":{"auth":"canary!"}}}`, `{"auths":{"a.b":{"auth":"Y2FuYXJ5"}}}`,
+		`{"auths":{"a.b":{"auth":["canary"]}}}`,
+	} {
 		_, err := remote.ConfigCredentials("some/config.json", []byte(data))
 		wantFault(t, err, fault.InvalidInput, "some/config.json")
 		require.NotContains(t, fault.Text(err), "canary")
@@ -93,7 +99,8 @@ func TestBadConfigurationsNameTheFileAndNoSecret(t *testing.T) {
 func TestHelpersAreAsked(t *testing.T) {
 	bin := t.TempDir()
 	script := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+text), 0o700)) //nolint:gosec // a program
+		path := filepath.Join(bin, "docker-credential-"+name)
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700)) //nolint:gosec // a program
 	}
 	script("one", `read -r server; test "$1" = get && echo '{"ServerURL":"'$server'","Username":"helped","Secret":"for '$server'"}'`)
 	script("token", `echo '{"Username":"<token>","Secret":"refresh"}'`)
@@ -103,7 +110,8 @@ func TestHelpersAreAsked(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	find, err := remote.ConfigCredentials("config.json", []byte(`{
 		"credsStore": "none",
-		"credHelpers": {"one.site": "one", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd", "gone.site": "absent", "evil.site": "../../x"}
+		"credHelpers": {"one.site": "one", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd",
+			"gone.site": "absent", "evil.site": "../../x"}
 	}`))
 	require.NoError(t, err)
 	for at, want := range map[[2]string]remote.Credential{
@@ -160,4 +168,160 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "auth.json"), []byte("{"), 0o600))
 	_, err := remote.DefaultCredentials(t.Context(), "all.site", "x")
 	wantFault(t, err, fault.InvalidInput, filepath.Join(dir, "auth.json"))
+}
+
+func loginClient(t *testing.T, reg *real.Registry) (*remote.Client, remote.Credential) {
+	t.Helper()
+	c, _ := client(t, remote.Options{Attempts: 1}, reg)
+	return c, remote.Credential{Username: reg.Username, Password: reg.Password}
+}
+
+// A login is kept once the registry has let it in, beside what else the file holds, and
+// is found afterwards by what looks for logins.
+func TestALoginIsCheckedAndKeptBesideTheOthers(t *testing.T) {
+	for name, how := range map[string]real.Auth{"basic": real.Basic, "token": real.Token} {
+		t.Run(name, func(t *testing.T) {
+			reg := real.Start(t, real.Options{TLS: true, Auth: how})
+			c, login := loginClient(t, reg)
+			file := filepath.Join(t.TempDir(), "auth.json")
+			t.Setenv("REGISTRY_AUTH_FILE", file)
+			other := `{"auths":{"other.site":{"auth":"` + auth("o", "p") + `"}},"HttpHeaders":{"X":"y"}}`
+			require.NoError(t, os.WriteFile(file, []byte(other), 0o600))
+
+			wrong := remote.Credential{Username: reg.Username, Password: "wrong-canary"}
+			_, err := c.Login(t.Context(), reg.Host, wrong, file)
+			wantFault(t, err, fault.Unauthorized, reg.Host)
+			require.NotContains(t, fault.Text(err), "canary")
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, other, string(data), "what was refused is not kept")
+
+			in, err := c.Login(t.Context(), reg.Host, login, "")
+			require.NoError(t, err)
+			require.Equal(t, remote.LoggedIn{Where: file, Checked: true}, in)
+			for host, want := range map[string]string{reg.Host: reg.Username, "other.site": "o"} {
+				found, err := remote.DefaultCredentials(t.Context(), host, "a/b")
+				require.NoError(t, err)
+				require.Equal(t, want, found.Username)
+			}
+			var whole map[string]json.RawMessage
+			data, err = os.ReadFile(file)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(data, &whole))
+			require.JSONEq(t, `{"X":"y"}`, string(whole["HttpHeaders"]))
+		})
+	}
+}
+
+// What the file says of helpers holds for a login too. A host may be in the file under an
+// older name, as a URL, and a repository of it under its own: after a login the new one
+// counts, and after a logout none is left, but that of the repository, which is another.
+func TestALoginIsKeptWhereTheConfigurationSaysAndForgottenEverywhere(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
+	c, login := loginClient(t, reg)
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "kept")
+	script := `#!/bin/sh
+case "$1" in
+store) cat > "` + kept + `" ;;
+get) cat "` + kept + `" 2>/dev/null || { echo 'credentials not found in native keychain'; exit 1; } ;;
+erase) rm "` + kept + `" ;;
+esac`
+	const program = "docker-credential-drawer"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700)) //nolint:gosec // a program
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	file := filepath.Join(dir, "config.json")
+	t.Setenv("REGISTRY_AUTH_FILE", file)
+	t.Setenv("HOME", dir)
+	entry := `{"auth":"` + auth("old", "older") + `"}`
+	user := func(path string) string {
+		found, err := remote.DefaultCredentials(t.Context(), reg.Host, path)
+		require.NoError(t, err)
+		return found.Username
+	}
+	for helpers, where := range map[string]string{
+		`"x":0`: file, `"credsStore":"drawer"`: program, `"credHelpers":{"` + reg.Host + `":"drawer"}`: program,
+	} {
+		write := func() {
+			text := fmt.Appendf(nil, `{"auths":{%q:%s,"https://%s/v1/":%s,%q:%s},%s}`,
+				reg.Host, entry, reg.Host, entry, reg.Host+"/team", entry, helpers)
+			require.NoError(t, os.WriteFile(file, text, 0o600))
+		}
+		write()
+		require.Equal(t, "old", user("x"))
+		in, err := c.Login(t.Context(), reg.Host, login, "")
+		require.NoError(t, err)
+		require.Equal(t, where, in.Where)
+		require.Equal(t, reg.Username, user("x"))
+		if where == program {
+			data, err := os.ReadFile(kept)
+			require.NoError(t, err)
+			want := fmt.Sprintf(`{"ServerURL":%q,"Username":%q,"Secret":%q}`, reg.Host, reg.Username, reg.Password)
+			require.JSONEq(t, want, string(data))
+		}
+		_, err = remote.Logout(t.Context(), reg.Host, "")
+		require.NoError(t, err)
+		require.Empty(t, user("x"))
+		require.NoFileExists(t, kept)
+		require.Equal(t, "old", user("team/x"))
+
+		write()
+		_, err = remote.Logout(t.Context(), reg.Host, "")
+		require.NoError(t, err, "the helper had none")
+		require.Empty(t, user("x"))
+		_, err = remote.Logout(t.Context(), reg.Host, "")
+		wantFault(t, err, fault.NotFound, "has no login for it")
+	}
+}
+
+// A link stays a link, and what it leads to is written.
+func TestALoginIsWrittenBehindALink(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
+	c, login := loginClient(t, reg)
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "config.json"), filepath.Join(dir, "link.json")
+	circle := filepath.Join(dir, "circle.json")
+	require.NoError(t, os.Symlink(file, link))
+	in, err := c.Login(t.Context(), reg.Host, login, link)
+	require.NoError(t, err)
+	require.Equal(t, file, in.Where)
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(data), reg.Host)
+	require.NoError(t, os.Symlink("circle.json", circle))
+	_, err = c.Login(t.Context(), reg.Host, login, circle)
+	wantFault(t, err, fault.InvalidInput, circle)
+}
+
+func TestLoginsThatCannotBeAreRefused(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
+	c, login := loginClient(t, reg)
+	bad := filepath.Join(t.TempDir(), "bad.json")
+	require.NoError(t, os.WriteFile(bad, []byte(`{"auths":canary`), 0o600))
+	for name, do := range map[string]func() error{
+		"no host":        func() error { _, err := c.Login(t.Context(), "https://"+reg.Host, login, ""); return err },
+		"nothing":        func() error { _, err := c.Login(t.Context(), reg.Host, remote.Credential{}, ""); return err },
+		"damaged file":   func() error { _, err := c.Login(t.Context(), reg.Host, login, bad); return err },
+		"logout no host": func() error { _, err := remote.Logout(t.Context(), "a/b", ""); return err },
+		"logout damaged": func() error { _, err := remote.Logout(t.Context(), reg.Host, bad); return err },
+	} {
+		err := do()
+		wantFault(t, err, fault.InvalidInput)
+		require.NotContains(t, fault.Text(err), "canary", name)
+	}
+	_, err := c.Login(t.Context(), reg.Host, login, filepath.Join(bad, "below"))
+	require.Error(t, err)
+}
+
+// A registry that asks nobody for a login takes any: none is called checked.
+func TestALoginThatNobodyAsksForIsNotChecked(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true})
+	file, login := filepath.Join(t.TempDir(), "auth.json"), remote.Credential{Username: "anna", Password: "wrong"}
+	c, _ := loginClient(t, reg)
+	in, err := c.Login(t.Context(), reg.Host, login, file)
+	require.NoError(t, err)
+	require.Equal(t, remote.LoggedIn{Where: file}, in)
 }

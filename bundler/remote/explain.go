@@ -134,15 +134,17 @@ func CanPassStatus(status int) bool {
 	return false
 }
 
-// CanPass tells whether the same attempt may succeed a moment later.
+// CanPass tells whether the same attempt may succeed a moment later. What is a fault, or the source's, was
+// tried again before, whatever the answer in it.
 func CanPass(err error) bool {
 	var a *AnswerError
-	if errors.As(err, &a) {
-		return CanPassStatus(a.Status)
-	}
 	var f *fault.Error
 	var s *SourceError
-	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
+	isFinal := errors.As(err, &f) || errors.As(err, &s)
+	if !isFinal && errors.As(err, &a) {
+		return CanPassStatus(a.Status)
+	}
+	if isFinal || errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
 		return false
 	}
@@ -171,7 +173,8 @@ func IsCertificate(err error) bool {
 // certificate of ours, or did not like it; crypto/tls has no type for it.
 func WantsCertificate(err error) bool {
 	var n *net.OpError
-	return isAlert(err) && errors.As(err, &n) && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
+	isAlert := errors.As(err, &n) && n.Op == "remote error" && n.Err != nil
+	return isAlert && strings.Contains(n.Err.Error(), "certificate")
 }
 
 func isSchemeMismatch(err error) bool {
@@ -244,7 +247,10 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
-		out.Reason, out.Hint = fault.Incomplete, "push it again: what is there is not sent twice"
+		out.Reason, out.Hint = fault.Incomplete, "push it again: a push sends only missing parts"
+	case a.Status == http.StatusNotFound && a.Method == http.MethodPost:
+		out.Reason = fault.NotFound
+		out.Hint = "create the repository, which this registry does not do itself: `push --print-repositories` lists all"
 	case a.Status == http.StatusNotFound:
 		out.Reason, out.Hint = fault.NotFound, "check the name, the tag and the digest"
 	case a.Has("DIGEST_INVALID"):
@@ -293,7 +299,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	switch {
 	case isProxyAddress(err):
 		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is not a URL")
-		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
+		out.Hint = "correct HTTPS_PROXY or HTTP_PROXY"
 	case isProxy(err):
 		out.Hint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY=" + h.name
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):

@@ -15,12 +15,12 @@ type Host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small                *slots        // for what is answered at once
-	pull, push           *slots        // for large blobs
-	pullSmall, pushSmall *slots        // for small ones
-	gate                 chan struct{} // held while the host is asked how it wants to be logged in to
-	noRanges             atomic.Bool   // it does not give ranges of blobs
-	chunk                atomic.Int64  // bytes that a request sends of a blob; 0: all of it
+	small                *slots       // for what is answered at once
+	pull, push           *slots       // for large blobs
+	pullSmall, pushSmall *slots       // for small ones
+	gate                 *gate        // held while the host is asked how it wants to be logged in to
+	noRanges             atomic.Bool  // it does not give ranges of blobs
+	chunk                atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex
 	pinged    bool
@@ -31,8 +31,9 @@ type Host struct {
 	notBefore time.Time         // it has asked for a pause until then
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
-	noReferrers   map[string]bool // repositories without the referrers API: one host may serve several registries
-	noMount       map[string]bool // repositories that it does not let blobs be taken over from
+
+	noReferrers sync.Map // paths of repositories without the referrers API: one host may serve several registries
+	noMount     sync.Map // paths of repositories that it does not let blobs be taken over from
 }
 
 const (
@@ -55,14 +56,13 @@ func (c *Client) Host(name string) *Host {
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
-		gate:   make(chan struct{}, 1),
-		logins: map[string]*login{}, noReferrers: map[string]bool{}, noMount: map[string]bool{},
+		gate: newGate(), logins: map[string]*login{},
 	}
 	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))
 	if name == dockerHub {
 		h.base.Host = dockerHubAPI
 	}
-	if c.plain[name] {
+	if set.PlainHTTP {
 		h.base.Scheme = "http"
 	}
 	c.hosts[name] = h
@@ -76,6 +76,14 @@ func (h *Host) reached() bool {
 	return h.pinged
 }
 
+// loginOf returns how the host wants to be logged in to, and the login for a path, nil where
+// it has not been looked for.
+func (h *Host) loginOf(path string) (challenge, *login) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.challenge, h.logins[path]
+}
+
 const (
 	keptTokens = 64 // of a host; tokens expire
 	// shortestSecret is the length from which a secret is taken out of messages: what is
@@ -87,10 +95,9 @@ const (
 // caller holds the lock.
 func (h *Host) keepSecret(secrets ...string) { h.secrets = addSecrets(h.secrets, secrets) }
 
-// keepTokens remembers the same of a token service's answers, which come without end. The
-// caller holds the lock.
-func (h *Host) keepTokens(tokens ...string) {
-	h.tokens = addSecrets(h.tokens, tokens)
+// keepToken remembers the same of a token, which come without end. The caller holds the lock.
+func (h *Host) keepToken(token string) {
+	h.tokens = addSecrets(h.tokens, []string{token})
 	h.tokens = h.tokens[max(0, len(h.tokens)-keptTokens):]
 }
 
@@ -127,16 +134,4 @@ func (h *Host) hasLogin() bool {
 		}
 	}
 	return false
-}
-
-func (h *Host) lacksReferrers(path string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.noReferrers[path]
-}
-
-func (h *Host) noteNoReferrers(path string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.noReferrers[path] = true
 }

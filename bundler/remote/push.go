@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	godigest "github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -23,19 +28,33 @@ const (
 	opCheck = "check"
 )
 
-// push is what a repository knows between Begin and Close.
+// push is what is known of a push: of a bundle between Begin and Close, or of what is
+// attached to one that is there.
 type push struct {
 	graph *bundle.Graph
 
 	mu    sync.Mutex
-	lacks map[string]ocispec.Descriptor // by digest, not yet there
-	sent  map[string]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
+	lacks map[godigest.Digest]ocispec.Descriptor // not yet there
+	sent  map[godigest.Digest]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
 	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
 	tagged time.Time
-	// listed is what is listed about a subject in a list that clients keep.
-	listed map[image.Digest][]bundle.Node
-	// omitted is why the registry does not have an attachment, by digest.
-	omitted map[string]string
+	// shared is what is about a subject, in a list or under a tag that clients write.
+	shared map[image.Digest][]bundle.Attachment
+	// omitted are attachments that the registry does not take, and notices what the user
+	// should know of that and of the note.
+	omitted map[godigest.Digest]bool
+	notices []string
+}
+
+func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
+	p := &push{
+		graph: g, lacks: map[godigest.Digest]ocispec.Descriptor{}, sent: map[godigest.Digest]ocispec.Descriptor{},
+		omitted: map[godigest.Digest]bool{}, shared: map[image.Digest][]bundle.Attachment{},
+	}
+	for _, d := range missing {
+		p.lacks[d.Digest] = d
+	}
+	return p
 }
 
 // Begin asks the registry for every blob and every manifest of the graph, one by
@@ -54,36 +73,47 @@ func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 
 func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
-		return nil, &fault.Error{
-			Reason: fault.Conflict, Op: opPush, Subject: r.ref.String(),
-			Hint: "name a tag, or the digest of the bundle: " + g.Root.Digest.String(),
-			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
-		}
+		return nil, fault.Errorf(fault.Conflict, opPush, r.ref.String(),
+			"name a tag, or the digest of the bundle: "+g.Root.Digest.String(), "the bundle is %s", g.Root.Digest)
 	}
 	// The first that is asked of the registry: what is wrong is told of the reference.
-	_, found, err := r.Stat(ctx, Look{Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes()})
-	if err == nil && presume && !found {
-		presume, err = r.seemsEmpty(ctx, g)
+	_, found, err := r.Stat(ctx, Look{
+		Op: "push to", Subject: r.ref.String(), ID: g.Root.Digest.String(), Access: r.Pushes(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	order := g.Order()
+	if presume && !found {
+		presume, err = r.seemsEmpty(ctx, order)
 	}
 	if err != nil {
 		return nil, err
 	}
-	missing, err := r.lacking(ctx, g.Order(), presume && !found)
+	presumed := func(d ocispec.Descriptor) bool { return presume && !found && costsARoundTrip(d) }
+	asked, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed))
 	if err != nil {
 		return nil, err
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, omitted: map[string]string{}, listed: map[image.Digest][]bundle.Node{}}
-	for _, d := range missing {
-		p.lacks[d.Digest.String()] = d
+	p := newPush(g, asked)
+	for _, d := range order {
+		if presumed(d) {
+			p.lacks[d.Digest] = d
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.push = p
-	return missing, nil
+	return slices.DeleteFunc(order, func(d ocispec.Descriptor) bool { return !p.lacking(d.Digest) }), nil
+}
+
+// costsARoundTrip tells what it costs no more to send than to ask for.
+func costsARoundTrip(d ocispec.Descriptor) bool {
+	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
 }
 
 // emptySample is how many small blobs are asked for before the others are taken to
-// be missing as well, and least how many of them make that worth while.
+// be missing as well, and emptyLeast how many of them make that worth while.
 const (
 	emptySample = 32
 	emptyLeast  = 4 * emptySample
@@ -91,8 +121,8 @@ const (
 
 // seemsEmpty tells whether none of a random sample of the small blobs is here, where there
 // are many.
-func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, error) {
-	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
+func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (bool, error) {
+	small := slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool {
 		return bundle.IsManifest(d.MediaType) || d.Size > SmallBlob
 	})
 	if len(small) < emptyLeast {
@@ -103,65 +133,23 @@ func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, err
 	return len(absent) == emptySample, err
 }
 
-// lacking asks for everything, or where it is presumed that little is here, for what
-// would cost more to send than to ask for.
-func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presumed bool) ([]ocispec.Descriptor, error) {
-	ask := slices.Clone(ds)
-	if presumed {
-		ask = slices.DeleteFunc(ask, presumable)
-	}
-	absent, err := r.Lacks(ctx, ask)
-	if err != nil || !presumed {
-		return absent, err
-	}
-	lacks := map[godigest.Digest]bool{}
-	for _, d := range absent {
-		lacks[d.Digest] = true
-	}
-	return slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool { return !presumable(d) && !lacks[d.Digest] }), nil
-}
-
-// presumable tells what is taken to be missing in a repository that seems to be empty.
-func presumable(d ocispec.Descriptor) bool {
-	return bundle.IsManifest(d.MediaType) || d.Size <= SmallBlob
-}
-
 // Put writes a blob. open gives its bytes from an offset and is called again when
 // the upload has to start anew; size and digest are verified before the last byte
 // is sent. A manifest is read and verified, and written by Commit.
-func (r *Repository) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
+func (r *Repository) Put(
+	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
+) error {
 	if err := bundle.CheckDescriptor(d); err != nil {
 		return err
 	}
-	var err error
 	if bundle.IsManifest(d.MediaType) {
-		err = readOver(d, open)
-	} else {
-		err = r.putBlob(ctx, d, open)
+		return readOver(d, open)
 	}
-	if err != nil {
-		return err
+	err := r.putBlob(ctx, d, open)
+	if err == nil {
+		r.begun().arrived(d)
 	}
-	if !bundle.IsManifest(d.MediaType) {
-		r.arrived(d)
-	}
-	return nil
-}
-
-// arrived takes note that the registry says that it has taken a blob.
-func (r *Repository) arrived(d ocispec.Descriptor) {
-	if p := r.begun(); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.lacks, d.Digest.String())
-		p.sent[d.Digest.String()] = d
-	}
-}
-
-func (r *Repository) begun() *push {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.push
+	return err
 }
 
 // readOver verifies a manifest that the graph holds already.
@@ -175,6 +163,31 @@ func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) err
 	return err
 }
 
+// arrived takes note that the registry says that it has taken a blob; without a push
+// nobody asks.
+func (p *push) arrived(d ocispec.Descriptor) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lacks, d.Digest)
+	p.sent[d.Digest] = d
+}
+
+func (p *push) lacking(digest godigest.Digest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.lacks[digest]
+	return ok
+}
+
+func (r *Repository) begun() *push {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.push
+}
+
 // Close forgets what Begin found. What was put stays in the registry, so that the
 // next push does not send it again.
 func (r *Repository) Close() error {
@@ -184,10 +197,371 @@ func (r *Repository) Close() error {
 	return nil
 }
 
-// decode reads JSON that came from outside.
-func decode(data []byte, v any) error {
-	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("it is not JSON of the right form: %w", err)
+// Commit asks the registry for the blobs that were sent, each with its size; writes the
+// manifests that are missing, children before parents, then the attachments, then the
+// tag; and then reads all of them, since what a cluster pulls later is
+// REPOSITORY@DIGEST of each, and asks for the lists that name attachments. At last it writes
+// the note of a bundle.
+func (r *Repository) Commit(ctx context.Context) error {
+	p := r.begun()
+	if p == nil {
+		return fault.Errorf(fault.Internal, opPush, r.ref.String(), "", "commit before begin")
+	}
+	for _, step := range []func(context.Context, *push) error{
+		r.complete, r.kept, r.putTwins, r.putManifests, r.putAttachments, r.tag, r.confirm, r.remember,
+	} {
+		if err := step(ctx, p); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// Notices tells, after Commit, what the registry did not take.
+func (r *Repository) Notices() []string {
+	p := r.begun()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(slices.Values(p.notices))
+}
+
+// complete refuses to write manifests whose blobs were not put.
+func (r *Repository) complete(_ context.Context, p *push) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lacks := slices.Collect(maps.Values(p.lacks))
+	lacks = slices.DeleteFunc(lacks, func(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) })
+	if len(lacks) == 0 && len(p.graph.Manifests) > 0 {
+		return nil
+	}
+	return fault.Errorf(fault.Incomplete, opPush, r.ref.String(), "run it again: a push sends only missing parts",
+		"%d blobs were not sent: %s", len(lacks), some(lacks))
+}
+
+// some names three of some descriptors.
+func some(ds []ocispec.Descriptor) string {
+	names := make([]string, len(ds))
+	for i, d := range ds {
+		names[i] = d.Digest.String()
+	}
+	slices.Sort(names)
+	return strings.Join(names[:min(3, len(names))], ", ")
+}
+
+// keptAttempts is how often a registry is asked for what it has accepted: some show it
+// a moment later.
+const keptAttempts = 3
+
+// kept asks for every blob that was sent, or mounted, since it was last called. An
+// answer of success proves nothing: there are registries and proxies that give it and
+// keep nothing, and nobody looks at a blob before a node pulls it.
+func (r *Repository) kept(ctx context.Context, p *push) error {
+	p.mu.Lock()
+	sent := slices.Collect(maps.Values(p.sent))
+	clear(p.sent)
+	p.mu.Unlock()
+	lacks, err := r.Lacks(ctx, sent)
+	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
+		if err = r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, n)); err == nil {
+			lacks, err = r.Lacks(ctx, lacks)
+		}
+	}
+	if ctx.Err() != nil {
+		return r.client.Explain(ctx, r.host, opCheck, r.ref.String(), err)
+	}
+	if err != nil || len(lacks) == 0 {
+		return err
+	}
+	return fault.Errorf(fault.Incomplete, opCheck, r.ref.String(),
+		"look at the logs and the storage of "+r.host.name+", and push again: a push sends only missing parts",
+		"the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), some(lacks))
+}
+
+// putTwins sends the blobs whose bytes are those of a manifest, which are one thing in a
+// graph, and two in a registry.
+func (r *Repository) putTwins(ctx context.Context, p *push) error {
+	g := p.graph
+	manifests := map[godigest.Digest][]byte{}
+	for _, n := range g.All() {
+		manifests[n.Descriptor.Digest] = n.Data
+	}
+	twins := g.Held()
+	for _, a := range g.Attachments {
+		twins = slices.Concat(twins, a.Blobs)
+	}
+	isNone := func(d ocispec.Descriptor) bool { return manifests[d.Digest] == nil }
+	lacks, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(twins), isNone))
+	if err != nil || len(lacks) == 0 {
+		return err
+	}
+	for _, d := range lacks {
+		if err := r.putBlob(ctx, d, bytesOf(manifests[d.Digest])); err != nil {
+			return err
+		}
+		p.sent[d.Digest] = d // it stays among the manifests that are lacking
+	}
+	return r.kept(ctx, p)
+}
+
+// putManifests writes the manifests that are missing, the children of each before it.
+func (r *Repository) putManifests(ctx context.Context, p *push) error {
+	for _, level := range levels(p.graph.Manifests) {
+		group, ctx := r.group(ctx)
+		for _, n := range level {
+			if !p.lacking(n.Descriptor.Digest) {
+				continue
+			}
+			id := n.Descriptor.Digest.String()
+			if n.Descriptor.Digest == p.graph.Root.Digest {
+				id = bundle.DigestTag(n.Descriptor.Digest.Encoded())
+			}
+			group.Go(func() error { return r.putManifest(ctx, p, id, n) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// levels groups manifests so that each one's children are in groups before its own.
+func levels(nodes []bundle.Node) [][]bundle.Node {
+	var out [][]bundle.Node
+	depth := map[godigest.Digest]int{} // from 1 on
+	for _, n := range nodes {          // children before parents
+		level := 0
+		for _, child := range n.Children() {
+			level = max(level, depth[child.Digest])
+		}
+		depth[n.Descriptor.Digest] = level + 1
+		for len(out) <= level {
+			out = append(out, nil)
+		}
+		out[level] = append(out[level], n)
+	}
+	return out
+}
+
+// putManifest writes a manifest under its digest or under a tag.
+func (r *Repository) putManifest(ctx context.Context, p *push, id string, n bundle.Node) error {
+	header, err := r.PutManifest(ctx, opPush, id, n)
+	if err == nil && id == r.ref.Identifier() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.tagged, err = http.ParseTime(header.Get("Date")); err != nil {
+			p.tagged = time.Now() // the registry does not say by its own clock
+		}
+		return nil
+	}
+	return err
+}
+
+// putAttachments writes all that the registry takes, and tells of all that it does
+// not take: some refuse every manifest with a subject. What is about one subject is
+// written one after the other, since it may share a tag; subjects side by side.
+func (r *Repository) putAttachments(ctx context.Context, p *push) error {
+	about := map[image.Digest][]bundle.Attachment{}
+	for _, a := range p.graph.Attachments {
+		about[a.Subject] = append(about[a.Subject], a)
+	}
+	var mu sync.Mutex
+	var problems []error
+	var group errgroup.Group
+	group.SetLimit(r.host.small.Most())
+	for _, attachments := range about {
+		group.Go(func() error {
+			for _, a := range attachments {
+				err := r.putOrOmit(ctx, p, a)
+				mu.Lock()
+				problems = append(problems, err)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // problems has them all
+	return fault.Join(problems...)
+}
+
+// putOrOmit writes an attachment, or says that the registry takes none such.
+func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
+	digest := a.Node.Descriptor.Digest
+	err := r.putAttachment(ctx, p, a)
+	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
+		return err
+	}
+	if r.client.opts.OmitRefused {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.omitted[digest] = true
+		p.notices = append(p.notices,
+			fmt.Sprintf("left out: %s of %s: the registry does not take it: %v", digest, a.Subject, err))
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: opPush, Subject: r.At(digest.String()),
+		Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
+		Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+	}
+}
+
+// tag gives the root its tags, unless it has them.
+func (r *Repository) tag(ctx context.Context, p *push) error {
+	root := p.graph.Manifests[len(p.graph.Manifests)-1]
+	for _, tag := range r.tags(root.Descriptor) {
+		if tag != r.ref.Tag() && p.lacking(root.Descriptor.Digest) {
+			continue // the root was written under it
+		}
+		d, found, err := r.Stat(ctx, Look{Op: opPush, ID: tag, Access: r.Pushes()})
+		if err == nil && (!found || d.Digest != root.Descriptor.Digest) {
+			err = r.putManifest(ctx, p, tag, root)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tags returns the tags of a root: one by its digest, and that of the reference.
+func (r *Repository) tags(root ocispec.Descriptor) []string {
+	tags := []string{bundle.DigestTag(root.Digest.Encoded())}
+	if tag := r.ref.Tag(); tag != "" && tag != tags[0] {
+		tags = append(tags, tag)
+	}
+	return tags
+}
+
+// confirm asks for the blobs that attachments took, and reads every manifest as a cluster
+// will.
+func (r *Repository) confirm(ctx context.Context, p *push) error {
+	if err := r.kept(ctx, p); err != nil {
+		return err
+	}
+	g, want := p.graph, map[string]ocispec.Descriptor{}
+	for _, n := range g.Manifests {
+		want[n.Descriptor.Digest.String()] = n.Descriptor
+		if n.Descriptor.Digest == g.Root.Digest {
+			for _, tag := range r.tags(g.Root) {
+				want[tag] = g.Root
+			}
+		}
+	}
+	for _, a := range g.Attachments {
+		if d := a.Node.Descriptor; a.Tag == "" && !p.omitted[d.Digest] {
+			want[d.Digest.String()] = d
+		}
+	}
+	group, within := r.group(ctx)
+	for id, d := range want {
+		group.Go(func() error { return r.resolves(within, id, d) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return r.stillFound(ctx, p)
+}
+
+// stillFound looks once more, after everything else, at the lists and tags that clients
+// write: another push may have replaced one that it had read before this one wrote.
+func (r *Repository) stillFound(ctx context.Context, p *push) error {
+	group, ctx := r.group(ctx)
+	for _, attachments := range p.shared {
+		group.Go(func() error { // one after the other: they may be in one list
+			for _, a := range attachments {
+				if _, err := r.ensureFound(ctx, p, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// resolves is a fault where a tag or digest is not there, or is not what was pushed.
+func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
+	f := r.notKept(id)
+	d, _, found, err := r.Get(ctx, Look{Op: opCheck, ID: id})
+	switch {
+	case err != nil:
+		return err
+	case !found:
+	case d.Digest != want.Digest:
+		f.Reason, f.Hint = fault.Conflict, "see who else pushes to this tag, and push again"
+		f.Err = fmt.Errorf("it was pushed as %s and is %s", want.Digest, d.Digest)
+	default:
+		return nil
+	}
+	return f
+}
+
+func (r *Repository) notKept(id string) *fault.Error {
+	return fault.Errorf(fault.Incomplete, opCheck, r.At(id), "push it again, and look at the registry's logs",
+		"it was pushed, and the registry does not have it")
+}
+
+// The artifact type and the annotations of a note.
+const (
+	noteType       = "application/vnd.vdo.confirmed.v1"
+	noteRepository = "com.vmware.vdo.confirmed.repository"
+	noteRoot       = "com.vmware.vdo.confirmed.root"
+	notePushed     = "com.vmware.vdo.confirmed.pushed"
+
+	maxNote = 64 << 10
+)
+
+// remember writes the note of the package comment where this push has put a tag on a
+// bundle. That the registry does not take it is a notice: the bundle itself is there.
+func (r *Repository) remember(ctx context.Context, p *push) error {
+	var root ocispec.Index
+	_ = json.Unmarshal(p.graph.Manifests[len(p.graph.Manifests)-1].Data, &root) // an image has no note
+	if p.tagged.IsZero() || root.ArtifactType != bundle.ArtifactType {
+		return nil
+	}
+	nothing := bundle.Plain(ocispec.DescriptorEmptyJSON)
+	data, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		ArtifactType: noteType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
+		Annotations: map[string]string{
+			noteRepository: r.ref.Repository(), noteRoot: p.graph.Root.Digest.String(),
+			notePushed: p.tagged.UTC().Format(time.RFC3339),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("write the note of a push: %w", err)
+	}
+	if err = r.attachBlob(ctx, p, ocispec.DescriptorEmptyJSON); err == nil {
+		n := bundle.Node{Descriptor: bundle.Plain(blob(ocispec.MediaTypeImageManifest, data)), Data: data}
+		_, err = r.PutManifest(ctx, opPush, bundle.NoteTag(p.graph.Root.Digest.Encoded()), n)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.notices = append(p.notices, fmt.Sprintf(
+			"`vdo-bundle list` will not show when this was pushed: the registry did not take the note: %v", err))
+	}
+	return nil
+}
+
+// Pushed returns when a push last put a tag on a bundle of this repository, by the
+// registry's clock; zero where no note of this repository says so.
+func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time.Time, err error) {
+	a, err := r.Small(ctx, "read the note of", r.At(root.String()), Request{
+		Method: http.MethodGet, URL: r.Address("manifests", bundle.NoteTag(root.Hex())), Access: r.Pulls(),
+		Header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, OK: []int{200, 404},
+	}, maxNote)
+	if fault.ReasonOf(err) == fault.Forbidden {
+		return pushed, nil // as some registries say that a tag is not there
+	}
+	var m ocispec.Manifest
+	if err != nil || a.Status != http.StatusOK || json.Unmarshal(a.Data, &m) != nil { // what is no note says nothing
+		return pushed, err
+	}
+	is := m.Annotations
+	if m.ArtifactType == noteType && is[noteRepository] == r.ref.Repository() && is[noteRoot] == root.String() {
+		pushed, _ = time.Parse(time.RFC3339, is[notePushed]) // zero where it says none
+	}
+	return pushed, nil
 }

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 
 	godigest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/errdef"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -62,7 +63,7 @@ func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes .
 			out = append(out, d)
 		}
 	}
-	referrers, err := r.Referrers(ctx, opAbout, subject, r.Pulls())
+	referrers, err := r.Referrers(ctx, opAbout, subject)
 	return append(out, referrers...), err
 }
 
@@ -75,48 +76,81 @@ func mayBeAbsent(err error) bool {
 
 // Referrers lists what names the subject: by the API, or where there is none, by
 // the tag sha256-<hex> (OCI distribution specification 1.1, "Listing Referrers").
-func (r *Repository) Referrers(ctx context.Context, op string, subject image.Digest, right Access) ([]ocispec.Descriptor, error) {
+func (r *Repository) Referrers(ctx context.Context, op string, subject image.Digest) ([]ocispec.Descriptor, error) {
 	list, supported, err := r.referrersAPI(ctx, op, subject)
 	if err != nil || supported {
 		return list, err
 	}
-	index, err := r.fallbackIndex(ctx, op, subject, right)
-	return index.listed, err
+	look := r.listOf(op, subject)
+	d, data, _, err := r.Get(ctx, look)
+	if mayBeAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	index, err := r.fallback(look, subject, d, data)
+	if err != nil {
+		return nil, err
+	}
+	if list, err = checkReferrers(index.Manifests); err != nil {
+		err = r.corrupt(look, err)
+	}
+	return list, err
 }
 
-// referrersAPI asks the API, page by page. Whether it is there is asked, not
-// concluded from headers as oras does: some registries announce what they do not have.
-func (r *Repository) referrersAPI(ctx context.Context, op string, subject image.Digest) (list []ocispec.Descriptor, supported bool, err error) {
-	if r.host.lacksReferrers(r.ref.Path()) {
+// listOf is where clients keep the list of a subject's referrers.
+func (r *Repository) listOf(op string, subject image.Digest) Look {
+	return Look{Op: op, Subject: r.At(subject.String()), ID: image.ReferrersList.TagOf(subject)}
+}
+
+var errNoAPI = errors.New("there is no referrers API")
+
+// referrersAPI asks the API, page by page. Whether it is there is asked: some registries announce what
+// they do not have. Any other answer than an image index says that it is not.
+func (r *Repository) referrersAPI(
+	ctx context.Context, op string, subject image.Digest,
+) (found []ocispec.Descriptor, supported bool, err error) {
+	if _, lacks := r.host.noReferrers.Load(r.ref.Path()); lacks {
 		return nil, false, nil
 	}
-	x := r.exchange(Look{Op: op, ID: subject.String()}, bundle.MaxManifestSize, 200, 400, 403, 404, 405, 406, 501)
-	size := 0
-	err = x.oras().Referrers(ctx, ocispec.Descriptor{Digest: godigest.Digest(subject.String())}, "", func(page []ocispec.Descriptor) error {
-		page, err := checkReferrers(page)
-		list, size = append(list, page...), size+len(x.last.Data)
+	look, size := Look{Op: op, ID: subject.String()}, 0
+	x := list{
+		look: look, from: r.Address("referrers", subject.String()), accept: ocispec.MediaTypeImageIndex,
+		pages: maxReferrerPages, ok: []int{400, 403, 404, 405, 406, 501},
+	}
+	err = r.list(ctx, x, func(a Reply) error {
+		if a.Status == http.StatusNotFound {
+			r.host.noReferrers.Store(r.ref.Path(), true)
+		}
+		if a.Status != http.StatusOK || a.mediaType() != ocispec.MediaTypeImageIndex {
+			return errNoAPI
+		}
+		supported = true
+		var index ocispec.Index
+		err := decode(a.Data, &index)
+		if err == nil {
+			index.Manifests, err = checkReferrers(index.Manifests)
+		}
+		found, size = append(found, index.Manifests...), size+len(a.Data)
 		switch {
 		case err != nil:
-		case len(list) > maxReferrers:
+		case len(found) > maxReferrers:
 			err = fmt.Errorf("there are more than %d", maxReferrers)
 		case size > maxReferrerBytes:
 			err = fmt.Errorf("the list of them is longer than %d bytes", maxReferrerBytes)
 		default:
 			return nil
 		}
-		return x.corrupt(err)
+		return r.corrupt(look, err)
 	})
-	if errors.Is(err, errdef.ErrUnsupported) {
-		if x.last.Status == http.StatusNotFound {
-			r.host.noteNoReferrers(r.ref.Path())
-		}
+	switch {
+	case !supported && (errors.Is(err, errNoAPI) || mayBeAbsent(err)): // who asks has read the subject
 		return nil, false, nil
+	case errors.Is(err, errNoAPI):
+		err = r.corrupt(look, errors.New("it goes on with what is no image index"))
 	}
-	_, err = x.outcome(err)
-	if mayBeAbsent(err) {
-		return nil, false, nil // who asks has read the subject
-	}
-	return list, true, err
+	return found, true, err
 }
 
 // checkReferrers refuses lists with descriptors that cannot be. Of a descriptor it keeps
@@ -135,98 +169,104 @@ func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	return out, nil
 }
 
-// fallback is the list of referrers that clients keep under the tag sha256-<hex>.
-type fallback struct {
-	digest godigest.Digest // of what is under the tag; "": nothing
-	index  ocispec.Index
-	listed []ocispec.Descriptor // of the index, what may be
-	other  bool                 // what is under the tag is no such list
+// fallback reads the list of referrers that clients keep under the tag sha256-<hex>; nothing
+// is an empty list. An index that is the subject itself is none: some registries resolve
+// sha256-<hex> so. What is no list is refused where it would be replaced by one, and else
+// none.
+func (r *Repository) fallback(
+	l Look, subject image.Digest, d ocispec.Descriptor, data []byte,
+) (ocispec.Index, error) {
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
+	switch {
+	case data == nil || d.Digest.String() == subject.String():
+	case d.MediaType == ocispec.MediaTypeImageIndex:
+		if json.Unmarshal(data, &index) != nil {
+			return index, r.corrupt(l, errors.New("it is not JSON of the right form"))
+		}
+	case l.Access.Actions == r.Pushes().Actions:
+		return index, fault.Errorf(fault.Conflict, l.Op, r.At(l.ID), "see who has put it there, and remove this tag",
+			"it is no list of referrers, and would be replaced by one")
+	}
+	return index, nil
 }
 
-// fallbackIndex reads the list; none is an empty one. An index that is the subject
-// itself is none: some registries resolve sha256-<hex> so.
-func (r *Repository) fallbackIndex(ctx context.Context, op string, subject image.Digest, right Access) (fallback, error) {
-	f := fallback{index: ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}}
-	look := Look{Op: op, Subject: r.At(subject.String()), ID: image.ReferrersList.TagOf(subject), Access: right}
-	d, data, found, err := r.Get(ctx, look)
-	if found {
-		f.digest = d.Digest
-	}
-	if mayBeAbsent(err) && right.Actions == "pull" {
-		return f, nil
-	}
-	if err != nil || !found || d.Digest.String() == subject.String() {
-		return f, err
-	}
-	if f.other = d.MediaType != ocispec.MediaTypeImageIndex; f.other {
-		return f, nil
-	}
-	x := r.exchange(look, 0)
-	if err := json.Unmarshal(data, &f.index); err != nil {
-		return f, x.corrupt(errors.New("it is not JSON of the right form"))
-	}
-	if f.listed, err = checkReferrers(f.index.Manifests); err != nil {
-		return f, x.corrupt(err)
-	}
-	return f, nil
-}
-
-const listAttempts = 8
+// listedAttempts is how often a registry is asked for a referrer that it has taken: some
+// list it a moment later.
+const listedAttempts = 5
 
 // EnsureListed makes sure that a manifest is listed as a referrer of its subject. Where
 // the registry has no API for it, the client keeps the list, under the tag sha256-<hex>,
 // and kept is true.
-//
-// The specification knows no lock for such a list, nor a write on a condition: registries
-// ignore If-Match of a manifest. So the list is looked at again right before it is
-// replaced, and after each write until it has the manifest, [listAttempts] times at most.
-// What is left is a writer whose request is on its way all that time: who has a list
-// kept calls this once more when everything else is done.
 func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) (kept bool, err error) {
-	tag := image.ReferrersList.TagOf(subject)
-	for range listAttempts {
+	for asked := 1; ; asked++ {
 		listed, api, err := r.referrersAPI(ctx, op, subject)
 		if err != nil || api && contains(listed, n.Descriptor.Digest) {
 			return false, err
 		}
-		there, err := r.fallbackIndex(ctx, op, subject, r.Pushes())
-		if err != nil || contains(there.index.Manifests, n.Descriptor.Digest) {
-			return err == nil, err
+		if !api {
+			break
 		}
-		if there.other {
-			return false, &fault.Error{
-				Reason: fault.Conflict, Op: op, Subject: r.At(tag), Err: errors.New("it is no list of referrers, and would be replaced by one"),
-				Hint: "see who has put it there, and remove this tag",
-			}
+		id := r.At(n.Descriptor.Digest.String())
+		if asked == listedAttempts {
+			return false, fault.Errorf(fault.Refused, op, id, "look at the registry's logs, and run it again",
+				"the registry has taken it and does not list it as a referrer of %s", subject)
 		}
-		list, err := there.with(n)
-		if err != nil {
-			return false, err
-		}
-		now, _, err := r.Stat(ctx, Look{Op: op, ID: tag, Access: r.Pushes()})
-		if err != nil {
-			return false, err
-		}
-		if now.Digest != there.digest {
-			continue // somebody else has written it
-		}
-		if _, err := r.PutManifest(ctx, op, tag, list); err != nil {
-			return false, err
+		if err := r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, asked)); err != nil {
+			return false, r.client.Explain(ctx, r.host, op, id, err)
 		}
 	}
-	return false, &fault.Error{
-		Reason: fault.Conflict, Op: op, Subject: r.At(subject.String()), Hint: "run it again",
-		Err: fmt.Errorf("others keep writing the list of referrers under the tag %s", tag),
-	}
+	look := r.listOf(op, subject)
+	look.Access = r.Pushes()
+	err = r.rewrite(ctx, look, func(d ocispec.Descriptor, data []byte) (none bundle.Node, err error) {
+		index, err := r.fallback(look, subject, d, data)
+		if err != nil || contains(index.Manifests, n.Descriptor.Digest) {
+			return none, err
+		}
+		index.Manifests = append(index.Manifests, referrer(n))
+		data, err = json.Marshal(index)
+		return bundle.Node{Descriptor: bundle.Plain(blob(ocispec.MediaTypeImageIndex, data)), Data: data}, err
+	})
+	return err == nil, err
 }
 
-// with returns the list with one more entry.
-func (f fallback) with(n bundle.Node) (bundle.Node, error) {
-	index := f.index
-	index.Manifests = append(slices.Clone(index.Manifests), referrer(n))
-	data, err := json.Marshal(index)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: godigest.FromBytes(data), Size: int64(len(data))}
-	return bundle.Node{Descriptor: d, Data: data}, err
+const rewriteAttempts = 8
+
+// rewrite replaces what is under a tag with what change makes of it (no data: nothing is
+// there), until that is a node without data: there is nothing to change.
+//
+// The specification knows no lock for that, nor a write on a condition: registries ignore
+// If-Match of a manifest. So the tag is looked at again right before each attempt to write
+// it, and after each write, [rewriteAttempts] times at most. What is left is a writer whose request
+// is on its way all that time.
+func (r *Repository) rewrite(ctx context.Context, l Look, change func(d ocispec.Descriptor, data []byte) (bundle.Node, error)) error {
+	l.Access = r.Pushes()
+	for n := range rewriteAttempts {
+		there, data, found, err := r.Get(ctx, l)
+		if err != nil {
+			return err
+		}
+		if n > 0 && !found {
+			return r.notKept(l.ID)
+		}
+		node, err := change(there, data)
+		if err != nil || node.Data == nil {
+			return err
+		}
+		var lost error
+		err = r.client.Retry(ctx, r.host, l.Op, r.At(l.ID), func(int) error {
+			var now ocispec.Descriptor
+			if now, _, lost = r.Stat(ctx, l); lost != nil || now.Digest != there.Digest {
+				return nil //nolint:nilerr // lost is joined; or somebody else has written it
+			}
+			_, err := r.smallOnce(ctx, r.putting(l.ID, node), MaxErrorBody)
+			return err
+		})
+		if err = errors.Join(lost, err); err != nil {
+			return err
+		}
+	}
+	return fault.Errorf(fault.Conflict, l.Op, r.At(l.ID), "run it again",
+		"others write the tag again and again at the same time")
 }
 
 func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
@@ -245,4 +285,53 @@ func referrer(n bundle.Node) ocispec.Descriptor {
 		d.ArtifactType = m.Config.MediaType
 	}
 	return d
+}
+
+// list is a list that comes page by page.
+type list struct {
+	look   Look
+	from   *url.URL
+	accept string
+	pages  int   // at most
+	ok     []int // statuses that may come in the place of the first page
+}
+
+// list asks for the pages of a list and gives each to read. A list goes on under its own address or
+// not at all: neither on another host nor in another repository.
+func (r *Repository) list(ctx context.Context, x list, read func(Reply) error) error {
+	q := Request{
+		Method: http.MethodGet, URL: x.from, Access: x.look.access(r), OK: append(x.ok, http.StatusOK),
+		Header: map[string]string{"Accept": x.accept},
+	}
+	for n := 0; q.URL != nil; n++ {
+		if n == x.pages {
+			return r.corrupt(x.look, errors.New("the registry names pages without end"))
+		}
+		a, err := r.Small(ctx, x.look.Op, x.look.subject(r), q, bundle.MaxManifestSize)
+		if err == nil {
+			err = read(a)
+		}
+		if err == nil {
+			q.OK = []int{http.StatusOK}
+			q.URL, err = r.nextPage(x.look, q.URL, a.Header.Get("Link"))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextPage is the address that a page's Link header names, nil where it names none.
+func (r *Repository) nextPage(l Look, at *url.URL, link string) (*url.URL, error) {
+	target, params, ok := strings.Cut(strings.TrimPrefix(link, "<"), ">")
+	if !ok || !strings.HasPrefix(link, "<") || !strings.Contains(params, "next") {
+		return nil, nil
+	}
+	next, err := at.Parse(target)
+	if err != nil || next.Host != at.Host || next.Path != at.Path {
+		return nil, r.corrupt(l, errors.New("the registry names a next page elsewhere"))
+	}
+	next.Scheme = at.Scheme // registries behind a proxy do not know that they are spoken to by TLS
+	return next, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -83,6 +84,24 @@ func client(t testing.TB, o remote.Options, regs ...*real.Registry) (*remote.Cli
 	return c, n
 }
 
+// serving returns a client of a registry that a function plays.
+func serving(t testing.TB, o remote.Options, answer http.HandlerFunc) (c *remote.Client, host string) {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	host = s.Listener.Addr().String()
+	o.PlainHTTP = append(o.PlainHTTP, host)
+	c, _ = client(t, o)
+	return c, host
+}
+
+// always is one login for everything.
+func always(user, password string) remote.CredentialFunc {
+	return func(context.Context, string, string) (remote.Credential, error) {
+		return remote.Credential{Username: user, Password: password}, nil
+	}
+}
+
 // wantFault checks the reason, and that messages and hints can be acted on.
 func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
 	t.Helper()
@@ -155,6 +174,33 @@ func upstream(t testing.TB) (*real.Registry, ocispec.Descriptor) {
 	return reg, d
 }
 
+// driver is that registry, and the repository of its image.
+func driver(t testing.TB, o remote.Options) (*real.Registry, ocispec.Descriptor, *remote.Repository) {
+	t.Helper()
+	reg, root := upstream(t)
+	c, _ := client(t, o, reg)
+	return reg, root, repository(c, reg, "csi/driver:v1")
+}
+
+// alone is an empty registry, and a repository of it.
+func alone(t testing.TB, options real.Options, o remote.Options) (*real.Registry, *remote.Repository) {
+	t.Helper()
+	reg := real.Start(t, options)
+	c, _ := client(t, o, reg)
+	return reg, repository(c, reg, "a/b:1")
+}
+
+// pushing is a mirror, and what it takes to push the image of a source to it.
+func pushing(
+	t testing.TB, source *real.Registry, options real.Options, o remote.Options,
+) (mirror *real.Registry, from, to *remote.Repository, g *bundle.Graph) {
+	t.Helper()
+	mirror = real.Start(t, options)
+	c, _ := client(t, o, source, mirror)
+	from, to = repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+	return mirror, from, to, graph(t, from)
+}
+
 func largest(g *bundle.Graph) ocispec.Descriptor {
 	return slices.MaxFunc(g.Blobs, func(a, b ocispec.Descriptor) int { return int(a.Size - b.Size) })
 }
@@ -207,29 +253,6 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 	}
 }
 
-func TestHalfFilledTargetIsCompleted(t *testing.T) {
-	source, _ := upstream(t)
-	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, source, mirror)
-	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-	g := graph(t, from)
-	require.NoError(t, copyGraph(t.Context(), g, from, to))
-	child, blob := g.Manifests[0].Descriptor, largest(g)
-	remove(t, mirror, "/v2/site/bundle/manifests/"+child.Digest.String())
-	remove(t, mirror, "/v2/site/bundle/blobs/"+blob.Digest.String())
-	_, err := to.Root(t.Context())
-	require.NoError(t, err, "the root is there")
-
-	missing, err := to.Begin(t.Context(), g)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{child.Digest.String(), blob.Digest.String()}, digests(missing))
-	wantFault(t, to.Commit(t.Context()), fault.Incomplete, "1 blobs were not sent", blob.Digest.String())
-	require.NoError(t, copyGraph(t.Context(), g, from, to))
-	missing, err = to.Begin(t.Context(), g)
-	require.NoError(t, err)
-	require.Empty(t, missing)
-}
-
 func digests(list []ocispec.Descriptor) []string {
 	out := make([]string, 0, len(list))
 	for _, d := range list {
@@ -240,26 +263,20 @@ func digests(list []ocispec.Descriptor) []string {
 
 func remove(t *testing.T, reg *real.Registry, path string) {
 	t.Helper()
-	transport := reg.Transport()
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, reg.URL()+path, nil)
-	require.NoError(t, err)
-	resp, err := transport.RoundTrip(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	resp, _ := exchange(t, reg, http.MethodDelete, path, "", nil)
 	require.Equal(t, 202, resp.StatusCode)
 }
 
 func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 	source, _ := upstream(t)
-	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-	c, _ := client(t, remote.Options{}, source, mirror)
-	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-	g := graph(t, from)
+	mirror, from, to, g := pushing(t, source, real.Options{TLS: true, Auth: real.Token}, remote.Options{})
+	_, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	wantFault(t, to.Commit(t.Context()), fault.Incomplete, "blobs were not sent")
 	child := g.Manifests[0].Descriptor.Digest.String()
 	mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: child}, Status: 403})
 	wantFault(t, copyGraph(t.Context(), g, from, to), fault.Forbidden, child)
-	_, err := to.Root(t.Context())
+	_, err = to.Root(t.Context())
 	wantFault(t, err, fault.NotFound)
 
 	mirror.Heal()
@@ -274,23 +291,6 @@ func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 	require.Zero(t, mirror.Count("PUT", "/blobs/"), "blobs are there since the first run")
 	require.Equal(t, "/v2/site/bundle/manifests/1", puts[len(puts)-1])
 	require.Equal(t, "/v2/site/bundle/manifests/"+bundle.DigestTag(g.Root.Digest.Encoded()), puts[len(puts)-2])
-}
-
-func TestTwoPushesAtOnceBothSucceed(t *testing.T) {
-	source, _ := upstream(t)
-	mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-	c, _ := client(t, remote.Options{}, source, mirror)
-	g := graph(t, repository(c, source, "csi/driver:v1"))
-	var group errgroup.Group
-	for range 2 {
-		group.Go(func() error {
-			return copyGraph(t.Context(), g, repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1"))
-		})
-	}
-	require.NoError(t, group.Wait())
-	missing, err := repository(c, mirror, "site/bundle:1").Begin(t.Context(), g)
-	require.NoError(t, err)
-	require.Empty(t, missing)
 }
 
 func TestPushByDigestRefusesAnotherBundle(t *testing.T) {
@@ -362,9 +362,7 @@ func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
 }
 
 func TestFetchFromStartsAtTheOffset(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	_, root, repo := driver(t, remote.Options{})
 	d := largest(graph(t, repo))
 	whole, err := readBlob(repo, d, 0)
 	require.NoError(t, err)

@@ -2,22 +2,27 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
 	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // Repository is one repository of a registry, and what a reference names in it.
@@ -27,10 +32,17 @@ type Repository struct {
 	ref    image.Reference
 	host   *Host
 
-	mu       sync.Mutex
-	push     *push               // between Begin and Close
-	sessions map[string]*url.URL // uploads that refused mounts have opened, by digest
-	spare    *url.URL            // an upload that Preflight has opened
+	mu     sync.Mutex
+	push   *push      // between Begin and Close
+	opened []*session // uploads that Preflight or refused mounts have opened, for the next blobs
+}
+
+// Can tells what a repository can do besides being read and written.
+func (r *Repository) Can() medium.Capabilities {
+	return medium.Capabilities{
+		Repository: r.ref, Attach: r.Attach, Holds: r.Holds,
+		Preflight: r.Preflight, Mount: r.Mount, Lacks: r.Lacks, Notices: r.Notices,
+	}
 }
 
 // Reference returns what the repository was opened with.
@@ -46,7 +58,7 @@ func (r *Repository) At(id string) string {
 
 // Address returns the URL of a thing in the repository.
 func (r *Repository) Address(parts ...string) *url.URL {
-	return &url.URL{Scheme: r.host.base.Scheme, Host: r.host.base.Host, Path: "/v2/" + r.ref.Path() + "/" + strings.Join(parts, "/")}
+	return r.host.base.JoinPath("/v2/", r.ref.Path(), strings.Join(parts, "/"))
 }
 
 // Pulls is the right to read.
@@ -63,15 +75,23 @@ type Look struct {
 	Access  Access // a right that the caller needs anyway; zero: to pull
 }
 
-// exchange makes that of a look.
-func (r *Repository) exchange(l Look, limit int64, ok ...int) *exchange {
-	if l.Subject == "" {
-		l.Subject = r.At(l.ID)
-	}
+// subject names what is asked for in messages.
+func (l Look) subject(r *Repository) string { return cmp.Or(l.Subject, r.At(l.ID)) }
+
+// access is the right that it needs.
+func (l Look) access(r *Repository) Access {
 	if l.Access.Path == "" {
-		l.Access = r.Pulls()
+		return r.Pulls()
 	}
-	return &exchange{r: r, op: l.Op, subject: l.Subject, access: l.Access, ok: ok, limit: limit}
+	return l.Access
+}
+
+// manifest makes one request for a manifest.
+func (r *Repository) manifest(ctx context.Context, method string, l Look, limit int64, ok ...int) (Reply, error) {
+	return r.Small(ctx, l.Op, l.subject(r), Request{
+		Method: method, URL: r.Address("manifests", l.ID), Access: l.access(r), OK: ok,
+		Header: map[string]string{"Accept": strings.Join(manifestTypes, ", ")},
+	}, limit)
 }
 
 // Root returns the descriptor of what the reference names: of its digest where
@@ -85,59 +105,63 @@ func (r *Repository) Root(ctx context.Context) (ocispec.Descriptor, error) {
 }
 
 func notThere(op, subject, hint string) error {
-	return &fault.Error{Reason: fault.NotFound, Op: op, Subject: subject, Hint: hint, Err: errors.New("the registry does not have it")}
+	why := errors.New("the registry does not have it")
+	return &fault.Error{Reason: fault.NotFound, Op: op, Subject: subject, Hint: hint, Err: why}
 }
 
 // Stat asks for a manifest by tag or digest. HEAD is enough where the registry
 // answers it in full; else the manifest is read and hashed.
 func (r *Repository) Stat(ctx context.Context, l Look) (d ocispec.Descriptor, found bool, err error) {
-	x := r.exchange(l, 0, 200, 400, 404, 405, 406, 415, 501)
-	d, err = x.oras().Resolve(ctx, l.ID)
-	if errors.Is(err, errVague) {
-		d, _, found, err = r.Get(ctx, l)
-		if found {
-			err = x.mediaTypeIs(d)
-		}
-		return d, found, err
+	a, err := r.manifest(ctx, http.MethodHead, l, 0, 200, 400, 404, 405, 406, 415, 501)
+	if err != nil || a.Status == http.StatusNotFound {
+		return d, false, err
 	}
-	found, err = x.outcome(err)
+	digest, err := image.ParseDigest(a.Header.Get("Docker-Content-Digest"))
+	isWhole := a.Status == http.StatusOK && a.Length > 0 && a.Length <= bundle.MaxManifestSize
+	if err == nil && isWhole && bundle.IsManifest(a.mediaType()) {
+		if strings.HasPrefix(l.ID, "sha256:") && digest.String() != l.ID {
+			return d, false, r.corrupt(l, fmt.Errorf("the registry answered with %s", digest))
+		}
+		d = ocispec.Descriptor{MediaType: a.mediaType(), Digest: godigest.Digest(digest.String()), Size: a.Length}
+		return d, true, nil
+	}
+	d, _, found, err = r.Get(ctx, l)
+	if found && !bundle.IsManifest(d.MediaType) { // what is under a tag has no other proof
+		err = r.corrupt(l, fmt.Errorf("it is a %q, not an image or index", Clean(r.host.scrub(d.MediaType), 100)))
+	}
 	return d, found, err
 }
 
 // Get reads a manifest by tag or digest. Its descriptor is that of the bytes that came.
 func (r *Repository) Get(ctx context.Context, l Look) (d ocispec.Descriptor, data []byte, found bool, err error) {
-	return r.get(ctx, l.ID, r.exchange(l, bundle.MaxManifestSize, 200, 404))
+	return r.get(ctx, l, bundle.MaxManifestSize, 200, 404)
 }
 
-func (r *Repository) get(ctx context.Context, id string, x *exchange) (d ocispec.Descriptor, data []byte, found bool, err error) {
-	d, body, err := x.oras().FetchReference(ctx, id)
-	if found, err = x.outcome(err); !found {
-		return ocispec.Descriptor{}, nil, false, err
+func (r *Repository) get(
+	ctx context.Context, l Look, limit int64, ok ...int,
+) (d ocispec.Descriptor, data []byte, found bool, err error) {
+	a, err := r.manifest(ctx, http.MethodGet, l, limit, ok...)
+	if err != nil || a.Status == http.StatusNotFound {
+		return d, nil, false, err
 	}
-	_ = body.Close() // it is in memory
-	data = x.last.Data
-	got := godigest.FromBytes(data)
+	if err := r.misplaced(l, a); err != nil {
+		return d, nil, false, err
+	}
+	d = ocispec.Descriptor{MediaType: a.mediaType(), Digest: godigest.FromBytes(a.Data), Size: int64(len(a.Data))}
+	said, err := image.ParseDigest(a.Header.Get("Docker-Content-Digest"))
 	switch {
-	case got != d.Digest:
-		return d, nil, false, x.corrupt(fmt.Errorf("the registry says %s, the content is %s", d.Digest, got))
-	case strings.HasPrefix(id, "sha256:") && got.String() != id:
-		return d, nil, false, x.corrupt(fmt.Errorf("the registry answered with %s", got))
+	case err == nil && said.String() != d.Digest.String(): // else it is none, or of another algorithm
+		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry says %s, the content is %s", said, d.Digest))
+	case strings.HasPrefix(l.ID, "sha256:") && d.Digest.String() != l.ID:
+		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry answered with %s", d.Digest))
 	}
 	var own struct {
 		MediaType string `json:"mediaType"`
 	}
-	if json.Unmarshal(data, &own) == nil && own.MediaType != "" {
+	if json.Unmarshal(a.Data, &own) == nil && own.MediaType != "" {
 		d.MediaType = own.MediaType // the hashed bytes count before what is claimed about them
 	}
-	return d, data, true, nil
-}
-
-// mediaTypeIs demands that of a manifest: what is under a tag has no other proof.
-func (x *exchange) mediaTypeIs(d ocispec.Descriptor) error {
-	if bundle.IsManifest(d.MediaType) {
-		return nil
-	}
-	return x.corrupt(fmt.Errorf("it is a %q, not an image or index", Clean(x.r.host.scrub(d.MediaType), 100)))
+	return d, a.Data, true, nil
 }
 
 // Manifest returns the bytes of a manifest, verified by size and digest.
@@ -150,9 +174,8 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 		limit = bundle.MaxManifestSize
 	}
 	limit = max(limit, 64<<10) // so that a page that comes instead is read, and named
-	id := d.Digest.String()
-	x := r.exchange(Look{Op: "read", ID: id}, limit, 200)
-	_, data, _, err := r.get(ctx, id, x)
+	l := Look{Op: "read", ID: d.Digest.String()}
+	_, data, _, err := r.get(ctx, l, limit, 200)
 	var lost *fault.Error
 	if fault.ReasonOf(err) == fault.NotFound && errors.As(err, &lost) {
 		lost.Hint += "; where the registry has lost a part of a bundle, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds it again"
@@ -161,7 +184,7 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 		return nil, err
 	}
 	if d.Size > 0 && int64(len(data)) != d.Size {
-		return nil, x.corrupt(fmt.Errorf("expected %d bytes, got %d", d.Size, len(data)))
+		return nil, r.corrupt(l, fmt.Errorf("expected %d bytes, got %d", d.Size, len(data)))
 	}
 	return data, nil
 }
@@ -169,10 +192,16 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 // PutManifest writes a manifest under its digest or under a tag, and returns the header
 // of the registry's answer. Nothing is listed anywhere by that, see EnsureListed.
 func (r *Repository) PutManifest(ctx context.Context, op, id string, n bundle.Node) (http.Header, error) {
-	x := r.exchange(Look{Op: op, ID: id, Access: r.Pushes()}, MaxErrorBody, 201, 200, 202, 204)
-	d := ocispec.Descriptor{MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: int64(len(n.Data))}
-	_, err := x.outcome(x.oras().PushReference(ctx, d, bytes.NewReader(n.Data), id))
-	return x.last.Header, err
+	a, err := r.Small(ctx, op, r.At(id), r.putting(id, n), MaxErrorBody)
+	return a.Header, err
+}
+
+// putting is the request that writes a manifest.
+func (r *Repository) putting(id string, n bundle.Node) Request {
+	return Request{
+		Method: http.MethodPut, URL: r.Address("manifests", id), Access: r.Pushes(), OK: []int{201, 200, 202, 204},
+		Header: map[string]string{"Content-Type": n.Descriptor.MediaType}, Body: bodyOf(n.Data), Size: int64(len(n.Data)),
+	}
 }
 
 // Fetch returns the bytes of a blob or manifest from the start.
@@ -190,10 +219,8 @@ func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset
 		return nil, err
 	}
 	if offset < 0 || offset > d.Size {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: r.At(d.Digest.String()),
-			Err: fmt.Errorf("offset %d is not within its %d bytes", offset, d.Size),
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read", r.At(d.Digest.String()), "",
+			"offset %d is not within its %d bytes", offset, d.Size)
 	}
 	if bundle.IsManifest(d.MediaType) {
 		data, err := r.Manifest(ctx, d)
@@ -203,4 +230,204 @@ func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset
 		return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
 	}
 	return r.openBlob(ctx, d, offset)
+}
+
+// Reply is an answer that was read into memory.
+type Reply struct {
+	Status int
+	Header http.Header
+	Length int64 // the Content-Length; -1 for nothing
+	Data   []byte
+}
+
+// mediaType returns the Content-Type without parameters, or "".
+func (a Reply) mediaType() string {
+	t, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// Small makes a request whose answer is read into memory, of at most limit bytes, tried
+// as often as it takes. Its errors are faults for op and subject.
+func (r *Repository) Small(ctx context.Context, op, subject string, q Request, limit int64) (a Reply, err error) {
+	err = r.client.Retry(ctx, r.host, op, subject, func(int) error {
+		a, err = r.smallOnce(ctx, q, limit)
+		return err
+	})
+	return a, err
+}
+
+// smallOnce is Small without attempts of its own.
+func (r *Repository) smallOnce(ctx context.Context, q Request, limit int64) (a Reply, err error) {
+	release, err := r.host.small.Acquire(ctx)
+	if err != nil {
+		return a, err
+	}
+	defer release()
+	resp, err := r.client.Send(ctx, r.host, q) //nolint:bodyclose // Drain closes it
+	if err != nil {
+		return a, err
+	}
+	defer Drain(resp.Body)
+	a = Reply{Status: resp.StatusCode, Header: resp.Header, Length: resp.ContentLength}
+	a.Data, err = ReadAll(resp.Body, limit)
+	if err == nil && a.Length > 0 && q.Method != http.MethodHead && a.Length != int64(len(a.Data)) {
+		err = io.ErrUnexpectedEOF
+	}
+	return a, err
+}
+
+// misplaced is a fault where an answer is what no registry gives for a manifest: a page
+// of a portal or proxy, or content that something between has compressed. Nothing is
+// wrong with the registry's storage then.
+func (r *Repository) misplaced(l Look, a Reply) error {
+	host := r.host.name
+	text := bytes.TrimLeft(a.Data[:min(len(a.Data), 512)], "\ufeff \t\r\n")
+	f := &fault.Error{Reason: fault.Corrupt, Op: l.Op, Subject: l.subject(r)}
+	switch {
+	case strings.HasPrefix(a.mediaType(), "text/html"), bytes.HasPrefix(text, []byte("<")):
+		f.Err = errors.New("it is a web page, not a manifest")
+		f.Hint = "check the address, and what answers in the place of " + host +
+			": a proxy (HTTPS_PROXY, NO_PROXY) or a portal"
+	case bytes.HasPrefix(a.Data, []byte{0x1f, 0x8b}),
+		!slices.Contains([]string{"", "identity"}, a.Header.Get("Content-Encoding")):
+		f.Err = errors.New("it is compressed, which manifests never are")
+		f.Hint = "switch off compression in the proxy before " + host + " (nginx: gzip off), or push the content again"
+	default:
+		return nil
+	}
+	return f
+}
+
+func (r *Repository) corrupt(l Look, err error) error {
+	if clean := r.host.scrub(err.Error()); clean != err.Error() {
+		err = errors.New(clean)
+	}
+	return Corrupt(l.Op, l.subject(r), err)
+}
+
+// Corrupt is a fault of content that is not what it has to be.
+func Corrupt(op, subject string, err error) error {
+	return fault.Errorf(fault.Corrupt, op, subject,
+		"check the registry's storage and what is between, and push the content again", "%w", err)
+}
+
+// manifestTypes are the media types of manifests: those of OCI, and those that Docker
+// gave before.
+var manifestTypes = []string{
+	ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest,
+	"application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json",
+}
+
+// Holds asks for blobs, with no more than the right to pull, and returns those that
+// the repository has.
+func (r *Repository) Holds(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	return r.ask(ctx, blobs, r.Pulls(), true)
+}
+
+// Lacks asks for blobs and manifests, and returns those that the repository does
+// not have. Nothing is written.
+func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	return r.ask(ctx, ds, r.Pushes(), false)
+}
+
+// ask returns those that are there, or those that are not.
+func (r *Repository) ask(
+	ctx context.Context, ds []ocispec.Descriptor, a Access, there bool,
+) (out []ocispec.Descriptor, err error) {
+	found := make([]bool, len(ds))
+	group, ctx := r.group(ctx)
+	for i, d := range ds {
+		group.Go(func() (err error) {
+			found[i], err = r.has(ctx, d, a)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for i, d := range ds {
+		if found[i] == there {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// group runs small requests side by side.
+func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.host.small.Most())
+	return g, ctx
+}
+
+// has asks for one blob or manifest with its size, with a right that the caller needs
+// anyway.
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access) (found bool, err error) {
+	const op = "look for"
+	subject := r.At(d.Digest.String())
+	if bundle.IsManifest(d.MediaType) {
+		there, found, err := r.Stat(ctx, Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
+		return found && (d.Size == 0 || there.Size == d.Size), err
+	}
+	release, err := r.host.small.Acquire(ctx)
+	if err != nil {
+		return false, r.client.Explain(ctx, r.host, op, subject, err)
+	}
+	defer release()
+	err = r.client.Retry(ctx, r.host, op, subject, func(int) (err error) {
+		found, err = r.hasOnce(ctx, d, right)
+		return err
+	})
+	return found, err
+}
+
+// hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
+// not give the blob's size, or gives none of a length, says nothing: then the blob is read.
+func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
+	resp, err := r.client.call(ctx, r.host, Request{ //nolint:bodyclose // it is closed
+		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
+	})
+	if err != nil {
+		return false, err
+	}
+	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size && d.Size > 0 {
+		return resp.StatusCode == http.StatusOK, nil
+	}
+	return r.reads(ctx, d)
+}
+
+// reads tells whether a blob's last byte is where its size says: with a range, or by reading all of it.
+func (r *Repository) reads(ctx context.Context, d ocispec.Descriptor) (bool, error) {
+	release, err := r.host.Pulls(d.Size).Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	q := Request{
+		Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: r.Pulls(),
+		OK: []int{200, 206, 404, 416},
+	}
+	last, due := d.Size-1, d.Size
+	if due > 0 {
+		q.Header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", last, last)}
+	}
+	resp, err := r.client.Send(ctx, r.host, q)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	switch {
+	case resp.StatusCode == http.StatusPartialContent && spans(resp.Header.Get("Content-Range"), last, d.Size, d.Size):
+		due = 1
+	case resp.StatusCode != http.StatusOK:
+		return false, nil
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, due+1))
+	if errors.Is(err, io.ErrUnexpectedEOF) { // less than was announced
+		err = nil
+	}
+	return n == due && err == nil, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -29,7 +30,10 @@ type Request struct {
 	Access Access
 	Body   func() (io.ReadCloser, error) // opened for every attempt
 	Size   int64                         // of the body
-	OK     []int                         // statuses that are returned; others are errors
+	// Private is a body that no other host than that of the URL is sent; Strange is a host
+	// that is shown no certificate of the user's.
+	Private, Strange bool
+	OK               []int // statuses that are returned; others are errors
 }
 
 // Send makes a request once: with the login, once more where that had run out, and
@@ -39,7 +43,8 @@ func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, 
 		if err := c.ready(ctx, h); err != nil {
 			return nil, err
 		}
-		resp, err := c.follow(ctx, h, q)
+		login := func() (string, error) { return c.authorization(ctx, h, q.Access) }
+		resp, err := c.follow(ctx, h, q, h.base.Host, login)
 		if err != nil {
 			return nil, err
 		}
@@ -56,19 +61,50 @@ func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, 
 	}
 }
 
-// follow makes a request and goes where the answer points, without a login once
-// that is another host.
-func (c *Client) follow(ctx context.Context, h *Host, q Request) (*http.Response, error) {
+// call is Send for an answer of which the headers are enough.
+func (c *Client) call(ctx context.Context, h *Host, q Request) (*http.Response, error) {
+	resp, err := c.Send(ctx, h, q)
+	if err == nil {
+		Drain(resp.Body)
+	}
+	return resp, err
+}
+
+// follow makes a request and goes where the answer points, without a login once that is
+// another host than the login's home.
+func (c *Client) follow(
+	ctx context.Context, h *Host, q Request, home string, login func() (string, error),
+) (*http.Response, error) {
 	u, left := q.URL, false
 	for hop := 0; ; hop++ {
-		left = left || u.Host != h.base.Host
-		resp, err := c.sendTo(ctx, h, q, u, left)
+		left = left || u.Host != home
+		if left && q.Private {
+			return nil, Refused("name that service in the registry's settings",
+				fmt.Errorf("the token service sends the login on to another host, %s", u.Host))
+		}
+		req := &http.Request{Method: q.Method, URL: u, Header: http.Header{}}
+		for k, v := range q.Header {
+			req.Header.Set(k, v)
+		}
+		if !left {
+			header, err := login()
+			if err != nil {
+				return nil, err
+			}
+			if header != "" {
+				req.Header.Set("Authorization", header)
+			}
+		}
+		if err := q.open(req); err != nil {
+			return nil, err
+		}
+		resp, err := c.roundTrip(ctx, c.transport(u.Host, q.Strange || left || u.Host != h.base.Host), req)
 		if err != nil || !isRedirect(resp.StatusCode, q.Method) {
 			return resp, err
 		}
 		Drain(resp.Body)
 		if hop == maxRedirects {
-			return nil, Refused("", errors.New("the registry redirects without end"))
+			return nil, Refused("", errors.New("the server redirects without end"))
 		}
 		if u, err = c.Location(h, u, resp); err != nil {
 			return nil, err
@@ -76,39 +112,28 @@ func (c *Client) follow(ctx context.Context, h *Host, q Request) (*http.Response
 	}
 }
 
+// open opens the body of a request.
+func (q *Request) open(req *http.Request) error {
+	if q.Body == nil {
+		return nil
+	}
+	body, err := q.Body()
+	if err != nil {
+		return &SourceError{Err: err}
+	}
+	req.Body, req.ContentLength = body, q.Size
+	if q.Size == 0 {
+		_ = body.Close()
+		req.Body = http.NoBody
+	}
+	return nil
+}
+
 // isRedirect reports whether a request is made again elsewhere. With others than 307 and
 // 308 what is not GET or HEAD would become GET.
 func isRedirect(status int, method string) bool {
 	reads := method == http.MethodGet || method == http.MethodHead
 	return status == 307 || status == 308 || reads && (status == 301 || status == 302 || status == 303)
-}
-
-func (c *Client) sendTo(ctx context.Context, h *Host, q Request, u *url.URL, foreign bool) (*http.Response, error) {
-	req := &http.Request{Method: q.Method, URL: u, Header: http.Header{}}
-	for k, v := range q.Header {
-		req.Header.Set(k, v)
-	}
-	if !foreign {
-		header, err := c.authorization(ctx, h, q.Access)
-		if err != nil {
-			return nil, err
-		}
-		if header != "" {
-			req.Header.Set("Authorization", header)
-		}
-	}
-	if q.Body != nil {
-		body, err := q.Body()
-		if err != nil {
-			return nil, &SourceError{Err: err}
-		}
-		req.Body, req.ContentLength = body, q.Size
-		if q.Size == 0 {
-			_ = body.Close()
-			req.Body = http.NoBody
-		}
-	}
-	return c.roundTrip(ctx, c.transport(u.Host, foreign), req)
 }
 
 // Location returns where an answer points. It may be another host, never one
@@ -164,7 +189,9 @@ func port(u *url.URL) string {
 
 // roundTrip sends a request over a transport and watches that neither side falls
 // silent. When the answer's body is closed, nothing of the request runs any more.
-func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req *http.Request) (*http.Response, error) {
+func (c *Client) roundTrip(
+	ctx context.Context, transport http.RoundTripper, req *http.Request,
+) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{stall: c.opts.Stall}
 	w.timer = time.AfterFunc(w.stall, func() { cancel(ErrStalled) })
@@ -222,7 +249,8 @@ func (w *watch) arrived(n int, waited time.Duration) error {
 	got, least := w.got, int64(leastRate*w.waited.Seconds())
 	w.got, w.waited = 0, 0
 	if got < least {
-		return fmt.Errorf("the host is too slow: it has sent %d bytes in %s, and %d bytes a second are the least", got, w.stall, leastRate)
+		return fmt.Errorf("the host is too slow: it has sent %d bytes in %s, and %d bytes a second are the least",
+			got, w.stall, leastRate)
 	}
 	return nil
 }
@@ -327,15 +355,131 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// acquire takes a slot until release is called.
-func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+const (
+	maxRetryAfter = 2 * time.Minute
+	// firstContact is how often a host is tried that has never answered: a wrong
+	// name should not take a minute to be told.
+	firstContact = 4
+)
+
+// Retry runs an attempt until it succeeds, its fault cannot pass, or there have
+// been enough. What it returns is a fault for op and subject.
+func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt func(n int) error) error {
+	for n := 1; ; n++ {
+		err := attempt(n)
+		if err == nil {
+			return nil
+		}
+		if err = c.Wait(ctx, h, err, n); err != nil {
+			return c.Explain(ctx, h, op, subject, err)
+		}
 	}
+}
+
+// Wait returns nil when the n-th attempt that failed may be followed by another,
+// after having waited for it.
+func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
+	most := c.opts.Attempts
+	var answered *AnswerError
+	if !h.reached() && !errors.As(err, &answered) {
+		most = min(most, firstContact)
+	}
+	after := retryAfter(err)
+	if !CanPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
+		return err
+	}
+	pause := max(after, backoff(c.opts.Backoff, n))
+	switch {
+	case isThrottling(err):
+		h.throttled(pause)
+	case h.reached():
+		h.strained(pause)
+	}
+	return c.opts.Sleep(ctx, pause)
+}
+
+const longestWait = time.Minute
+
+// backoff is the wait after the n-th attempt, counted from 1, where the first is about so
+// long: half of it at least, so that many who were cut off at once do not come back at once.
+func backoff(first time.Duration, n int) time.Duration {
+	d := longestWait
+	if n < 16 {
+		d = min(first<<(n-1), longestWait)
+	}
+	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
+}
+
+// sleep waits until a time is over or ctx ends, and returns the cause of that.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
-	case slots <- struct{}{}:
-		return func() { <-slots }, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
 	}
+}
+
+// Exchange is one request and how it ended, without anything that may be secret: no
+// header, no body, no query, no login of a URL; and of the paths only those of the
+// distribution specification: where a server leads, on another host or its own, the
+// address may be signed.
+type Exchange struct {
+	Method string
+	Target string        // https://HOST/PATH
+	Status int           // 0 where there was no answer
+	Err    string        // why there was none
+	Took   time.Duration // until the answer's headers
+}
+
+// trace carries a request, and tells Options.Trace of it.
+func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if c.opts.Trace == nil {
+		return t.RoundTrip(req)
+	}
+	started := time.Now()
+	resp, err := t.RoundTrip(req)
+	x := Exchange{
+		Method: req.Method, Took: time.Since(started),
+		Target: req.URL.Scheme + "://" + req.URL.Host + c.shown(t, req.URL.EscapedPath()),
+	}
+	if err != nil {
+		x.Err = harmless(err)
+	} else {
+		x.Status = resp.StatusCode
+	}
+	c.opts.Trace(x)
+	return resp, err
+}
+
+// shown is what of a path is: nothing where a server leads to, nor the name of an upload,
+// which the server chose.
+func (c *Client) shown(t http.RoundTripper, path string) string {
+	for _, n := range c.transports {
+		if t == n.foreign {
+			return "/…"
+		}
+	}
+	if !strings.HasPrefix(path, "/v2/") {
+		return "/…"
+	}
+	if before, name, upload := strings.Cut(path, "/blobs/uploads/"); upload && name != "" {
+		return before + "/blobs/uploads/…"
+	}
+	return path
+}
+
+// harmless is the text of an error that quotes nothing that a server has sent: it could
+// repeat a secret.
+func harmless(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op):
+		return op.Error()
+	case IsCertificate(err):
+		return "its certificate is not trusted"
+	}
+	return "no answer"
 }

@@ -5,27 +5,37 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // HostOptions are what differs for one host. The zero value is what Options say.
 type HostOptions struct {
 	// CAFile are certificates trusted for this host, besides those of all.
-	CAFile string
+	CAFile string `yaml:"ca"`
 	// ClientCert and ClientKey are PEM files that this host, and no other, is shown,
 	// where the user names it; not where another server points to it.
-	ClientCert, ClientKey string
+	ClientCert string `yaml:"clientCert"`
+	ClientKey  string `yaml:"clientKey"`
 	// PlainHTTP speaks to it without TLS.
-	PlainHTTP bool
+	PlainHTTP bool `yaml:"plainHTTP"`
+	// SkipTLSVerify speaks TLS to it and takes any certificate: whoever sits between can
+	// read logins, and answer in its place.
+	SkipTLSVerify bool `yaml:"insecureSkipTLSVerify"`
 	// Concurrency is how many blobs are read or written at a time.
-	Concurrency int
+	Concurrency int `yaml:"concurrency"`
 	// ChunkSize is the largest body of a request that sends a part of a blob: for who
 	// sends blobs.
-	ChunkSize int64
+	ChunkSize int64 `yaml:"-"`
 }
 
 // CheckHost demands a host as references write it.
@@ -39,39 +49,58 @@ func CheckHost(what, name string) error {
 		host, _, _ = strings.Cut(host, "/")
 		hint = "leave out the scheme and the path: " + fault.Quote(host)
 	}
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", name),
-		Hint: hint,
-		Err:  errors.New("it is not a registry host"),
-	}
+	return fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", name), hint, "it is not a registry host")
 }
 
 // configure reads the settings of hosts.
 func (c *Client) configure(pool *x509.CertPool) error {
-	for _, h := range c.opts.PlainHTTP {
-		if err := CheckHost("read flag --plain-http", h); err != nil {
-			return err
+	hosts := map[string]HostOptions{}
+	maps.Copy(hosts, c.opts.Hosts)
+	named := func(flag string, names []string, set func(*HostOptions)) error {
+		for _, name := range names {
+			if err := CheckHost("read flag "+flag, name); err != nil {
+				return err
+			}
+			o := hosts[name]
+			set(&o)
+			hosts[name] = o
 		}
-		c.plain[h] = true
+		return nil
 	}
-	for name, o := range c.opts.Hosts {
+	if err := errors.Join(
+		named("--plain-http", c.opts.PlainHTTP, func(o *HostOptions) { o.PlainHTTP = true }),
+		named("--insecure-skip-tls-verify", c.opts.SkipTLSVerify, func(o *HostOptions) { o.SkipTLSVerify = true }),
+	); err != nil {
+		return err
+	}
+	c.opts.Hosts = hosts
+	var err error
+	if c.transports[""], err = c.newTransports(pool, HostOptions{}); err != nil {
+		return err
+	}
+	for name, o := range hosts {
 		if err := CheckHost("read the settings of", name); err != nil {
 			return err
 		}
-		if o.PlainHTTP {
-			c.plain[name] = true
+		if o.PlainHTTP && o.SkipTLSVerify {
+			return fault.Errorf(fault.InvalidInput, "read the settings of", name,
+				"give one of --plain-http and --insecure-skip-tls-verify for it",
+				"without TLS there is no certificate to skip")
 		}
-		if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" {
+		if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" && !o.SkipTLSVerify {
 			continue
 		}
-		t, err := c.hostTransports(pool, o)
-		if err != nil {
+		if name == dockerHub {
+			name = dockerHubAPI
+		}
+		if c.transports[name], err = c.newTransports(pool, o); err != nil {
 			return err
 		}
-		c.named[name] = t
-		if name == dockerHub {
-			c.named[dockerHubAPI] = t
-		}
+	}
+	for _, name := range c.opts.PlainWeb {
+		o := hosts[name]
+		o.PlainHTTP = true
+		hosts[name] = o
 	}
 	return nil
 }
@@ -81,8 +110,8 @@ func (c *Client) configure(pool *x509.CertPool) error {
 // first show a certificate, or a server could have this client act in its place.
 type transports struct{ own, foreign *http.Transport }
 
-// hostTransports are those of a host that needs its own.
-func (c *Client) hostTransports(pool *x509.CertPool, o HostOptions) (t transports, err error) {
+// newTransports are those of a host with some settings.
+func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports, err error) {
 	pool = pool.Clone()
 	if err := addFile(pool, o.CAFile); err != nil {
 		return t, err
@@ -94,7 +123,10 @@ func (c *Client) hostTransports(pool *x509.CertPool, o HostOptions) (t transport
 	if err != nil {
 		return t, err
 	}
-	return transports{newTransport(c.opts, pool, certs), newForeign(c.opts, pool)}, nil
+	t = transports{newTransport(c.opts, pool, certs), newForeign(c.opts, pool)}
+	t.own.TLSClientConfig.InsecureSkipVerify = o.SkipTLSVerify
+	t.foreign.TLSClientConfig.InsecureSkipVerify = o.SkipTLSVerify
+	return t, nil
 }
 
 // clientCertificate reads a pair of files; none for none.
@@ -110,13 +142,10 @@ func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	case key == "":
 		return bad(cert, "name the private key of that certificate with --client-key", errors.New("there is a certificate and no key"))
 	}
-	certPEM, err := readFile(cert, maxCAFile)
-	if err != nil {
-		return nil, unreadable("client certificate", cert, err)
-	}
-	keyPEM, err := readFile(key, maxCAFile)
-	if err != nil {
-		return nil, unreadable("client certificate's key", key, err)
+	certPEM, certErr := userfile.Read("--client-cert", cert, maxCAFile)
+	keyPEM, keyErr := userfile.Read("--client-key", key, maxCAFile)
+	if err := fault.Join(certErr, keyErr); err != nil {
+		return nil, err
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -137,12 +166,121 @@ func (c *Client) Settings(name string) HostOptions {
 // transport returns what carries a request to an address: the address of a host
 // that the user named, or (foreign) one that a server named.
 func (c *Client) transport(address string, foreign bool) *http.Transport {
-	t, ok := c.named[address]
+	t, ok := c.transports[address]
 	if !ok {
-		t = transports{c.own, c.foreign}
+		t = c.transports[""]
 	}
 	if foreign {
 		return t.foreign
 	}
 	return t.own
+}
+
+// MaxConfigSize bounds a file of settings, in bytes.
+const MaxConfigSize = 1 << 20
+
+// Names that a file of settings begins with.
+const (
+	configAPIVersion = "vdo.vmware.com/hosts/v1"
+	configKind       = "HostsConfig"
+)
+
+// Config is a file of settings of single hosts; see the package comment.
+type Config struct {
+	Hosts map[string]HostOptions
+	// Mirrors are HOST[/PATH] by the host that images are fetched from there for.
+	Mirrors map[string]string
+}
+
+type configDocument struct {
+	APIVersion string                 `yaml:"apiVersion"`
+	Kind       string                 `yaml:"kind"`
+	Hosts      map[string]hostSection `yaml:"hosts"`
+}
+
+type hostSection struct {
+	HostOptions `yaml:",inline"`
+	Chunks      string `yaml:"chunkSize"`
+	Mirror      string `yaml:"mirror"`
+}
+
+// ParseConfig reads settings of single hosts; name is the file's, and the files
+// that it names are found from its folder. All that is wrong is told together.
+func ParseConfig(name string, data []byte) (*Config, error) {
+	bad := func(at string, err error) error {
+		if at != "" {
+			err = fmt.Errorf("%s: %w", at, err)
+		}
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "read registry settings", Subject: name, Err: err,
+			Hint: "write apiVersion: " + configAPIVersion + ", kind: " + configKind + ", and hosts: with " +
+				"ca, clientCert, clientKey, plainHTTP, " +
+				"insecureSkipTLSVerify, concurrency, chunkSize and mirror for each",
+		}
+	}
+	var doc configDocument
+	if err := strictyaml.Decode(data, MaxConfigSize, &doc); err != nil {
+		return nil, bad("", err)
+	}
+	if doc.APIVersion != configAPIVersion || doc.Kind != configKind {
+		return nil, bad("", fmt.Errorf("it is a %.100q of %.100q", doc.Kind, doc.APIVersion))
+	}
+	c := &Config{Hosts: map[string]HostOptions{}, Mirrors: map[string]string{}}
+	var problems []error
+	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
+		h := doc.Hosts[host]
+		errs := h.check(filepath.Dir(name))
+		if err := CheckHost("", host); err != nil {
+			errs = append(errs, errors.New("it is not a registry host as references write it, with the port"))
+		}
+		for _, err := range errs {
+			problems = append(problems, bad("hosts."+host, err))
+		}
+		c.Hosts[host] = h.HostOptions
+		if h.Mirror != "" {
+			c.Mirrors[host] = h.Mirror
+		}
+	}
+	if err := fault.Join(problems...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const maxConcurrency = 64
+
+// check finds the files of a section from a folder, and says what is wrong in it.
+func (h *hostSection) check(dir string) (errs []error) {
+	h.CAFile, h.ClientCert, h.ClientKey = from(dir, h.CAFile), from(dir, h.ClientCert), from(dir, h.ClientKey)
+	if h.Concurrency < 0 || h.Concurrency > maxConcurrency {
+		errs = append(errs, fmt.Errorf("concurrency %d is not between 1 and %d", h.Concurrency, maxConcurrency))
+	}
+	if h.Chunks != "" {
+		var err error
+		if h.ChunkSize, err = ParseChunkSize(h.Chunks); err != nil {
+			errs = append(errs, fmt.Errorf("chunkSize %q: %w", h.Chunks, err))
+		}
+	}
+	if (h.ClientCert == "") != (h.ClientKey == "") {
+		errs = append(errs, errors.New("clientCert and clientKey come together"))
+	}
+	return errs
+}
+
+// from finds a file from a folder; no file stays none.
+func from(dir, name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
+}
+
+// ParseChunkSize reads the size of a part, which is not smaller than any registry
+// takes and any upload needs.
+func ParseChunkSize(s string) (int64, error) {
+	n, err := size.Parse(s)
+	if err == nil && n < leastChunk {
+		err = fmt.Errorf("less than %d bytes", leastChunk)
+	}
+	return n, err
 }

@@ -10,13 +10,13 @@ import (
 // success until the host says that it is too many; then it is halved, and grows by
 // one with two rounds of successes.
 type slots struct {
+	free chan struct{} // one token for each that is not taken; its capacity is what the user allows
+
 	mu       sync.Mutex
-	most     int  // what the user allows
 	limit    int  // what the host takes now
+	owed     int  // tokens that are taken and not given back, since the limit has shrunk
 	cautious bool // the host has once answered that it was too many
-	used     int
-	good     int             // successes since the limit last changed
-	waiting  []chan struct{} // in the order of their coming
+	good     int  // successes since the limit last changed
 }
 
 const (
@@ -48,99 +48,77 @@ func (h *Host) Pushes(size int64) *slots {
 }
 
 // newSlots lets first do something at a time to begin with, and most where the host keeps up.
-func newSlots(first, most int) *slots { return &slots{most: most, limit: first} }
+func newSlots(first, most int) *slots {
+	s := &slots{free: make(chan struct{}, most), limit: first}
+	for range first {
+		s.free <- struct{}{}
+	}
+	return s
+}
 
 // Acquire takes a slot until release is called.
 func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if s.used < s.limit && len(s.waiting) == 0 {
-		s.used++
-		s.mu.Unlock()
-		return s.release, nil
-	}
-	turn := make(chan struct{})
-	s.waiting = append(s.waiting, turn)
-	s.mu.Unlock()
 	select {
-	case <-turn:
+	case <-s.free:
 		return s.release, nil
 	case <-ctx.Done():
-		s.leave(turn)
 		return nil, context.Cause(ctx)
 	}
 }
 
 // Try takes a slot if one is free at once; else it returns nil.
 func (s *slots) Try() (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.used >= s.limit || len(s.waiting) > 0 {
+	select {
+	case <-s.free:
+		return s.release
+	default:
 		return nil
 	}
-	s.used++
-	return s.release
-}
-
-// leave gives up waiting, or the slot that was given meanwhile.
-func (s *slots) leave(turn chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, w := range s.waiting {
-		if w == turn {
-			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
-			return
-		}
-	}
-	s.used--
-	s.admit()
 }
 
 func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used--
-	s.admit()
+	s.give()
 }
 
-// admit lets in who waits. The caller holds the lock.
-func (s *slots) admit() {
-	for s.used < s.limit && len(s.waiting) > 0 {
-		close(s.waiting[0])
-		s.waiting = s.waiting[1:]
-		s.used++
+// give gives a token back. The caller holds the lock.
+func (s *slots) give() {
+	if s.owed > 0 {
+		s.owed--
+		return
 	}
+	s.free <- struct{}{}
 }
 
 // Most is how many the user allows at a time.
-func (s *slots) Most() int { return s.most }
-
-// Used is how many are taken.
-func (s *slots) Used() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
-}
+func (s *slots) Most() int { return cap(s.free) }
 
 // shrink halves the number.
 func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limit, s.good, s.cautious = max(1, s.limit/2), 0, true
+	for least := max(1, s.limit/2); s.limit > least; s.limit-- {
+		if s.Try() == nil {
+			s.owed++
+		}
+	}
+	s.good, s.cautious = 0, true
 }
 
 // succeed counts a success.
 func (s *slots) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.limit == s.most {
+	if s.limit == s.Most() {
 		return
 	}
 	if s.good++; !s.cautious || s.good >= 2*s.limit {
 		s.limit, s.good = s.limit+1, 0
-		s.admit()
+		s.give()
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -23,20 +23,26 @@ const (
 // Tags lists the tags of the repository, sorted (OCI distribution specification
 // 1.1, "Listing Tags").
 func (r *Repository) Tags(ctx context.Context) ([]string, error) {
-	x := r.exchange(Look{Op: "list tags of", Subject: r.ref.Repository()}, bundle.MaxManifestSize, 200)
+	look := Look{Op: "list tags of", Subject: r.ref.Repository()}
+	x := list{look: look, from: r.Address("tags", "list"), pages: maxTagPages}
+	x.from.RawQuery = "n=" + strconv.Itoa(tagsAtATime)
 	var out []string
-	err := x.oras().Tags(ctx, "", func(page []string) error {
-		for _, tag := range page {
+	err := r.list(ctx, x, func(a Reply) error {
+		var page struct{ Tags []string }
+		if err := decode(a.Data, &page); err != nil {
+			return r.corrupt(look, err)
+		}
+		for _, tag := range page.Tags {
 			if _, err := r.ref.WithTag(tag); err != nil {
-				return x.corrupt(fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
+				return r.corrupt(look, fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
 			}
 		}
-		if out = append(out, page...); len(out) > maxTags {
-			return x.corrupt(fmt.Errorf("there are more than %d", maxTags))
+		if out = append(out, page.Tags...); len(out) > maxTags {
+			return r.corrupt(look, fmt.Errorf("there are more than %d", maxTags))
 		}
 		return nil
 	})
-	if _, err := x.outcome(err); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	slices.Sort(out)

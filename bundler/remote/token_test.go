@@ -2,8 +2,11 @@ package remote_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,14 +29,13 @@ type tokenSite struct {
 	opts    remote.Options
 	asked   atomic.Int64 // of the token service
 	refused atomic.Int64 // requests to the registry with no token or an old one
-	expires int          // seconds
 	hold    chan struct{}
 	held    chan struct{}
 }
 
 func newTokenSite(t *testing.T) *tokenSite {
 	t.Helper()
-	s := &tokenSite{expires: 300}
+	s := &tokenSite{}
 	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		n := s.asked.Add(1)
 		if s.hold != nil && n == 1 {
@@ -43,7 +45,7 @@ func newTokenSite(t *testing.T) *tokenSite {
 			case <-req.Context().Done():
 			}
 		}
-		_, _ = fmt.Fprintf(w, `{"token":"token-%d","expires_in":%d}`, n, s.expires)
+		_, _ = fmt.Fprintf(w, `{"token":"token-%d","expires_in":300}`, n)
 	}))
 	t.Cleanup(tokens.Close)
 	reg := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -59,12 +61,12 @@ func newTokenSite(t *testing.T) *tokenSite {
 		_, _ = fmt.Fprint(w, `{"tags":["a"]}`)
 	}))
 	t.Cleanup(reg.Close)
-	to := map[string]string{"registry.site:80": reg.Listener.Addr().String(), "tokens.site:80": tokens.Listener.Addr().String()}
+	to := map[string]string{
+		"registry.site:80": reg.Listener.Addr().String(), "tokens.site:80": tokens.Listener.Addr().String(),
+	}
 	s.opts = remote.Options{
 		PlainHTTP: []string{"registry.site", "tokens.site"}, Attempts: 1,
-		Credentials: func(context.Context, string, string) (remote.Credential, error) {
-			return remote.Credential{Username: "u", Password: "p"}, nil
-		},
+		Credentials: always("u", "p"),
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if to[address] == "" {
 				return nil, errors.New("no such host")
@@ -102,32 +104,6 @@ func TestOneTokenOfAnotherHostServesAll(t *testing.T) {
 	require.Zero(t, s.refused.Load())
 }
 
-// A token that has expired is not sent: the request might have had a large body.
-func TestATokenThatExpiresIsReplacedBeforeItIsRefused(t *testing.T) {
-	s := newTokenSite(t)
-	s.expires = 1
-	repo := s.repository(t)
-	_, err := repo.Tags(t.Context())
-	require.NoError(t, err)
-	time.Sleep(900 * time.Millisecond)
-	_, err = repo.Tags(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 2, s.asked.Load())
-	require.Zero(t, s.refused.Load())
-}
-
-// A token that the registry takes back is replaced once it was refused.
-func TestATokenThatIsTakenBackIsReplaced(t *testing.T) {
-	s := newTokenSite(t)
-	repo := s.repository(t)
-	_, err := repo.Tags(t.Context())
-	require.NoError(t, err)
-	s.asked.Add(1) // the registry wants another one from now on
-	_, err = repo.Tags(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 1, s.refused.Load())
-}
-
 // Who gives up while everybody waits for a token ends nobody else's request.
 func TestWhoGivesUpWaitingForATokenEndsNobodyElsesRequest(t *testing.T) {
 	s := newTokenSite(t)
@@ -145,24 +121,140 @@ func TestWhoGivesUpWaitingForATokenEndsNobodyElsesRequest(t *testing.T) {
 	close(s.hold)
 }
 
-// Lists whose type has parameters are lists.
-func TestReferrersWithATypeThatHasParametersAreListed(t *testing.T) {
-	subject := image.DigestOf([]byte("subject"))
-	reg := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !strings.Contains(req.URL.Path, "/referrers/") {
-			w.WriteHeader(http.StatusNotFound)
-			return
+// A host may ask for a password at /v2/ and for a token in its repositories, and may change
+// its mind while it is spoken to: what it asked for last is what it gets.
+func TestTheSchemeIsWhatTheHostAskedForLast(t *testing.T) {
+	var bearer, tokens atomic.Int64
+	wants := func(w http.ResponseWriter, req *http.Request, scheme string) bool {
+		if sent, _, _ := strings.Cut(req.Header.Get("Authorization"), " "); sent == scheme {
+			return false
 		}
-		w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json; charset=utf-8")
-		_, _ = fmt.Fprintf(w, `{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":7}]}`, subject)
-	}))
-	defer reg.Close()
-	host := strings.TrimPrefix(reg.URL, "http://")
-	c, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}})
-	require.NoError(t, err)
-	defer c.Close() //nolint:errcheck // idle connections only
-	repo := c.Repository(image.MustReference(host + "/a/b"))
-	list, err := repo.Referrers(t.Context(), "list", subject, repo.Pulls())
-	require.NoError(t, err)
-	require.Len(t, list, 1)
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf("%s realm=%q", scheme, "http://"+req.Host+"/token"))
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	}
+	o := remote.Options{Credentials: always("u", "password")}
+	c, host := serving(t, o, func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Path == "/token":
+			_, _ = fmt.Fprintf(w, `{"token":"token-%d"}`, tokens.Add(1))
+		case req.URL.Path == "/v2/":
+			wants(w, req, "Basic")
+		case bearer.Load() == 1 && wants(w, req, "Bearer"), bearer.Load() == 0 && wants(w, req, "Basic"):
+		default:
+			_ = json.NewEncoder(w).Encode(map[string]any{"tags": []string{"a"}})
+		}
+	})
+	reads := func(path string) {
+		t.Helper()
+		tags, err := c.Repository(image.MustReference(host + path)).Tags(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, tags)
+	}
+	bearer.Store(1)
+	reads("/a/b") // password at /v2/, token here
+	reads("/a/b")
+	reads("/a/c")
+	require.EqualValues(t, 2, tokens.Load(), "one for each repository")
+	bearer.Store(0)
+	reads("/a/b") // from token to password
+	bearer.Store(1)
+	reads("/a/b") // and back
+}
+
+// echoing is a registry that tells in its refusal what it was sent, and the password; each
+// of its tokens can be used once.
+func echoing(t *testing.T, password string, token func(n int64) string) *remote.Repository {
+	t.Helper()
+	var tokens atomic.Int64
+	var used atomic.Bool
+	o := remote.Options{Attempts: 1, Credentials: always("u", password)}
+	c, host := serving(t, o, func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Path == "/token":
+			answer := map[string]any{"token": token(tokens.Add(1)), "access_token": token(-tokens.Load())}
+			_ = json.NewEncoder(w).Encode(answer)
+			used.Store(false)
+		case !strings.HasPrefix(req.Header.Get("Authorization"), "Bearer "), used.Swap(true):
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", "http://"+req.Host+"/token"))
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			sent := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+			text := fmt.Sprintf("%s may not, with %s, said at http://registry.site", password, sent)
+			said := []map[string]string{{"code": password, "message": text}}
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": said})
+		}
+	})
+	return c.Repository(image.MustReference(host + "/a/b"))
+}
+
+// However many tokens a host has given meanwhile, and however long they are: no message
+// holds the password, nor the beginning of a token.
+func TestNoMessageHoldsASecretAfterManyTokens(t *testing.T) {
+	repo := echoing(t, "hunter2", func(n int64) string {
+		return fmt.Sprintf("canary-%d-%s", n, strings.Repeat("x", 300))
+	})
+	for i := range 80 {
+		_, err := repo.Tags(t.Context())
+		wantFault(t, err, fault.Forbidden, "*** may not, with ***")
+		require.NotContains(t, fault.Text(err), "hunter2", "after %d tokens", i)
+		require.NotContains(t, fault.Text(err), "canary", "after %d tokens", i)
+	}
+}
+
+// A password of a few letters is in every text, and taking it out would tell it.
+func TestMessagesAreReadableWithAShortPassword(t *testing.T) {
+	repo := echoing(t, "p", func(int64) string { return "token" })
+	_, err := repo.Tags(t.Context())
+	wantFault(t, err, fault.Forbidden, "said at http://registry.site", "with ***")
+}
+
+// A hostile registry says back what it was told, in every way that it has.
+func TestSecretsAreNotInMessages(t *testing.T) {
+	const user, canary, query = "vdo", "canary-7d1f", "signature-of-the-url"
+	secrets := []string{canary, base64.StdEncoding.EncodeToString([]byte(user + ":" + canary)), query}
+	echo := func(status int, challenge string) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/token" {
+				_, _ = io.WriteString(w, `{"token":"`+canary+`"}`)
+				return
+			}
+			if req.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", strings.ReplaceAll(challenge, "HOST", req.Host))
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.WriteHeader(status)
+			said := req.Header.Get("Authorization") + " " + canary
+			_, _ = fmt.Fprintf(w, `{"errors":[{"code":%q,"message":%q}]}`, canary, said)
+		}
+	}
+	answers := map[string]http.HandlerFunc{
+		"token": echo(403, `Bearer realm="http://HOST/token?sig=`+query+`",service="`+canary+`"`),
+		"redirect": func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.RawQuery == "" {
+				w.Header().Set("Location", req.URL.Path+"?sig="+query)
+				w.WriteHeader(http.StatusTemporaryRedirect)
+				return
+			}
+			w.WriteHeader(http.StatusNotFound)
+		},
+	}
+	for _, status := range []int{400, 401, 403, 404, 429, 500} {
+		answers[fmt.Sprint(status)] = echo(status, `Basic realm="x"`)
+	}
+	d, open := randomBlob(1)
+	for name, answer := range answers {
+		c, host := serving(t, remote.Options{Attempts: 2, Credentials: always(user, canary)}, answer)
+		repo := c.Repository(image.MustReference(host + "/a/b:1"))
+		_, resolveErr := repo.Root(t.Context())
+		_, fetchErr := repo.Fetch(t.Context(), d)
+		for _, err := range []error{resolveErr, fetchErr, repo.Put(t.Context(), d, open)} {
+			require.Error(t, err, name)
+			for _, s := range secrets {
+				require.NotContains(t, fmt.Sprintf("%v %+v %s", err, err, fault.Text(err)), s, name)
+			}
+		}
+	}
 }

@@ -1,33 +1,69 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+const (
+	// firstChunk is the first size of a part that is tried where a whole blob is not
+	// taken; each further refusal makes it a quarter, down to leastChunk.
+	firstChunk = 64 << 20
+	leastChunk = 256 << 10
+	// cutChunk is that where the connection broke in the middle of a whole blob of
+	// more than cutLeast bytes: a proxy may have ended it, and otherwise the part
+	// that arrived need not be sent again.
+	cutChunk = 16 << 20
+	cutLeast = 1 << 20
 )
 
 // upload is one blob on its way into a repository: as the body of one request, or
-// in parts, each of which begins where the registry says that it is. It is a machine of
-// two parts, each in one named state: how the blob is cut ([manner]), and the session
-// with the registry ([sessionState]). An attempt goes from where they are to the end or
-// to a fault; a fault moves them, and is followed by the next attempt or is final.
+// in parts, each of which begins where the registry says that it is. An attempt goes from
+// where it is to the end or to a fault; after that the blob may be cut into smaller parts.
 type upload struct {
 	r      *Repository
 	ctx    context.Context //nolint:containedctx // an upload is one call, in several steps
 	d      ocispec.Descriptor
 	source source
 
-	cut     cut
+	size       int64 // of a part; 0: the blob is one body
+	proven     bool  // the host has taken a part of that size, or the user gave it
+	guessed    bool  // parts are sent since a connection broke: nobody has asked for them
+	takesWhole bool  // the host has refused such parts
+
 	session *session // nil: there is none that can be gone on with
 	lost    bool     // an answer was lost: the blob may have arrived
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
+}
+
+// session is an upload as the registry knows it.
+type session struct {
+	url     *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
+	offset  int64    // what the registry has in it
+	least   int64    // bytes that parts are of at least
+	early   bool     // it was opened some time ago: the registry may have forgotten it
+	resumed bool     // it was gone on with after a fault
+	doubted bool     // the registry has said that the last part began elsewhere
 }
 
 // putBlob uploads a blob, as often as it takes.
@@ -37,9 +73,9 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 		return r.client.Explain(ctx, r.host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
-	u := &upload{r: r, ctx: ctx, d: d, cut: cut{size: r.host.chunk.Load()}, session: r.takeSession(d), source: source{d: d, open: open}}
-	if u.cut.size > 0 {
-		u.cut.manner = inParts
+	u := &upload{
+		r: r, ctx: ctx, d: d, source: source{d: d, open: open},
+		size: r.host.chunk.Load(), proven: true, session: r.takeUpload(),
 	}
 	defer u.source.close()
 	return u.run()
@@ -67,8 +103,9 @@ func (u *upload) run() error {
 	}
 }
 
-// attempt asks whether the blob is there, where an answer was lost, and else sends it.
-func (u *upload) attempt() error {
+// attempt asks whether the blob is there, where an answer was lost, and else sends it, or
+// what the registry does not have of it.
+func (u *upload) attempt() (err error) {
 	if u.lost {
 		there, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
 		if err != nil || there {
@@ -76,10 +113,120 @@ func (u *upload) attempt() error {
 		}
 		u.lost = false
 	}
-	if u.cut.applies(u.d.Size) {
-		return u.inParts()
+	inParts := u.size > 0 && u.size < u.d.Size
+	if u.session != nil && inParts {
+		if err := u.resume(); err != nil {
+			return err
+		}
 	}
-	return u.whole()
+	if u.session == nil {
+		if u.session, err = u.r.openUpload(u.ctx, u.r.Pushes(), nil); err != nil {
+			return err
+		}
+		u.failedAt = 0
+	}
+	if !inParts {
+		_, err := u.send(http.MethodPut, u.session.end(u.d), 0, u.d.Size, nil) //nolint:bodyclose // it is closed
+		u.session = nil                                                        // used up, however this has ended
+		return err
+	}
+	u.size = max(u.size, u.session.least)
+	for u.session.offset < u.d.Size {
+		if err := u.part(); err != nil {
+			return err
+		}
+	}
+	_, err = u.send(http.MethodPut, u.session.end(u.d), u.d.Size, 0, nil) //nolint:bodyclose // it is closed
+	if err != nil {
+		return err
+	}
+	u.r.host.chunk.CompareAndSwap(0, u.size) // the next blobs need not find out
+	return nil
+}
+
+// part sends the next part.
+func (u *upload) part() error {
+	at := u.session
+	n := min(u.size, u.d.Size-at.offset)
+	header := map[string]string{"Content-Range": fmt.Sprintf("%d-%d", at.offset, at.offset+n-1)}
+	if !u.proven { // a refusal comes before the body, and is not lost with the connection
+		header["Expect"] = "100-continue"
+	}
+	resp, err := u.send(http.MethodPatch, at.url, at.offset, n, header) //nolint:bodyclose // it is closed
+	if err != nil {
+		return err
+	}
+	if err := at.moved(u.r, resp); err != nil {
+		return err
+	}
+	if has, ok := uploaded(resp.Header.Get("Range")); ok && has != at.offset+n {
+		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, at.offset+n)
+	}
+	at.offset, at.early, at.doubted, u.proven = at.offset+n, false, false, true
+	return nil
+}
+
+// send sends bytes of the blob. What is wrong with the source comes before what the registry
+// made of it.
+func (u *upload) send(method string, to *url.URL, offset, n int64, header map[string]string) (*http.Response, error) {
+	q := Request{
+		Method: method, URL: to, Access: u.r.Pushes(), Size: n, OK: []int{201, 204},
+		Header: map[string]string{"Content-Type": "application/octet-stream"},
+		Body: func() (io.ReadCloser, error) {
+			if n == 0 {
+				return http.NoBody, nil
+			}
+			return u.source.body(offset, n)
+		},
+	}
+	maps.Copy(q.Header, header)
+	if method == http.MethodPatch {
+		q.OK = append(q.OK, 202)
+	}
+	resp, err := u.r.client.call(u.ctx, u.r.host, q)
+	if wrong := wrongSource(u.d, u.source.err); wrong != nil {
+		return nil, &SourceError{Err: wrong}
+	}
+	if err != nil {
+		u.source.close()
+	}
+	return resp, u.refused(err)
+}
+
+// errForgotten is a session that was opened some time ago and is not known any more: that
+// is no failed attempt.
+var errForgotten = errors.New("the registry has forgotten an upload that was opened before")
+
+// refused makes of an answer that the session cannot go on what may be tried again, in a
+// new session; but where the registry is at another place, it is asked once more.
+func (u *upload) refused(err error) error {
+	var a *AnswerError
+	if !errors.As(err, &a) {
+		return err
+	}
+	at := u.session
+	switch {
+	case at.early && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest):
+		err = errForgotten
+	case a.Status == http.StatusRequestedRangeNotSatisfiable && !at.doubted:
+		at.doubted = true // it may have taken in more of a broken part meanwhile
+		return fmt.Errorf("the registry is at another place of the upload: %s", a.Error())
+	case a.Status == http.StatusRequestedRangeNotSatisfiable, a.Status == http.StatusNotFound && at.offset > 0,
+		a.Has("BLOB_UPLOAD_UNKNOWN"), a.Has("BLOB_UPLOAD_INVALID") && at.offset > 0, a.Has("DIGEST_INVALID") && at.resumed:
+		err = fmt.Errorf("the registry has given up the upload: %s", a.Error())
+	default:
+		return err
+	}
+	u.session, u.failedAt = nil, 0
+	return err
+}
+
+// offset is what the registry has of the blob.
+func (u *upload) offset() int64 {
+	if u.session == nil {
+		return 0
+	}
+	return u.session.offset
 }
 
 // cutSmaller decides whether the blob is sent in smaller parts after a fault, and
@@ -90,55 +237,294 @@ func (u *upload) cutSmaller(err error) bool {
 	var f *fault.Error
 	switch {
 	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil:
-		return false
 	case errors.As(err, &a) && a.Status == http.StatusRequestEntityTooLarge:
-		return u.cut.shrink(u.d, firstChunk, leastChunk, u.cut.tried())
-	case errors.As(err, &a) && u.cut.isGuess() && refusesParts(a):
-		u.cut, u.session = cut{manner: onlyWhole}, nil
+		return u.shrink(firstChunk, leastChunk)
+	case errors.As(err, &a) && u.guessed && refusesParts(a):
+		u.size, u.guessed, u.takesWhole, u.session = 0, false, true, nil
 		return true
 	case errors.As(err, &a) || !CanPass(err):
-	case u.cut.manner == whole && u.d.Size > cutLeast:
-		u.cut.shrink(u.d, cutChunk, cutLeast, guessing)
-	case u.cut.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
-		u.cut.shrink(u.d, cutChunk, leastChunk, u.cut.tried())
+	case u.size == 0 && !u.takesWhole && u.d.Size > cutLeast:
+		u.guessed = u.shrink(cutChunk, cutLeast)
+	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
+		u.shrink(cutChunk, leastChunk)
 	}
 	return false
 }
 
-// refusesParts tells whether a registry says that it takes no parts.
-func refusesParts(a *AnswerError) bool {
-	return a.Method != http.MethodPost && (a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed ||
-		a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented || a.Status == http.StatusUnsupportedMediaType)
+// shrink takes the next smaller size of a part, not below the least, and tells whether
+// there is one.
+func (u *upload) shrink(first, least int64) bool {
+	next := first
+	for next >= least && (next >= u.d.Size || (u.size > 0 && next >= u.size)) {
+		next /= 4
+	}
+	if next < least {
+		return false
+	}
+	u.size, u.proven = next, false
+	return true
 }
 
-// answered closes the answer of a request with a body. What was wrong with the source
-// comes before what the registry made of it.
-func (u *upload) answered(resp *http.Response, err error) error {
-	if resp != nil {
-		Drain(resp.Body)
+// refusesParts tells whether a registry says that it takes no parts.
+func refusesParts(a *AnswerError) bool {
+	return a.Method != http.MethodPost && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status)
+}
+
+// resume asks the registry how much it has. A registry that does not say gets a
+// new upload.
+func (u *upload) resume() error {
+	at := u.session
+	if u.failures == 0 && at.offset == 0 {
+		return nil // nothing was sent to it
 	}
-	if wrong := u.source.fault(); wrong != nil {
-		return &SourceError{Err: wrong}
+	resp, err := u.r.client.call(u.ctx, u.r.host, Request{ //nolint:bodyclose // it is closed
+		Method: http.MethodGet, URL: at.url, Access: u.r.Pushes(), OK: []int{200, 202, 204},
+	})
+	var a *AnswerError
+	if err != nil && (!errors.As(err, &a) || CanPassStatus(a.Status) || a.Status == http.StatusUnauthorized) {
+		return err
 	}
-	if err != nil {
-		u.source.close()
+	var ok bool
+	if err == nil {
+		at.offset, ok = uploaded(resp.Header.Get("Range"))
+	}
+	if !ok || at.offset > u.d.Size {
+		u.session = nil
+		return nil
+	}
+	at.resumed = true
+	return at.moved(u.r, resp)
+}
+
+// uploaded reads the Range header of an upload, "0-LAST", sometimes with "bytes="
+// before it. Registries write 0-0 for nothing as well as for one byte; nothing is
+// the likelier, and a wrong guess is refused by the next part's Content-Range.
+func uploaded(header string) (int64, bool) {
+	first, last, ok := strings.Cut(strings.TrimPrefix(header, "bytes="), "-")
+	n, err := strconv.ParseInt(last, 10, 64)
+	if !ok || first != "0" || err != nil || n < 0 {
+		return 0, false
+	}
+	if n == 0 {
+		return 0, true
+	}
+	return n + 1, true
+}
+
+// end is where the upload ends: the query of the session is kept as it came, since it
+// may be signed.
+func (s *session) end(d ocispec.Descriptor) *url.URL {
+	to := *s.url
+	query := "digest=" + strings.ReplaceAll(d.Digest.String(), ":", "%3A")
+	if to.RawQuery != "" {
+		query = to.RawQuery + "&" + query
+	}
+	to.RawQuery = query
+	return &to
+}
+
+// moved keeps where the session goes on.
+func (s *session) moved(r *Repository, resp *http.Response) (err error) {
+	if resp.Header.Get("Location") != "" {
+		s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
 	}
 	return err
 }
 
-// whole sends the blob as one body.
-func (u *upload) whole() error {
-	if u.session == nil {
-		if err := u.begin(); err != nil {
-			return err
+// openUpload asks once for an upload; a query may ask for a blob of another repository
+// instead, and there is no session where the registry has taken that over.
+func (r *Repository) openUpload(ctx context.Context, right Access, query url.Values) (*session, error) {
+	q := Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), Access: right, OK: []int{202}}
+	if query != nil {
+		q.URL.RawQuery, q.OK = query.Encode(), []int{201, 202}
+	}
+	resp, err := r.client.call(ctx, r.host, q) //nolint:bodyclose // it is closed
+	if err != nil || resp.StatusCode == http.StatusCreated {
+		return nil, err
+	}
+	s := &session{}
+	s.least, _ = strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64) // 0 where it does not say
+	s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
+	return s, err
+}
+
+// Preflight makes sure that the registry can be reached and that the login may
+// write: it opens an upload, which is the first thing that a read-only registry or
+// one without the right refuses. The first blob that is put uses it; where there is
+// none, the registry forgets it as it forgets all that nobody went on with.
+func (r *Repository) Preflight(ctx context.Context) error {
+	r.mu.Lock()
+	opened := len(r.opened) > 0
+	r.mu.Unlock()
+	if opened {
+		return nil
+	}
+	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func(int) error {
+		s, err := r.openUpload(ctx, r.Pushes(), nil)
+		if err == nil {
+			r.keepUpload(s)
+		}
+		return err
+	})
+}
+
+// Mount has the registry take a blob over from another repository of its own,
+// without the bytes coming here, and tells whether it did. Where it does not offer
+// that, or the login may not read there, the blob has to be put; the upload that
+// the registry opens instead is used then.
+func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error) {
+	_, refused := r.host.noMount.Load(from.Path())
+	if refused || from.Host() != r.ref.Host() || from.Path() == r.ref.Path() {
+		return false, nil
+	}
+	release, err := r.host.small.Acquire(ctx)
+	if err != nil {
+		return false, r.client.Explain(ctx, r.host, opPush, r.At(d.Digest.String()), err)
+	}
+	defer release()
+	right := r.Pushes()
+	right.From = from.Path()
+	s, err := r.openUpload(ctx, right, url.Values{"mount": {d.Digest.String()}, "from": {from.Path()}})
+	switch {
+	case err != nil:
+		if ctx.Err() == nil && !CanPass(err) {
+			r.host.noMount.Store(from.Path(), true)
+		}
+		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
+	case s == nil:
+		r.begun().arrived(d)
+		return true, nil
+	}
+	r.keepUpload(s)
+	return false, nil
+}
+
+func (r *Repository) keepUpload(s *session) {
+	s.early = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened = append(r.opened, s)
+}
+
+// takeUpload returns an upload that Preflight or a refused mount has opened; nil where there
+// is none.
+func (r *Repository) takeUpload() *session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := len(r.opened) - 1
+	if last < 0 {
+		return nil
+	}
+	s := r.opened[last]
+	r.opened = r.opened[:last]
+	return s
+}
+
+// source is a blob that is uploaded. It opens when the first byte is needed, hashes every
+// byte on its way out, and keeps the last ones back until all of them are right. It reads
+// again from the last mark if the registry wants a part again.
+type source struct {
+	d    ocispec.Descriptor
+	open func(int64) (io.ReadCloser, error)
+
+	in  io.ReadCloser // nil: not open
+	at  int64         // offset of its next byte
+	sum hash.Hash     // of all that is before it
+	err error         // what is wrong with it
+
+	marked int64  // an offset at which the blob can be opened again
+	state  []byte // of the hash there
+}
+
+// body returns n bytes from an offset on, as the body of a request; the body before has
+// been closed. It brings the stream to the offset, with the hash of all that is before it,
+// and marks the place. The stream stays open between parts: a distant store is asked once.
+func (s *source) body(offset, n int64) (io.ReadCloser, error) {
+	if s.in == nil || s.at != offset {
+		if err := s.reopen(offset); err != nil {
+			return nil, err
 		}
 	}
-	at := u.session
-	u.session = nil                                        // used up, however this ends
-	resp, err := u.r.client.Send(u.ctx, u.r.host, Request{ //nolint:bodyclose // Drain closes it
-		Method: http.MethodPut, URL: at.end(u.d), Access: u.r.Pushes(), Size: u.d.Size, OK: []int{201, 204},
-		Header: map[string]string{"Content-Type": "application/octet-stream"},
-		Body:   func() (io.ReadCloser, error) { return u.source.body(0, u.d.Size) },
-	})
-	return at.forgotten(u.answered(resp, err))
+	var err error
+	if s.state, err = s.sum.(encoding.BinaryMarshaler).MarshalBinary(); err != nil {
+		return nil, fmt.Errorf("keep the state of a hash: %w", err)
+	}
+	s.marked = offset
+	return io.NopCloser(io.LimitReader(s, n)), nil
+}
+
+// reopen opens the source at the mark, unless that is behind the offset, and reads on to it.
+func (s *source) reopen(offset int64) (err error) {
+	s.close()
+	s.at, s.sum = 0, sha256.New()
+	if s.marked > 0 && s.marked <= offset {
+		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(s.state); err != nil {
+			return fmt.Errorf("take up the state of a hash: %w", err)
+		}
+		s.at = s.marked
+	}
+	if s.in, err = s.open(s.at); err != nil {
+		s.in = nil
+		return err
+	}
+	_, err = io.CopyN(io.Discard, s, offset-s.at)
+	return err
+}
+
+// close ends the stream; the next body opens it again.
+func (s *source) close() {
+	if s.in != nil {
+		_ = s.in.Close()
+		s.in, s.err = nil, nil
+	}
+}
+
+var errOtherContent = errors.New("its content is not what its digest says")
+
+// Read returns the next bytes; the last ones once all are right.
+func (s *source) Read(p []byte) (int, error) {
+	left := s.d.Size - s.at
+	if left == 0 {
+		return 0, io.EOF
+	}
+	n, err := s.in.Read(p[:min(int64(len(p)), left)])
+	s.sum.Write(p[:n])
+	s.at += int64(n)
+	switch {
+	case s.at == s.d.Size && hex.EncodeToString(s.sum.Sum(nil)) != s.d.Digest.Encoded():
+		err = errOtherContent
+	case s.at == s.d.Size, err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	s.err = err
+	return 0, err
+}
+
+// wrongSource makes a fault of what was wrong with a source, unless it is one.
+func wrongSource(d ocispec.Descriptor, err error) error {
+	var f *fault.Error
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	out := fault.Errorf(fault.Storage, "read", d.Digest.String(), "check the medium that the bundle is on", "%w", err)
+	switch {
+	case errors.Is(err, errOtherContent):
+		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
+		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)
+	}
+	return out
+}
+
+// bytesOf serves bytes that are in memory.
+func bytesOf(data []byte) func(int64) (io.ReadCloser, error) {
+	return func(offset int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data[offset:])), nil }
+}
+
+// bodyOf is the same as the body of a request.
+func bodyOf(data []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 }

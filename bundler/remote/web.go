@@ -2,87 +2,74 @@ package remote
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"sync"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Web carries requests to servers that are no registries: those that upstream
-// manifests are downloaded from. A host's own settings hold for it (authority, client
-// certificate, plain HTTP, and Concurrency for how many requests at a time); the
-// certificate that all registries are shown is not shown to it, and no credentials.
-type Web struct {
-	c  *Client
-	mu sync.Mutex
-	at map[string]*slots // of hosts that have a limit
-}
-
-// Web returns what carries them.
-func (c *Client) Web() *Web { return &Web{c: c, at: map[string]*slots{}} }
-
-// PlainHTTP tells whether a host, as URLs write it, is spoken to without TLS where a
-// URL says so.
-func (w *Web) PlainHTTP(host string) bool { return w.c.plain[host] }
-
-// RoundTrip carries one request, see [http.RoundTripper].
-func (w *Web) RoundTrip(req *http.Request) (*http.Response, error) {
-	host := req.URL.Host
-	if h, port, err := net.SplitHostPort(host); err == nil && port == "443" && req.URL.Scheme == "https" {
-		host = h
+// Web makes a request to a server that is no registry, and returns the beginning of its
+// answer, at most limit bytes. The settings of its host hold for it (authority, client
+// certificate, plain HTTP, and Concurrency for how many requests at a time). It is shown no
+// login, nor the certificate that all registries are shown. Errors are faults for op, whose
+// hints name what does without the server.
+func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, without string) (a Reply, err error) {
+	u := *q.URL
+	if u.Scheme == "https" {
+		u.Host = strings.TrimSuffix(u.Host, ":443") // as the settings name it
 	}
-	release, err := w.acquire(req.Context(), host)
+	_, isNamed := c.transports[u.Host]
+	q.URL, q.Strange = &u, !isNamed
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // a query may be secret
+	h, subject := c.Host(u.Host), shown.String()
+	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
+		err := Refused("give an https: URL, or allow plain HTTP for this host with --plain-http "+u.Host,
+			fmt.Errorf("vdo-bundle does not download over %q", u.Scheme))
+		return a, c.Explain(ctx, h, op, subject, err)
+	}
+	release, err := h.pull.Acquire(ctx)
 	if err != nil {
-		return nil, err
+		return a, c.Explain(ctx, h, op, subject, err)
 	}
-	resp, err := w.c.trace(w.transport(host, req), req)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	resp.Body = &released{ReadCloser: resp.Body, release: release}
-	return resp, nil
-}
-
-// transport shows a host's own certificate where the URL that was asked for names the
-// host, not where another server redirects to it.
-func (w *Web) transport(host string, req *http.Request) *http.Transport {
-	for r := req; r.Response != nil && r.Response.Request != nil; r = r.Response.Request {
-		if r.Response.Request.URL.Host != req.URL.Host {
-			return w.c.transport(host, true)
+	defer release()
+	err = c.Retry(ctx, h, op, subject, func(int) error {
+		resp, err := c.follow(ctx, h, q, u.Host, func() (string, error) { return "", nil })
+		if err != nil {
+			return err
 		}
-	}
-	if t, ok := w.c.named[host]; ok {
-		return t.own
-	}
-	return w.c.foreign
+		defer resp.Body.Close() //nolint:errcheck // only read
+		if !slices.Contains(q.OK, resp.StatusCode) {
+			return h.answer(resp)
+		}
+		a = Reply{Status: resp.StatusCode, Header: resp.Header, Length: resp.ContentLength}
+		a.Data, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+		return err
+	})
+	return a, doWithout(err, without)
 }
 
-// acquire waits for a slot of the host, where its number is limited.
-func (w *Web) acquire(ctx context.Context, host string) (release func(), err error) {
-	limit := w.c.opts.Hosts[host].Concurrency
-	if limit <= 0 {
-		return func() {}, nil
+// doWithout puts hints for servers in place of those for registries.
+func doWithout(err error, without string) error {
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
 	}
-	w.mu.Lock()
-	if w.at[host] == nil {
-		w.at[host] = newSlots(limit, limit)
+	out, answered := *f, new(AnswerError)
+	switch {
+	case errors.As(f.Err, &answered) && CanPassStatus(answered.Status):
+		out.Hint = "try again later, or " + without
+	case errors.As(f.Err, &answered):
+		out.Hint = "check the address, or " + without
+	case f.Reason == fault.Unreachable:
+		out.Hint = "check the address, the connection and the proxy settings, or " + without
+	case WantsCertificate(f.Err):
+		out.Hint = "name the certificate that this host wants, and its key, in the file of --hosts-config, or " + without
+	case f.Reason == fault.CertificateInvalid:
+		out.Hint += ", or " + without
 	}
-	s := w.at[host]
-	w.mu.Unlock()
-	if release, err = s.Acquire(ctx); err != nil {
-		return nil, err
-	}
-	return sync.OnceFunc(release), nil
-}
-
-// released gives its slot back when it is closed.
-type released struct {
-	io.ReadCloser
-	release func()
-}
-
-func (r *released) Close() error {
-	defer r.release()
-	return r.ReadCloser.Close()
+	return &out
 }

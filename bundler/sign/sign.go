@@ -1,7 +1,7 @@
 // Package sign adds a signature to a bundle that is there already: to an archive or a
 // folder without rewriting the rest, or to a registry.
 //
-//	root, err := sign.Bundle(ctx, source, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
+//	signed, err := sign.Bundle(ctx, source, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
 package sign
 
 import (
@@ -27,36 +27,54 @@ type Input struct {
 	Signer   *trust.Signer
 	Identity string // what the signer calls the bundle: HOST/PATH, or "" for the default
 	Format   signatures.Format
+	// Images has every index and manifest of the bundle's images signed as well, each by
+	// itself: admission policies ask for the signature of what a pod names.
+	Images bool
 }
 
-// Bundle adds a signature to a bundle that is there. The bundle's structure is read
-// first, so that what is no bundle, or lacks a part, is not signed. Its layers are
-// not read: they were verified when they arrived, and verify reads them.
-func Bundle(ctx context.Context, s medium.Source, in Input) (ocispec.Descriptor, error) {
+// Bundle adds a signature to a bundle that is there, and returns what was signed, the root
+// first. The bundle's structure is read first, so that what is no bundle, or lacks a part,
+// is not signed. Its layers are not read: they were verified when they arrived, and verify
+// reads them.
+func Bundle(ctx context.Context, s medium.Source, in Input) ([]ocispec.Descriptor, error) {
 	b, err := pinned.Open(ctx, s)
 	if err != nil {
-		return ocispec.Descriptor{}, err
+		return nil, err
 	}
-	root := b.Descriptor()
-	if _, err := b.Read(ctx); err != nil {
-		return root, err
-	}
-	made, err := in.make(ctx, b, root, b.Digest())
+	read, err := b.Read(ctx)
 	if err != nil {
-		return root, err
+		return nil, err
 	}
 	attach := s.Can().Attach
 	if attach == nil {
-		return root, &fault.Error{
+		return nil, &fault.Error{
 			Reason: fault.Refused, Op: "sign", Subject: b.Digest().String(), Err: errors.New("nothing can be added where it is"),
 			Hint: "sign the file, the folder, or the bundle in its registry",
 		}
 	}
-	return root, attach(ctx, made...)
+	subjects := []ocispec.Descriptor{b.Descriptor()}
+	if in.Images {
+		for _, n := range read.Graph.Below(read.Graph.Images()...).Manifests {
+			subjects = append(subjects, n.Descriptor)
+		}
+	}
+	var made []bundle.Attachment
+	for _, d := range subjects {
+		digest, err := image.ParseDigest(d.Digest.String())
+		if err != nil {
+			return nil, err
+		}
+		of, err := in.make(ctx, b, d, digest)
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, of...)
+	}
+	return subjects, attach(ctx, made...)
 }
 
 // make makes the signatures that are not there yet.
-func (in Input) make(ctx context.Context, s medium.Source, root ocispec.Descriptor, subject image.Digest) ([]bundle.Attachment, error) {
+func (in Input) make(ctx context.Context, s medium.Source, d ocispec.Descriptor, subject image.Digest) ([]bundle.Attachment, error) {
 	existing, err := existingSignature(ctx, s, subject)
 	if err != nil {
 		return nil, err
@@ -65,7 +83,7 @@ func (in Input) make(ctx context.Context, s medium.Source, root ocispec.Descript
 	if there.Referring, err = signatures.Referring(ctx, s, subject); err != nil {
 		return nil, err
 	}
-	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(root), Identity: in.Identity, Format: in.Format}.Make(ctx, there)
+	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(d), Identity: in.Identity, Format: in.Format}.Make(ctx, there)
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.

@@ -82,12 +82,12 @@ func Of(objects ...map[string]any) ([]Object, error) {
 // what was there for it. The files, by their names in the document, have to be those
 // that the document names by sha256.
 func Describe(doc *matrix.Document, id matrix.ReleaseID, files map[string][]byte) error {
-	i := slices.IndexFunc(doc.Releases, func(r matrix.Release) bool { return r.ReleaseID.Compare(id) == 0 })
-	if i < 0 {
+	release, ok := doc.Release(id)
+	if !ok {
 		return bad(fault.NotFound, id.String(), "list the release first", "the matrix does not list it")
 	}
 	var objects []map[string]any
-	for _, m := range doc.Releases[i].Manifests {
+	for _, m := range release.Manifests {
 		data, ok := files[m.Name]
 		if !ok {
 			return bad(fault.NotFound, id.String()+"/"+m.Name, "get it from "+m.URL, "the file is not there")
@@ -110,7 +110,7 @@ func Describe(doc *matrix.Document, id matrix.ReleaseID, files map[string][]byte
 }
 
 func bad(reason fault.Reason, subject, hint, format string, args ...any) error {
-	return &fault.Error{Reason: reason, Op: "list what is needed by", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
+	return fault.Errorf(reason, "list what is needed by", subject, hint, format, args...)
 }
 
 // put replaces the entries of a release; one that others have just so is shared.
@@ -194,7 +194,9 @@ func (w *writer) object(o map[string]any) {
 			}
 			w.value(key, rest, 1)
 		case key == "rules" && (kind == "Role" || kind == "ClusterRole"):
-			w.rules(o[key])
+			for _, rule := range w.objects(key, o[key]) {
+				w.rule(rule)
+			}
 		case key == "spec" && kind == "CustomResourceDefinition":
 			w.definition(o[key])
 		default:
@@ -212,14 +214,8 @@ func (w *writer) definition(v any) {
 		return
 	}
 	spec = maps.Clone(spec)
-	list, _ := spec["versions"].([]any) //nolint:errcheck // what is no list has nothing to leave out
-	versions := make([]any, 0, len(list))
-	for _, item := range list {
-		version, ok := item.(map[string]any)
-		if !ok {
-			w.err = errors.New("spec.versions has an element that is not an object")
-			return
-		}
+	versions := []any{}
+	for _, version := range w.objects("spec.versions", spec["versions"]) {
 		version = maps.Clone(version)
 		delete(version, "schema")
 		delete(version, "additionalPrinterColumns")
@@ -229,20 +225,19 @@ func (w *writer) definition(v any) {
 	w.value("spec", spec, 1)
 }
 
-func (w *writer) rules(v any) {
+// objects are those of a list; nothing is an empty one.
+func (w *writer) objects(path string, v any) []map[string]any {
 	list, ok := v.([]any)
 	if !ok && v != nil {
-		w.err = errors.New("rules is not a list")
-		return
+		w.err = fmt.Errorf("%s is not a list", path)
 	}
+	out := make([]map[string]any, len(list))
 	for i, item := range list {
-		rule, ok := item.(map[string]any)
-		if !ok {
-			w.err = fmt.Errorf("rules[%d] is not an object", i)
-			return
+		if out[i], ok = item.(map[string]any); !ok {
+			w.err = fmt.Errorf("%s[%d] is not an object", path, i)
 		}
-		w.rule(rule)
 	}
+	return out
 }
 
 func (w *writer) rule(rule map[string]any) {

@@ -49,10 +49,8 @@ stringData: {password: short}
 `
 
 func TestEverythingThatGivesPowerIsALine(t *testing.T) {
-	objects, err := needs.Decode([]byte(manifest))
-	require.NoError(t, err)
-	got, err := needs.Of(objects...)
-	require.NoError(t, err)
+	objects := must(needs.Decode([]byte(manifest)))(t)
+	got := must(needs.Of(objects...))(t)
 	require.Equal(t, []needs.Object{
 		{Name: "apps/v1 DaemonSet site/node", Lines: []string{
 			`spec.template.spec.containers[plugin].args: [--v=4, "a, b"]`,
@@ -117,28 +115,22 @@ func TestWhatCannotBeDescribedIsAnError(t *testing.T) {
 }
 
 func TestAListIsBoundToItsManifests(t *testing.T) {
-	doc, err := matrix.Parse("default", matrix.Default())
-	require.NoError(t, err)
-	id, err := matrix.ParseReleaseID("cpi@1.33.1")
-	require.NoError(t, err)
+	doc := must(matrix.Parse("default", matrix.Default()))(t)
+	id := must(matrix.ParseReleaseID("cpi@1.33.1"))(t)
 	name := "vsphere-cloud-controller-manager.yaml"
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(needs.Describe(doc, id, map[string][]byte{name: []byte(manifest)})))
 	require.Equal(t, fault.NotFound, fault.ReasonOf(needs.Describe(doc, id, nil)))
-	other, err := matrix.ParseReleaseID("cpi@9.9.9")
-	require.NoError(t, err)
+	other := must(matrix.ParseReleaseID("cpi@9.9.9"))(t)
 	require.Equal(t, fault.NotFound, fault.ReasonOf(needs.Describe(doc, other, nil)))
 }
 
 // Releases that have an object just so share it; a new description of one takes
 // nothing from the others; and what is written is read again.
 func TestReleasesShareWhatTheyHaveAlike(t *testing.T) {
-	doc, err := matrix.Parse("default", matrix.Default())
-	require.NoError(t, err)
+	doc := must(matrix.Parse("default", matrix.Default()))(t)
 	doc.Needs = nil
 	id := func(text string) matrix.ReleaseID {
-		v, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
-		return v
+		return must(matrix.ParseReleaseID(text))(t)
 	}
 	describe := func(text, content string) {
 		t.Helper()
@@ -156,14 +148,21 @@ func TestReleasesShareWhatTheyHaveAlike(t *testing.T) {
 	require.Len(t, doc.Needs, 4)
 	describe("cpi@1.33.1", manifest)
 	require.Len(t, doc.Needs, 3)
-	data, err := doc.Marshal()
-	require.NoError(t, err)
-	again, err := matrix.Parse("again", data)
-	require.NoError(t, err)
+	data := must(doc.Marshal())(t)
+	again := must(matrix.Parse("again", data))(t)
 	require.Equal(t, doc.Needs, again.Needs)
 	list, listed := again.NeedsOf(id("cpi@1.33.0"))
 	require.True(t, listed)
 	require.Len(t, list, 3)
 	_, listed = again.NeedsOf(id("cpi@1.34.0"))
 	require.False(t, listed)
+}
+
+// must gives what a call returns, which may not fail.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
 }

@@ -10,24 +10,27 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
 )
 
 // newer pulls the version after the one that is there, and pushes it into a registry
 // that has that one.
-func (j job) newer(ctx context.Context, host string, speed link.Options) {
+func (j job) newer(ctx context.Context) {
 	if j.tool.own == nil && j.tool.ext != "" {
 		j.table.cannot(rowDeltaPull, j.tool)
 		j.table.cannot(rowDeltaPush, j.tool)
 		return
 	}
-	next := job{set: j.set.newer, tool: j.tool, o: j.o, table: j.table}
+	next := j
+	next.set = j.set.newer
 	pulled := j.measure(rowDeltaPull, func() (sample, error) {
 		if err := errors.Join(next.remove(), j.copyTo(next)); err != nil {
 			return sample{}, err
 		}
-		return process(ctx, j.set.upstream, j.tool.path, j.pullNewer(next, host), nil)
+		line := j.tool.pull
+		if j.tool.own != nil {
+			line = j.tool.own.delta
+		}
+		return j.run(ctx, j.from, j.tool.args(line, next.set, j.host, next.bundle(), j.bundle()))
 	})
 	defer next.remove() //nolint:errcheck // scratch
 	if !pulled {
@@ -37,22 +40,16 @@ func (j job) newer(ctx context.Context, host string, speed link.Options) {
 		if err := next.leaveOneEntry(); err != nil {
 			return s, err
 		}
-		err = j.withMirror(speed, func(m mirror) error {
-			if _, err := process(ctx, nil, j.tool.path, j.tool.push(j.set, m.reg.Host, j.bundle()), nil); err != nil {
+		err = j.withMirror(func(m job) error {
+			if _, err := m.run(ctx, nil, m.args(j.tool.push)); err != nil {
 				return err
 			}
-			s, err = process(ctx, m.reg, j.tool.path, j.tool.push(next.set, m.host, next.bundle()), nil)
+			m.set = next.set
+			s, err = m.run(ctx, m.from, m.args(j.tool.push))
 			return err
 		})
 		return s, err
 	})
-}
-
-func (j job) pullNewer(next job, host string) []string {
-	if j.tool.own != nil {
-		return j.tool.own.delta(next.set, host, j.bundle(), next.bundle())
-	}
-	return j.tool.pull(next.set, host, next.bundle())
 }
 
 // copyTo gives a tool that pulls into folders one that has the older version. Blobs

@@ -9,7 +9,8 @@
 //
 // Sets: "drivers" is 40 images of 3 GB with five shared bases, "big" one layer of
 // 2 GB, "small" 250 images of eight layers of 8 KiB. Links: "loopback", and "20ms",
-// a relay with a round trip of 20 ms and 1 Gbit/s (package test/link).
+// a relay with a round trip of 20 ms and 1 Gbit/s (package test/link), each over plain
+// HTTP, and as "loopback-tls" and "20ms-tls" with TLS and login.
 //
 // Each set has a newer version, in which every eleventh layer is another. The delta
 // rows pull what the older one lacks, and push it into a registry that has that one:
@@ -26,10 +27,8 @@
 // -repeat rounds (three at least): in each, every tool does all of its jobs before the
 // next tool begins, and pushes what it has just pulled; each round begins with another
 // tool. Figures are medians over the rounds, with the least and the most in brackets;
-// memory is the most of all rounds. A run during which others used more than a tenth of
-// the machine's processors, or during which the host took more than a fiftieth of them
-// away, is counted under the table: such a table is of a busy machine. What was
-// running before the first measurement is shown at the top.
+// memory is the most of all rounds. On a busy machine the brackets are wide, and its limits
+// before and after differ.
 //
 // Another build of vdo-bundle takes part as the tool "before":
 //
@@ -41,8 +40,8 @@
 // -ranges 8 and -concurrency 64, and a push with as many and parts of 16 MiB.
 // Whether that is below the bound of 64 MiB is shown in the summary.
 //
-// The tables go to standard output as Markdown, what is going on to standard error;
-// the summary at the end is what README.md holds.
+// The tables go to standard output as Markdown, and are what README.md holds; each run
+// with all that it took goes to standard error.
 // Wall is until the process ended; "on disk" adds the time of a sync right after
 // it, because vdo-bundle flushes what it says is done and the others do not. CPU is
 // user and system time; memory is the highest resident size; "written" is what the
@@ -72,6 +71,7 @@ type options struct {
 	dir, registryDir   string
 	repeat             int
 	against            string // another vdo-bundle
+	access             *access
 }
 
 // leastRepeat is the least of which a median and a spread say anything.
@@ -99,7 +99,7 @@ func parse(args []string) (options, error) {
 	fl := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fl.Float64Var(&o.scale, "scale", scale, "size of the sets: 1 is full size (VDO_BENCH_SCALE)")
 	sets := fl.String("sets", "drivers,big,small", "sets to move")
-	links := fl.String("links", "loopback,20ms", "links to move them over")
+	links := fl.String("links", "loopback,20ms,loopback-tls,20ms-tls", "links to move them over")
 	tools := fl.String("tools", "", "tools to run (default: all that are there)")
 	fl.StringVar(&o.dir, "dir", "", "folder for the data; the disk that is measured (default: the system's temporary one)")
 	fl.StringVar(&o.registryDir, "registry-dir", "", "folder for the registries' content (default: in memory, where /dev/shm has room, else -dir)")
@@ -121,11 +121,21 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// speeds are the links by name.
-var speeds = map[string]link.Options{
-	"loopback": {},
-	"20ms":     {RoundTrip: 20 * time.Millisecond, BitsPerSecond: 1e9},
+// way is how registries are reached.
+type way struct {
+	link.Options
+	tls bool // and login
 }
+
+// ways are those by name.
+var ways = map[string]way{
+	"loopback":     {},
+	"20ms":         {Options: far},
+	"loopback-tls": {tls: true},
+	"20ms-tls":     {Options: far, tls: true},
+}
+
+var far = link.Options{RoundTrip: 20 * time.Millisecond, BitsPerSecond: 1e9}
 
 func run(ctx context.Context, args []string) error {
 	o, err := parse(args)
@@ -133,7 +143,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, name := range o.links {
-		if _, ok := speeds[name]; !ok {
+		if _, ok := ways[name]; !ok {
 			return fmt.Errorf("there is no link %q", name)
 		}
 	}
@@ -148,7 +158,10 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(o.registryDir) //nolint:errcheck // scratch
-	debug.SetGCPercent(400)           // the registries are in this process, and should not be what is measured
+	if o.access, err = newAccess(o.dir); err != nil {
+		return err
+	}
+	debug.SetGCPercent(400) // the registries are in this process, and should not be what is measured
 	all, err := findTools(ctx, o)
 	if err != nil {
 		return err

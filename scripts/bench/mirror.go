@@ -9,26 +9,34 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// mirror is a registry to push to, and the host that it is spoken to by.
-type mirror struct {
-	reg  *registry.Registry
-	host string
-}
-
-// withMirror gives an empty one.
-func (j job) withMirror(speed link.Options, use func(mirror) error) (err error) {
+// withMirror gives the job an empty registry to push to, in the place of the one that is
+// pulled from.
+func (j job) withMirror(use func(job) error) (err error) {
 	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
-	reg, err := registry.New(registry.Options{Dir: dir})
+	reg, err := registry.New(serving(dir, j.way.tls))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, reg.Close(), os.RemoveAll(dir)) }()
-	host, end, err := through(reg.Host, speed)
+	host, end, err := through(reg.Host, j.way.Options)
 	if err != nil {
 		return err
 	}
 	defer end()
-	return use(mirror{reg, host})
+	if err := j.o.access.grant(reg, host); err != nil {
+		return err
+	}
+	j.from, j.host = reg, host
+	return use(j)
+}
+
+// serving are the options of a registry that keeps its content in a folder.
+func serving(dir string, tls bool) registry.Options {
+	o := registry.Options{Dir: dir, TLS: tls}
+	if tls {
+		o.Auth = registry.Basic
+	}
+	return o
 }
 
 // through leads over a link, where there is one.

@@ -22,7 +22,6 @@ type sample struct {
 	memory, written   int64
 	wire              int64
 	requests          int
-	others            others
 }
 
 // timeout is how long one run may take.
@@ -32,7 +31,7 @@ var errTooLong = errors.New("not done after 4 minutes")
 
 // process runs a program to its end. Where stopAt is not nil, the program is killed
 // as soon as it says so.
-func process(ctx context.Context, reg *registry.Registry, path string, args []string, stopAt func() bool) (sample, error) {
+func process(ctx context.Context, a *access, reg *registry.Registry, path string, args []string, stopAt func() bool) (sample, error) {
 	unix.Sync() // what others left to be written is not this one's
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTooLong)
 	defer cancel()
@@ -42,8 +41,8 @@ func process(ctx context.Context, reg *registry.Registry, path string, args []st
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the tools under test
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "DOCKER_CONFIG=/nonexistent", "REGISTRY_AUTH_FILE=")
-	machine, began := readTicks(), time.Now()
+	cmd.Env = a.environment()
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return sample{}, err
 	}
@@ -59,7 +58,6 @@ func process(ctx context.Context, reg *registry.Registry, path string, args []st
 	unix.Sync()
 	s.onDisk, s.memory = time.Since(began), w.peak
 	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	s.others = machine.since(s.cpu)
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		s.written = usage.Oublock * 512
 	}

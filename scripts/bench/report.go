@@ -36,7 +36,6 @@ var withSync = []string{rowPull, rowResume, rowDeltaPull}
 type table struct {
 	set   *set
 	over  string
-	tools []string // in the order of the first round
 	cells map[cell]*results
 }
 
@@ -53,9 +52,6 @@ func newTable(s *set, over string) *table {
 }
 
 func (t *table) at(row string, of tool) *results {
-	if !slices.Contains(t.tools, of.name) {
-		t.tools = append(t.tools, of.name)
-	}
 	c := cell{row, of.name}
 	if t.cells[c] == nil {
 		t.cells[c] = &results{}
@@ -80,11 +76,8 @@ const none = "–"
 func (t *table) add(row string, of tool, s sample) {
 	r := t.at(row, of)
 	r.samples = append(r.samples, s)
-	note := ""
-	if s.others.busy() {
-		note = "; the machine was busy: " + s.others.String()
-	}
-	say("  %s: wall %s, on disk %s, CPU %s, %s, %d requests%s", row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), s.requests, note)
+	say("  %s: wall %s, on disk %s, CPU %s, %s, %d requests",
+		row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), s.requests)
 }
 
 // counted is the time of a row that is compared.
@@ -113,27 +106,12 @@ func sorted[T int | int64 | time.Duration](samples []sample, of func(sample) T) 
 // spread is a median with the least and the most.
 func spread(samples []sample, of func(sample) time.Duration) string {
 	all := sorted(samples, of)
-	if len(all) == 1 {
-		return seconds(all[0])
-	}
 	return fmt.Sprintf("%s (%s–%s)", seconds(median(samples, of)), seconds(all[0]), seconds(all[len(all)-1]))
 }
 
 func (r *results) memory() int64 {
 	most := sorted(r.samples, func(s sample) int64 { return s.memory })
 	return most[len(most)-1]
-}
-
-// row is a line of a table of a set: a tool, and what its runs took.
-func (r *results) row(tool string) pretty.Row {
-	if len(r.samples) == 0 || r.failed != "" {
-		return pretty.Row{tool, r.failed}
-	}
-	times := pretty.Row{
-		tool,
-		spread(r.samples, func(s sample) time.Duration { return s.wall }), spread(r.samples, func(s sample) time.Duration { return s.onDisk }),
-	}
-	return append(times, r.cost()...)
 }
 
 // costs are the heads of what [results.cost] returns.
@@ -156,68 +134,18 @@ func newGrid(head ...any) pretty.Writer {
 
 func printGrid(g pretty.Writer) { fmt.Printf("\n%s\n", g.RenderMarkdown()) }
 
-// others counts the runs during which the machine was busy.
-func (t *table) others() (busy, runs int, most others) {
-	for _, r := range t.cells {
-		for _, s := range r.samples {
-			runs++
-			most = most.most(s.others)
-			if s.others.busy() {
-				busy++
-			}
-		}
-	}
-	return busy, runs, most
-}
-
-func (t *table) print() {
-	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s; the newer version has %d other layers, %s", t.set.name, t.over,
-		t.set.images, t.set.blobs, bytesText(t.set.bytes), t.set.newer.blobs, bytesText(t.set.newer.bytes))
-	if o := speeds[t.over]; o.BitsPerSecond > 0 {
-		fmt.Printf("; the link alone needs %s s", seconds(time.Duration(float64(t.set.bytes)*8/o.BitsPerSecond*1e9)))
-	}
-	fmt.Println()
-	g := newGrid(append(pretty.Row{"", "wall s", "on disk s"}, costs...)...)
-	for _, row := range rows {
-		first := true
-		for _, tool := range t.tools {
-			r := t.cells[cell{row, tool}]
-			if r == nil {
-				continue
-			}
-			if first {
-				g.AppendRow(pretty.Row{"*" + row + "*"})
-			}
-			g.AppendRow(r.row(tool))
-			first = false
-		}
-	}
-	printGrid(g)
-	busy, runs, most := t.others()
-	if busy > 0 {
-		fmt.Printf("\nThe machine was busy during %d of %d runs: at most %s.\n", busy, runs, most)
-	}
-}
-
 func printHead(o options, tools []tool) error {
-	before := readTicks()
-	time.Sleep(3 * time.Second)
-	idle := before.since(0)
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Scale %v, %d rounds, %d cores, %s; ", o.scale, o.repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	names := make([]string, len(tools))
 	for i, t := range tools {
 		names[i] = t.name + " " + t.version
 	}
-	fmt.Printf("%s. ", strings.Join(names, ", "))
-	state := "idle"
-	if idle.busy() {
-		state = "busy"
-	}
-	fmt.Printf("Before it began the machine was %s (%s; load %s).\n", state, idle, strings.Join(strings.Fields(string(load))[:3], " "))
+	fmt.Printf("Scale %v, %d rounds, %d cores, %s; %s. Before it began the load was %s.\n",
+		o.scale, o.repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		strings.Join(names, ", "), strings.Join(strings.Fields(string(load))[:3], " "))
 	return nil
 }
 

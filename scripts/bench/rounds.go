@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 // runSet measures one set over all links.
@@ -17,7 +18,7 @@ func runSet(ctx context.Context, o options, name string, tools []tool) ([]*table
 		return nil, err
 	}
 	defer s.close() //nolint:errcheck // scratch
-	if err := errors.Join(s.lock(ctx, tools), s.newer.lock(ctx, tools)); err != nil {
+	if err := errors.Join(s.lock(ctx, o, tools), s.newer.lock(ctx, o, tools)); err != nil {
 		return nil, err
 	}
 	if err := touch(filepath.Join(o.registryDir, "touch"), 2*s.bytes); err != nil {
@@ -26,26 +27,34 @@ func runSet(ctx context.Context, o options, name string, tools []tool) ([]*table
 	if err := s.warm(ctx, o, tools); err != nil {
 		return nil, err
 	}
+	fmt.Printf("\n%s: %d images, %d layers, %s; the newer version has %d other layers, %s.\n", name,
+		s.images, s.blobs, bytesText(s.bytes), s.newer.blobs, bytesText(s.newer.bytes))
 	var tables []*table
 	for _, over := range o.links {
 		t, err := s.over(ctx, o, over, tools)
 		if err != nil {
 			return nil, err
 		}
-		t.print()
 		tables = append(tables, t)
 	}
 	return tables, nil
 }
 
-// lock makes the locks that our own tools pull.
-func (s *set) lock(ctx context.Context, tools []tool) error {
+// lock makes the locks that our own tools pull, and a key.
+func (s *set) lock(ctx context.Context, o options, tools []tool) error {
 	for _, t := range tools {
 		if t.own == nil {
 			continue
 		}
-		if _, err := process(ctx, nil, t.path, t.own.lock(s), nil); err != nil {
-			return err
+		j := job{set: s, tool: t, o: o, host: s.upstream.Host}
+		lines := []string{t.own.lock}
+		if t.name == ourName {
+			lines = append(lines, "keygen -o DIR/bench")
+		}
+		for _, line := range lines {
+			if _, err := j.run(ctx, nil, j.args(line)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -56,13 +65,10 @@ func (s *set) lock(ctx context.Context, tools []tool) error {
 func (s *set) warm(ctx context.Context, o options, tools []tool) error {
 	for _, tool := range tools {
 		say("%s: %s warms up", s.name, tool.name)
-		j := job{set: s, tool: tool, o: o}
-		_, err := process(ctx, s.upstream, tool.path, tool.pull(s, s.upstream.Host, j.bundle()), nil)
+		j := job{set: s, tool: tool, o: o, host: s.upstream.Host}
+		_, err := j.run(ctx, s.upstream, j.args(tool.pull))
 		if err == nil {
-			err = j.withMirror(link.Options{}, func(m mirror) error {
-				_, err := process(ctx, m.reg, tool.path, tool.push(s, m.host, j.bundle()), nil)
-				return err
-			})
+			_, err = j.pushed(ctx, tool.push)
 		}
 		if err != nil {
 			say("  %s: %v", tool.name, err)
@@ -77,20 +83,27 @@ func (s *set) warm(ctx context.Context, o options, tools []tool) error {
 // over measures a set over one link: in each round every tool does all of its jobs, and
 // each round begins with another tool.
 func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*table, error) {
-	speed := speeds[over]
-	host, end, err := through(s.upstream.Host, speed)
+	way, from := ways[over], s.upstream
+	if way.tls {
+		from = s.secure
+	}
+	s.tls, s.newer.tls = way.tls, way.tls
+	host, end, err := through(from.Host, way.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	if err := o.access.grant(from, host); err != nil {
+		return nil, err
+	}
 	t := newTable(s, over)
 	for round := range o.repeat {
 		for i := range tools {
-			j := job{set: s, tool: tools[(round+i)%len(tools)], o: o, table: t}
+			j := job{set: s, tool: tools[(round+i)%len(tools)], o: o, table: t, way: way, from: from, host: host}
 			say("%s over %s, round %d: %s", s.name, over, round+1, j.tool.name)
-			j.all(ctx, host, speed)
+			j.all(ctx)
 			if round == 0 {
-				j.most(ctx, host, speed)
+				j.most(ctx)
 			}
 			if err := errors.Join(ctx.Err(), j.remove()); err != nil {
 				return nil, err
@@ -106,6 +119,17 @@ type job struct {
 	tool  tool
 	o     options
 	table *table
+	way   way
+	from  *registry.Registry // that is pulled from, as host
+	host  string
+}
+
+// args is a command line for what the job pulls, and where it keeps that.
+func (j job) args(line string) []string { return j.tool.args(line, j.set, j.host, j.bundle(), "") }
+
+// run runs the tool to its end.
+func (j job) run(ctx context.Context, reg *registry.Registry, args []string) (sample, error) {
+	return process(ctx, j.o.access, reg, j.tool.path, args, nil)
 }
 
 // measure runs a row of the table once, and tells whether there are figures. What has
@@ -127,109 +151,88 @@ func (j job) measure(row string, run func() (sample, error)) bool {
 // bundle is where the tool keeps what it pulled.
 func (j job) bundle() string { return filepath.Join(j.set.dir, "of-"+j.tool.name+j.tool.ext) }
 
-func (j job) remove() error { return remove(j.bundle()) }
-
-func remove(name string) error {
+func (j job) remove() error {
+	name := j.bundle()
 	return errors.Join(os.RemoveAll(name), os.RemoveAll(name+".partial"), os.RemoveAll(name+".journal"))
 }
 
-// all does each job once: what is pushed is what was pulled last.
-func (j job) all(ctx context.Context, host string, speed link.Options) {
-	j.resume(ctx, host)
-	pulled := j.measure(rowPull, func() (sample, error) {
-		if err := j.remove(); err != nil {
-			return sample{}, err
-		}
-		return process(ctx, j.set.upstream, j.tool.path, j.tool.pull(j.set, host, j.bundle()), nil)
+// pulled pulls anew.
+func (j job) pulled(ctx context.Context, line string) (sample, error) {
+	if err := j.remove(); err != nil {
+		return sample{}, err
+	}
+	return j.run(ctx, j.from, j.args(line))
+}
+
+// pushed pushes into an empty registry.
+func (j job) pushed(ctx context.Context, line string) (s sample, err error) {
+	err = j.withMirror(func(m job) error {
+		s, err = m.run(ctx, m.from, m.args(line))
+		return err
 	})
-	if !pulled {
+	return s, err
+}
+
+// all does each job once: what is pushed is what was pulled last.
+func (j job) all(ctx context.Context) {
+	j.resume(ctx)
+	if !j.measure(rowPull, func() (sample, error) { return j.pulled(ctx, j.tool.pull) }) {
 		return
 	}
-	j.push(ctx, speed)
-	j.newer(ctx, host, speed)
+	j.measure(rowPush, func() (empty sample, err error) {
+		err = j.withMirror(func(m job) error {
+			if empty, err = m.run(ctx, m.from, m.args(j.tool.push)); err != nil {
+				return err
+			}
+			j.measure(rowPushAgain, func() (sample, error) { return m.run(ctx, m.from, m.args(j.tool.push)) })
+			return nil
+		})
+		return empty, err
+	})
+	j.newer(ctx)
 	if j.tool.own != nil {
-		j.signed(ctx, speed)
+		j.signed(ctx)
 	}
 }
 
 // resume kills a pull when half of the bytes have come, and measures the next run.
-func (j job) resume(ctx context.Context, host string) {
+func (j job) resume(ctx context.Context) {
 	half := func() bool {
-		wire, _ := traffic(j.set.upstream)
+		wire, _ := traffic(j.from)
 		return wire > j.set.bytes/2
 	}
 	j.measure(rowResume, func() (sample, error) {
 		if err := j.remove(); err != nil {
 			return sample{}, err
 		}
-		args := j.tool.pull(j.set, host, j.bundle())
-		if _, err := process(ctx, j.set.upstream, j.tool.path, args, half); err != nil {
+		args := j.args(j.tool.pull)
+		if _, err := process(ctx, j.o.access, j.from, j.tool.path, args, half); err != nil {
 			return sample{}, err
 		}
-		return process(ctx, j.set.upstream, j.tool.path, args, nil)
-	})
-}
-
-// push pushes into an empty registry, and then into the same again.
-func (j job) push(ctx context.Context, speed link.Options) {
-	j.measure(rowPush, func() (empty sample, err error) {
-		err = j.withMirror(speed, func(m mirror) error {
-			args := j.tool.push(j.set, m.host, j.bundle())
-			if empty, err = process(ctx, m.reg, j.tool.path, args, nil); err != nil {
-				return err
-			}
-			j.measure(rowPushAgain, func() (sample, error) { return process(ctx, m.reg, j.tool.path, args, nil) })
-			return nil
-		})
-		return empty, err
+		return j.run(ctx, j.from, args)
 	})
 }
 
 // signed signs what was pulled, and measures its verification, alone and before a push.
-func (j job) signed(ctx context.Context, speed link.Options) {
+func (j job) signed(ctx context.Context) {
 	own := j.tool.own
-	if _, err := process(ctx, nil, j.tool.path, own.sign(j.set, j.bundle()), nil); err != nil {
+	if _, err := j.run(ctx, nil, j.args(own.sign)); err != nil {
 		j.table.fail(rowVerify, j.tool, err)
 		say("  %s: sign: %v", j.tool.name, err)
 		return
 	}
-	j.measure(rowVerify, func() (sample, error) {
-		return process(ctx, nil, j.tool.path, own.verify(j.set, j.bundle()), nil)
-	})
-	j.measure(rowVerifiedPush, func() (s sample, err error) {
-		err = j.withMirror(speed, func(m mirror) error {
-			s, err = process(ctx, m.reg, j.tool.path, own.verifiedPush(j.set, m.host, j.bundle()), nil)
-			return err
-		})
-		return s, err
-	})
+	j.measure(rowVerify, func() (sample, error) { return j.run(ctx, nil, j.args(own.verify)) })
+	j.measure(rowVerifiedPush, func() (sample, error) { return j.pushed(ctx, own.verifiedPush) })
 }
 
 // most pulls and pushes with the flags that take most memory.
-func (j job) most(ctx context.Context, host string, speed link.Options) {
-	if j.tool.own == nil || j.table.failed(rowPull, j.tool) {
+func (j job) most(ctx context.Context) {
+	own := j.tool.own
+	if own == nil || j.table.failed(rowPull, j.tool) {
 		return
 	}
-	with := func(args []string, more ...[]string) []string {
-		for _, m := range more {
-			args = append(args, m...)
-		}
-		return args
-	}
-	j.measure(rowMostPush, func() (s sample, err error) {
-		err = j.withMirror(speed, func(m mirror) error {
-			args := with(j.tool.push(j.set, m.host, j.bundle()), j.tool.own.most, j.tool.own.pushMost)
-			s, err = process(ctx, m.reg, j.tool.path, args, nil)
-			return err
-		})
-		return s, err
-	})
-	j.measure(rowMostPull, func() (sample, error) {
-		if err := j.remove(); err != nil {
-			return sample{}, err
-		}
-		return process(ctx, j.set.upstream, j.tool.path, with(j.tool.pull(j.set, host, j.bundle()), j.tool.own.most, j.tool.own.pullMost), nil)
-	})
+	j.measure(rowMostPush, func() (sample, error) { return j.pushed(ctx, own.mostPush) })
+	j.measure(rowMostPull, func() (sample, error) { return j.pulled(ctx, own.mostPull) })
 }
 
 // touch writes a file of a size and removes it: a virtual machine is given its memory

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -36,8 +31,10 @@ type set struct {
 	name        string
 	tag         string // of everything in it: "1", and "2" of the newer version
 	upstream    *registry.Registry
-	dir         string // matrix.yaml, manifests/, keys
-	registryDir string // what the registry keeps
+	secure      *registry.Registry // the same content, with TLS and login
+	tls         bool               // secure is what is spoken to
+	dir         string             // matrix.yaml, manifests/, keys
+	registryDir string             // what the registry keeps
 	images      int
 	blobs       int   // different ones; of a newer version those that the older one lacks
 	bytes       int64 // of them
@@ -164,8 +161,11 @@ func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if s.upstream, err = registry.New(registry.Options{Dir: s.registryDir}); err != nil {
+	if s.upstream, err = registry.New(serving(s.registryDir, false)); err != nil {
 		return nil, err
+	}
+	if s.secure, err = registry.New(serving(s.registryDir, true)); err != nil {
+		return nil, errors.Join(err, s.upstream.Close())
 	}
 	s.newer.upstream = s.upstream
 	defer func() {
@@ -181,7 +181,7 @@ func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 }
 
 func (s *set) close() error {
-	return errors.Join(s.upstream.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
+	return errors.Join(s.upstream.Close(), s.secure.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
 }
 
 // fill makes what a set consists of; blobs are those of the versions before.
@@ -294,7 +294,7 @@ releases:
     manifests: [{name: all.yaml, url: "https://127.0.0.1:1/all.yaml", size: %d, sha256: %x}]
 `
 
-// describe writes the matrix and the manifest that name the images, and a key.
+// describe writes the matrix and the manifest that name the images.
 func (s *set) describe() error {
 	if err := os.MkdirAll(filepath.Join(s.dir, "manifests"), 0o755); err != nil {
 		return err
@@ -304,23 +304,9 @@ func (s *set) describe() error {
 	for n := range s.images {
 		fmt.Fprintf(&m, "      - {name: c%d, image: registry.test/%s}\n", n, s.path(n))
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return err
-	}
-	public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
-	if err != nil {
-		return err
-	}
 	for file, data := range map[string][]byte{
 		"manifests/all.yaml": []byte(m.String()),
 		"matrix.yaml":        fmt.Appendf(nil, matrixText, s.tag, s.release(), m.Len(), sha256.Sum256([]byte(m.String()))),
-		"bench.key":          pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		"bench.pub":          pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
 	} {
 		if err := os.WriteFile(filepath.Join(s.dir, file), data, 0o600); err != nil {
 			return err

@@ -24,7 +24,7 @@ func printSummary(tables []*table, tools []tool) {
 	printMemory(tables, names)
 }
 
-// printTimes prints medians; with the change where an older vdo-bundle took part.
+// printTimes prints medians with their spread; with the change where an older vdo-bundle took part.
 func printTimes(tables []*table, tools []string) {
 	change := slices.Contains(tools, beforeName)
 	head := pretty.Row{"wall, seconds", ""}
@@ -54,7 +54,7 @@ func (t *table) times(row string, tools []string, change bool) (figures pretty.R
 		if r := t.cells[cell{row, tool}]; r != nil && (len(r.samples) > 0 || r.failed != "") {
 			found = true
 			if text = r.failed; text == "" {
-				text = seconds(median(r.samples, counted(row)))
+				text = spread(r.samples, counted(row))
 			}
 		}
 		figures = append(figures, text)

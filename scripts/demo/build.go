@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
@@ -36,9 +35,8 @@ func (d *demo) buildFirst(ctx context.Context) error {
 		}
 	}
 	d.rest = background(func() error { return d.buildRest(ctx) })
-	first := &status{}
-	return d.await(ctx, "vdo-bundle", first, background(func() error {
-		return first.builder(false).Project(ctx, binDir(), "./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./scripts/demo/standin")
+	return d.await(ctx, "vdo-bundle", background(func() error {
+		return toolchain.Builder{}.Project(ctx, binDir(), "./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./scripts/demo/standin")
 	}))
 }
 
@@ -46,9 +44,9 @@ func (d *demo) buildRest(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	operator := background(func() error {
-		return d.restStatus.builder(true).Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl", "./scripts/demo/site")
+		return toolchain.Builder{Background: true}.Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl", "./scripts/demo/site")
 	})
-	_, err := d.restStatus.builder(true).Ensure(ctx, controlPlane...)
+	_, err := toolchain.Builder{Background: true}.Ensure(ctx, controlPlane...)
 	if err != nil {
 		cancel()
 	}
@@ -57,7 +55,7 @@ func (d *demo) buildRest(ctx context.Context) error {
 
 // awaitRest waits for what is still being built.
 func (d *demo) awaitRest(ctx context.Context) error {
-	err := d.await(ctx, "control plane and operator", &d.restStatus, d.rest)
+	err := d.await(ctx, "control plane and operator", d.rest)
 	d.rest = nil
 	if err != nil {
 		return err
@@ -91,9 +89,9 @@ func background(f func() error) chan error {
 	return done
 }
 
-// await shows a status in one line until the work is done.
-func (d *demo) await(ctx context.Context, what string, s *status, done <-chan error) error {
-	tick := time.NewTicker(time.Second)
+// await shows in one line what is being built, and for how long, until that is done.
+func (d *demo) await(ctx context.Context, what string, done <-chan error) error {
+	began, tick := time.Now(), time.NewTicker(time.Second)
 	defer tick.Stop()
 	defer d.out.endProgress()
 	for {
@@ -101,46 +99,8 @@ func (d *demo) await(ctx context.Context, what string, s *status, done <-chan er
 		case err := <-done:
 			return errors.Join(err, ctx.Err())
 		case <-tick.C:
-			d.out.progress("building " + what + ", once for this machine: " + s.String())
+			so := time.Since(began).Round(time.Second)
+			d.out.progress(fmt.Sprintf("building %s, once for this machine: %s", what, so))
 		}
 	}
-}
-
-// status is the last word of each builder that runs.
-type status struct {
-	mu   sync.Mutex
-	last []*word
-}
-
-// word is where one builder writes.
-type word struct {
-	s    *status
-	text string
-}
-
-func (s *status) builder(inBackground bool) toolchain.Builder {
-	w := &word{s: s}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = append(s.last, w)
-	return toolchain.Builder{Progress: w, Every: time.Second, Background: inBackground}
-}
-
-func (w *word) Write(p []byte) (int, error) {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	w.text = strings.TrimPrefix(strings.TrimSpace(string(p)), "toolchain: ")
-	return len(p), nil
-}
-
-func (s *status) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []string
-	for _, w := range s.last {
-		if w.text != "" {
-			all = append(all, w.text)
-		}
-	}
-	return strings.Join(all, "; ")
 }

@@ -193,7 +193,7 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 
 	t.Run("it is what READMEs show", func(t *testing.T) {
 		holdReadme(t, r.output(), "README.md")
-		holdReadme(t, r.output(), "operator/internal/sip/README.md")
+		holdReadme(t, r.output(), "operator/docs/tenant-clusters.md")
 	})
 }
 

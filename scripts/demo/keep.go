@@ -48,9 +48,9 @@ func (d *demo) errands() []errand {
 		words("vdoctl check"),
 		words("vdo-bundle verify " + d.reference() + " --key vdo.pub --ca-file mirror-ca.crt"),
 	}}
-	account := errand{title: "give the drivers an account with no more privileges than they need", where: d.isolated, commands: [][]string{
+	account := errand{title: "give the drivers another account", where: d.isolated, commands: [][]string{
 		{"export", "VDO_VCENTER_PASSWORD=" + d.site.Password},
-		words("vdoctl users rotate --username " + d.site.Administrator + " --principal drivers@vsphere.local --yes"),
+		words("vdoctl users rotate --username " + d.site.Administrator + " --yes"),
 		words("vdoctl users verify"),
 	}}
 	lock := errand{title: "make another bundle, on the connected host", where: d.connected, commands: [][]string{
@@ -67,7 +67,7 @@ func (d *demo) errands() []errand {
 	all := []errand{look, account, lock, land}
 	if d.sip {
 		all = append(all, errand{title: "make the tenant cluster again", where: d.isolated, commands: [][]string{
-			words("kubectl apply -f tenant.yaml"), sipReady, words(showSIP), words(showHosts),
+			words("kubectl apply -f tenant.yaml"), words(sipReady), words(showSIP), words(showHosts),
 		}})
 	}
 	return all

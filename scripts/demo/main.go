@@ -101,7 +101,6 @@ type demo struct {
 	registries          registries
 	site                site
 	rest                chan error // what is built while the first commands run
-	restStatus          status
 	began               time.Time
 }
 
@@ -119,7 +118,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}()
 	steps := []func(context.Context) error{
 		d.findManifests, d.buildFirst, d.startRegistries, d.bundle, d.carry, d.land,
-		d.awaitRest, d.startSite, d.startOperator, d.install, d.upgrade, d.tamper,
+		d.awaitRest, d.startSite, d.prepare, d.startOperator, d.install, d.upgrade, d.tamper,
 	}
 	if d.sip {
 		steps = append(steps, d.sipSteps()...)

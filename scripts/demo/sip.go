@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,9 +38,18 @@ var (
 // sipSteps are what SIP=1 shows after the main job: the hosts and services of a tenant
 // cluster, from a bundle of their own, by another operator under another account.
 func (d *demo) sipSteps() []func(context.Context) error {
-	return []func(context.Context) error{
-		d.servicesBundle, d.startSIP, d.tenant, d.otherTenant, d.growTenant, d.powerCycle, d.failedHost, d.deleteTenant,
+	steps := []func(context.Context) error{d.servicesBundle, d.startSIP}
+	for _, s := range sipScenes {
+		steps = append(steps, func(ctx context.Context) error {
+			d.out.heading("SIP: %s", s.heading)
+			lines := make([][]string, len(s.lines))
+			for i, line := range s.lines {
+				lines[i] = words(line)
+			}
+			return d.sequence(ctx, d.isolated, lines...)
+		})
 	}
+	return steps
 }
 
 func (d *demo) servicesReference() string { return d.registries.Mirror + "/vdo/services:stable" }
@@ -79,8 +87,6 @@ func (d *demo) startSIP(ctx context.Context) error {
 		words("kubectl -n metal3 annotate baremetalhosts --all "+permission+"=tenants"),
 		words("kubectl -n metal3 annotate baremetalhost worker-2 --overwrite "+permission+"=other-tenants"),
 		words("kubectl apply -f "+filepath.Join(deploy, "bindings.yaml")),
-		words("kubectl -n other-tenants create rolebinding vdo-sip-services --clusterrole=vdo-sip-services"+
-			" --serviceaccount=vmware-system-sip:vdo-operator-sip"),
 		words("kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub"),
 		words("kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
 		words("kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
@@ -146,87 +152,60 @@ const (
 	showSIP   = "kubectl -n tenants get sipclusters"
 )
 
-func held(n int) []string {
-	return words(fmt.Sprintf("kubectl -n tenants wait --for=jsonpath={.status.held}=%d sipcluster/tenant-1 --timeout=120s", n))
-}
+const (
+	ofTenant1 = "kubectl -n tenants "
+	sipReady  = ofTenant1 + "wait --for=condition=Ready sipcluster/tenant-1 --timeout=120s"
+	hasHosts  = ofTenant1 + "wait sipcluster/tenant-1 --timeout=120s --for=jsonpath={.status.held}="
+	patch     = ofTenant1 + "patch sipcluster tenant-1 --type=merge -p "
+	reasonIs  = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`
+)
 
-var sipReady = words("kubectl -n tenants wait --for=condition=Ready sipcluster/tenant-1 --timeout=120s")
-
-// tenant makes a SIPCluster.
-func (d *demo) tenant(ctx context.Context) error {
-	d.out.heading("SIP: a tenant cluster gets its hosts, load balancers and jump host")
-	return d.sequence(ctx, d.isolated,
-		words("kubectl apply -f tenant.yaml"),
-		words("kubectl -n "+sipNamespace+" wait --for=condition=Ready driverbundle/services --timeout=120s"),
-		sipReady,
-		words(showSIP), words(showHosts),
-		words("kubectl -n tenants get deployments,services"),
-		words(`kubectl -n tenants get sipcluster tenant-1 -o jsonpath={range.status.services[*]}{.kind}{"\t"}{.endpoints}{"\t"}{.image}{"\n"}{end}`),
-	)
-}
-
-// otherTenant makes a SIPCluster of another namespace, which asks for more than is permitted to it.
-func (d *demo) otherTenant(ctx context.Context) error {
-	d.out.heading("SIP: another tenant gets the one host that is permitted to it")
-	return d.sequence(ctx, d.isolated,
-		words("kubectl apply -f other-tenant.yaml"),
-		words("kubectl -n other-tenants wait --for=jsonpath={.status.held}=1 sipcluster/tenant-2 --timeout=120s"),
-		words(`kubectl -n other-tenants get sipcluster tenant-2 -o jsonpath={range`+
-			`.status.missing[*].refused[*]}{.count}{"\t"}{.reason}{"\n"}{end}`),
-		words(showHosts),
-	)
-}
-
-// powerCycle requests a reboot, and then does what Metal3 does when the host is off.
-func (d *demo) powerCycle(ctx context.Context) error {
-	d.out.heading("SIP: the tenant reboots a host through Metal3, which this demo plays")
-	const reason = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=Requested`
-	return d.sequence(ctx, d.isolated,
-		words("kubectl apply -f reboot.yaml"),
-		append(words("kubectl -n tenants wait hostaction/reboot-worker-1 --timeout=60s"), reason),
-		words(`kubectl -n metal3 get baremetalhost worker-1`+
-			` -o jsonpath={.metadata.annotations.reboot\.metal3\.io}{"\n"}`),
-		words("kubectl -n metal3 annotate baremetalhost worker-1 reboot.metal3.io-"),
-		words("kubectl -n tenants wait --for=condition=Ready hostaction/reboot-worker-1 --timeout=60s"),
-		words("kubectl -n tenants get hostactions"),
-	)
-}
-
-// growTenant asks for a worker more.
-func (d *demo) growTenant(ctx context.Context) error {
-	d.out.heading("SIP: it grows by one worker; only the missing host is taken")
-	return d.sequence(ctx, d.isolated,
-		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"active":2}}}}}`),
-		held(4), sipReady, words(showHosts),
-	)
-}
-
-// failedHost asks for a worker on standby, and then breaks one.
-func (d *demo) failedHost(ctx context.Context) error {
-	d.out.heading("SIP: a host fails, and one that is free takes its place")
-	return d.sequence(ctx, d.isolated,
-		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`),
-		held(5), sipReady,
-		words("kubectl -n metal3 annotate baremetalhost worker-1 capm3.metal3.io/unhealthy="),
-		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-5 --timeout=120s"),
-		sipReady, words(showHosts),
-	)
-}
-
-// deleteTenant takes all of it away.
-func (d *demo) deleteTenant(ctx context.Context) error {
-	d.out.heading("SIP: the tenant cluster goes, but not while a host is in use; then its hosts are free again")
-	const reason = `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=UnableToDecommission`
-	const use = `{"spec":{"consumerRef":{"kind":"Metal3Machine","namespace":"tenants","name":"machine-1"}}}`
-	return d.sequence(ctx, d.isolated,
-		words("kubectl -n metal3 patch baremetalhost worker-3 --type=merge -p "+use),
-		words("kubectl -n tenants delete sipcluster tenant-1 --wait=false"),
-		append(words("kubectl -n tenants wait sipcluster/tenant-1 --timeout=60s"), reason),
-		words(`kubectl -n tenants get sipcluster tenant-1`+
-			` -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`),
-		words(`kubectl -n metal3 patch baremetalhost worker-3 --type=merge -p {"spec":{"consumerRef":null}}`),
-		words("kubectl -n tenants wait --for=delete sipcluster/tenant-1 --timeout=120s"),
-		words(showHosts),
-		words("kubectl -n tenants get deployments,services,secrets"),
-	)
+// sipScenes are what happens to tenants, who share the hosts. The demo plays Metal3.
+var sipScenes = []struct {
+	heading string
+	lines   []string
+}{
+	{"a tenant cluster gets its hosts, load balancers and jump host", []string{
+		"kubectl apply -f tenant.yaml",
+		"kubectl -n " + sipNamespace + " wait --for=condition=Ready driverbundle/services --timeout=120s",
+		sipReady, showSIP, showHosts,
+		"kubectl get deployments,services -A -l sip.airshipit.org/cluster-name=tenant-1",
+		ofTenant1 + `get sipcluster tenant-1 -o jsonpath={range.status.services[*]}{.kind}{"\t"}{.endpoints}{"\t"}{.image}{"\n"}{end}`,
+	}},
+	{"another tenant gets the one host that is permitted to it", []string{
+		"kubectl apply -f other-tenant.yaml",
+		"kubectl -n other-tenants wait --for=jsonpath={.status.held}=1 sipcluster/tenant-2 --timeout=120s",
+		`kubectl -n other-tenants get sipcluster tenant-2 -o jsonpath={range.status.missing[*].refused[*]}{.count}{"\t"}{.reason}{"\n"}{end}`,
+		showHosts,
+	}},
+	{"it grows by one worker; only the missing host is taken", []string{
+		patch + `{"spec":{"nodes":{"Worker":{"count":{"active":2}}}}}`,
+		hasHosts + "4", sipReady, showHosts,
+	}},
+	{"the tenant reboots a host through Metal3, which this demo plays", []string{
+		"kubectl apply -f reboot.yaml",
+		ofTenant1 + "wait hostaction/reboot-worker-1 --timeout=60s " + reasonIs + "Requested",
+		`kubectl -n metal3 get baremetalhost worker-1 -o jsonpath={.metadata.annotations.reboot\.metal3\.io}{"\n"}`,
+		"kubectl -n metal3 annotate baremetalhost worker-1 reboot.metal3.io-",
+		ofTenant1 + "wait --for=condition=Ready hostaction/reboot-worker-1 --timeout=60s",
+		ofTenant1 + "get hostactions",
+	}},
+	{"a host fails, and one that is free takes its place", []string{
+		patch + `{"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`,
+		hasHosts + "5", sipReady,
+		"kubectl -n metal3 annotate baremetalhost worker-1 capm3.metal3.io/unhealthy=",
+		`kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\.airshipit\.org/cluster-name}=tenant-1 baremetalhost/worker-5 --timeout=120s`,
+		sipReady, showHosts,
+	}},
+	{"the tenant cluster goes, but not while a host is in use; then its hosts are free again", []string{
+		`kubectl -n metal3 patch baremetalhost worker-3 --type=merge` +
+			` -p {"spec":{"consumerRef":{"kind":"Metal3Machine","namespace":"tenants","name":"machine-1"}}}`,
+		ofTenant1 + "delete sipcluster tenant-1 --wait=false",
+		ofTenant1 + "wait sipcluster/tenant-1 --timeout=60s " + reasonIs + "UnableToDecommission",
+		ofTenant1 + `get sipcluster tenant-1 -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`,
+		`kubectl -n metal3 patch baremetalhost worker-3 --type=merge -p {"spec":{"consumerRef":null}}`,
+		ofTenant1 + "wait --for=delete sipcluster/tenant-1 --timeout=120s",
+		showHosts,
+		"kubectl get namespaces -l sip.airshipit.org/cluster-namespace",
+	}},
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,6 +120,21 @@ func (d *demo) land(ctx context.Context) error {
 
 const namespace = "vmware-system-vdo"
 
+// prepare completes the configuration, makes the drivers' account and checks both, before there is an operator.
+// The administrator's password is in the environment alone.
+func (d *demo) prepare(ctx context.Context) error {
+	d.out.heading("In the site: the configuration, and an account with the least privileges")
+	admin := *d.isolated
+	admin.Env = append(slices.Clip(admin.Env), "VDO_VCENTER_PASSWORD="+d.site.Password)
+	if err := d.sequence(ctx, &admin,
+		words("vdoctl configure -o site.yaml --upgrade Automatic --yes"),
+		words("vdoctl users create -f site.yaml --username "+d.site.Administrator+" --principal drivers@vsphere.local --yes"),
+	); err != nil {
+		return err
+	}
+	return d.sequence(ctx, d.isolated, words("vdoctl check --from-file site.yaml"))
+}
+
 // startOperator installs the operator's kinds and rights and runs it beside the
 // cluster with the rights of its own account.
 func (d *demo) startOperator(ctx context.Context) error {
@@ -164,13 +180,13 @@ func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (str
 func (d *demo) install(ctx context.Context) error {
 	d.out.heading("In the site: point the operator at the mirror and the vCenter")
 	if err := d.sequence(ctx, d.isolated,
-		words("vdoctl check --from-file site.yaml"),
+		words("kubectl apply -f site.accounts.yaml"),
 		words("kubectl apply -f site.yaml"),
 		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
 		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),
 		words("kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key"),
 		words("kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image"),
-		words("vdoctl users plan --principal drivers@vsphere.local"),
+		words("vdoctl users verify"),
 	); err != nil {
 		return err
 	}

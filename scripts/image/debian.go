@@ -69,8 +69,13 @@ func (a archive) layer(ctx context.Context, architecture, list string) (v1.Layer
 	if err != nil {
 		return nil, err
 	}
+	return layerOf(out.Bytes())
+}
+
+// layerOf is the layer of a tar archive.
+func layerOf(archive []byte) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(out.Bytes())), nil
+		return io.NopCloser(bytes.NewReader(archive)), nil
 	}, tarball.WithMediaType(types.OCILayer))
 }
 

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,7 +27,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -176,28 +174,14 @@ func buildImage(ctx context.Context, exe string, p v1.Platform, o options) (v1.I
 // programLayer is a layer with the executable alone, without times, so that the
 // same executable is the same layer.
 func programLayer(program, exe string) (v1.Layer, error) {
-	info, err := os.Stat(exe)
+	data, err := os.ReadFile(exe)
 	if err != nil {
 		return nil, err
 	}
-	var header bytes.Buffer
-	if err := tar.NewWriter(&header).WriteHeader(&tar.Header{
-		Name: program, Mode: 0o555, Size: info.Size(), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR,
-	}); err != nil {
+	var out bytes.Buffer
+	to := tar.NewWriter(&out)
+	if err := errors.Join(add(to, program, 0o555, data), to.Close()); err != nil {
 		return nil, err
 	}
-	const block = 512
-	padding := make([]byte, (block-info.Size()%block)%block+2*block)
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		f, err := os.Open(exe)
-		if err != nil {
-			return nil, err
-		}
-		return readCloser{io.MultiReader(bytes.NewReader(header.Bytes()), f, bytes.NewReader(padding)), f}, nil
-	}, tarball.WithMediaType(types.OCILayer))
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
+	return layerOf(out.Bytes())
 }

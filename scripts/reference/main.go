@@ -11,7 +11,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,24 +171,47 @@ func text(e []ast.Expr) (string, bool) {
 	return s, err == nil
 }
 
-var check = regexp.MustCompile(`(?m)^//\t([a-z-]+) {2,}(pass|warn|block install|block upgrade) {2,}(.+)$`)
-
-var actions = map[string]string{"warn": "`Warn`", "block install": "`BlockInstall`", "block upgrade": "`BlockUpgrade`"}
-
-// checks lists the checks of cluster and vCenters, from the comment of their package.
+// checks lists the checks of cluster and vCenters: the rows of their table that have an id.
 func checks() (string, error) {
-	src, err := os.ReadFile("operator/internal/preflight/preflight.go")
+	const path = "operator/internal/preflight/table.go"
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return "", err
 	}
-	var rows [][]string
-	for _, m := range check.FindAllStringSubmatch(string(src), -1) {
-		rows = append(rows, []string{"`" + m[1] + "`", actions[m[2]], m[3]})
-	}
+	var rows, detected [][]string
+	ast.Inspect(file, func(n ast.Node) bool {
+		lit, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return true
+		}
+		row := map[string]string{}
+		for _, e := range lit.Elts {
+			if kv, ok := e.(*ast.KeyValueExpr); ok {
+				row[fmt.Sprint(kv.Key)], _ = text([]ast.Expr{kv.Value})
+				if name, ok := kv.Value.(*ast.Ident); ok {
+					row[fmt.Sprint(kv.Key)] = "`" + name.Name + "`"
+				}
+			}
+		}
+		if row["Check"] != "" {
+			by := "no check: " + row["Why"]
+			if row["By"] != "" {
+				by = row["By"]
+			}
+			detected = append(detected, []string{row["Check"], by})
+		}
+		if row["id"] != "" {
+			id := "`" + row["id"] + "`"
+			rows = append(rows, []string{id, row["worst"], row["reads"], row["fails"], row["remedy"], row["source"]})
+		}
+		return true
+	})
 	if rows == nil {
 		return "", fmt.Errorf("package preflight lists no checks")
 	}
-	return fmt.Sprintf(head, "Checks") + table([]string{"check", "worst action", "question"}, rows...), nil
+	titles := []string{"check", "worst action", "reads", "fails when", "remedy", "source"}
+	return fmt.Sprintf(head, "Checks") + table(titles, rows...) + "\n## Checks of OpenShift's vsphere-problem-detector\n\n" +
+		table([]string{"its check", "here"}, detected...), nil
 }
 
 var variables = strings.NewReplacer("{{ $labels.", "`", "{{ $value", "`value", " }}", "`")

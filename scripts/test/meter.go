@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // Usage is what one package's tests took, with every program that they started.
@@ -119,11 +120,7 @@ func (u Usage) write() error {
 	if err != nil {
 		return fmt.Errorf("meter: %w", err)
 	}
-	root, err := moduleRoot(dir)
-	if err != nil {
-		return err
-	}
-	if u.Package, err = filepath.Rel(root, dir); err != nil {
+	if u.Package, err = filepath.Rel(toolchain.Root(), dir); err != nil {
 		return fmt.Errorf("meter: %w", err)
 	}
 	data, err := json.Marshal(u)
@@ -132,18 +129,6 @@ func (u Usage) write() error {
 	}
 	name := strings.ReplaceAll(u.Package, string(filepath.Separator), "~") + ".json"
 	return os.WriteFile(filepath.Join(os.Getenv(meterVariable), name), data, 0o600)
-}
-
-// moduleRoot returns the directory with go.mod at or above dir.
-func moduleRoot(dir string) (string, error) {
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return d, nil
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("meter: no go.mod above %s", dir)
-		}
-	}
 }
 
 // readUsage returns what the meter wrote into a directory, by package.

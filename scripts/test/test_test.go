@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // The meter adds up a program, its children, and orphans, which it ends; it passes the exit code on.
 func TestTheMeterCountsChildrenAndOrphans(t *testing.T) {
 	root, into := t.TempDir(), t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("module "+project+"\n"), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "a", "b"), 0o700))
 	const busy = `i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done`
 	for name, script := range map[string]string{

@@ -28,11 +28,11 @@ var floors = [][]string{
 	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
 	{"api/mirrorset", "api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/jumphost", "operator/internal/pages", "operator/internal/revision"},
 	{"api/bundle", "api/command/trustflags"},
-	{"api/install", "bundler/internal/catalog", "bundler/internal/medium", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/anew", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/topology", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
-	{"operator/internal/plan", "operator/internal/drift", "operator/internal/tracing", "operator/internal/upgrade", "operator/internal/credentials", "operator/internal/logins", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/matrixfile", "bundler/internal/provenance"},
-	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/clusterstate", "operator/internal/store", "operator/internal/installer", "operator/internal/metrics", "operator/internal/controller/reconciler"},
+	{"api/install", "bundler/internal/catalog", "bundler/internal/medium", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/anew", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/topology", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
+	{"operator/internal/plan", "operator/internal/drift", "operator/internal/tracing", "operator/internal/decide", "operator/internal/rollout", "operator/internal/credentials", "operator/internal/logins", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/matrixfile", "bundler/internal/provenance"},
+	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "bundler/internal/kms", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/clusterstate", "operator/internal/store", "operator/internal/installer", "operator/internal/metrics", "operator/internal/controller/reconciler"},
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/accounts", "operator/internal/maintenance", "operator/internal/controller/..."},
-	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install", "operator/internal/preview"},
+	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/export", "bundler/outdated", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "operator/internal/preview"},
 	{"bundler/internal/cli/...", "operator", "operator/internal/model", "operator/internal/scale", "operator/internal/vdoctl"},
 	{"bundler/cmd/...", "operator/cmd/...", "operator/internal/scale/program"},
 }
@@ -102,13 +102,13 @@ func TestDependenciesThatMayNotBe(t *testing.T) {
 		"operator/cmd/vdo-jumphost": {module + "/bundler", module + "/operator/internal/controller", "k8s.io/", "sigs.k8s.io/"}, // what a tenant can reach
 		"operator/cmd/vdoctl": {module + "/bundler", module + "/operator/internal/metrics", // controllers only those that a preview makes passes of
 			module + "/operator/internal/controller/sipcluster", module + "/operator/internal/controller/inspection",
-			module + "/operator/internal/controller/vspherecloudconfig", module + "/operator/internal/controller/wrongnamespace"},
+			module + "/operator/internal/controller/vspherecloudconfig", module + "/operator/internal/controller/legacy"},
 	} {
 		cmd := exec.Command("go", "list", "-deps", module+"/"+from)
 		cmd.Dir = root()
 		out, err := cmd.Output()
 		require.NoError(t, err, from)
-		registries := []string{"remote", "internal/userfile", "internal/atomicfile", "internal/retry", "internal/medium", "internal/size"}
+		registries := []string{"remote", "internal/userfile", "internal/atomicfile", "internal/medium", "internal/size"}
 		for _, dep := range strings.Fields(string(out)) {
 			ours := strings.HasPrefix(dep, module+"/api/") || dep == module+"/matrix" || dep == module+"/matrix/needs" ||
 				slices.Contains(registries, strings.TrimPrefix(dep, module+"/bundler/"))

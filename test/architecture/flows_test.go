@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 
 // flows are the packages of bundler that tell what it does, with what they share.
 var flows = []string{
-	"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install",
+	"bundler/lock", "bundler/pull", "bundler/push", "bundler/export", "bundler/outdated", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff",
 	"bundler/internal/run", "bundler/internal/medium", "bundler/internal/pinned", "bundler/internal/mover", "bundler/internal/signatures", "bundler/internal/upstream", "bundler/internal/provenance", "bundler/internal/matrixfile",
 	"api/bundle",
 }
@@ -31,7 +32,7 @@ func TestFlowsKnowNoMedia(t *testing.T) {
 		known[strings.TrimPrefix(p.ImportPath, module+"/")] = true
 	}
 	for _, p := range list(t) {
-		if !isFlow(strings.TrimPrefix(p.ImportPath, module+"/")) {
+		if !slices.Contains(flows, strings.TrimPrefix(p.ImportPath, module+"/")) {
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -43,40 +44,41 @@ func TestFlowsKnowNoMedia(t *testing.T) {
 	}
 }
 
-func isFlow(path string) bool {
-	for _, f := range flows {
-		if f == path {
-			return true
-		}
-	}
-	return false
-}
-
 // What a medium can do besides being read or written is in medium.Capabilities, which
 // wrappers pass on. A type assertion to an interface finds nothing behind a wrapper.
 // Inputs are in structs with names: nobody counts to the seventh argument.
 func TestFlowsFindNoPowersByTypeAssertionAndTakeStructs(t *testing.T) {
 	for _, dir := range flows {
-		files, err := filepath.Glob(filepath.Join(root(), dir, "*.go"))
-		require.NoError(t, err)
-		require.NotEmpty(t, files, dir)
-		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
+		eachNode(t, dir, func(at token.Position, n ast.Node) {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				require.Less(t, n.Type.Params.NumFields(), 7, "%s: make a struct of what it takes", at)
+			case *ast.TypeAssertExpr:
+				require.False(t, mayBeInterface(n.Type), "%s: ask for capabilities", at)
 			}
-			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, name, nil, 0)
-			require.NoError(t, err)
-			ast.Inspect(file, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.FuncDecl:
-					require.Less(t, n.Type.Params.NumFields(), 7, "%s: make a struct of what it takes", set.Position(n.Pos()))
-				case *ast.TypeAssertExpr:
-					require.False(t, mayBeInterface(n.Type), "%s: ask for capabilities", set.Position(n.Pos()))
-				}
-				return true
-			})
+		})
+	}
+}
+
+// eachNode visits the syntax of a package's files but tests.
+func eachNode(t *testing.T, dir string, visit func(at token.Position, n ast.Node)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root(), dir, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, dir)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
 		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if n != nil {
+				visit(set.Position(n.Pos()), n)
+			}
+			return true
+		})
 	}
 }
 

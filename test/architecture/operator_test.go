@@ -2,9 +2,7 @@ package architecture
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,22 +22,11 @@ func TestControllersHaveOneSkeleton(t *testing.T) {
 			}
 		}
 		require.True(t, found, "there is no package %s: mend the list in this test", path)
-		files, err := filepath.Glob(filepath.Join(root(), "operator/internal/controller", kind, "*.go"))
-		require.NoError(t, err)
-		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
+		eachNode(t, "operator/internal/controller/"+kind, func(at token.Position, n ast.Node) {
+			if call, ok := n.(*ast.SelectorExpr); ok {
+				require.NotContains(t, []string{"AddFinalizer", "RemoveFinalizer", "Requeue"}, call.Sel.Name, "%s: the skeleton does that", at)
 			}
-			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, name, nil, 0)
-			require.NoError(t, err)
-			ast.Inspect(file, func(n ast.Node) bool {
-				if call, ok := n.(*ast.SelectorExpr); ok {
-					require.NotContains(t, []string{"AddFinalizer", "RemoveFinalizer", "Requeue"}, call.Sel.Name, "%s: the skeleton does that", set.Position(n.Pos()))
-				}
-				return true
-			})
-		}
+		})
 	}
 }
 

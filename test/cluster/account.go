@@ -57,6 +57,9 @@ func (a Account) Config(cfg *rest.Config) *rest.Config {
 	return as
 }
 
+// Namespace is the account's own.
+func (a Account) Namespace() string { return a.namespace }
+
 func (a Account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
 
 // Within is [Account.Config], and what the API server refused of what was asked with it.
@@ -229,22 +232,30 @@ func (a Account) shipped(manifests []string) ([]*unstructured.Unstructured, erro
 		if !slices.Contains(manifests, m.Name) {
 			continue
 		}
-		for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096); ; {
-			o := &unstructured.Unstructured{}
-			err := dec.Decode(&o.Object)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read %s: %w", m.Name, err)
-			}
-			if len(o.Object) > 0 {
-				all = append(all, o)
-			}
+		objects, err := Objects(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", m.Name, err)
 		}
+		all = append(all, objects...)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no install manifest is called %s", strings.Join(manifests, " or "))
 	}
 	return all, nil
+}
+
+// Objects are those of a manifest, which may have many documents, some of them empty.
+func Objects(manifest []byte) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := dec.Decode(&o.Object); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 {
+			all = append(all, o)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,10 +56,12 @@ func (n Node) object() *corev1.Node {
 	}
 	if n.ControlPlane {
 		node.Labels["node-role.kubernetes.io/control-plane"] = ""
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "node-role.kubernetes.io/control-plane",
+			Effect: corev1.TaintEffectNoSchedule})
 	}
 	if !n.Initialized {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: TaintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: TaintUninitialized, Value: "true",
+			Effect: corev1.TaintEffectNoSchedule})
 	}
 	return node
 }
@@ -79,13 +82,15 @@ func (c *Cluster) AddNode(ctx context.Context, n Node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Nodes().Create(ctx, n.object(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := client.CoreV1().Nodes().Create(ctx, n.object(),
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register node %s: %w", n.Name, err)
 	}
 	if c.opts.NoNetwork {
 		return withoutNetwork(ctx, client.CoreV1().Nodes(), n.Name)
 	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool,
+		error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, nil //nolint:nilerr // asked again until the time is up
@@ -131,4 +136,18 @@ func withoutNetwork(ctx context.Context, nodes typedcorev1.NodeInterface, name s
 			return t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule
 		}), nil
 	})
+}
+
+// TopologyCRD is the kind that the storage driver's syncer makes when it starts.
+func TopologyCRD() *apiextensionsv1.CustomResourceDefinition {
+	keep := true
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+		},
+	}
 }

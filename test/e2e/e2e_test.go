@@ -376,15 +376,36 @@ func (l *job) workloads() (images []string, uids map[string]types.UID) {
 	return images, uids
 }
 
-// condition returns a condition of a DriverBundle as STATUS/REASON: message.
-func (l *job) bundleCondition(name, kind string) string {
-	var b v1alpha1.DriverBundle
-	if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: name}, &b); err != nil {
-		return err.Error()
-	}
-	c := meta.FindStatusCondition(b.Status.Conditions, kind)
-	if c == nil {
-		return "none"
-	}
-	return fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
+// conditioned is a resource with conditions.
+type conditioned interface {
+	client.Object
+	GetConditions() []metav1.Condition
+}
+
+// theSites reads the resource named site.
+func theSites[T client.Object](l *job, o T) T {
+	l.t.Helper()
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, o))
+	return o
+}
+
+// says waits until a condition of the resource named site, as STATUS/REASON: message, has all of the parts.
+func (l *job) says(o conditioned, kind string, parts ...string) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("%s says %q", kind, parts), func() string {
+		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, o); err != nil {
+			return err.Error()
+		}
+		c := meta.FindStatusCondition(o.GetConditions(), kind)
+		if c == nil {
+			return "no such condition"
+		}
+		text := fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				return text
+			}
+		}
+		return ""
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,8 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -50,18 +53,7 @@ func TestMainJob(t *testing.T) {
 	// Kubernetes moves on: the bundle in the mirror has no CPI for it, what runs stays.
 	require.NoError(t, l.site.Cluster.Upgrade(l.ctx, toolchain.NextKubernetes))
 	l.ask(&v1alpha1.VDOConfig{}, "site")
-	l.eventually("the refusal says why", func() string {
-		var config v1alpha1.VDOConfig
-		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config); err != nil {
-			return err.Error()
-		}
-		for _, c := range config.Status.Conditions {
-			if c.Type == v1alpha1.ConditionResolved && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpi@1.33.1: kubernetes") {
-				return ""
-			}
-		}
-		return config.Status.Kubernetes
-	})
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionResolved, "False/", "cpi@1.33.1: kubernetes")
 	_, still := l.workloads()
 	require.Equal(t, before, still, "nothing is removed because nothing better is there")
 
@@ -71,19 +63,14 @@ func TestMainJob(t *testing.T) {
 	l.deliver("stable", "signer", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
 	l.ask(&v1alpha1.DriverBundle{}, "site")
 	l.installed("site", "1.34.0", "3.7.3")
-	require.Contains(t, l.bundleCondition("site", v1alpha1.ConditionVerified), "True/Succeeded: signed by corp")
+	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionVerified, "True/Succeeded: signed by corp")
 
 	// A bundle that somebody else signed is not accepted, and disturbs nothing.
 	accepted := l.acceptedDigest()
 	l.run(l.connected, "vdo-bundle keygen -o stranger")
 	l.deliver("stable", "stranger", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3")
 	l.ask(&v1alpha1.DriverBundle{}, "site")
-	l.eventually("a stranger's bundle is refused", func() string {
-		if c := l.bundleCondition("site", v1alpha1.ConditionReady); !strings.HasPrefix(c, "False/Untrusted") {
-			return c
-		}
-		return ""
-	})
+	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionReady, "False/Untrusted")
 	require.Equal(t, accepted, l.acceptedDigest())
 	l.installed("site", "1.34.0", "3.7.3")
 
@@ -114,10 +101,9 @@ func TestMainJob(t *testing.T) {
 
 func (l *job) acceptedDigest() string {
 	l.t.Helper()
-	var b v1alpha1.DriverBundle
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &b))
-	require.NotEmpty(l.t, b.Status.Digest)
-	return b.Status.Digest
+	digest := theSites(l, &v1alpha1.DriverBundle{}).Status.Digest
+	require.NotEmpty(l.t, digest)
+	return digest
 }
 
 func (l *job) everyImageResolvesInTheMirror(images []string) {
@@ -185,17 +171,7 @@ func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 		_, err := l.kubectl().Run(l.ctx, "bash", "-ec", deletes.Text)
 		returned <- err
 	}()
-	l.eventually("deletion is refused", func() string {
-		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(config), config); err != nil {
-			return err.Error()
-		}
-		for _, c := range config.Status.Conditions {
-			if c.Type == v1alpha1.ConditionReady && strings.Contains(c.Message, "PersistentVolume") {
-				return ""
-			}
-		}
-		return "not yet"
-	})
+	l.says(config, v1alpha1.ConditionReady, "PersistentVolume")
 	images, _ := l.workloads()
 	require.NotEmpty(l.t, images, "the drivers are still there")
 	require.Empty(l.t, returned, "the command waits")
@@ -268,4 +244,174 @@ func (l *job) operatorsArguments() string {
 	}
 	l.t.Fatal("the operator does not run")
 	return ""
+}
+
+// The operator's image, which travels in the bundle. Nothing runs it here: the cluster's
+// nodes only answer, so the program runs beside the cluster, with its account's rights.
+const operatorImage = "registry.k8s.io/vdo/vdo-operator:v1.0.0"
+
+// followTheGuide installs the operator and points it at the site by the commands of
+// deploy/docs/install.md, "Step by step", word by word, with deploy/samples/site.yaml. Only what
+// they call yours is the site's: lines of site.yaml, and the address of the mirror.
+func (l *job) followTheGuide(releases ...string) {
+	l.t.Helper()
+	l.bundleWithOperator(releases...)
+	require.NoError(l.t, os.WriteFile(l.path("site/vcenter-password"), []byte(vcenter.Admin.Password), 0o600))
+	sample, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "samples", "site.yaml"))
+	require.NoError(l.t, err)
+	require.NoError(l.t, os.WriteFile(l.path("site/site.yaml"), l.yours(string(sample), map[string]string{
+		"  reference: ":   l.reference("stable"),
+		"  vcIp: ":        l.site.VCenter.Host,
+		"  port: ":        fmt.Sprint(l.site.VCenter.Port),
+		"  datacenters: ": "[site/prod/east]",
+	}), 0o600))
+
+	sh := l.kubectl()
+	for _, c := range l.guide("deploy/docs/install.md", "Step by step") {
+		if strings.Contains(c.Text, "kubectl apply -f site.yaml") {
+			l.beside()
+		}
+		l.typed(sh, c)
+	}
+}
+
+// kubectl is a shell with the administrator's kubeconfig.
+func (l *job) kubectl() *shell.Shell {
+	kubectl := toolchain.Path(l.t, "kubectl")
+	return &shell.Shell{Dir: l.isolated.Dir, Env: append(slices.Clone(l.isolated.Env),
+		"KUBECONFIG="+l.site.Cluster.Kubeconfig(), "PATH="+bin+":"+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))}
+}
+
+// typed runs a command of a guide as it is, but for the mirror's name. A variable that
+// it sets stays set.
+func (l *job) typed(sh *shell.Shell, c readme.Command) {
+	l.t.Helper()
+	words := strings.ReplaceAll(c.Text, "registry.site.example", l.site.Mirror.Host)
+	if name, value, ok := strings.Cut(words, "="); ok && !strings.Contains(name, " ") {
+		sh.Env = append(sh.Env, name+"="+value)
+		return
+	}
+	out, err := sh.Run(l.ctx, "bash", "-o", "pipefail", "-ec", words)
+	require.NoError(l.t, err, "%s\n%s", c, out)
+}
+
+// guide returns the commands of a section of a page.
+func (l *job) guide(page, section string) (out []readme.Command) {
+	l.t.Helper()
+	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), page), "kubectl")
+	require.NoError(l.t, err)
+	for _, b := range blocks {
+		if b.Section == section {
+			out = append(out, b.Commands...)
+		}
+	}
+	require.NotEmpty(l.t, out, section)
+	return out
+}
+
+// yours fills in the lines of a sample that are marked so, and no others.
+func (l *job) yours(sample string, values map[string]string) []byte {
+	l.t.Helper()
+	lines := strings.Split(sample, "\n")
+	for i, text := range lines {
+		if !strings.Contains(text, "# yours") {
+			continue
+		}
+		key, _, _ := strings.Cut(text, ": ")
+		value, ok := values[key+": "]
+		require.True(l.t, ok, "the sample's line %q is marked and has no value here", text)
+		lines[i] = key + ": " + value
+		delete(values, key+": ")
+	}
+	require.Empty(l.t, values, "not marked in the sample")
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// bundleWithOperator carries drivers.tar and vdo.pub across the gap.
+func (l *job) bundleWithOperator(releases ...string) {
+	l.t.Helper()
+	image, err := images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}})
+	require.NoError(l.t, err)
+	_, err = image.Push(l.ctx, l.upstream.Registry, operatorImage)
+	require.NoError(l.t, err)
+	chosen := []string{"--operator", operatorImage}
+	for _, r := range releases {
+		chosen = append(chosen, "--release", r)
+	}
+	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
+	l.run(l.connected, "vdo-bundle pull --lock lock.yaml --sign-key vdo.key -o drivers.tar", l.upstream.Flags()...)
+	l.carry("drivers.tar")
+	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
+}
+
+// beside runs the program that the guide's Deployment would run, once its account is there.
+func (l *job) beside() {
+	l.t.Helper()
+	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
+	l.startOperator()
+}
+
+// The steps of the earlier operator's users, with the resources that they have:
+// a ConfigMap that says where the matrix is, a Secret in kube-system, a
+// VsphereCloudConfig with a thumbprint, a VDOConfig. Only the URL is another one.
+func TestThePredecessorsFourSteps(t *testing.T) {
+	tier.Later(t, tier.All)
+	for _, c := range []struct{ name, configMap string }{
+		{"as the former README names it", "comp-matrix-config"},
+		{"as the former code names it", "compat-matrix-config"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLine(t, true, "cpi@1.33.1", "csi@3.5.1", "snapshot-controller@8.2.0")
+			l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
+			l.prepare()
+			l.startOperator()
+
+			l.applyYAML(fmt.Sprintf(`apiVersion: v1
+kind: ConfigMap
+metadata: {name: %s, namespace: %s}
+data:
+  versionConfigURL: "oci://%s"
+  auto-upgrade: disabled
+`, c.configMap, namespace, l.reference("stable")))
+			l.applyYAML(fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: vc-creds, namespace: kube-system}
+type: kubernetes.io/basic-auth
+stringData:
+  username: %q
+  password: %q
+`, vcenter.Admin.Username, vcenter.Admin.Password))
+			// The one thing that a test's vCenter cannot have is port 443.
+			l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: vsphere-sample, namespace: %s}
+spec:
+  vcIp: %s
+  port: %d
+  insecure: false
+  credentials: vc-creds
+  thumbprint: %q
+  datacenters: [%q]
+`, namespace, l.site.VCenter.Host, l.site.VCenter.Port, l.site.VCenter.SHA1, strings.TrimPrefix(site.Datacenter, "/")))
+			l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo-sample, namespace: %s}
+spec:
+  cloudProvider:
+    vsphereCloudConfigs:
+      - vsphere-sample
+  storageProvider:
+    vsphereCloudConfig: vsphere-sample
+    clusterDistribution: "k3s"
+    fileVolumes:
+      vsanDataStoreUrl: ["ds:///vmfs/volumes/vsan:1/"]
+      netPermissions:
+        - ips: "*"
+          permissions: READ_WRITE
+          rootSquash: true
+`, namespace))
+			l.installed("vdo-sample", "1.33.1", "3.5.1")
+			require.Zero(t, l.strayed.Load(), "connections left the site")
+		})
+	}
 }

@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -99,7 +104,8 @@ func (l *job) movedTag() {
 	transport := l.site.Mirror.Transport()
 	defer transport.CloseIdleConnections()
 	options := []remote.Option{remote.WithContext(l.ctx), remote.WithTransport(transport),
-		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: l.site.Mirror.Username, Password: l.site.Mirror.Password}))}
+		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: l.site.Mirror.Username,
+			Password: l.site.Mirror.Password}))}
 	pushed, err := name.NewTag(l.reference("next"))
 	require.NoError(l.t, err)
 	next, err := remote.Get(pushed, options...)
@@ -153,24 +159,14 @@ func (l *job) changedTrust() {
 	_, before := l.workloads()
 	trust.Data = map[string]string{"other.pub": l.run(l.connected, "cat other.pub")}
 	require.NoError(l.t, l.client.Update(l.ctx, trust))
-	l.verified("False/")
+	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionVerified, "False/")
 	_, after := l.workloads()
 	require.Equal(l.t, before, after)
 
 	trust.Data = right
 	require.NoError(l.t, l.client.Update(l.ctx, trust))
-	l.verified("True/")
+	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionVerified, "True/")
 	l.installed("site", "1.33.1", "3.7.3")
-}
-
-func (l *job) verified(prefix string) {
-	l.t.Helper()
-	l.eventually("Verified is "+prefix, func() string {
-		if c := l.bundleCondition("site", v1alpha1.ConditionVerified); !strings.HasPrefix(c, prefix) {
-			return c
-		}
-		return ""
-	})
 }
 
 // rotatedCredentials changes the password on both sides. The drivers get it once the vCenter
@@ -180,7 +176,8 @@ func (l *job) rotatedCredentials() {
 	const password = "An-other Right-Pass word#2"
 	l.site.VCenter.SetPassword(vcenter.Admin.Username, password)
 	secret := &corev1.Secret{ObjectMeta: l.named("vcenter-account")}
-	require.NoError(l.t, l.client.Patch(l.ctx, secret, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"stringData":{"password":%q}}`, password))))
+	require.NoError(l.t, l.client.Patch(l.ctx, secret, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+		`{"stringData":{"password":%q}}`, password))))
 	l.driversHave(password)
 	require.LessOrEqual(l.t, l.site.VCenter.Refused(vcenter.Admin.Username), 1)
 	l.installed("site", "1.33.1", "3.7.3")
@@ -190,7 +187,8 @@ func (l *job) rotatedCredentials() {
 func (l *job) driversHave(text string) {
 	l.t.Helper()
 	l.eventually("the drivers' configuration has it", func() string {
-		for _, key := range []client.ObjectKey{{Namespace: csiNamespace, Name: "vsphere-config-secret"}, {Namespace: "kube-system", Name: "vsphere-cloud-secret"}} {
+		for _, key := range []client.ObjectKey{{Namespace: csiNamespace, Name: "vsphere-config-secret"},
+			{Namespace: "kube-system", Name: "vsphere-cloud-secret"}} {
 			if !l.has(key, text) {
 				return key.String() + " has not"
 			}
@@ -220,7 +218,8 @@ func (l *job) newNode() {
 	require.NoError(l.t, err)
 	const joins = "worker-3"
 	require.NoError(l.t, l.site.VCenter.Ready(vms[len(l.site.Machines)].Path, joins))
-	require.NoError(l.t, l.site.Cluster.AddNode(l.ctx, cluster.Node{Name: joins, SystemUUID: vms[len(l.site.Machines)].UUID}))
+	require.NoError(l.t, l.site.Cluster.AddNode(l.ctx, cluster.Node{Name: joins,
+		SystemUUID: vms[len(l.site.Machines)].UUID}))
 	l.eventually("the node is initialised and registered, and counts", func() string {
 		var node corev1.Node
 		var plugin storagev1.CSINode
@@ -248,12 +247,12 @@ func (l *job) changedCA() {
 	l.t.Helper()
 	ca, err := l.site.VCenter.Reissue()
 	require.NoError(l.t, err)
-	l.vcenterSays("False/CertificateInvalid")
+	l.says(&v1alpha1.VsphereCloudConfig{}, v1alpha1.ConditionReady, "False/CertificateInvalid")
 	config := &corev1.ConfigMap{ObjectMeta: l.named("vcenter-ca")}
 	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKeyFromObject(config), config))
 	config.Data = map[string]string{"ca.crt": string(ca)}
 	require.NoError(l.t, l.client.Update(l.ctx, config))
-	l.vcenterSays("True/")
+	l.says(&v1alpha1.VsphereCloudConfig{}, v1alpha1.ConditionReady, "True/")
 	l.eventually("the storage driver trusts it", func() string {
 		if !l.has(client.ObjectKey{Namespace: csiNamespace, Name: "vsphere-config-secret"}, strings.TrimSpace(string(ca))) {
 			return "not yet"
@@ -261,21 +260,6 @@ func (l *job) changedCA() {
 		return ""
 	})
 	l.installed("site", "1.33.1", "3.7.3")
-}
-
-func (l *job) vcenterSays(prefix string) {
-	l.t.Helper()
-	l.eventually("the VsphereCloudConfig is "+prefix, func() string {
-		var v v1alpha1.VsphereCloudConfig
-		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &v); err != nil {
-			return err.Error()
-		}
-		c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
-		if c == nil || !strings.HasPrefix(fmt.Sprintf("%s/%s", c.Status, c.Reason), prefix) {
-			return fmt.Sprintf("%+v", c)
-		}
-		return ""
-	})
 }
 
 // topologySwitchedOn: the provisioner is told, and nodes that had registered without
@@ -312,8 +296,7 @@ func (l *job) topologySwitchedOn() {
 // collector has been there, an operator that remembers nothing still repairs what runs.
 func (l *job) deletedBundle() {
 	l.t.Helper()
-	was := &v1alpha1.DriverBundle{}
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, was))
+	was := theSites(l, &v1alpha1.DriverBundle{})
 	label := strings.TrimPrefix(was.Status.Digest, "sha256:")[:63]
 	require.NoError(l.t, l.client.Delete(l.ctx, was.DeepCopy()))
 	l.eventually("the copy has lost the DriverBundle as its owner, and stays", func() string {
@@ -335,8 +318,7 @@ func (l *job) deletedBundle() {
 	require.NoError(l.t, l.client.Delete(l.ctx, set))
 	l.startOperator()
 	l.eventually("the cloud provider is there again", func() string {
-		config := &v1alpha1.VDOConfig{}
-		require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, config))
+		config := theSites(l, &v1alpha1.VDOConfig{})
 		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(set), set); err != nil {
 			return fmt.Sprintf("%s, conditions %+v", err, config.Status.Conditions)
 		}
@@ -353,14 +335,12 @@ func (l *job) upgradedVCenter() {
 	l.t.Helper()
 	_, before := l.workloads()
 	l.site.VCenter.SetVersion("6.7.0")
-	l.says(v1alpha1.ConditionResolved, "csi@", "needs vSphere 7.0.0 and later", "6.7.0")
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionResolved, "csi@", "needs vSphere 7.0.0 and later", "6.7.0")
 	_, after := l.workloads()
 	require.Equal(l.t, before, after)
 	l.site.VCenter.SetVersion("8.0.2")
 	l.installed("site", "1.33.1", "3.7.3")
-	var v v1alpha1.VsphereCloudConfig
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &v))
-	require.Equal(l.t, "8.0.2", v.Status.Version)
+	require.Equal(l.t, "8.0.2", theSites(l, &v1alpha1.VsphereCloudConfig{}).Status.Version)
 }
 
 // upgradedKubernetes: the cloud provider follows. Nothing tells an operator that the API
@@ -372,13 +352,323 @@ func (l *job) upgradedKubernetes() {
 	require.NoError(l.t, l.site.Cluster.Upgrade(context.WithoutCancel(l.ctx), toolchain.NextKubernetes))
 	// The vCenter was upgraded just now, for which an upgrade waits, unless it is told not to.
 	l.eventually("the upgrade waits for the vCenter", func() string {
-		var config v1alpha1.VDOConfig
-		require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config))
-		if c := config.Status.Candidate; c == nil || c.Reason != "Interlocked" || !strings.Contains(c.Message, "vCenter site is of version 8.0.2") {
+		if c := theSites(l, &v1alpha1.VDOConfig{}).Status.Candidate; c == nil || c.Reason != "Interlocked" || !strings.Contains(c.Message, "vCenter site is of version 8.0.2") {
 			return fmt.Sprintf("%+v", c)
 		}
 		return ""
 	})
 	l.spec(&v1alpha1.VDOConfig{}, `{"upgradePolicy":{"ignoreInterlocks":["VCenters"]}}`)
 	l.installed("site", "1.34.0", "3.7.3")
+}
+
+// earlier is the version from which the operator is upgraded: a commit of this project, which
+// is moved forward with each release. What it has written is read by the one that comes.
+const earlier = "629f04cac25d01223c50427f3e1f6083d84b5fa9"
+
+// fromEarlier has the operator of the earlier version run at a site where vdoctl has installed
+// today's: its kinds, its rights and its program. It tells whether the checkout has it.
+func (l *job) fromEarlier() bool {
+	l.t.Helper()
+	err := toolchain.Earlier(l.ctx, earlier, l.path("earlier"), "./operator/cmd/vdo-operator")
+	if errors.Is(err, toolchain.ErrNoHistory) {
+		l.t.Run("an operator of an earlier version that is upgraded", func(t *testing.T) {
+			t.Skip(err)
+		})
+		return false
+	}
+	require.NoError(l.t, err)
+	l.manifests("replace --save-config", l.path("earlier"))
+	l.program = l.path("earlier/bin/test/vdo-operator")
+	return true
+}
+
+// manifests applies, or the like, what the operator of a version is installed by.
+func (l *job) manifests(how, root string) {
+	l.t.Helper()
+	words := "kubectl " + how
+	for _, name := range []string{"crds", "namespaces.yaml", "rbac.yaml"} {
+		words += " -f " + filepath.Join(root, "deploy", name)
+	}
+	l.run(l.kubectl(), "bash -ec", words)
+}
+
+// operatorIsUpgraded has today's operator come after the earlier one, by the commands of
+// deploy/docs/install.md, "Upgrade the operator": what runs stays as it is, Ready stays True, and
+// what was recorded is known. The one that came looks after all of it.
+func (l *job) operatorIsUpgraded() {
+	l.t.Helper()
+	before := l.installed("site", "1.33.1", "3.5.1")
+	require.Len(l.t, before.Status.Revisions, 1)
+	require.Equal(l.t, "Healthy", before.Status.Revisions[0].Outcome)
+	made, records, warned := l.made(), l.records(), l.warnings()
+	l.eventually("no vCenter is being asked, of which the next operator would not know the answer", func() string {
+		var all v1alpha1.VsphereCloudConfigList
+		if err := l.client.List(l.ctx, &all); err != nil {
+			return err.Error()
+		}
+		for _, v := range all.Items {
+			if v.Status.AskedWith != "" {
+				return v.Name + " is"
+			}
+		}
+		return ""
+	})
+	l.stopOperator()
+	l.manifests("apply", toolchain.Root())
+	l.program = "vdo-operator"
+	l.startOperator()
+
+	var after *v1alpha1.VDOConfig
+	for range 2 { // passes
+		l.ask(&v1alpha1.VDOConfig{}, "site")
+		l.eventually("today's operator has done a pass", func() string {
+			after = l.installed("site", "1.33.1", "3.5.1")
+			if after.Status.HandledReconcileAt != fmt.Sprint(l.passes) {
+				return "the last one is " + after.Status.HandledReconcileAt
+			}
+			return ""
+		})
+	}
+	require.Equal(l.t, made, l.made(), "DaemonSets and Deployments are the same, and were not changed")
+	require.Equal(l.t, readySince(before), readySince(after), "Ready was True all the time")
+	was, groups, releases := before.Status.Revisions[0], []string{}, []string{}
+	for _, r := range after.Status.Revisions { // one of all drivers is one of each group
+		require.True(l.t, r.Current, r.Name)
+		groups, releases = append(groups, r.Group), append(releases, r.Releases)
+		r.Name, r.Group, r.Current, r.Releases = was.Name, "", false, was.Releases
+		require.Equal(l.t, was, r)
+	}
+	require.Equal(l.t, []string{"cpi", "csi"}, groups)
+	require.Equal(l.t, was.Releases, strings.Join(releases, ", "))
+	for _, copied := range []string{"vdo-inventory-copy-site", "vdo-highest-serials", "vdo-highest-serials-copy"} {
+		require.NotContains(l.t, l.records(), copied, "it is taken over")
+		delete(records, copied)
+	}
+	require.Subset(l.t, l.records(), records, "what was recorded is there")
+	require.Equal(l.t, warned, l.warnings())
+
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: csiNamespace, Name: "vsphere-csi-node"}}
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKeyFromObject(set), set))
+	right := set.Spec.Template
+	spoiled := set.DeepCopy()
+	spoiled.Spec.Template.Spec.Containers[0].Image = "other.example/image:1"
+	require.NoError(l.t, l.client.Update(l.ctx, spoiled))
+	l.eventually("the drift is repaired", func() string {
+		require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKeyFromObject(set), set))
+		if image := set.Spec.Template.Spec.Containers[0].Image; image != right.Spec.Containers[0].Image {
+			return image
+		}
+		return ""
+	})
+	require.Equal(l.t, right, set.Spec.Template)
+	l.installed("site", "1.33.1", "3.5.1")
+}
+
+// made is what the drivers' DaemonSets and Deployments are: a generation is one more with each
+// change of what they are to be.
+func (l *job) made() map[string]string {
+	l.t.Helper()
+	var sets appsv1.DaemonSetList
+	require.NoError(l.t, l.client.List(l.ctx, &sets))
+	var deployments appsv1.DeploymentList
+	require.NoError(l.t, l.client.List(l.ctx, &deployments))
+	all := map[string]string{}
+	for _, o := range sets.Items {
+		all["DaemonSet "+o.Namespace+"/"+o.Name] = fmt.Sprint(o.UID, " ", o.Generation)
+	}
+	for _, o := range deployments.Items {
+		if o.Namespace != namespace {
+			all["Deployment "+o.Namespace+"/"+o.Name] = fmt.Sprint(o.UID, " ", o.Generation)
+		}
+	}
+	require.Len(l.t, all, 4)
+	return all
+}
+
+// records are the operator's own objects, in which it finds what it has done.
+func (l *job) records() map[string]types.UID {
+	l.t.Helper()
+	var maps corev1.ConfigMapList
+	require.NoError(l.t, l.client.List(l.ctx, &maps, client.InNamespace(namespace)))
+	all := map[string]types.UID{}
+	for _, o := range maps.Items {
+		all[o.Name] = o.UID
+	}
+	return all
+}
+
+// warnings are the events of things that are not as they should be.
+func (l *job) warnings() map[string]string {
+	l.t.Helper()
+	var events corev1.EventList
+	require.NoError(l.t, l.client.List(l.ctx, &events, client.InNamespace(namespace)))
+	all := map[string]string{}
+	for _, e := range events.Items {
+		if e.Type == corev1.EventTypeWarning {
+			all[e.Name] = e.ResourceVersion + " " + e.Reason + ": " + e.Message
+		}
+	}
+	return all
+}
+
+// readySince is since when Ready is what it is.
+func readySince(v *v1alpha1.VDOConfig) string {
+	c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
+	return fmt.Sprint(c.Status, " ", c.LastTransitionTime.UTC())
+}
+
+// vdoctl runs vdoctl as the cluster's administrator, and returns what it prints.
+func (l *job) vdoctl(args ...string) string {
+	l.t.Helper()
+	sh := l.kubectl()
+	sh.Path = l.isolated.Path
+	out, err := sh.Run(l.ctx, "vdoctl", args...)
+	require.NoError(l.t, err, "vdoctl %s\n%s", strings.Join(args, " "), out)
+	return out
+}
+
+// deployed has vdoctl install the operator from the mirror. Its Deployment's pod is admitted by
+// the namespace, which is a restricted one; the program that it would run is to be run
+// [job.beside] the cluster, with the account that vdoctl has given its rights.
+func (l *job) deployed(releases ...string) {
+	l.t.Helper()
+	l.bundleWithOperator(releases...)
+	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("stable")+" --ca-file mirror-ca.crt")
+	out := l.vdoctl("deploy", l.reference("stable"), "--key", "vdo.pub", "--ca-file", "mirror-ca.crt", "--with-access", "--yes")
+	for _, want := range []string{"(signed by vdo.pub)", "created    Deployment " + namespace + "/vdo-operator", "created    ConfigMap " + namespace + "/vdo-trust", "the operator runs; next: `vdoctl configure`"} {
+		require.Contains(l.t, out, want)
+	}
+}
+
+// revisions are what vdoctl says of them.
+type revisions struct {
+	Revisions []v1alpha1.RevisionStatus
+	Candidate *struct{ Name, Reason, ToDo string }
+}
+
+// csi is the storage driver's current one.
+func (r revisions) csi() v1alpha1.RevisionStatus {
+	for _, of := range r.Revisions {
+		if of.Current && of.Group == "csi" {
+			return of
+		}
+	}
+	return v1alpha1.RevisionStatus{}
+}
+
+func (l *job) revisions() (r revisions) {
+	l.t.Helper()
+	require.NoError(l.t, json.Unmarshal([]byte(l.vdoctl("upgrade", "list", "-o", "json")), &r))
+	return r
+}
+
+// approvedAndTakenBack upgrades once a person consents to it by vdoctl, and goes back by
+// vdoctl; then what that has pinned is taken out.
+func (l *job) approvedAndTakenBack() {
+	l.t.Helper()
+	_, before := l.workloads()
+	first := l.revisions().csi()
+	require.Equal(l.t, "Healthy", first.Outcome)
+	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":"Manual"}`)
+	l.deliver("two", "vdo", "cpi@1.33.1", "csi@3.7.3")
+	l.spec(&v1alpha1.DriverBundle{}, `{"reference":"`+l.reference("two")+`"}`)
+	var waits revisions
+	l.eventually("the upgrade waits for somebody's consent", func() string {
+		if waits = l.revisions(); waits.Candidate == nil || waits.Candidate.Reason != "NotApproved" {
+			return l.vdoctl("upgrade", "list")
+		}
+		return ""
+	})
+	name := waits.Candidate.Name
+	require.Equal(l.t, "vdoctl upgrade approve "+name, waits.Candidate.ToDo)
+	require.Equal(l.t, first.Name, waits.csi().Name)
+
+	out := l.vdoctl("upgrade", "approve", name)
+	require.Contains(l.t, out, "VDOConfig site: spec.upgradePolicy.approval: "+name+" by admin")
+	l.installed("site", "1.33.1", "3.7.3")
+	l.eventually("the upgrade is healthy", func() string {
+		r := l.revisions().csi()
+		if !strings.Contains(r.Releases, "csi@3.7.3") || r.Outcome != "Healthy" || r.ApprovedBy != "admin" {
+			return l.vdoctl("upgrade", "list")
+		}
+		return ""
+	})
+
+	// The mirror is not needed: what is gone back to is in the cluster.
+	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
+	defer l.site.Mirror.Heal()
+	out = l.vdoctl("upgrade", "rollback", "--yes")
+	require.Contains(l.t, out, "VDOConfig site: spec.drivers[csi].version: 3.5.1")
+	require.Contains(l.t, out, "DriverBundle site: spec.reference: \""+l.site.Mirror.Host+"/vdo/drivers@sha256:")
+	l.installed("site", "1.33.1", "3.5.1")
+	l.eventually("what was gone back to is healthy", func() string {
+		if r := l.revisions().csi(); r.Name != first.Name {
+			return l.vdoctl("upgrade", "list")
+		}
+		return ""
+	})
+	_, after := l.workloads()
+	require.Equal(l.t, before, after, "the same DaemonSets and Deployments, changed in place")
+	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionReady, "/Unreachable: ", "the bundle is taken from the copy in the cluster")
+	l.site.Mirror.Heal()
+
+	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":null,"drivers":null,"upgradePolicy":null}`)
+	l.spec(&v1alpha1.DriverBundle{}, `{"reference":"`+l.reference("stable")+`","acceptOlder":null}`)
+	l.installed("site", "1.33.1", "3.5.1")
+}
+
+// fetchedAsPlanned asks vdoctl for a plan that the bundle in the mirror does not serve, and
+// runs the commands that it prints for that: as they are, but for what a person fills in, and
+// with the flags that lead to the stand-in for the internet and to the mirror's authority. The
+// bundle that comes of it is what was asked for.
+func (l *job) fetchedAsPlanned(tag string, wish ...string) {
+	l.t.Helper()
+	sh := l.kubectl()
+	out, err := sh.Run(l.ctx, "bash", "-ec", "vdoctl plan -o json "+strings.Join(wish, " "))
+	var exit *shell.Exit
+	require.ErrorAs(l.t, err, &exit, "nothing would be held back: %s", out)
+	require.Equal(l.t, 8, exit.Code, exit)
+	var plan struct{ Fetch []string }
+	require.NoError(l.t, json.Unmarshal([]byte(out), &plan))
+	require.Len(l.t, plan.Fetch, 3, out)
+	filled := strings.NewReplacer(" KEY ", " vdo.key ", " KEY.pub", " vdo.pub", ":TAG", ":"+tag)
+	connected := *l.connected
+	connected.Env = append(slices.Clone(connected.Env), "PATH="+bin+":"+os.Getenv("PATH"))
+	for _, command := range plan.Fetch[:2] {
+		l.run(&connected, "bash -ec", filled.Replace(command)+" "+strings.Join(l.upstream.Flags(), " "))
+	}
+	l.carry("drivers.tar")
+	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
+	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2])+" --ca-file mirror-ca.crt")
+	l.vdoctl(append([]string{"plan", "--bundle", l.reference(tag)}, wish...)...)
+}
+
+// deletedByVdoctl has vdoctl take everything away while the operator runs: the drivers go by
+// the operator, and the cluster is as it was.
+func (l *job) deletedByVdoctl() {
+	l.t.Helper()
+	images, _ := l.workloads()
+	require.NotEmpty(l.t, images)
+	out := l.vdoctl("delete", "--all", "--dry-run")
+	require.Contains(l.t, out, "drivers\n  VDOConfig "+namespace+"/site\n")
+	require.Contains(l.t, out, "Nothing was changed: --dry-run.")
+	l.installed("site", "1.34.0", "3.7.3")
+
+	out = l.vdoctl("delete", "--all", "--yes")
+	for _, stage := range []string{
+		"drivers\n  VDOConfig " + namespace + "/site\n", "configuration\n", "  VsphereCloudConfig " + namespace + "/site\n", "  DriverBundle " + namespace + "/site\n",
+		"operator\n", "  Deployment " + namespace + "/vdo-operator\n", "namespaces\n", "  Namespace " + namespace + "\n", "crds\n",
+	} {
+		require.Contains(l.t, out, stage)
+	}
+	_, stays, _ := strings.Cut(out, "\nstays\n")
+	kept := "  Namespace " + csiNamespace + ": keeps the cluster id of volumes; if no volume is left: kubectl delete namespace " + csiNamespace + "\n"
+	require.Contains(l.t, stays, kept)
+	for line := range strings.Lines(strings.Replace(stays, kept, "", 1)) { // what volumes and snapshots are found by
+		require.Regexp(l.t, `^  (csinodetopologies\.cns\.vmware\.com|volumesnapshot[a-z]+\.snapshot\.storage\.k8s\.io): .*kubectl delete crd `, line)
+	}
+	l.stopOperator() // as its Deployment is gone
+	left, _ := l.workloads()
+	require.Empty(l.t, left, "the drivers are removed")
+	l.nothingOfTheOperatorIsLeft()
 }

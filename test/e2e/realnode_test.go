@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -198,9 +197,7 @@ func (l *job) drainedDuringAnUpgrade(node string) {
 
 func (l *job) revision() string {
 	l.t.Helper()
-	var config v1alpha1.VDOConfig
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config))
-	return config.Status.Revision
+	return revisions{Revisions: theSites(l, &v1alpha1.VDOConfig{}).Status.Revisions}.csi().Name
 }
 
 func (l *job) cordon(node string, yes bool) {
@@ -214,13 +211,14 @@ func (l *job) cordon(node string, yes bool) {
 func (l *job) aNodeWithoutRoomOrImage(nodes *realnode.Nodes, machine cluster.Node) {
 	l.t.Helper()
 	small := nodes.Join(l.t, realnode.Spec{Node: machine, MaxPods: 1, Taken: true})
-	l.says(v1alpha1.ConditionCSI, "no place on node "+small.Name, "Too many pods")
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionCSI, "no place on node "+small.Name, "Too many pods")
 
 	image := l.image("node-driver-registrar")
 	_, digest, _ := strings.Cut(image, "@")
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: digest}, Status: http.StatusNotFound, Body: `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`})
 	small.MakeRoom(l.t)
-	l.says(v1alpha1.ConditionCSI, "container node-driver-registrar cannot get its image on node "+small.Name, image, "the mirror lacks the image")
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionCSI,
+		"container node-driver-registrar cannot get its image on node "+small.Name, image, "the mirror lacks the image")
 	l.site.Mirror.Heal()
 	l.nodePodIsReady(small.Name)
 	l.installed("site", "1.33.1", "3.7.3")
@@ -240,34 +238,14 @@ func (l *job) image(container string) string {
 	return ""
 }
 
-// says waits until a condition of the VDOConfig says all of the parts.
-func (l *job) says(kind string, parts ...string) {
-	l.t.Helper()
-	l.eventually(fmt.Sprintf("%s says %q", kind, parts), func() string {
-		var config v1alpha1.VDOConfig
-		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config); err != nil {
-			return err.Error()
-		}
-		c := meta.FindStatusCondition(config.Status.Conditions, kind)
-		if c == nil {
-			return "no such condition"
-		}
-		for _, part := range parts {
-			if !strings.Contains(c.Message, part) {
-				return fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
-			}
-		}
-		return ""
-	})
-}
-
 // aDriversLastWords: a node plugin that falls over is named with the line of its log, which
 // the API server has from the kubelet, and with the remedy.
 func (l *job) aDriversLastWords(node *realnode.Node) {
 	l.t.Helper()
 	const file = "/var/lib/kubelet/last-words"
 	node.Write(l.t, file, []byte("failed to retrieve nodeVM "+node.SystemUUID+": virtual machine wasn't found"))
-	l.says(v1alpha1.ConditionCSI, "on node "+node.Name, "virtual machine wasn't found", "correct spec.datacenters")
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionCSI,
+		"on node "+node.Name, "virtual machine wasn't found", "correct spec.datacenters")
 	node.Write(l.t, file, nil)
 	l.nodePodIsReady(node.Name)
 	l.installed("site", "1.33.1", "3.7.3")
@@ -324,7 +302,8 @@ func (l *job) twoAPIServersOfTwoVersions() {
 	}
 	l.create(servers)
 	l.ask(&v1alpha1.VDOConfig{}, "site")
-	l.says(v1alpha1.ConditionResolved, "v"+toolchain.FirstKubernetes+" to v"+toolchain.NextKubernetes)
+	l.says(&v1alpha1.VDOConfig{}, v1alpha1.ConditionResolved,
+		"v"+toolchain.FirstKubernetes+" to v"+toolchain.NextKubernetes)
 	require.Equal(l.t, "v"+toolchain.FirstKubernetes, l.installed("site", "1.33.1", "3.7.3").Status.Kubernetes)
 
 	require.NoError(l.t, l.site.Cluster.Upgrade(l.ctx, toolchain.NextKubernetes))

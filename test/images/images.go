@@ -163,22 +163,22 @@ func (s Spec) layers(p Platform) ([]v1.Layer, error) {
 	}
 	mt := s.mediaTypes().layer
 	var out []v1.Layer
-	add := func(l *layer, err error) error {
+	add := func(l v1.Layer, err error) error {
 		out = append(out, l)
 		return err
 	}
 	for i, n := range s.SharedLayers {
-		if err := add(newRandomLayer(mt, fmt.Sprintf("%d/shared/%d", s.Seed, i), n)); err != nil {
+		if err := add(randomLayer(mt, fmt.Sprintf("%d/shared/%d", s.Seed, i), n)); err != nil {
 			return nil, err
 		}
 	}
 	for i, n := range sizes {
-		if err := add(newRandomLayer(mt, fmt.Sprintf("%d/%s/%s/%s/%d", s.Seed, p.OS, p.Architecture, p.OSVersion, i), n)); err != nil {
+		if err := add(randomLayer(mt, fmt.Sprintf("%d/%s/%s/%s/%d", s.Seed, p.OS, p.Architecture, p.OSVersion, i), n)); err != nil {
 			return nil, err
 		}
 	}
 	if s.Program != "" {
-		if err := add(newProgramLayer(mt, s.Program, s.programName())); err != nil {
+		if err := add(programLayer(mt, s.Program, s.programName())); err != nil {
 			return nil, err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,19 +59,6 @@ func TestNothingArrivesEarlier(t *testing.T) {
 	// what a sender may be late.
 	require.Greater(t, time.Since(began), 145*time.Millisecond)
 	http.DefaultClient.CloseIdleConnections()
-}
-
-func TestAnEndIsPassedOn(t *testing.T) {
-	l, err := link.New("127.0.0.1:1", link.Options{})
-	require.NoError(t, err)
-	conn, err := net.Dial("tcp", l.Host)
-	require.NoError(t, err)
-	_, err = io.ReadAll(conn)
-	_ = err // a reset or an end: both are one
-	require.NoError(t, conn.Close())
-	require.NoError(t, l.Close())
-	_, err = net.Dial("tcp", l.Host)
-	require.Error(t, err)
 }
 
 func TestACutNetworkIsGoneUntilItIsMended(t *testing.T) {

@@ -307,10 +307,7 @@ func readRegular(name string) []byte {
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil
-	}
+	data, _ := os.ReadFile(name)
 	return data
 }
 

@@ -4,6 +4,7 @@ package model
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -93,12 +94,7 @@ func (d *drawing) options(choices ...string) (out []string) {
 
 // full is a place where something is, of those that a test takes; "" where none is.
 func (d *drawing) full(ok func(p string) bool) string {
-	var found []string
-	for _, p := range sorted(d.filled) {
-		if ok(p) {
-			found = append(found, p)
-		}
-	}
+	found := slices.DeleteFunc(sorted(d.filled), func(p string) bool { return !ok(p) })
 	if len(found) == 0 {
 		return ""
 	}
@@ -146,13 +142,8 @@ func (d *drawing) command() {
 	d.add(s.quiet())
 }
 
-func drop(options []string, option string) (out []string) {
-	for _, o := range options {
-		if o != option {
-			out = append(out, o)
-		}
-	}
-	return out
+func drop(options []string, option string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == option })
 }
 
 // draw draws a command without a fault. It is not ok where there is nothing for it to do.

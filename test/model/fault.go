@@ -128,20 +128,19 @@ func (w *world) arm(s Step) (trigger, error) {
 	return t, nil
 }
 
-// fire waits for the point, and lets the fault happen. It tells whether the command was
-// still running then.
-func (w *world) fire(s Step, p *process, t trigger) bool {
+// fire waits for the point, and lets the fault happen.
+func (w *world) fire(s Step, p *process, t trigger) {
 	defer close(t.gate)
 	if t.reached == nil && t.changes == nil {
-		return s.Fault.Kind != ""
+		return
 	}
 	late := time.After(mustEnd)
 	for reached := false; !reached; {
 		select {
 		case <-p.done:
-			return false
+			return
 		case <-late:
-			return false
+			return
 		case <-t.changes:
 			t.at--
 			reached = t.at <= 0
@@ -159,11 +158,10 @@ func (w *world) fire(s Step, p *process, t trigger) bool {
 	case "retag":
 		repo, tag, _ := place(s.From).mirror()
 		w.model.failed = w.site.plant(w.repository(repo), "e", tag)
-		return true
+		return
 	}
 	select { // what was held back is not answered before
 	case <-p.done:
 	case <-late:
 	}
-	return true
 }

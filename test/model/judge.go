@@ -60,15 +60,9 @@ func (w *world) observe() {
 		}
 	}
 	w.model.files = tree(w.dir)
-	maps.Copy(w.model.files, prefixed("../in/", tree(w.site.path("in"))))
-}
-
-func prefixed[V any](prefix string, m map[string]V) map[string]V {
-	out := map[string]V{}
-	for name, v := range m {
-		out[prefix+name] = v
+	for name, info := range tree(w.site.path("in")) {
+		w.model.files["../in/"+name] = info
 	}
-	return out
 }
 
 // A trial is one step with what was before, what it came to, and what is after.
@@ -169,24 +163,15 @@ func (t *trial) stays() *Broken {
 		rest, ok := strings.CutPrefix(name, "out/")
 		return ok && to.medium() && strings.Contains(strings.SplitN(rest, "/", 2)[0], to.base())
 	}
-	names := map[string]bool{}
-	maps.Copy(names, keysOf(t.files))
-	maps.Copy(names, keysOf(t.model.files))
-	for _, name := range sorted(names) {
+	all := maps.Clone(t.files)
+	maps.Copy(all, t.model.files)
+	for _, name := range sorted(all) {
 		was, is := t.files[name], t.model.files[name]
 		if !same(was, is) && !mayChange(name) {
 			return t.broken("stays", "%s: %s, was %s", name, describe(is), describe(was))
 		}
 	}
 	return nil
-}
-
-func keysOf[V any](m map[string]V) map[string]bool {
-	out := map[string]bool{}
-	for k := range m {
-		out[k] = true
-	}
-	return out
 }
 
 // same compares what is known of two files without their bytes: whoever writes to a
@@ -457,7 +442,6 @@ func (t *trial) pruned(repo string) *Broken {
 		}
 		if t.after[p].there {
 			left++
-			continue
 		}
 	}
 	if left == 0 {

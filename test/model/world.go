@@ -141,35 +141,25 @@ func (w *world) look(p place) content {
 	return c
 }
 
-// expand puts what @… stands for into arguments: the flags that lead to upstream and to
-// the mirror.
-func (w *world) expand(args []string) []string {
-	up := w.site.upstream.Host
-	var out []string
-	for n, arg := range args {
-		if n == 1 {
-			switch args[0] {
-			case "lock", "pull":
-				out = append(out, "--manifest-dir", "../in/manifests", "--plain-http", up, "--source-map", "registry.test="+up+"/x")
-			}
-			switch args[0] {
-			case "lock", "pull", "push", "sign", "verify", "inspect", "prune":
-				out = append(out, "--retries", "1", "--timeout", "4s")
-				if w.mirror.TLS() {
-					out = append(out, "--ca-file", "login/ca.crt")
-				} else {
-					out = append(out, "--plain-http", w.mirror.Host)
-				}
-			}
-		}
-		out = append(out, arg)
+// leads are the flags by which a command finds upstream and the mirror.
+func (w *world) leads(command string) (flags []string) {
+	switch command {
+	case "split", "repair", "serve":
+		return nil
+	case "lock", "pull":
+		up := w.site.upstream.Host
+		flags = append(flags, "--manifest-dir", "../in/manifests", "--plain-http", up, "--source-map", "registry.test="+up+"/x")
 	}
-	return out
+	flags = append(flags, "--retries", "1", "--timeout", "4s")
+	if w.mirror.TLS() {
+		return append(flags, "--ca-file", "login/ca.crt")
+	}
+	return append(flags, "--plain-http", w.mirror.Host)
 }
 
 // args are the command line of a step.
 func (w *world) args(s Step) []string {
-	args := []string{s.Do}
+	args := append([]string{s.Do}, w.leads(s.Do)...)
 	add := func(more ...string) { args = append(args, more...) }
 	from := w.arg(place(s.From))
 	if s.has("stdin") || s.has("pipe") {
@@ -211,7 +201,7 @@ func (w *world) args(s Step) []string {
 	}
 	for _, option := range s.With {
 		switch option {
-		case "replace", "restart", "provenance", "check-all":
+		case "replace", "provenance", "check-all":
 			add("--" + option)
 		case "single":
 			add("--concurrency", "1")
@@ -219,8 +209,6 @@ func (w *world) args(s Step) []string {
 			add("--chunk-size", "256KiB")
 		case "mount":
 			add("--mount-from", w.arg("reg:r"))
-		case "paths":
-			add("--layout", "paths")
 		}
 	}
 	return append(args, w.trusting(s.Trust)...)
@@ -291,9 +279,8 @@ func (w *world) do(s Step) ([]outcome, error) {
 			return []outcome{p.wait()}, err
 		}
 	}
-	fired := w.fire(s, p, t)
+	w.fire(s, p, t)
 	out := []outcome{p.wait()}
-	out[0].fired = fired
 	if other != nil {
 		out = append(out, other.wait())
 	}

@@ -32,13 +32,6 @@ func (a Authority) Stamp(t testing.TB, data []byte, at time.Time) []byte {
 	return a.StampWith(t, data, at, a)
 }
 
-// StampBehind makes a time stamp that has the certificate of another in front of that
-// of its signer.
-func (a Authority) StampBehind(t testing.TB, data []byte, at time.Time, front Authority) []byte {
-	t.Helper()
-	return a.StampWith(t, data, at, front, a)
-}
-
 // StampWith makes a time stamp that has certificates along.
 func (a Authority) StampWith(t testing.TB, data []byte, at time.Time, along ...Authority) []byte {
 	t.Helper()

@@ -59,7 +59,6 @@ func (r *Registry) configuration() (*configuration.Configuration, error) {
 		delete(c.Storage, memory)
 		c.Storage["filesystem"] = configuration.Parameters{"rootdirectory": r.opts.Dir}
 	}
-	c.Middleware = middleware()
 	c.HTTP.Secret = hex.EncodeToString(secret)
 	c.HTTP.RelativeURLs = r.opts.RelativeURLs
 	return c, r.configureAuth(c)

@@ -16,7 +16,6 @@ func init() { factory.Register(memory, memoryFactory{}) }
 
 type memoryFactory struct{}
 
-// Create implements factory.StorageDriverFactory.
 func (memoryFactory) Create(context.Context, map[string]any) (storagedriver.StorageDriver, error) {
 	return memoryDriver{inmemory.New()}, nil
 }
@@ -26,7 +25,6 @@ func (memoryFactory) Create(context.Context, map[string]any) (storagedriver.Stor
 // tests' work.
 type memoryDriver struct{ *inmemory.Driver }
 
-// Writer implements storagedriver.StorageDriver.
 func (d memoryDriver) Writer(ctx context.Context, path string, appending bool) (storagedriver.FileWriter, error) {
 	w, err := d.Driver.Writer(ctx, path, appending)
 	if err != nil {
@@ -42,10 +40,8 @@ type gatherer struct {
 	kept bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (g *gatherer) Write(p []byte) (int, error) { return g.kept.Write(p) }
 
-// Commit implements storagedriver.FileWriter.
 func (g *gatherer) Commit(ctx context.Context) error {
 	if err := g.pass(); err != nil {
 		return err
@@ -53,7 +49,6 @@ func (g *gatherer) Commit(ctx context.Context) error {
 	return g.FileWriter.Commit(ctx)
 }
 
-// Close implements io.Closer.
 func (g *gatherer) Close() error {
 	if err := g.pass(); err != nil {
 		return err
@@ -61,7 +56,6 @@ func (g *gatherer) Close() error {
 	return g.FileWriter.Close()
 }
 
-// Cancel implements storagedriver.FileWriter.
 func (g *gatherer) Cancel(ctx context.Context) error {
 	g.kept = bytes.Buffer{}
 	return g.FileWriter.Cancel(ctx)

@@ -19,7 +19,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -105,42 +104,11 @@ type Registry struct {
 	scratch string
 	close   []func()
 
-	underWay gauge
+	underWay sync.RWMutex // held by each request for reading
 
 	mu       sync.Mutex
 	faults   []*Fault
 	requests []*note
-}
-
-// gauge counts what is under way. A sync.WaitGroup may not grow while it is waited for.
-type gauge struct {
-	mu   sync.Mutex
-	n    int
-	done chan struct{} // closed at zero, where somebody waits
-}
-
-func (g *gauge) step(by int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n += by; g.n == 0 && g.done != nil {
-		close(g.done)
-		g.done = nil
-	}
-}
-
-// await waits until nothing is under way.
-func (g *gauge) await() {
-	g.mu.Lock()
-	if g.n == 0 {
-		g.mu.Unlock()
-		return
-	}
-	if g.done == nil {
-		g.done = make(chan struct{})
-	}
-	done := g.done
-	g.mu.Unlock()
-	<-done
 }
 
 // Request is one request that a registry was sent.
@@ -217,7 +185,8 @@ func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*
 		r.run(func() error { return server.Serve(listener) }, server)
 		return server, nil
 	}
-	cert, err := r.ca.issue(append([]string{"127.0.0.1", "::1", "localhost", hostOnly(r.opts.Address)}, r.opts.Names...))
+	names := append([]string{"127.0.0.1", "::1", "localhost", hostOnly(r.opts.Address)}, r.opts.Names...)
+	cert, err := r.ca.issueFor(names, x509.ExtKeyUsageServerAuth)
 	if err != nil {
 		_ = listener.Close()
 		return nil, err
@@ -240,16 +209,17 @@ func (r *Registry) run(serve func() error, server *http.Server) {
 	r.close = append(r.close, func() {
 		_ = server.Close()
 		<-done
-		r.underWay.await()
+		r.underWay.Lock()
+		defer r.underWay.Unlock()
 	})
 }
 
-// counted counts the requests that are under way, so that Close can wait for them: one
-// that still writes would fill the folder that is being removed.
+// counted has Close wait for the requests that are under way: one that still writes would fill the
+// folder that is being removed.
 func (r *Registry) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r.underWay.step(1)
-		defer r.underWay.step(-1)
+		r.underWay.RLock()
+		defer r.underWay.RUnlock()
 		if r.opts.Clock != nil {
 			w.Header().Set("Date", r.opts.Clock().UTC().Format(http.TimeFormat))
 		}
@@ -326,22 +296,11 @@ func (r *Registry) CAFile(t testing.TB) string {
 // files of the test.
 func (r *Registry) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
-	cert, err := r.ca.issueFor([]string{"client"}, x509.ExtKeyUsageClientAuth)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert, key, err := r.pair([]string{"client"}, x509.ExtKeyUsageClientAuth)
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-	for name, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(err, os.WriteFile(certFile, cert, 0o600), os.WriteFile(keyFile, key, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 	return certFile, keyFile
 }

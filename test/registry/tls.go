@@ -42,11 +42,6 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// issue returns a server certificate for names and addresses.
-func (a *authority) issue(names []string) (tls.Certificate, error) {
-	return a.issueFor(names, x509.ExtKeyUsageServerAuth)
-}
-
 // issueFor returns a certificate for names and addresses, and one use.
 func (a *authority) issueFor(names []string, use x509.ExtKeyUsage) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -83,14 +78,16 @@ func certificate(name string) *x509.Certificate {
 // Certificate makes a further certificate of the registry's authority for a server of
 // 127.0.0.1, ::1 and localhost, as PEM.
 func (r *Registry) Certificate() (cert, key []byte, err error) {
-	pair, err := r.ca.issue([]string{"127.0.0.1", "::1", "localhost"})
+	return r.pair([]string{"127.0.0.1", "::1", "localhost"}, x509.ExtKeyUsageServerAuth)
+}
+
+// pair makes a certificate and its key, as PEM.
+func (r *Registry) pair(names []string, use x509.ExtKeyUsage) (cert, key []byte, err error) {
+	made, err := r.ca.issueFor(names, use)
 	if err != nil {
 		return nil, nil, err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
-	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	der, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]})
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }

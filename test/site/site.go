@@ -12,8 +12,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -148,4 +156,111 @@ func (s *Site) nodes(ctx context.Context, o Options) ([]cluster.Node, error) {
 		nodes = append(nodes, cluster.Node{Name: name, ControlPlane: i < o.ControlPlanes, SystemUUID: vms[i].UUID})
 	}
 	return nodes, nil
+}
+
+// ResourceOptions say what Resources names.
+type ResourceOptions struct {
+	Namespace string
+	Reference string // of the bundle in the mirror; "" leaves the DriverBundle out
+}
+
+// Resources returns the resources, as YAML, with which a site's administrator
+// points the operator at the mirror and at the vCenter: the vCenter's account and
+// authority, a VsphereCloudConfig, a DriverBundle and a VDOConfig, named site.
+func (s *Site) Resources(o ResourceOptions) string {
+	documents := []string{
+		fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: vcenter-account, namespace: %s}
+type: kubernetes.io/basic-auth
+stringData:
+  username: %q
+  password: %q
+`, o.Namespace, vcenter.Admin.Username, vcenter.Admin.Password),
+		fmt.Sprintf(`apiVersion: v1
+kind: ConfigMap
+metadata: {name: vcenter-ca, namespace: %s}
+data:
+  ca.crt: |
+    %s
+`, o.Namespace, strings.ReplaceAll(strings.TrimSpace(string(s.VCenter.CA)), "\n", "\n    ")),
+		fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: site, namespace: %s}
+spec:
+  vcIp: %s
+  port: %d
+  credentials: vcenter-account
+  ca: {configMap: vcenter-ca}
+  datacenters: [%q]
+`, o.Namespace, s.VCenter.Host, s.VCenter.Port, strings.TrimPrefix(Datacenter, "/")),
+	}
+	if o.Reference != "" {
+		documents = append(documents, fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: site, namespace: %s}
+spec:
+  reference: %s
+`, o.Namespace, o.Reference))
+	}
+	documents = append(documents, fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: site, namespace: %s}
+spec:
+  cloudProvider:
+    vsphereCloudConfigs: [site]
+  storageProvider:
+    vsphereCloudConfig: site
+    clusterDistribution: demo
+`, o.Namespace))
+	return strings.Join(documents, "---\n")
+}
+
+// ReadObjects returns the objects of a YAML file, or of the YAML files in a folder
+// in the order of their names.
+func ReadObjects(path string) ([]*unstructured.Unstructured, error) {
+	files := []string{path}
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if info.IsDir() {
+		if files, err = filepath.Glob(filepath.Join(path, "*.yaml")); err != nil {
+			return nil, err
+		}
+		slices.Sort(files)
+	}
+	var out []*unstructured.Unstructured
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		objects, err := cluster.Objects(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, objects...)
+	}
+	return out, nil
+}
+
+// WriteKubeconfigOf writes a kubeconfig with the rights of a service account.
+func (s *Site) WriteKubeconfigOf(ctx context.Context, namespace, account, path string) error {
+	client, err := kubernetes.NewForConfig(s.Cluster.Config())
+	if err != nil {
+		return err
+	}
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 60 * 60)},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, user := range config.AuthInfos {
+		user.Token = token.Status.Token
+	}
+	return clientcmd.WriteToFile(*config, path)
 }

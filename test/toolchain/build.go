@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -24,10 +22,8 @@ import (
 
 // Builder builds tools. The zero value says nothing and takes the whole machine.
 type Builder struct {
-	// Progress is told what is being built, how far it is, and what is left.
+	// Progress is told what is being built, for how long, and what is left.
 	Progress io.Writer
-	// Every is how often it is told; default 20 s.
-	Every time.Duration
 	// Background leaves the processors to whoever else wants them.
 	Background bool
 	// Race builds the project's own programs with the race detector.
@@ -36,12 +32,10 @@ type Builder struct {
 	cgo bool
 }
 
-// Ensure returns the paths of tools, in their order. What is missing is built: all
-// tools of one module together, so that the processors are never idle.
+// Ensure returns the paths of tools, in their order. What is missing is built.
 func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
-	o = o.withDefaults()
 	paths := make([]string, len(tools))
-	var missing []*group
+	var missing []build
 	for i, tool := range tools {
 		src, ok := sources[tool.Name]
 		if !ok {
@@ -55,10 +49,9 @@ func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 		if paths[i], err = b.path(); err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(paths[i]); err == nil {
-			continue
+		if b.to = paths[i]; !b.exists() {
+			missing = append(missing, b)
 		}
-		missing = addTo(missing, b, paths[i])
 	}
 	if len(missing) == 0 {
 		return paths, nil
@@ -69,6 +62,11 @@ func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 // Project builds programs of the project itself, given as packages ./PATH, into a
 // folder. What is there and up to date stays.
 func (o Builder) Project(ctx context.Context, out string, packages ...string) error {
+	return o.project(ctx, Root(), out, packages)
+}
+
+// project builds those of a checkout.
+func (o Builder) project(ctx context.Context, root, out string, packages []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
@@ -77,22 +75,12 @@ func (o Builder) Project(ctx context.Context, out string, packages ...string) er
 		names[i] = filepath.Base(p)
 	}
 	o.cgo = o.Race // the race detector has parts in C
-	return o.withDefaults().compile(ctx, strings.Join(names, ", "), "", Root(), o.projectArgs(out), packages)
-}
-
-func (o Builder) withDefaults() Builder {
-	if o.Progress == nil {
-		o.Progress = io.Discard
-	}
-	if o.Every == 0 {
-		o.Every = 20 * time.Second
-	}
-	return o
+	return o.compile(ctx, strings.Join(names, ", "), "", root, o.projectArgs(out), packages)
 }
 
 // build makes what is missing, one build at a time on the whole machine: they need all
 // of it, and two test binaries that want the same tool must not build it twice.
-func (o Builder) build(ctx context.Context, missing []*group) error {
+func (o Builder) build(ctx context.Context, missing []build) error {
 	cache, err := cacheDir()
 	if err != nil {
 		return err
@@ -105,17 +93,34 @@ func (o Builder) build(ctx context.Context, missing []*group) error {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	defer unlock()
-	for i, g := range missing {
-		if g.drop(); len(g.builds) == 0 {
+	for i, b := range missing {
+		if b.exists() {
 			continue // somebody else has built it meanwhile
 		}
 		then := ""
 		if n := len(missing) - i - 1; n > 0 {
 			then = fmt.Sprintf("; then %d more", n)
 		}
-		if err := o.run(ctx, g, cache, then); err != nil {
+		if err := o.run(ctx, b, cache, then); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (o Builder) run(ctx context.Context, b build, cache, then string) error {
+	tmp, err := os.MkdirTemp(cache, "new-")
+	if err != nil {
+		return fmt.Errorf("toolchain: %w", err)
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // what was built is moved out of it
+	out, what := filepath.Join(tmp, b.tool.Name), strings.TrimSpace(b.tool.Name+" "+b.tool.Version)
+	o.cgo = withC[b.tool.Name]
+	if err := o.compile(ctx, what, then, b.dir, b.args(out), []string{b.source.pkg}); err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(b.to), 0o755), os.Rename(out, b.to)); err != nil {
+		return fmt.Errorf("toolchain: %w", err)
 	}
 	return nil
 }
@@ -125,6 +130,12 @@ type build struct {
 	tool   Tool
 	source source
 	dir    string
+	to     string // its path
+}
+
+func (b build) exists() bool {
+	_, err := os.Stat(b.to)
+	return err == nil
 }
 
 func cacheDir() (string, error) {
@@ -182,113 +193,32 @@ func (b build) args(out string) []string {
 	return []string{"build", "-trimpath", "-ldflags", ld, "-o", out}
 }
 
-// group is what one call of `go build` makes: tools of one module and version.
-type group struct {
-	builds []build
-	paths  []string
-}
-
-func addTo(groups []*group, b build, path string) []*group {
-	for _, g := range groups {
-		if first := g.builds[0]; first.dir == b.dir && first.tool.Version == b.tool.Version {
-			g.builds, g.paths = append(g.builds, b), append(g.paths, path)
-			return groups
-		}
-	}
-	return append(groups, &group{[]build{b}, []string{path}})
-}
-
-// drop takes away what is there.
-func (g *group) drop() {
-	var left group
-	for i, path := range g.paths {
-		if _, err := os.Stat(path); err != nil {
-			left.builds, left.paths = append(left.builds, g.builds[i]), append(left.paths, path)
-		}
-	}
-	*g = left
-}
-
-func (g *group) packages() (out []string) {
-	for _, b := range g.builds {
-		out = append(out, b.source.pkg)
-	}
-	return out
-}
-
-func (g *group) String() string {
-	var names []string
-	for _, b := range g.builds {
-		names = append(names, b.tool.Name)
-	}
-	return strings.TrimSpace(strings.Join(names, ", ") + " " + g.builds[0].tool.Version)
-}
-
-func (o Builder) run(ctx context.Context, g *group, cache, then string) error {
-	tmp, err := os.MkdirTemp(cache, "new-")
-	if err != nil {
-		return fmt.Errorf("toolchain: %w", err)
-	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // what was built is moved out of it
-	first := g.builds[0]
-	out := tmp + string(filepath.Separator)
-	if len(g.builds) == 1 { // the last part of its package's path need not be its name
-		out = filepath.Join(tmp, first.tool.Name)
-	}
-	o.cgo = withC[first.tool.Name]
-	if err := o.compile(ctx, g.String(), then, first.dir, first.args(out), g.packages()); err != nil {
-		return err
-	}
-	return g.take(tmp)
-}
-
-// compile runs `go build` and tells how far it is.
+// compile runs `go build` and tells for how long.
 func (o Builder) compile(ctx context.Context, what, then, dir string, args, packages []string) error {
-	say := func(format string, args ...any) { fmt.Fprintf(o.Progress, "toolchain: "+format+"\n", args...) }
+	say := func(format string, args ...any) {
+		if o.Progress != nil {
+			fmt.Fprintf(o.Progress, "toolchain: "+format+"\n", args...)
+		}
+	}
 	say("%s: begun%s", what, then)
 	began := time.Now()
-	meter := &meter{total: o.count(ctx, dir, packages)}
+	var stderr bytes.Buffer
 	done := make(chan error, 1)
-	go func() { done <- o.command(ctx, dir, meter, append(append(args, "-v"), packages...)).Run() }()
-	tick := time.NewTicker(o.Every)
+	go func() { done <- o.command(ctx, dir, &stderr, append(args, packages...)).Run() }()
+	tick := time.NewTicker(20 * time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			say("%s: %s%s", what, meter.say(time.Since(began)), then)
+			say("%s: for %s%s", what, time.Since(began).Round(time.Second), then)
 		case err := <-done:
 			if err != nil {
-				return errors.Join(fmt.Errorf("toolchain: build %s in %s: %w\n%s", what, dir, err, meter.tail()), ctx.Err())
+				return errors.Join(fmt.Errorf("toolchain: build %s in %s: %w\n%s", what, dir, err, stderr.Bytes()), ctx.Err())
 			}
 			say("%s: built in %s", what, time.Since(began).Round(time.Second))
 			return nil
 		}
 	}
-}
-
-// take moves what was built to where it belongs.
-func (g *group) take(tmp string) error {
-	for i, path := range g.paths {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("toolchain: %w", err)
-		}
-		if err := os.Rename(filepath.Join(tmp, g.builds[i].tool.Name), path); err != nil {
-			return fmt.Errorf("toolchain: %w", err)
-		}
-	}
-	return nil
-}
-
-// count is how many packages there are to compile, if nothing is cached; 0 where
-// that cannot be told.
-func (o Builder) count(ctx context.Context, dir string, packages []string) int {
-	var names bytes.Buffer
-	cmd := o.command(ctx, dir, io.Discard, append([]string{"list", "-deps"}, packages...))
-	cmd.Stdout = &names
-	if cmd.Run() != nil {
-		return 0
-	}
-	return bytes.Count(names.Bytes(), []byte("\n"))
 }
 
 // command is a call of `go` that ends, with all that it has started, when ctx does.
@@ -312,51 +242,6 @@ func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
-}
-
-// meter reads what `go build -v` says: the packages that it compiles, a line each,
-// the modules that it fetches, and errors.
-type meter struct {
-	total int
-
-	mu       sync.Mutex
-	compiled int
-	text     []byte // without what is fetched; the last of it
-}
-
-func (m *meter) Write(p []byte) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for lines := bufio.NewScanner(bytes.NewReader(p)); lines.Scan(); {
-		line := lines.Text()
-		if strings.HasPrefix(line, "go: downloading ") {
-			continue
-		}
-		if m.compiled++; strings.Contains(line, " ") || strings.HasPrefix(line, "#") {
-			m.compiled-- // an error's text
-		}
-		m.text = append(append(m.text, line...), '\n')
-		m.text = m.text[max(0, len(m.text)-4<<10):]
-	}
-	return len(p), nil
-}
-
-func (m *meter) tail() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return string(m.text)
-}
-
-// say tells how far it is. Time is taken to go with the number of packages.
-func (m *meter) say(elapsed time.Duration) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	text := fmt.Sprintf("%d of at most %d packages", m.compiled, m.total)
-	if m.total > 0 && m.compiled*8 > m.total {
-		left := elapsed * time.Duration(m.total-m.compiled) / time.Duration(m.compiled)
-		text += fmt.Sprintf(", about %s left", max(left, time.Second).Round(time.Second))
-	}
-	return text
 }
 
 // ModuleDir returns the folder of a Go module that a tool's module requires, in

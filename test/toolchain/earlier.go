@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +25,7 @@ func Earlier(ctx context.Context, commit, dir string, packages ...string) error 
 	if err := ended(ctx, Root(), "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
 	}
-	built := filepath.Join(dir, "bin", "test")
-	if err := os.MkdirAll(built, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	archive := filepath.Join(dir, "bin", "files.tar")
@@ -37,10 +35,8 @@ func Earlier(ctx context.Context, commit, dir string, packages ...string) error 
 	if err := ended(ctx, dir, "tar", "-xf", archive); err != nil {
 		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
 	}
-	var stderr bytes.Buffer
-	args := append(Builder{}.projectArgs(built), packages...)
-	if err := (Builder{}).command(ctx, dir, &stderr, args).Run(); err != nil {
-		return fmt.Errorf("toolchain: build %v of commit %s: %w\n%s", packages, commit, err, stderr.Bytes())
+	if err := (Builder{}).project(ctx, dir, filepath.Join(dir, "bin", "test"), packages); err != nil {
+		return fmt.Errorf("commit %s: %w", commit, err)
 	}
 	return nil
 }

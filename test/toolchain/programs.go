@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -32,10 +31,8 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	defer unlock()
-	var stderr bytes.Buffer
-	args := append(Builder{}.projectArgs(built), packages...)
-	if err := (Builder{}).command(ctx, Root(), &stderr, args).Run(); err != nil {
-		return fmt.Errorf("toolchain: build %v: %w\n%s", packages, err, stderr.Bytes())
+	if err := (Builder{}).Project(ctx, built, packages...); err != nil {
+		return err
 	}
 	return copyPrograms(built, dir, packages)
 }

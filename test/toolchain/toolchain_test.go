@@ -3,15 +3,12 @@ package toolchain
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -75,46 +72,10 @@ func TestAModuleThatIsNotThereYetIsFetched(t *testing.T) {
 	require.ErrorContains(t, err, "example.test/no-such-module")
 }
 
-func TestProgressCountsPackages(t *testing.T) {
-	m := &meter{total: 100}
-	require.Equal(t, "0 of at most 100 packages", m.say(time.Second))
-	for i := range 25 {
-		fmt.Fprintf(m, "go: downloading example.test/m%d v1.0.0\nexample.test/p%d\n", i, i)
-	}
-	fmt.Fprint(m, "# example.test/p9\np9/x.go:1:1: no such thing\n")
-	require.Equal(t, "25 of at most 100 packages, about 30s left", m.say(10*time.Second))
-	require.Contains(t, m.tail(), "no such thing")
-	require.NotContains(t, m.tail(), "downloading")
-}
-
 func TestUnknownToolIsRefused(t *testing.T) {
 	_, err := Ensure(context.Background(), io.Discard, Tool{Name: "nope"})
 	require.ErrorContains(t, err, `no tool "nope"`)
 }
-
-func TestInstalledProgramsAreFoundSkippedForOrDemanded(t *testing.T) {
-	require.NotEmpty(t, Installed(t, "go"))
-	for ci, want := range map[string]string{"": "skipped", "1": "failed"} {
-		t.Setenv("CI", ci)
-		told := &tellTale{TB: t}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			Installed(told, "no-such-program")
-		}()
-		<-done
-		require.Equal(t, want, told.what)
-	}
-}
-
-// tellTale notes how a test would have ended.
-type tellTale struct {
-	testing.TB
-	what string
-}
-
-func (f *tellTale) Skipf(string, ...any)  { f.what = "skipped"; runtime.Goexit() }
-func (f *tellTale) Fatalf(string, ...any) { f.what = "failed"; runtime.Goexit() }
 
 // Tests of several packages share one build, and each has a program of its own.
 func TestProgramsOfTheProjectAreBuiltOnce(t *testing.T) {

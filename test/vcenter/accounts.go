@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -62,54 +63,44 @@ func (v *VCenter) simulateDirectory() {
 	v.model.Map().SessionManager().ValidLogin = v.valid // registering the simulator's set its own
 }
 
-func (d *directory) denied() *soap.Fault {
-	if d.v.ssoAdministrator() {
-		return nil
+// refused is why something is not done with an account, which is to have a password, if any; nil if it is.
+func (d *directory) refused(password ...string) *soap.Fault {
+	d.v.mu.Lock()
+	defer d.v.mu.Unlock()
+	switch {
+	case d.v.ssoSessions == 0:
+		return simulator.Fault("", new(types.NotAuthenticated))
+	case slices.ContainsFunc(password, func(p string) bool { return !acceptablePassword(p) }):
+		return simulator.Fault("the password is not of the policy", &types.InvalidArgument{InvalidProperty: "password"})
 	}
-	return simulator.Fault("", new(types.NotAuthenticated))
-}
-
-func (v *VCenter) ssoAdministrator() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.ssoSessions > 0
+	return nil
 }
 
 func local(name string) string { return strings.ToLower(name) + "@vsphere.local" }
 
 // CreateLocalPersonUser makes an account.
 func (d *directory) CreateLocalPersonUser(ctx *simulator.Context, req *sso.CreateLocalPersonUser) soap.HasFault {
-	body := &methods.CreateLocalPersonUserBody{Fault_: d.denied()}
-	if body.Fault_ == nil && !acceptablePassword(req.Password) {
-		body.Fault_ = simulator.Fault("the password is not of the policy", &types.InvalidArgument{InvalidProperty: "password"})
+	if f := d.refused(req.Password); f != nil {
+		return &methods.CreateLocalPersonUserBody{Fault_: f}
 	}
-	if body.Fault_ != nil {
-		return body
-	}
-	body = d.PrincipalManagementService.CreateLocalPersonUser(ctx, req).(*methods.CreateLocalPersonUserBody) //nolint:forcetypeassert // it is that
-	if body.Fault_ == nil {
-		d.v.made(local(req.UserName), req.Password)
+	body := d.PrincipalManagementService.CreateLocalPersonUser(ctx, req)
+	if body.Fault() == nil {
+		d.v.mu.Lock()
+		defer d.v.mu.Unlock()
+		d.v.passwords[local(req.UserName)], d.v.plain[local(req.UserName)] = req.Password, true
 	}
 	return body
 }
 
-func (v *VCenter) made(name, password string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.passwords[name], v.plain[name] = password, true
-}
-
 // ResetLocalPersonUserPassword changes a password.
-func (d *directory) ResetLocalPersonUserPassword(ctx *simulator.Context, req *sso.ResetLocalPersonUserPassword) soap.HasFault {
-	body := &methods.ResetLocalPersonUserPasswordBody{Fault_: d.denied()}
-	if body.Fault_ == nil && !acceptablePassword(req.NewPassword) {
-		body.Fault_ = simulator.Fault("the password is not of the policy", &types.InvalidArgument{InvalidProperty: "newPassword"})
+func (d *directory) ResetLocalPersonUserPassword(
+	ctx *simulator.Context, req *sso.ResetLocalPersonUserPassword,
+) soap.HasFault {
+	if f := d.refused(req.NewPassword); f != nil {
+		return &methods.ResetLocalPersonUserPasswordBody{Fault_: f}
 	}
-	if body.Fault_ != nil {
-		return body
-	}
-	body = d.PrincipalManagementService.ResetLocalPersonUserPassword(ctx, req).(*methods.ResetLocalPersonUserPasswordBody) //nolint:forcetypeassert // it is that
-	if body.Fault_ == nil {
+	body := d.PrincipalManagementService.ResetLocalPersonUserPassword(ctx, req)
+	if body.Fault() == nil {
 		d.v.SetPassword(local(req.UserName), req.NewPassword)
 	}
 	return body
@@ -117,11 +108,11 @@ func (d *directory) ResetLocalPersonUserPassword(ctx *simulator.Context, req *ss
 
 // DeleteLocalPrincipal removes an account.
 func (d *directory) DeleteLocalPrincipal(ctx *simulator.Context, req *sso.DeleteLocalPrincipal) soap.HasFault {
-	if f := d.denied(); f != nil {
+	if f := d.refused(); f != nil {
 		return &methods.DeleteLocalPrincipalBody{Fault_: f}
 	}
-	body := d.PrincipalManagementService.DeleteLocalPrincipal(ctx, req).(*methods.DeleteLocalPrincipalBody) //nolint:forcetypeassert // it is that
-	if body.Fault_ == nil {
+	body := d.PrincipalManagementService.DeleteLocalPrincipal(ctx, req)
+	if body.Fault() == nil {
 		d.v.mu.Lock()
 		defer d.v.mu.Unlock()
 		delete(d.v.passwords, local(req.PrincipalName))

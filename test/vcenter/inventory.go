@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
@@ -57,18 +58,34 @@ func (v *VCenter) Change(path string, change func(*mo.VirtualMachine)) error {
 	return nil
 }
 
-// ChangeDatastores changes each datastore.
-func (v *VCenter) ChangeDatastores(change func(*mo.Datastore)) {
-	for _, e := range v.model.Map().All("Datastore") {
-		v.edit(e.Reference(), func(r mo.Reference) { change(&r.(*simulator.Datastore).Datastore) })
+// ChangeEach changes each object of a kind, which is a type of the simulator.
+func ChangeEach[T mo.Reference](v *VCenter, kind string, change func(T)) {
+	for _, e := range v.model.Map().All(kind) {
+		v.edit(e.Reference(), func(r mo.Reference) { change(r.(T)) })
 	}
 }
 
-// ChangeHosts changes each host.
-func (v *VCenter) ChangeHosts(change func(*mo.HostSystem)) {
-	for _, e := range v.model.Map().All("HostSystem") {
-		v.edit(e.Reference(), func(r mo.Reference) { change(&r.(*simulator.HostSystem).HostSystem) })
+// ClusterDatastores puts the datastores of each folder into a datastore cluster with Storage DRS.
+func (v *VCenter) ClusterDatastores(ctx context.Context) error {
+	pods := map[types.ManagedObjectReference]types.ManagedObjectReference{}
+	for _, e := range v.model.Map().All("Datastore") {
+		in := *e.Entity().Parent
+		if _, ok := pods[in]; !ok {
+			pod, err := object.NewFolder(v.client(), in).CreateStoragePod(ctx, "pod")
+			if err != nil {
+				return err
+			}
+			v.edit(pod.Reference(), func(r mo.Reference) {
+				on := &types.PodStorageDrsEntry{}
+				on.StorageDrsConfig.PodConfig.Enabled = true
+				r.(*simulator.StoragePod).PodStorageDrsEntry = on
+			})
+			pods[in] = pod.Reference()
+		}
+		pod := pods[in]
+		v.edit(e.Reference(), func(r mo.Reference) { r.(*simulator.Datastore).Parent = &pod })
 	}
+	return nil
 }
 
 func (v *VCenter) edit(ref types.ManagedObjectReference, change func(mo.Reference)) {

@@ -9,12 +9,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 )
 
 // certificate is a serving certificate and the authority that it is from.
@@ -25,33 +27,29 @@ type certificate struct {
 }
 
 func issue(o Options) (certificate, error) {
-	var c certificate
+	now := time.Now()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return c, err
+		return certificate{}, err
 	}
-	now := time.Now()
-	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "vcsim CA"},
-		NotBefore: now.Add(-48 * time.Hour), NotAfter: now.Add(240 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &caKey.PublicKey, caKey)
+	of := cert.Config{CommonName: "vcsim CA", NotBefore: now.Add(-48 * time.Hour)}
+	authority, err := cert.NewSelfSignedCACert(of, caKey)
 	if err != nil {
-		return c, err
+		return certificate{}, err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return c, err
+		return certificate{}, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf(o, now), authority, &key.PublicKey, caKey)
 	if err != nil {
-		return c, err
+		return certificate{}, err
 	}
-	one, two := sha1.Sum(der), sha256.Sum256(der) //nolint:gosec // as above
 	return certificate{
 		serving: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		ca:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
-		sha1:    pairs(one[:]), sha256: pairs(two[:]),
+		ca:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw}),
+		sha1:    pairs(sha1.Sum(der)), //nolint:gosec // as above
+		sha256:  pairs(sha256.Sum256(der)),
 	}, nil
 }
 
@@ -73,10 +71,6 @@ func leaf(o Options, now time.Time) *x509.Certificate {
 	return c
 }
 
-func pairs(b []byte) string {
-	out := make([]string, len(b))
-	for i := range b {
-		out[i] = strings.ToUpper(hex.EncodeToString(b[i : i+1]))
-	}
-	return strings.Join(out, ":")
+func pairs[B [sha1.Size]byte | [sha256.Size]byte](b B) string {
+	return strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", b)), " ", ":")
 }

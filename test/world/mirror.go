@@ -1,7 +1,9 @@
 package world
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -27,4 +29,14 @@ func StartMirrorAt(dir, address string) (*registry.Registry, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// Serve tells the parent process, in one line of JSON, what is being served, and
+// returns when the parent closes standard input or ends, however it ends.
+func Serve(facts any) error {
+	if err := json.NewEncoder(os.Stdout).Encode(facts); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }

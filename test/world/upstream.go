@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -321,4 +322,9 @@ func walk(node any, visit func(key string, value any)) {
 			walk(value, visit)
 		}
 	}
+}
+
+// pemOf returns the certificate of a test server.
+func pemOf(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }

@@ -29,6 +29,10 @@ const (
 	// holds it.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
 
+	// AnnotationServicesOf on a Namespace is NAMESPACE/NAME of the SIPCluster whose services run there.
+	// Only the operator writes it.
+	AnnotationServicesOf = "sip.airshipit.org/services-of"
+
 	// AnnotationReleaseInUse on a SIPCluster, with the value "true", releases hosts although they
 	// are in use, on scale-in and on deletion.
 	AnnotationReleaseInUse = "sip.airshipit.org/release-in-use"

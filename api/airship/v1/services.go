@@ -11,7 +11,6 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="[(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, ports.exists_one(q, q == p)))",message="each nodePort has to be another one: all services share the ports of the nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || [(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, self.loadBalancerWorker.all(w, p < w.nodePortRange.start || p > w.nodePortRange.end)))",message="a nodePort is in the nodePortRange of a loadBalancerWorker: all services share the ports of the nodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.map(w, w.nodePortRange.end - w.nodePortRange.start + 1).sum() <= 1000",message="the ranges of loadBalancerWorker have more than 1000 ports together: all tenants share the ports of the nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.all(w, self.loadBalancerWorker.exists_one(v, v.nodePortRange.start <= w.nodePortRange.end && w.nodePortRange.start <= v.nodePortRange.end))",message="two nodePortRanges of loadBalancerWorker overlap: all services share the ports of the nodes"
 type Services struct {
 	// +optional
@@ -56,6 +55,16 @@ type Service struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="write the id of a network on one line"
 	NodeInterfaceID string `json:"nodeInterfaceId,omitempty"`
+	// ServiceType is NodePort, the default, where every node of the management cluster answers on the
+	// service's ports; or LoadBalancer, where a load balancer of that cluster answers too.
+	// +optional
+	// +kubebuilder:validation:Enum=NodePort;LoadBalancer
+	ServiceType corev1.ServiceType `json:"serviceType,omitempty"`
+	// LoadBalancerClass of a Service of type LoadBalancer; default: the cluster's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([-a-z0-9.]+/)?[-A-Za-z0-9_.]+$`
+	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
 	// ClusterIP of the Service; default: one that the API server picks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
@@ -139,6 +148,7 @@ type JumpHost struct {
 	// BMC is accepted from earlier versions and has no effect: create a HostAction to control
 	// a host's power. An event reports it.
 	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
 	BMC *BMC `json:"bmc,omitempty"`
 	// SSHAuthorizedKeys may log in: public keys as in authorized_keys, without options.
 	// +optional
@@ -166,20 +176,8 @@ type JumpHost struct {
 	NodeSSHPrivateKeys SecretName `json:"nodeSSHPrivateKeys,omitempty"`
 }
 
-// BMC is how a jump host of an earlier version reached BMCs. It has no effect.
-type BMC struct {
-	// Proxy has no effect.
-	// +optional
-	Proxy bool `json:"proxy,omitempty"`
-	// ProxyURL has no effect.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https?://[^/?#@\s]+/?$')`,message="write http://HOST:PORT or https://HOST:PORT, without user and path"
-	ProxyURL string `json:"proxyURL,omitempty"`
-	// CASecret has no effect.
-	// +optional
-	CASecret SecretName `json:"caSecret,omitempty"`
-}
+// BMC is what a jump host of an earlier version was told of BMCs, whatever it was.
+type BMC struct{}
 
 // Auth is an OIDC provider (Dex).
 type Auth struct {
@@ -285,27 +283,9 @@ type StaticPassword struct {
 // +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Secret: lower-case letters and digits, with - and . between them"
 type SecretName string
 
-// SecretNames returns the names of all Secrets that the services refer to, sorted.
-func (s *Services) SecretNames() []SecretName {
-	var all []SecretName
-	for _, lb := range s.LoadBalancerControlPlane {
-		all = append(all, lb.CASecret)
-	}
-	for _, a := range s.Auth {
-		all = append(all, a.CASecret, a.ConfigSecret)
-		for _, c := range a.Connectors {
-			all = append(all, c.Secret)
-		}
-		for _, c := range a.StaticClients {
-			all = append(all, c.Secret)
-		}
-		for _, p := range a.StaticPasswords {
-			all = append(all, p.Secret)
-		}
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	return slices.DeleteFunc(all, func(n SecretName) bool { return n == "" })
+// IsEmpty reports whether there are none.
+func (s *Services) IsEmpty() bool {
+	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) == 0
 }
 
 // Interfaces returns the ids of the networks whose addresses the services use, sorted; ""

@@ -1,10 +1,6 @@
 package v1
 
-import (
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // SIPCluster is a tenant cluster's share of the management cluster: hosts by role, and
 // the services before them.
@@ -37,6 +33,11 @@ type SIPClusterSpec struct {
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(role, role in ['ControlPlane', 'Worker'])",message="roles are ControlPlane and Worker: write ControlPlane for master and Worker for worker; inside it labelSelector for vm-flavor, topologyKey for scheduling-constraints or spreadTopology, and count; and spec.services for spec.infra"
 	Nodes map[Role]NodeSet `json:"nodes,omitempty"`
+	// ClusterName is the Cluster of Cluster API whose machines may use the hosts. Left out, it is that of the
+	// machines whose hostSelector names this SIPCluster, or of all machines.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
 	// Services stand before the hosts.
 	// +optional
 	Services Services `json:"services,omitzero"`
@@ -88,16 +89,6 @@ func (n NodeSet) Wanted() (total, standby int) {
 		return 0, 0
 	}
 	return int(n.Count.Active) + int(n.Count.Standby), int(n.Count.Standby)
-}
-
-// Roles returns the roles of the spec, sorted.
-func (s *SIPClusterSpec) Roles() []Role {
-	roles := make([]Role, 0, len(s.Nodes))
-	for r := range s.Nodes {
-		roles = append(roles, r)
-	}
-	slices.Sort(roles)
-	return roles
 }
 
 // SIPClusterList is a list of SIPCluster.

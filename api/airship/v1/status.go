@@ -23,10 +23,16 @@ type SIPClusterStatus struct {
 	// Metal3MachineTemplates need, lest they take hosts of others.
 	// +optional
 	HostSelector map[string]string `json:"hostSelector,omitempty"`
+	// ClusterName is the Cluster of Cluster API whose machines use the hosts.
+	// +optional
+	ClusterName string `json:"clusterName,omitempty"`
 	// HostsOmitted is how many of those that are held have no room in hosts, where those with
 	// problems come first.
 	// +optional
 	HostsOmitted int32 `json:"hostsOmitted,omitempty"`
+	// Namespace is the operator's for the services.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
 	// Services that stand before them.
 	// +optional
 	// +listType=map

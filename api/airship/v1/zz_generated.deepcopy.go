@@ -575,6 +575,11 @@ func (in *Service) DeepCopyInto(out *Service) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.LoadBalancerClass != nil {
+		in, out := &in.LoadBalancerClass, &out.LoadBalancerClass
+		*out = new(string)
+		**out = **in
+	}
 	if in.ClusterIP != nil {
 		in, out := &in.ClusterIP, &out.ClusterIP
 		*out = new(string)

@@ -180,12 +180,13 @@ func Missing(cmd *cobra.Command, flag string) error {
 	return Usage(cmd, "missing required flag "+flag)
 }
 
-// Exactly demands so many arguments, naming them.
+// Exactly demands these arguments, of which those in brackets, the last ones, may be missing.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		needed := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "[") })
 		switch {
-		case len(args) < len(names):
-			return Usage(cmd, "missing argument "+strings.Join(names[len(args):], " "))
+		case len(args) < len(needed):
+			return Usage(cmd, "missing argument "+strings.Join(needed[len(args):], " "))
 		case len(args) > len(names):
 			return Usage(cmd, fmt.Sprintf("unexpected argument %q", args[len(names)]))
 		}

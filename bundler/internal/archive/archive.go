@@ -23,7 +23,8 @@
 // then the attachments sorted by tag and digest; of a delta (see package bundle)
 // also its annotations. The slack after it are spaces
 // and, as the last byte, a newline: the entry has as many bytes as the JSON of its
-// creation and 16 KiB more, rounded up to a block.
+// creation, 16 KiB and 1 KiB for each manifest that the root reaches (not more than 8 MiB),
+// rounded up to a block. Readers take any number of blocks: earlier versions wrote 16 KiB.
 //
 // # Signing
 //
@@ -44,17 +45,14 @@
 // Readers use an io.ReaderAt and unpack nothing. Entries are found by digest only.
 // Archives that other tools wrote are read as well: any order, folders, other
 // headers, Docker's media types. Refused are links, devices, sparse files, names
-// that climb, an entry twice, more than 131072 entries. [File.CheckLayout] demands
+// that climb, an entry twice, more than 131072 entries. [Archive.CheckLayout] demands
 // the form above to the byte, so that no byte of an archive can change unseen.
 //
 // A reader takes no lock, and somebody may sign while it reads. Nothing that is named
 // moves, so what is open stays readable. Who opens the archive at that moment sees it as it
-// was before or as it is afterwards: index.json is read before and after the headers, and
-// all of it again where the two are not the same, or where something is wrong and the
-// files are not what they were. [File.CheckLayout] and [File.Damage] are made again of
-// what is there when the signing is done; one that takes longer than they wait is a
-// conflict. A split, whose source may have another lock than what it writes, gives up
-// where its source was changed.
+// was before or as it is afterwards: index.json is read before the headers. Where
+// [Archive.CheckLayout] or [Archive.Damage] find something wrong, and somebody writes or has
+// written since, that is a conflict, and so is a split whose source was changed.
 //
 // # Writing
 //
@@ -82,16 +80,15 @@
 // FILE.001.partial and so on in the same way, so that no byte is written twice and
 // no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
 // parts as they are, and names each that is missing or has another size;
-// [File.Damage] names those whose bytes are not what they were. [Split] writes
-// FILE.001.split and so on, then FILE.parts.split with the list; from then on they take
-// the names, and what they replace goes last. A signature is
+// [Archive.Damage] names those whose bytes are not what they were. [Split] fills them from an
+// archive; one that was interrupted begins again. A signature is
 // added in place: the parts are held against their sums first, "changing" is
 // written into the parts file, then the tar is signed as above, in its first and
 // last part, then the sums and the recovery parts are made anew.
 //
 // # The folder
 //
-// [Dir] and [DirWriter] do the same for an OCI image layout in a folder: each blob
+// [OpenDir] and [DirWriter] do the same for an OCI image layout in a folder: each blob
 // is flushed under another name before it gets its own, index.json comes last. A
 // folder that another tool wrote is taken too: its index.json may lack names and call
 // the root as it likes, but names nothing that is not of the bundle or about a part of

@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -21,272 +20,414 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// Attach adds signatures, in the place of what had their tags, all at once: of two who sign
-// at the same time one is done. The payload is not written again unless the slack of
-// index.json is used up, or another tool wrote the archive. What it adds has to come with
-// its bytes.
-func (a *File) Attach(ctx context.Context, atts ...bundle.Attachment) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	a.attaching.Lock()
-	defer a.attaching.Unlock()
-	place := a.fetcher().place()
-	attachTo := attachToFile
-	if filepath.Ext(place) == parts.Suffix {
-		attachTo = attachToParts
-	}
-	if err := attachTo(ctx, place, atts, a.was); err != nil {
-		return err
-	}
-	a.was = &index{entries: with(a.was.entries, atts...)}
-	return a.reopen(place)
-}
-
-// attachToFile adds signatures to an archive in one file: where a link leads, the
-// file behind it. Nobody else changes the archive at that moment, and what has a
-// signature's tag has to be what it was when the archive was opened, or what was attached
-// since through the same File: what is attached was joined with that.
-func attachToFile(ctx context.Context, path string, atts []bundle.Attachment, was *index) error {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return openFault(path, err)
-	}
-	dir, name, err := folderOf(real)
+// attach adds signatures to the archive under its lock; the package comment gives the order of
+// the steps.
+func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *index) error {
+	dir, lock, err := lockPlace(a.path)
 	if err != nil {
 		return err
 	}
-	defer dir.close() //nolint:errcheck // nothing is written through it any more
-	lock, err := dir.lockArchive(name)
-	if err != nil {
-		return err
-	}
-	f, err := dir.reopen(name)
+	defer dir.Close() //nolint:errcheck // nothing is written through it any more
+	v, err := dir.openToWrite(a.path, strings.TrimSuffix(lock.name, journalSuffix))
 	if err == nil {
-		err = errors.Join(attachTo(ctx, dir, real, f, atts, was), storageFault("sign", path, f.Close()))
+		err = errors.Join(attachTo(ctx, v, atts, was), v.Close())
 	}
-	return errors.Join(err, lock.release())
+	return errors.Join(storageFault("sign", a.path, err), lock.release())
 }
 
-// reopen reads the file again, which may be another one by now.
-func (a *File) reopen(path string) error {
-	now, err := OpenFile(path)
+// lockPlace takes the lock of the archive at a path: where a link leads, of the file behind it;
+// of parts, of the archive whose parts the file lists, whatever that is called: whoever writes
+// these parts has that one.
+func lockPlace(path string) (*folder, *archiveLock, error) {
+	name := func() (string, error) {
+		if filepath.Ext(path) != parts.Suffix {
+			real, err := filepath.EvalSymlinks(path)
+			return real, openFault(path, err)
+		}
+		l, err := readParts(path)
+		if err != nil {
+			return "", err
+		}
+		return filepath.Join(filepath.Dir(path), l.File()), nil
+	}
+	named, err := name()
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, base, err := folderOf(named)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := dir.lockArchive(base)
+	if err != nil {
+		return nil, nil, errors.Join(err, dir.Close())
+	}
+	now, err := name() // as it is under the lock
+	if err == nil && now != named {
+		err = busy(path)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.release(), dir.Close())
+	}
+	return dir, lock, nil
+}
+
+// openToWrite opens the files of an archive for reading and writing.
+func (d *folder) openToWrite(path, name string) (*storage, error) {
+	if filepath.Ext(path) == parts.Suffix {
+		return openVolumes(path, d)
+	}
+	f, err := d.reopen(name)
+	if err != nil {
+		return nil, err
+	}
+	v := oneFile(f)
+	v.path, v.dir = d.at(name), d
+	return v, nil
+}
+
+// attachTo adds signatures to an archive that is locked.
+func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *index) error {
+	x, err := scanStorage(v)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.old = append(a.old, a.f) // somebody may be reading
-	a.f, a.scan, a.seen = now.f, now.scan, now.seen
-	return nil
-}
-
-func attachTo(ctx context.Context, dir *folder, path string, f storage, atts []bundle.Attachment, was *index) error {
-	s, err := scanStorage(path, f)
+	t := tarOf(x)
+	if err := t.checkBeforeSigning(ctx, v, atts); err != nil {
+		return err
+	}
+	if err := sameTags(v.path, atts, was, x); err != nil {
+		return err
+	}
+	if err := t.ownCopy(v.dir); err != nil {
+		return err
+	}
+	torn, err := t.cutTorn(ctx, x)
 	if err != nil {
 		return err
 	}
-	if err := sameTags(path, atts, was, s.index); err != nil {
-		return err
-	}
-	if err := s.ownCopy(dir, path); err != nil {
-		return err
-	}
-	if err := s.cutTorn(ctx, path, f); err != nil {
-		return err
-	}
-	whole := func(d ocispec.Descriptor) (bool, error) {
-		there, whole, err := s.whole(ctx, &scanFetcher{path, f, s}, d.Digest.Encoded())
+	add, err := checkAttachments(v.path, atts, t.has, func(d ocispec.Descriptor) (bool, error) {
+		there, whole, err := t.whole(ctx, d.Digest.Encoded())
 		if err == nil && there && !whole {
-			err = spoiled(path, d)
+			err = brokenFile(v.path, "it has an entry %s%s whose bytes are others: the archive was changed",
+				blobPrefix, d.Digest.Encoded())
 		}
 		return whole, err
-	}
-	add, err := checkAttachments(path, atts, s.has, whole)
+	})
 	if err != nil {
 		return err
 	}
-	text, err := indexJSON(with(s.index.entries, atts...), s.index.base)
+	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
 		return err
 	}
-	tail := &Layout{byHex: map[string]int{}, size: endSize}
+	tail := &Layout{size: endSize}
 	for _, d := range add {
 		tail.add(d)
 	}
-	if s.fits(text) {
-		return s.inPlace(dir, path, f, tail, text)
+	switch {
+	case !t.fits(text) && v.list != nil:
+		return fault.Errorf(fault.Refused, "sign", v.path,
+			"join the parts with `cat`, sign the archive, and split it with `vdo-bundle split`",
+			"the room for signatures in its index.json is used up")
+	case !t.fits(text):
+		return t.rewrite(ctx, v, tail, text)
 	}
-	file, ok := f.(*os.File)
+	return t.inPlace(ctx, v, torn, tail, text)
+}
+
+// whole tells whether an entry is there, and has the bytes that its name says. What has a blob's
+// name, and what an interrupted run left of it, proves nothing.
+func (t *tarball) whole(ctx context.Context, hex string) (there, whole bool, err error) {
+	i, ok := t.byName[blobPrefix+hex]
 	if !ok {
-		return &fault.Error{Reason: fault.Refused, Op: "sign", Subject: path,
-			Hint: "join the parts with `cat`, sign the archive, and split it with `vdo-bundle split`",
-			Err:  errors.New("the room for signatures in its index.json is used up")}
+		return false, false, nil
 	}
-	return s.rewrite(dir, path, file, tail, text)
+	err = discardAll(ctx, t, t.entries[i].blob())
+	if fault.ReasonOf(err) == fault.Corrupt {
+		return true, false, nil
+	}
+	return true, err == nil, err
+}
+
+// cutTorn drops the entries that an interrupted signing left behind the last one that anything
+// names, from the first on that is not whole, and tells whether there are any.
+func (t *tarball) cutTorn(ctx context.Context, x *index) (bool, error) {
+	g, err := x.graph(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", t.path, err)
+	}
+	named := map[string]bool{}
+	name := func(ds ...ocispec.Descriptor) {
+		for _, d := range ds {
+			named[blobPrefix+d.Digest.Encoded()] = true
+		}
+	}
+	name(g.Order()...)
+	name(x.entries...)
+	list, _ := x.attachedTo(ctx, g)
+	for _, a := range list { // what cannot be read is left to verify to tell
+		name(a.read.Blobs...)
+		if a.Digest != "" {
+			name(a.Descriptor)
+		}
+	}
+	from := len(t.entries)
+	for from > 2 && isBlobName(t.entries[from-1].name) && !named[t.entries[from-1].name] {
+		from--
+	}
+	for i, e := range t.entries[from:] {
+		_, whole, err := t.whole(ctx, e.name[len(blobPrefix):])
+		if err != nil {
+			return false, err
+		}
+		if whole {
+			continue
+		}
+		for _, e := range t.entries[from+i:] {
+			delete(t.byName, e.name)
+		}
+		t.entries, t.end = t.entries[:from+i], e.offset
+		return true, nil
+	}
+	return false, ctx.Err()
 }
 
 // ownCopy refuses a file that has the name of the copy of index.json and is none.
-func (s *scan) ownCopy(dir *folder, path string) error {
-	name := indexCopy(filepath.Base(path))
+func (t *tarball) ownCopy(dir *folder) error {
+	name := indexCopy(filepath.Base(t.path))
 	if !dir.has(name) {
 		return nil
 	}
 	data, err := readRegular(dir.at(name), maxIndexSize)
-	if err == nil && int64(len(data)) == s.entries[s.byName[indexName]].size && json.Valid(data) {
+	if err == nil && len(data) == len(t.data) && json.Valid(data) {
 		return nil // of a signing that was interrupted
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "sign", Subject: path,
-		Hint: "move " + fault.Quote(dir.at(name)) + " away, and run the same command again",
-		Err:  fmt.Errorf("%s is in the way: a copy of index.json is kept there meanwhile", dir.at(name)),
-	}
+	return fault.Errorf(fault.Conflict, "sign", t.path,
+		"move "+fault.Quote(dir.at(name))+" away, and run the same command again",
+		"%s is in the way: a copy of index.json is kept there meanwhile", dir.at(name))
 }
 
 // fits reports whether an index.json can be written where the old one is: ours
 // comes second and is padded to whole blocks.
-func (s *scan) fits(text []byte) bool {
-	i := s.byName[indexName]
-	e := s.entries[i]
-	return i == 1 && e.size%blockSize == 0 && int64(len(text)) < e.size
+func (t *tarball) fits(text []byte) bool {
+	e := t.entries[t.byName[indexName]]
+	return t.byName[indexName] == 1 && e.size%blockSize == 0 && int64(len(text)) < e.size
 }
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (s *scan) inPlace(dir *folder, path string, f storage, tail *Layout, text []byte) error {
-	if err := checkSpace(path, tail.size); err != nil {
+func (t *tarball) inPlace(ctx context.Context, v *storage, torn bool, tail *Layout, text []byte) error {
+	if err := checkSpace(v.path, tail.size); err != nil {
 		return err
 	}
-	e := s.entries[s.byName[indexName]]
-	data := spaced(text, e.size)
-	if err := s.appendTail(f, tail); err != nil {
-		return storageFault("sign", path, errors.Join(err, f.Truncate(s.end+endSize)))
-	}
-	if err := dir.write(indexCopy(filepath.Base(path)), data); err != nil {
+	if err := v.beginChange(); err != nil {
 		return err
 	}
-	_, err := f.WriteAt(data, e.scannedData())
-	if err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		return storageFault("sign", path, err)
-	}
-	return dir.remove(indexCopy(filepath.Base(path)))
-}
-
-func (s *scan) appendTail(f storage, tail *Layout) error {
-	var out bytes.Buffer
-	if err := tail.Stream(context.Background(), &out, nil); err != nil {
-		return err
-	}
-	b := out.Bytes()
-	// What an earlier run left behind the end goes first, so that zeros follow it.
-	err := errors.Join(f.Truncate(s.end+endSize), f.Truncate(s.end+int64(len(b))))
-	for _, part := range [][2]int{{endSize, len(b)}, {0, blockSize}, {blockSize, endSize}} {
-		if err != nil {
+	if torn { // what becomes the second block of the end goes first
+		if err := v.writeBlocks(make([]byte, endSize), t.end, [2]int{blockSize, endSize},
+			[2]int{0, blockSize}); err != nil {
 			return err
 		}
-		if _, err = f.WriteAt(b[part[0]:part[1]], s.end+int64(part[0])); err == nil {
-			err = flushStorage(f)
+	}
+	var added bytes.Buffer
+	if err := tail.Stream(ctx, v.path, &added, nil); err != nil {
+		return err
+	}
+	n := added.Len()
+	// What an earlier run left behind the end goes first, so that zeros follow it.
+	err := errors.Join(v.Truncate(t.end+endSize), v.Truncate(t.end+int64(n)))
+	if err == nil {
+		err = v.writeBlocks(added.Bytes(), t.end, [2]int{endSize, n}, [2]int{0, blockSize}, [2]int{blockSize, endSize})
+	}
+	if err != nil {
+		return errors.Join(err, v.Truncate(t.end+endSize))
+	}
+	e := t.entries[t.byName[indexName]]
+	data, name := spaced(text, e.size), indexCopy(filepath.Base(v.path))
+	if err := v.dir.write(name, data); err != nil {
+		return err
+	}
+	if _, err := v.WriteAt(data, e.dataOffset()); err != nil {
+		return err
+	}
+	if err := v.Sync(); err != nil {
+		return err
+	}
+	return errors.Join(v.dir.remove(name), v.endChange(ctx))
+}
+
+// writeBlocks writes ranges of b to their places from an offset on, one after the other.
+func (v *storage) writeBlocks(b []byte, at int64, ranges ...[2]int) error {
+	for _, r := range ranges {
+		if _, err := v.WriteAt(b[r[0]:r[1]], at+int64(r[0])); err != nil {
+			return err
+		}
+		if err := v.flush(); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // rewrite makes the archive anew beside itself, with headers, order and slack as
 // they should be, and takes its place.
-func (s *scan) rewrite(dir *folder, path string, f *os.File, tail *Layout, text []byte) error {
+func (t *tarball) rewrite(ctx context.Context, v *storage, tail *Layout, text []byte) error {
 	if len(text)+slack > maxIndexSize {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "sign", Subject: path,
-			Hint: "make the bundle again", Err: errors.New("its index.json has no room for more signatures")}
+		return fault.Errorf(fault.InvalidInput, "sign", v.path, "make the bundle again",
+			"its index.json has no room for more signatures")
 	}
-	if err := checkSpace(path, s.size+tail.size); err != nil {
+	if err := checkSpace(v.path, t.size+tail.size); err != nil {
 		return err
 	}
-	name := filepath.Base(path)
-	tmp := "." + rand.Text() + ".sign"
-	if err := s.writeAnew(dir, tmp, f, tail, text); err != nil {
-		return errors.Join(storageFault("sign", dir.at(tmp), err), dir.remove(tmp))
+	name, tmp := filepath.Base(v.path), "."+rand.Text()+".sign"
+	err := t.writeAnew(ctx, v, tmp, tail, text)
+	if err == nil {
+		err = v.dir.rename(tmp, name)
 	}
-	if err := dir.rename(tmp, name); err != nil {
-		return errors.Join(err, dir.remove(tmp))
+	if err != nil {
+		return errors.Join(storageFault("sign", v.path, err), v.dir.remove(tmp))
 	}
-	return errors.Join(dir.sync("."), dir.remove(indexCopy(name)))
+	return errors.Join(v.dir.sync("."), v.dir.remove(indexCopy(name)))
 }
 
-func (s *scan) writeAnew(dir *folder, tmp string, f *os.File, tail *Layout, text []byte) error {
-	info, err := f.Stat()
+func (t *tarball) writeAnew(ctx context.Context, v *storage, tmp string, tail *Layout, text []byte) error {
+	info, err := v.files[0].Stat()
 	if err != nil {
 		return err
 	}
-	out, err := dir.make(tmp, info.Mode().Perm())
+	out, err := v.dir.make(tmp, info.Mode().Perm())
 	if err != nil {
 		return err
 	}
 	l := newLayout(text)
-	for _, e := range s.entries {
-		if hex, ok := strings.CutPrefix(e.name, blobPrefix); ok && isBlobName(e.name) {
-			l.add(ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, hex), Size: e.size})
+	for _, e := range t.entries {
+		if isBlobName(e.name) {
+			l.add(e.blob())
 		}
 	}
 	for _, e := range tail.entries {
 		l.add(e.d)
 	}
-	err = l.Stream(context.Background(), out, &scanFetcher{f.Name(), f, s})
+	err = l.Stream(ctx, v.path, out, t)
 	if err == nil {
 		err = out.Sync()
 	}
 	return errors.Join(err, out.Close())
 }
 
-// checkAttachments demands that attachments can be added: what they are about is
-// there, and what is not there yet comes with its bytes. It returns what to add.
-func checkAttachments(medium string, atts []bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
-	var add []ocispec.Descriptor
-	for _, a := range atts {
-		of, err := checkAttachment(medium, a, has, whole)
-		if err != nil {
-			return nil, err
-		}
-		add = append(add, of...)
+// checkBeforeSigning refuses, before anything is changed, parts that are damaged, what would make
+// too many of them, and files in the way of new ones: once the list says "changing", what has a
+// part's name is a part.
+func (t *tarball) checkBeforeSigning(ctx context.Context, v *storage, atts []bundle.Attachment) error {
+	if v.list == nil {
+		return nil
 	}
-	byDigest := func(x, y ocispec.Descriptor) int { return strings.Compare(x.Digest.String(), y.Digest.String()) }
-	slices.SortFunc(add, byDigest)
-	return slices.CompactFunc(add, func(x, y ocispec.Descriptor) bool { return byDigest(x, y) == 0 }), nil
+	last, index := v.list.Count()-1, t.entries[t.byName[indexName]]
+	err := damaged(ctx, v, func(i int) bool {
+		from := int64(i) * v.volume
+		// What an interrupted run changed has no sum yet: index.json, and all from the end on.
+		isChanged := from < index.dataOffset()+index.size || from+v.volume > v.list.Size()-endSize
+		return int64(i) <= last && (!v.list.Changing || !isChanged)
+	})
+	if err != nil {
+		return err
+	}
+	size, err := v.size()
+	if err != nil {
+		return err
+	}
+	for _, a := range atts {
+		for _, d := range append(slices.Clone(a.Blobs), a.Node.Descriptor) {
+			size += 3*blockSize + padded(d.Size)
+		}
+	}
+	grown, err := parts.New(v.list.File(), size, v.volume, v.list.Recovery())
+	if err != nil || v.list.Changing {
+		return err
+	}
+	for i := int(last) + 1; i <= int(grown.Count()); i++ {
+		if name := v.name(i); v.dir.has(name) {
+			return fault.Errorf(fault.Storage, "write", v.dir.at(name), "look who put it there, and remove it",
+				"it is no part of this archive, and has the name of the next one")
+		}
+	}
+	return nil
 }
 
-func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
-	bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
-		return nil, &fault.Error{Reason: reason, Op: "attach to", Subject: medium, Err: fmt.Errorf(format, args...),
-			Hint: "sign the bundle that is there"}
+// beginChange notes in a parts file that parts are not what it says.
+func (v *storage) beginChange() error {
+	if v.list == nil {
+		return nil
 	}
-	if !has(a.Subject.Hex()) {
-		return bad(fault.NotFound, "it holds no %s", a.Subject)
+	v.list.Changing = true
+	return v.dir.write(filepath.Base(v.partsPath), v.list.Text())
+}
+
+// endChange writes the recovery parts and the list of parts that have been changed.
+func (v *storage) endChange(ctx context.Context) error {
+	if v.list == nil {
+		return nil
 	}
-	if a.Tag != "" {
-		if of, _, ok := tagSubject(a.Tag); !ok || of != a.Subject.String() {
+	size, err := v.size()
+	if err != nil {
+		return err
+	}
+	l, err := parts.New(v.list.File(), size, v.volume, v.list.Recovery())
+	if err != nil {
+		return err
+	}
+	const fresh = ".new"
+	if err := seal(ctx, v.dir, l, v.files, fresh); err != nil {
+		return err
+	}
+	for _, name := range l.Names()[l.Count():] {
+		if err := v.dir.rename(name+fresh, name); err != nil {
+			return err
+		}
+	}
+	if err := v.dir.sync("."); err != nil {
+		return err
+	}
+	return v.dir.write(filepath.Base(v.partsPath), l.Text())
+}
+
+// checkAttachments demands that attachments can be added: what they are about is
+// there, and what is not there yet comes with its bytes. It returns what to add.
+func checkAttachments(path string, atts []bundle.Attachment, has func(hex string) bool,
+	whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
+	add := map[string]ocispec.Descriptor{}
+	for _, a := range atts {
+		bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
+			return nil, fault.Errorf(reason, "attach to", path, "sign the bundle that is there", format, args...)
+		}
+		if !has(a.Subject.Hex()) {
+			return bad(fault.NotFound, "it holds no %s", a.Subject)
+		}
+		if of, _, ok := tagSubject(a.Tag); a.Tag != "" && (!ok || of != a.Subject.String()) {
 			return bad(fault.InvalidInput, "%.100q is not a tag of an attachment of %s", a.Tag, a.Subject)
 		}
+		node := a.Node.Descriptor
+		node.Data = a.Node.Data
+		for _, d := range append(slices.Clone(a.Blobs), node) {
+			if err := bundle.CheckDescriptor(d); err != nil {
+				return nil, err
+			}
+			there, err := whole(d)
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				continue
+			}
+			if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
+				return bad(fault.InvalidInput, "the bytes of its part %s are not at hand", d.Digest)
+			}
+			add[d.Digest.Encoded()] = d
+		}
 	}
-	node := a.Node.Descriptor
-	node.Data = a.Node.Data
-	var add []ocispec.Descriptor
-	for _, d := range append(slices.Clone(a.Blobs), node) {
-		if err := bundle.CheckDescriptor(d); err != nil {
-			return nil, err
-		}
-		there, err := whole(d)
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			continue
-		}
-		if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
-			return bad(fault.InvalidInput, "the bytes of its part %s are not at hand", d.Digest)
-		}
-		add = append(add, d)
-	}
-	return add, nil
+	return slices.SortedFunc(maps.Values(add), func(x,
+		y ocispec.Descriptor) int {
+		return strings.Compare(x.Digest.String(), y.Digest.String())
+	}), nil
 }

@@ -2,23 +2,23 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync"
-	"syscall"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
+
+// partialDir holds the blobs of a folder that are not whole yet.
+const partialDir = ".partial"
 
 // DirWriter writes an OCI image layout into a folder. Begin comes first; Put may
 // be called concurrently.
@@ -28,15 +28,9 @@ type DirWriter struct {
 	dir   *folder
 	lock  *os.File
 	graph *bundle.Graph
-	blobs map[string]*dirSlot
+	blobs slots
 	was   *index               // when the writer was made
 	kept  []ocispec.Descriptor // entries of index.json that stay
-}
-
-type dirSlot struct {
-	mu   sync.Mutex
-	d    ocispec.Descriptor
-	done bool
 }
 
 // CreateDir begins a folder; nothing is written before Begin. A folder that holds
@@ -47,15 +41,20 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return nil, &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
-			Hint: "name a folder, or write a file without oci:", Err: errors.New("it is a file")}
+		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:",
+			"it is a file")
 	}
 	w := &DirWriter{path: path, o: o, was: &index{}}
 	if d, err := OpenDir(path); err == nil { // else there is none, or Begin says what is wrong with it
-		w.was = d.index()
+		w.was = d.x
 		_ = d.Close() // nothing was written
 	}
 	return w, nil
+}
+
+// Can tells what the writer of a folder can do besides being written to.
+func (w *DirWriter) Can() medium.Capabilities {
+	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
 }
 
 // Begin makes the folder, writes all that the graph itself carries and returns
@@ -75,9 +74,6 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
-	if err := w.checkFolder(g); err != nil {
-		return nil, err
-	}
 	if err := w.keep(ctx, g); err != nil {
 		return nil, err
 	}
@@ -86,7 +82,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 			return nil, err
 		}
 	}
-	out, need, err := w.missing(ctx, g, w.dir.root)
+	out, need, err := w.missing(ctx, g, w.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -111,69 +107,70 @@ func (w *DirWriter) openFolder() (err error) {
 	return err
 }
 
-// checkFolder refuses a folder of something else.
-func (w *DirWriter) checkFolder(g *bundle.Graph) error {
-	bad := func(why string) error {
-		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
-			Hint: "name another folder, that is empty or not there yet", Err: errors.New(why)}
+// checkFolder refuses a folder of something else. It returns what index.json says of a bundle that
+// stays; nil: there is none.
+func (w *DirWriter) checkFolder(in *folder, g *bundle.Graph) (*index, error) {
+	bad := func(why string) (*index, error) {
+		return nil, fault.Errorf(fault.Conflict, "write", w.path,
+			"name another folder, that is empty or not there yet", "%s", why)
 	}
 	list, err := os.ReadDir(w.path)
-	if errors.Is(err, fs.ErrNotExist) || w.o.Replace {
-		return nil
-	}
-	if err != nil {
-		return storageFault("write", w.path, err)
-	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(list, func(e fs.DirEntry) bool { return e.Name() == name })
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	if !has(indexName) {
-		if has(partialDir) || has("blobs") {
-			return nil // an interrupted run; blobs are named by digest, whoever wrote them
+	switch {
+	case err != nil:
+		return nil, storageFault("write", w.path, err)
+	case len(list) == 0 || w.o.Replace:
+		return nil, nil
+	case in.has(indexName):
+		x, err := in.read()
+		if err == nil && !slices.ContainsFunc(x.entries, sameDigest(g.Root)) {
+			return bad("it holds something else already")
 		}
-		return bad("it is not empty, and no OCI image layout")
+		return x, err
+	case in.has(partialDir) || in.has("blobs"): // an interrupted run; blobs are named by digest, whoever wrote them
+		return nil, nil
 	}
-	d, err := OpenDir(w.path)
-	if err != nil {
+	return bad("it is not empty, and no OCI image layout")
+}
+
+// keep finds what is attached to the bundle that is in the folder already: what others
+// have signed since stays. Where somebody has changed what a signature is made of, or
+// replaces, since this writer was made, it would be taken away.
+func (w *DirWriter) keep(ctx context.Context, g *bundle.Graph) error {
+	w.kept = nil
+	x, err := w.checkFolder(w.dir, g)
+	if err != nil || x == nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // nothing was written
-	for _, e := range d.index().entries {
-		if e.Digest == g.Root.Digest {
-			return nil
-		}
+	if err := sameTags(w.path, g.Attachments, w.was, x); err != nil {
+		return err
 	}
-	return bad("it holds something else already")
+	w.kept, err = x.wholeEntries(ctx, g)
+	return err
 }
 
 // missing makes the slots, and returns what is to put and the bytes that it needs,
-// beside what an interrupted run left.
-func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *os.Root) (out []ocispec.Descriptor, need int64, err error) {
-	order := g.Order()
-	w.blobs = map[string]*dirSlot{}
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, d := range order {
-		s := &dirSlot{d: d}
-		w.blobs[d.Digest.Encoded()] = s
-		group.Go(func() (err error) {
-			s.done, err = wholeIn(ctx, in, d)
-			return err
-		})
+// beside what an interrupted run left in a folder; nil: there is none.
+func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *folder) (out []ocispec.Descriptor, need int64,
+	err error) {
+	var all []*slot
+	for _, d := range g.Order() {
+		all = append(all, &slot{entry: entry{d: d, size: d.Size}, note: func(*slot) error { return nil }})
 	}
-	if err := group.Wait(); err != nil {
+	w.blobs, err = takeStock(all, func(s *slot) (err error) {
+		s.done, err = in.holds(ctx, s.entry.d)
+		return err
+	})
+	if err != nil {
 		return nil, 0, err
 	}
-	for _, d := range order {
-		if w.blobs[d.Digest.Encoded()].done {
+	for _, s := range all {
+		d := s.entry.d
+		if s.done {
 			continue
 		}
 		need += padded(d.Size)
 		if in != nil {
-			if info, err := in.Lstat(partName(d)); err == nil && info.Mode().IsRegular() {
+			if info, err := in.root.Lstat(partName(d)); err == nil && info.Mode().IsRegular() {
 				need -= info.Size()
 			}
 		}
@@ -184,32 +181,25 @@ func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *os.Root) (
 	return out, need, nil
 }
 
-// wholeIn tells whether a blob is in a folder with its bytes.
-func wholeIn(ctx context.Context, in *os.Root, d ocispec.Descriptor) (bool, error) {
-	if in == nil {
+// holds tells whether a blob is in a folder with its bytes.
+func (d *folder) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
+	if d == nil {
 		return false, nil
 	}
-	name := blobPrefix + d.Digest.Encoded()
-	if info, err := in.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() != d.Size {
+	name := blobPrefix + b.Digest.Encoded()
+	if info, err := d.root.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return false, nil //nolint:nilerr // it is fetched
 	}
-	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return false, nil //nolint:nilerr // it is fetched
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	buf, free := buffer(max(d.Size, 1))
-	defer free()
-	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{&withContext{ctx, bundle.Verify(f, d)}}, buf)
+	err := discardAll(ctx, d, b)
 	return err == nil, ctx.Err()
 }
 
 func (w *DirWriter) writeData() error {
 	for _, s := range w.blobs {
-		if s.done || s.d.Data == nil {
+		if s.done || s.entry.d.Data == nil {
 			continue
 		}
-		if err := w.dir.write(blobPrefix+s.d.Digest.Encoded(), s.d.Data); err != nil {
+		if err := w.dir.write(blobPrefix+s.entry.d.Digest.Encoded(), s.entry.d.Data); err != nil {
 			return err
 		}
 		s.done = true
@@ -222,13 +212,12 @@ func partName(d ocispec.Descriptor) string { return partialDir + "/" + d.Digest.
 
 // Put writes one blob, verified as it streams: under another name, flushed, then
 // renamed. What an interrupted run left of it is hashed and gone on from.
-func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
-	s, ok := w.blobs[d.Digest.Encoded()]
-	if !ok || s.d.Size != d.Size {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path,
-			Err: fmt.Errorf("%s of %d bytes is not in the bundle", d.Digest, d.Size)}
+func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
+	open func(offset int64) (io.ReadCloser, error)) error {
+	s, err := w.blobs.take(w.path, d)
+	if err != nil {
+		return err
 	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
 		return nil
@@ -237,22 +226,19 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(off
 	if err != nil {
 		return err
 	}
-	err = fillPart(ctx, f, d, open)
-	if err := errors.Join(err, storageFault("write", f.Name(), f.Close())); err != nil {
-		return err
+	err = errors.Join(s.fillPart(ctx, f, open), storageFault("write", f.Name(), f.Close()))
+	if err == nil {
+		err = w.dir.rename(partName(d), blobPrefix+d.Digest.Encoded())
 	}
-	if err := w.dir.rename(partName(d), blobPrefix+d.Digest.Encoded()); err != nil {
-		return err
-	}
-	s.done = true
-	return nil
+	s.done = err == nil
+	return err
 }
 
 // fillPart takes up the part that is there and fetches the rest; where the sum is
 // wrong because of that part, it begins anew.
-func fillPart(ctx context.Context, f *os.File, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	s := newSlot(f, entry{d: d, size: d.Size}, func(*slot) error { return nil })
-	had, err := io.Copy(s.sum, io.LimitReader(f, d.Size))
+func (s *slot) fillPart(ctx context.Context, f *os.File, open func(int64) (io.ReadCloser, error)) error {
+	s.f, s.path, s.sum, s.done = f, f.Name(), sha256.New(), false
+	had, err := pour(ctx, s.sum, io.LimitReader(f, s.entry.size), s.entry.size)
 	if err != nil {
 		return storageFault("read", f.Name(), err)
 	}
@@ -265,7 +251,7 @@ func fillPart(ctx context.Context, f *os.File, d ocispec.Descriptor, open func(i
 	if err != nil {
 		return err
 	}
-	return storageFault("write", f.Name(), errors.Join(f.Truncate(d.Size), f.Sync()))
+	return storageFault("write", f.Name(), errors.Join(f.Truncate(s.entry.size), f.Sync()))
 }
 
 // Commit writes oci-layout and, last, index.json, once everything is there.
@@ -274,19 +260,10 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	if w.graph == nil {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it was not begun")}
+		return fault.Errorf(fault.Internal, "write", w.path, "", "it was not begun")
 	}
-	lack := 0
-	for _, s := range w.blobs {
-		s.mu.Lock()
-		if !s.done {
-			lack++
-		}
-		s.mu.Unlock()
-	}
-	if lack > 0 {
-		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: w.path, Hint: "run the same command again: it goes on from here",
-			Err: fmt.Errorf("%d of %d blobs are missing", lack, len(w.blobs))}
+	if err := w.blobs.complete(w.path); err != nil {
+		return err
 	}
 	text, err := indexJSON(with(slices.Concat(w.graph.Names, w.kept), w.graph.Attachments...), w.graph.Base)
 	if err != nil {
@@ -329,8 +306,56 @@ func (w *DirWriter) Close() error {
 		errs = append(errs, w.lock.Close())
 	}
 	if w.dir != nil {
-		errs = append(errs, w.dir.close())
+		errs = append(errs, w.dir.Close())
 	}
 	w.lock, w.dir = nil, nil
 	return errors.Join(errs...)
+}
+
+// Plan tells what Begin would return, without writing anything, and refuses what
+// Begin would refuse.
+func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	in, err := openFolder(w.path)
+	if err == nil {
+		defer in.Close() //nolint:errcheck // only read
+		_, err = w.checkFolder(in, g)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	out, need, err := (&DirWriter{path: w.path, o: w.o}).missing(ctx, g, in)
+	if err != nil {
+		return nil, err
+	}
+	return out, checkSpace(w.existing(), need)
+}
+
+// existing is a path in the innermost folder of the writer's path that is there.
+func (w *DirWriter) existing() string {
+	path := filepath.Join(w.path, indexName)
+	for {
+		dir := filepath.Dir(path)
+		if _, err := os.Stat(dir); err == nil || dir == path {
+			return path
+		}
+		path = dir
+	}
+}
+
+// Preflight makes sure that files can be written where the folder is, or will be.
+func (w *DirWriter) Preflight(context.Context) error { return writable(filepath.Dir(w.existing())) }
+
+// Existing opens the folder that is there already and stays, see [FileWriter.Existing].
+func (w *DirWriter) Existing() medium.Source {
+	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
+		return nil
+	}
+	d, err := OpenDir(w.path)
+	if err != nil {
+		return nil
+	}
+	return d
 }

@@ -27,18 +27,13 @@ func smallDisk(t *testing.T, options string) string {
 func TestADiskThatIsTooSmallIsRefusedBeforeTheFirstByte(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 40, LayerSize: 500_000, Layers: 1})
 	dir := smallDisk(t, "size=1m")
-	w, err := CreateFile(filepath.Join(dir, "b.tar"), Options{})
-	require.NoError(t, err)
-	_, err = w.Begin(t.Context(), b.Graph)
+	_, err := store{path: filepath.Join(dir, "b.tar")}.begin(t, b)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	require.NoError(t, w.Close())
 	list, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, list)
-	d, err := CreateDir(filepath.Join(dir, "b"), Options{})
-	require.NoError(t, err)
-	_, err = d.Begin(t.Context(), b.Graph)
+	_, err = store{path: filepath.Join(dir, "b"), dir: true}.begin(t, b)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 }
 
@@ -65,13 +60,9 @@ func TestADiskThatFillsUpOnTheWayLeavesWhatCanGoOn(t *testing.T) {
 	require.NoFileExists(t, path)
 	require.NoError(t, os.Remove(filler))
 
-	w, err = CreateFile(path, Options{})
-	require.NoError(t, err)
-	require.NoError(t, pull(t.Context(), w, b, 1))
+	require.NoError(t, store{path: path}.pull(t, b))
 	require.NoError(t, verifyPath(t.Context(), path))
-	f, err := OpenFile(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := opened(t, path)
 	free, _ = freeSpace(dir)
 	require.NoError(t, os.WriteFile(filler, make([]byte, free), 0o600))
 	require.Equal(t, fault.Storage, fault.ReasonOf(f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))))
@@ -81,29 +72,42 @@ func TestADiskThatFillsUpOnTheWayLeavesWhatCanGoOn(t *testing.T) {
 func TestReadOnlyTargetsAreStorageFaults(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 42})
 	dir := smallDisk(t, "size=8m")
-	path := filepath.Join(dir, "b.tar")
-	w, err := CreateFile(path, Options{})
-	require.NoError(t, err)
-	require.NoError(t, pull(t.Context(), w, b, 1))
+	s := store{path: filepath.Join(dir, "b.tar")}
+	require.NoError(t, s.pull(t, b))
 	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	f, err := OpenFile(path)
-	require.NoError(t, err)
-	defer f.Close()
-	err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+	err := s.open(t).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 	require.ErrorIs(t, err, syscall.EROFS)
 	require.Contains(t, fault.HintOf(err), "read-only")
-	w, err = CreateFile(filepath.Join(dir, "c.tar"), Options{})
-	require.NoError(t, err)
-	_, err = w.Begin(t.Context(), b.Graph)
-	require.ErrorIs(t, err, syscall.EROFS)
-	d, err := CreateDir(filepath.Join(dir, "c"), Options{})
-	require.NoError(t, err)
-	_, err = d.Begin(t.Context(), b.Graph)
-	require.ErrorIs(t, err, syscall.EROFS)
+	for _, s := range []store{{path: filepath.Join(dir, "c.tar")}, {path: filepath.Join(dir, "c"), dir: true}} {
+		_, err := s.begin(t, b)
+		require.ErrorIs(t, err, syscall.EROFS)
+	}
 }
 
 func TestSpaceIsCountedInTheBlocksOfTheFileSystem(t *testing.T) {
 	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 1 << 20, Frsize: 4096}), "FUSE")
 	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 4096}))
+}
+
+// Parts that were carried here on a medium that nobody may write to are looked at there.
+func TestRepairLooksAtAReadOnlyMedium(t *testing.T) {
+	made := inParts(t, bundles.New(t, bundles.Options{Seed: 234}), Options{VolumeSize: 30_000, Recovery: 1})
+	for _, isLost := range []bool{false, true} {
+		dir := smallDisk(t, "size=8m")
+		for file, data := range contents(t, filepath.Dir(made)) {
+			if !isLost || file != "b.tar.002" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(data), 0o600))
+			}
+		}
+		require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		r, err := Repair(t.Context(), filepath.Join(dir, "b.tar.parts"), false)
+		if !isLost {
+			require.NoError(t, err)
+			require.Empty(t, r.Damaged)
+			continue
+		}
+		require.ErrorContains(t, err, "b.tar.002", "what is damaged is said all the same")
+		require.ErrorContains(t, err, "read-only")
+	}
 }

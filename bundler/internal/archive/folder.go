@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -16,10 +15,8 @@ import (
 // A folder is where the files of an archive are made, changed and named: the one way
 // by which this package writes. A medium may come from somebody else, and the names
 // that are written beside an archive are known to everybody; so nothing that lies
-// under such a name leads a write elsewhere. A new file is made with O_EXCL. A file
-// that is taken up again has to be a regular one with one name: a link, a pipe, a
-// device and a second name of some other file are refused. No name leads out of the
-// folder.
+// under such a name leads a write elsewhere: no name leads out of the folder, a new file is
+// made with O_EXCL, and one that is taken up again has to be a regular one.
 type folder struct {
 	path string
 	root *os.Root
@@ -40,32 +37,14 @@ func folderOf(path string) (*folder, string, error) {
 	return d, filepath.Base(path), err
 }
 
-func (d *folder) close() error { return d.root.Close() }
+func (d *folder) Close() error { return d.root.Close() }
 
 // at is the path of a name, for messages.
 func (d *folder) at(name string) string { return filepath.Join(d.path, name) }
 
-// refuse says what is in the way.
-func (d *folder) refuse(name, why string) error {
-	return &fault.Error{
-		Reason: fault.Storage, Op: "write", Subject: d.at(name), Err: errors.New(why),
-		Hint: "look who put it there, and remove it: nothing is written through it",
-	}
-}
-
-// strange says why a thing is not taken for a file that this program made.
-func strange(info fs.FileInfo) string {
-	switch {
-	case info.Mode()&fs.ModeSymlink != 0:
-		return "it is a link"
-	case info.IsDir():
-		return "it is a folder"
-	case !info.Mode().IsRegular():
-		return "it is there and not a regular file"
-	case links(info) > 1:
-		return "the same file has another name elsewhere (a hard link), which would change as well"
-	}
-	return ""
+// openToRead opens a file for reading; it does not wait where a pipe has the name.
+func (d *folder) openToRead(name string) (*os.File, error) {
+	return d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // make makes a file that is not there yet, for reading and writing.
@@ -77,40 +56,22 @@ func (d *folder) make(name string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// create makes a file; what an interrupted run left under its name goes first.
+// create makes a file; what lies under its name goes first.
 func (d *folder) create(name string, mode fs.FileMode) (*os.File, error) {
-	switch info, err := d.root.Lstat(name); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, storageFault("write", d.at(name), err)
-	case !info.Mode().IsRegular():
-		return nil, d.refuse(name, strange(info))
-	default: // a second name of it is let go; the file behind it is not touched
-		if err := d.remove(name); err != nil {
-			return nil, err
-		}
+	if err := d.remove(name); err != nil {
+		return nil, err
 	}
 	return d.make(name, mode)
 }
 
 // reopen opens a file that is there, for reading and writing.
 func (d *folder) reopen(name string) (*os.File, error) {
-	before, err := d.root.Lstat(name)
-	if err != nil {
-		return nil, storageFault("write", d.at(name), err)
-	}
-	if why := strange(before); why != "" {
-		return nil, d.refuse(name, why)
-	}
 	f, err := d.root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, storageFault("write", d.at(name), err)
 	}
-	switch info, err := f.Stat(); {
-	case err != nil:
-		return nil, errors.Join(storageFault("write", d.at(name), err), f.Close())
-	case !os.SameFile(before, info):
-		return nil, errors.Join(d.refuse(name, "it was exchanged while it was opened"), f.Close())
+	if err := mustBeRegular(f); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -154,71 +115,45 @@ func (d *folder) sync(below string) error {
 	return storageFault("flush", d.at(below), atomicfile.SyncFolder(d.root, below))
 }
 
-// mkdir makes the folders of a path below, which are no links.
+// mkdir makes the folders of a path below.
 func (d *folder) mkdir(below string) error {
-	made := ""
-	for _, name := range strings.Split(filepath.Clean(below), "/") {
-		made = filepath.Join(made, name)
-		err := d.root.Mkdir(made, 0o755)
-		if err == nil || !errors.Is(err, fs.ErrExist) {
-			if err != nil {
-				return storageFault("write", d.at(made), err)
-			}
-			continue
-		}
-		info, err := d.root.Lstat(made)
-		if err != nil {
-			return storageFault("write", d.at(made), err)
-		}
-		if !info.IsDir() {
-			return d.refuse(made, strange(info))
-		}
-	}
-	return nil
+	return storageFault("write", d.at(below), d.root.MkdirAll(below, 0o755))
 }
 
 // busy is the fault of who comes second.
 func busy(path string) error {
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "write", Subject: path, Hint: "wait for it to end, or stop it",
-		Err: errors.New("another process is writing it"),
-	}
+	return fault.Errorf(fault.Conflict, "write", path, "wait for it to end, or stop it",
+		"another process is writing it")
 }
 
 // lockTries is how often a lock file is taken that others take away at that moment.
 const lockTries = 1000
 
-// lock takes a lock on a file by which processes keep off each other, and makes it
-// where it is not there. Who holds it may remove it, and then nobody else has it:
-// what is locked is the file that has the name at that moment.
-func (d *folder) lock(name string) (*os.File, error) {
+// lockArchive takes the lock of the archive of a name, and makes its file where it is not there. Who
+// holds it may remove it, and then nobody else has it: what is locked is the file that has the name
+// at that moment.
+func (d *folder) lockArchive(archive string) (*archiveLock, error) {
+	name := archive + journalSuffix
 	for range lockTries {
-		f, err := d.reopen(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			if f, err = d.make(name, 0o644); errors.Is(err, fs.ErrExist) {
-				continue
-			}
+		f, err := d.resume(name)
+		if errors.Is(err, fs.ErrExist) {
+			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		held, err := lockFile(f)
-		if err != nil {
-			return nil, errors.Join(storageFault("lock", d.at(name), err), f.Close())
+		if !lockFile(f) {
+			return nil, errors.Join(busy(d.at(archive)), f.Close())
 		}
-		if !held {
-			return nil, errors.Join(busy(d.at(strings.TrimSuffix(name, journalSuffix))), f.Close())
-		}
-		named, err := d.root.Lstat(name)
-		mine, mineErr := f.Stat()
-		if err == nil && mineErr == nil && os.SameFile(named, mine) {
-			return f, nil
+		lock := &archiveLock{d, name, f}
+		if lock.isNamed() {
+			return lock, nil
 		}
 		if err := f.Close(); err != nil {
 			return nil, storageFault("lock", d.at(name), err)
 		}
 	}
-	return nil, busy(d.at(name))
+	return nil, busy(d.at(archive))
 }
 
 // lockSelf keeps other processes of this program off the folder as a whole. The lock
@@ -228,12 +163,8 @@ func (d *folder) lockSelf() (*os.File, error) {
 	if err != nil {
 		return nil, storageFault("lock", d.path, err)
 	}
-	held, err := lockFile(f)
-	if err == nil && !held {
-		err = busy(d.path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+	if !lockFile(f) {
+		return nil, errors.Join(busy(d.path), f.Close())
 	}
 	return f, nil
 }
@@ -249,31 +180,32 @@ type archiveLock struct {
 	f    *os.File
 }
 
-// lockArchive takes the lock of the archive of a name.
-func (d *folder) lockArchive(name string) (*archiveLock, error) {
-	f, err := d.lock(name + journalSuffix)
-	if err != nil {
-		return nil, err
-	}
-	return &archiveLock{d, name + journalSuffix, f}, nil
+// isNamed tells whether the file has its name still.
+func (l *archiveLock) isNamed() bool {
+	named, err := l.dir.root.Lstat(l.name)
+	mine, mineErr := l.f.Stat()
+	return err == nil && mineErr == nil && os.SameFile(named, mine)
 }
 
 // release gives the lock back. Where its holder has removed the file, what has the name
 // may be another's lock by now.
 func (l *archiveLock) release() error {
 	info, err := l.f.Stat()
-	if err == nil && info.Size() == 0 {
-		if named, statErr := l.dir.root.Lstat(l.name); statErr == nil && os.SameFile(named, info) {
-			err = l.dir.remove(l.name)
-		}
+	if err == nil && info.Size() == 0 && l.isNamed() {
+		err = l.dir.remove(l.name)
 	}
 	return errors.Join(err, l.f.Close())
+}
+
+// openQuietly opens a file for reading; it does not wait where a pipe has the name.
+func openQuietly(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // openRegular opens a file for reading that has to be a regular one. A pipe would
 // keep the program waiting for who writes into it.
 func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the user names the archive
+	f, err := openQuietly(path)
 	if err != nil {
 		return nil, err
 	}
@@ -289,11 +221,11 @@ func mustBeRegular(f *os.File) error {
 	case err != nil:
 		return openFault(f.Name(), err)
 	case info.IsDir():
-		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
-			Hint: "name a folder as " + fault.Quote("oci:"+filepath.Clean(f.Name())), Err: errors.New("it is a folder")}
+		return fault.Errorf(fault.InvalidInput, "open", filepath.Clean(f.Name()),
+			"name a folder as "+fault.Quote("oci:"+filepath.Clean(f.Name())), "it is a folder")
 	case !info.Mode().IsRegular():
-		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
-			Hint: "give a file that is on a disk", Err: errors.New("it is not a regular file")}
+		return fault.Errorf(fault.InvalidInput, "open", filepath.Clean(f.Name()), "give a file that is on a disk",
+			"it is not a regular file")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
@@ -37,11 +35,6 @@ func traps(t *testing.T) map[string]func(path string) (untouched func()) {
 			require.NoError(t, os.Symlink(name, path))
 			return func() { require.NoFileExists(t, name, "made through %s", path) }
 		},
-		"a second name": func(path string) func() {
-			name, untouched := victim(t, path)
-			require.NoError(t, os.Link(name, path))
-			return untouched
-		},
 		"a pipe": func(path string) func() {
 			require.NoError(t, syscall.Mkfifo(path, 0o600))
 			return func() {}
@@ -53,94 +46,50 @@ func traps(t *testing.T) map[string]func(path string) (untouched func()) {
 func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 80, LayerSize: 700, Layers: 1})
 	sig := bundles.Signature(t, rootOf(b), 1)
-	used := b.Graph
-	file := func(o Options) func(string) error {
-		return func(dir string) error {
-			w, err := CreateFile(filepath.Join(dir, "b.tar"), o)
-			if err != nil {
-				return err
-			}
-			return pull(t.Context(), w, b, 1)
-		}
-	}
-	begun := func(o Options) func(string) {
-		return func(dir string) {
-			w, err := CreateFile(filepath.Join(dir, "b.tar"), o)
-			require.NoError(t, err)
-			_, err = w.Begin(t.Context(), used)
-			require.NoError(t, err)
-			require.NoError(t, w.Close())
-		}
-	}
-	there := func(o Options) func(string) {
-		return func(dir string) { require.NoError(t, file(o)(dir)) }
-	}
-	attach := func(open func(string) (interface {
-		Attach(context.Context, ...bundle.Attachment) error
-		Close() error
-	}, error)) func(string) error {
-		return func(dir string) error {
-			a, err := open(dir)
-			require.NoError(t, err)
-			return errors.Join(a.Attach(t.Context(), sig), a.Close())
-		}
-	}
-	type signable = interface {
-		Attach(context.Context, ...bundle.Attachment) error
-		Close() error
-	}
-	parted := Options{VolumeSize: 20_000, Recovery: 1}
-	signFile := attach(func(dir string) (signable, error) { return OpenFile(filepath.Join(dir, "b.tar")) })
-	folderThere := func(dir string) {
-		w, err := CreateDir(filepath.Join(dir, "b"), Options{})
-		require.NoError(t, err)
-		require.NoError(t, pull(t.Context(), w, b, 1))
-	}
+	file, parted, dir := store{}, store{o: Options{VolumeSize: 20_000, Recovery: 1}}, store{dir: true}
+	nothing := func(store) error { return nil }
+	pull := func(s store) error { return s.pull(t, b) }
+	begin := func(s store) error { _, err := s.begin(t, b); return err }
+	sign := func(s store) error { return s.open(t).Attach(t.Context(), sig) }
 	layer := b.Graph.Blobs[len(b.Graph.Blobs)-1].Digest.Encoded()
-	for _, c := range []struct {
-		what   string
-		before func(dir string)
-		do     func(dir string) error
-		names  []string
+	for what, c := range map[string]struct {
+		s          store
+		before, do func(store) error
+		names      []string // what is written after the name of the archive
 	}{
-		{"pull", func(string) {}, file(Options{}), []string{"b.tar.partial", "b.tar.journal", "b.tar.journal.tmp", "b.tar"}},
-		{"pull goes on", begun(Options{}), file(Options{}), []string{"b.tar.partial", "b.tar.journal"}},
-		{"pull into parts", func(string) {}, file(parted), []string{"b.tar.001.partial", "b.tar.p001.partial", "b.tar.parts.tmp", "b.tar.001", "b.tar.p001"}},
-		{"pull into parts goes on", begun(parted), file(parted), []string{"b.tar.002.partial"}},
-		{"sign", there(Options{}), signFile, []string{"b.tar.index", "b.tar.index.tmp", "b.tar.journal"}},
-		{"sign parts", there(parted), signFile, []string{"b.tar.p001.new", "b.tar.parts.tmp", "b.tar.journal"}},
-		{"split", there(Options{}), func(dir string) error {
-			_, err := Split(t.Context(), filepath.Join(dir, "b.tar"), filepath.Join(dir, "b.tar"), parted)
+		"pull":                 {file, nothing, pull, []string{".partial", ".journal", ""}},
+		"pull goes on":         {file, begin, pull, []string{".partial", ".journal"}},
+		"pull into parts":      {parted, nothing, pull, []string{".001.partial", ".p001.partial", ".001", ".p001"}},
+		"a pull into parts on": {parted, begin, pull, []string{".002.partial"}},
+		"sign":                 {file, pull, sign, []string{".index", ".journal"}},
+		"sign parts":           {parted, pull, sign, []string{".p001.new", ".journal"}},
+		"split": {file, pull, func(s store) error {
+			_, err := Split(t.Context(), s.path, s.path, parted.o)
 			return err
-		}, []string{"b.tar.001.split", "b.tar.p001.split", "b.tar.parts.split.tmp", "b.tar.journal", "b.tar.002"}},
-		{"repair", func(dir string) {
-			there(parted)(dir)
-			require.NoError(t, os.Remove(filepath.Join(dir, "b.tar.002")))
-		}, func(dir string) error {
-			_, err := Repair(t.Context(), filepath.Join(dir, "b.tar.parts"), false)
-			return err
-		}, []string{"b.tar.002.rebuilt", "b.tar.journal"}},
-		{"pull into a folder", func(dir string) { require.NoError(t, os.MkdirAll(filepath.Join(dir, "b", "blobs", "sha256"), 0o755)) }, func(dir string) error {
-			w, err := CreateDir(filepath.Join(dir, "b"), Options{})
-			require.NoError(t, err)
-			return pull(t.Context(), w, b, 1)
-		}, []string{"b/oci-layout.tmp", "b/index.json.tmp", "b/oci-layout", "b/.partial", "b/blobs/sha256/" + layer, "b/blobs/sha256/" + used.Root.Digest.Encoded() + ".tmp"}},
-		{"sign a folder", folderThere, attach(func(dir string) (signable, error) { return OpenDir(filepath.Join(dir, "b")) }),
-			[]string{"b/index.json.tmp", "b/blobs/sha256/" + sig.Node.Descriptor.Digest.Encoded() + ".tmp", "b/blobs/sha256/" + sig.Node.Descriptor.Digest.Encoded()}},
+		}, []string{".001.partial", ".p001.partial", ".journal", ".002"}},
+		"repair": {parted, func(s store) error { return errors.Join(pull(s), os.Remove(s.path+".002")) },
+			func(s store) error {
+				_, err := Repair(t.Context(), s.place(), false)
+				return err
+			}, []string{".002.rebuilt", ".journal"}},
+		"pull into a folder": {dir, func(s store) error {
+			return os.MkdirAll(filepath.Join(s.path, blobPrefix),
+				0o755)
+		}, pull,
+			[]string{"/oci-layout", "/.partial", "/blobs/sha256/" + layer}},
+		"sign a folder": {dir, pull, sign, []string{"/blobs/sha256/" + sig.Node.Descriptor.Digest.Encoded()}},
 	} {
 		for _, name := range c.names {
 			for kind, trap := range traps(t) {
-				t.Run(c.what+"/"+filepath.Base(name)[:min(20, len(filepath.Base(name)))]+"/"+kind, func(t *testing.T) {
-					dir := filepath.Join(t.TempDir(), "medium")
-					require.NoError(t, os.Mkdir(dir, 0o755))
-					c.before(dir)
-					require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(dir, name))))
-					untouched := trap(filepath.Join(dir, name))
-					err := c.do(dir)
+				t.Run(what+"/"+name[:min(20, len(name))]+"/"+kind, func(t *testing.T) {
+					c.s.path = filepath.Join(t.TempDir(), "medium", "b.tar")
+					require.NoError(t, os.Mkdir(filepath.Dir(c.s.path), 0o755))
+					require.NoError(t, c.before(c.s))
+					require.NoError(t, os.RemoveAll(c.s.path+name))
+					untouched := trap(c.s.path + name)
+					err := c.do(c.s)
 					untouched()
-					if err != nil {
-						require.NotEqual(t, fault.Internal, fault.ReasonOf(err), err)
-					}
+					require.NotEqual(t, fault.Internal, fault.ReasonOf(err), err)
 				})
 			}
 		}
@@ -151,26 +100,18 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 func TestBlobsAreNotWrittenIntoAFolderElsewhere(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 81, LayerSize: 700, Layers: 1})
 	for _, name := range []string{"blobs", "blobs/sha256", ".partial"} {
-		dir, elsewhere := filepath.Join(t.TempDir(), "b"), t.TempDir()
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
-		require.NoError(t, os.Symlink(elsewhere, filepath.Join(dir, name)))
-		w, err := CreateDir(dir, Options{Replace: true})
-		require.NoError(t, err)
-		err = pull(t.Context(), w, b, 1)
-		require.Equal(t, fault.Storage, fault.ReasonOf(err))
-		require.ErrorContains(t, err, "it is a link")
-		list, err := os.ReadDir(elsewhere)
-		require.NoError(t, err)
-		require.Empty(t, list)
+		s := store{path: filepath.Join(t.TempDir(), "b"), dir: true}.replacing()
+		elsewhere := t.TempDir()
+		require.NoError(t, os.MkdirAll(filepath.Join(s.path, filepath.Dir(name)), 0o755))
+		require.NoError(t, os.Symlink(elsewhere, filepath.Join(s.path, name)))
+		require.Equal(t, fault.Storage, fault.ReasonOf(s.pull(t, b)))
+		require.Empty(t, names(t, elsewhere))
 	}
-	dir := writtenDir(t, b)
+	s := store{path: writtenDir(t, b), dir: true}
 	elsewhere := filepath.Join(t.TempDir(), "blobs")
-	require.NoError(t, os.Rename(filepath.Join(dir, "blobs"), elsewhere))
-	require.NoError(t, os.Symlink(elsewhere, filepath.Join(dir, "blobs")))
-	d, err := OpenDir(dir)
-	require.NoError(t, err)
-	defer d.Close()
-	require.Error(t, d.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
+	require.NoError(t, os.Rename(filepath.Join(s.path, "blobs"), elsewhere))
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(s.path, "blobs")))
+	require.Error(t, s.open(t).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
 }
 
 // Parts may be links for who reads them. Who signs writes into them.
@@ -183,12 +124,8 @@ func TestASignatureIsNotWrittenIntoALinkedPart(t *testing.T) {
 	require.NoError(t, os.Symlink(elsewhere, part))
 	require.NoError(t, verifyPath(t.Context(), path))
 	before := read(t, elsewhere)
-	f, err := OpenFile(path)
-	require.NoError(t, err)
-	defer f.Close()
-	err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+	err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "it is a link")
 	require.Equal(t, before, read(t, elsewhere))
 }
 
@@ -196,31 +133,22 @@ func TestASignatureIsNotWrittenIntoALinkedPart(t *testing.T) {
 // nobody else's.
 func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 85, LayerSize: 700, Layers: 1})
-	path := inParts(t, b, Options{VolumeSize: 20_000})
-	dir := filepath.Dir(path)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.tar.parts"), read(t, path), 0o600))
-	before := contents(t, dir)
-	whole := written(t, b)
+	path, whole := inParts(t, b, Options{VolumeSize: 20_000}), written(t, b)
+	other := store{path: filepath.Join(filepath.Dir(path), "x.tar")}.replacing().restarting()
+	require.NoError(t, os.WriteFile(other.path+parts.Suffix, read(t, path), 0o600))
+	before := contents(t, filepath.Dir(path))
+	otherParts := other
+	otherParts.o.VolumeSize = 30_000
 	for what, do := range map[string]func() error{
-		"pull": func() error {
-			w, err := CreateFile(filepath.Join(dir, "x.tar"), Options{Replace: true})
-			require.NoError(t, err)
-			return pull(t.Context(), w, b, 1)
-		},
-		"pull into parts": func() error {
-			w, err := CreateFile(filepath.Join(dir, "x.tar"), Options{Replace: true, Restart: true, VolumeSize: 30_000})
-			require.NoError(t, err)
-			return pull(t.Context(), w, b, 1)
-		},
-		"split": func() error {
-			_, err := Split(t.Context(), whole, filepath.Join(dir, "x.tar"), Options{Replace: true, VolumeSize: 30_000})
-			return err
-		},
+		"pull":            func() error { return other.pull(t, b) },
+		"pull into parts": func() error { return otherParts.pull(t, b) },
+		"split":           func() error { _, err := Split(t.Context(), whole, other.path, otherParts.o); return err },
 	} {
 		err := do()
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%s: %v", what, err)
+		now := contents(t, filepath.Dir(path))
 		for name, data := range before {
-			require.Equal(t, data, string(read(t, filepath.Join(dir, name))), "%s: %s", what, name)
+			require.Equal(t, data, now[name], "%s: %s", what, name)
 		}
 	}
 }
@@ -245,7 +173,6 @@ func TestSigningLeavesTheFilesBesideIt(t *testing.T) {
 		path    func() string
 	}{
 		"an archive of another tool": {"b.tar.sign", false, func() string { return byTar(t, b) }},
-		"the list of parts":          {"b.tar.parts.tmp", false, func() string { return inParts(t, b, Options{VolumeSize: 20_000}) }},
 		"the copy of index.json":     {"b.tar.index", true, func() string { return written(t, b) }},
 		"the copy, of another tool":  {"b.tar.index", true, func() string { return byTar(t, b) }},
 		"the next part": {"", true, func() string {
@@ -259,18 +186,13 @@ func TestSigningLeavesTheFilesBesideIt(t *testing.T) {
 				beside = strings.TrimSuffix(path, parts.Suffix) + ".002"
 			}
 			require.NoError(t, os.WriteFile(beside, []byte("mine"), 0o600))
-			f, err := OpenFile(path)
-			require.NoError(t, err)
-			defer f.Close()
-			err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+			err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
 			require.Equal(t, c.refused, err != nil, "%v", err)
 			if err != nil {
 				require.ErrorContains(t, err, filepath.Base(beside))
 			}
 			require.Equal(t, "mine", string(read(t, beside)))
-			again, err := OpenFile(path)
-			require.NoError(t, err)
-			require.NoError(t, again.Close())
+			opened(t, path)
 		})
 	}
 }
@@ -282,10 +204,7 @@ func TestAnArchiveIsSignedThroughTheUsersLink(t *testing.T) {
 	path := written(t, b)
 	link := filepath.Join(t.TempDir(), "current.tar")
 	require.NoError(t, os.Symlink(path, link))
-	f, err := OpenFile(link)
-	require.NoError(t, err)
-	defer f.Close()
-	require.NoError(t, f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
+	sign(t, link, bundles.Signature(t, rootOf(b), 1))
 	info, err := os.Lstat(link)
 	require.NoError(t, err)
 	require.Equal(t, fs.ModeSymlink, info.Mode().Type())
@@ -318,6 +237,6 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	for _, name := range []string{"oci-layout", "index.json", "blobs/sha256/" + b.Graph.Root.Digest.Encoded()} {
 		dir := writtenDir(t, b)
 		pipe(t, filepath.Join(dir, name))
-		require.ErrorContains(t, verifyDir(t.Context(), dir), "not a regular file")
+		require.ErrorContains(t, verifyPath(t.Context(), dir), "not a regular file")
 	}
 }

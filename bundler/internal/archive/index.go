@@ -2,39 +2,49 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // An index is what an index.json names, and the way to the bytes.
 type index struct {
-	medium  string // for errors: the path
+	path    string // for errors
 	entries []ocispec.Descriptor
 	base    *bundle.Base // of a delta
-	fetch   bundle.Fetcher
+	fetch   blobs
 
 	mu       sync.Mutex
-	subjects map[string]string // manifest digest → digest of its subject, or ""
+	attached []attached // what is attached to something, once it was read
 }
 
-func parseIndex(medium string, data []byte, fetch bundle.Fetcher) (*index, error) {
+// blobs gives the bytes of descriptors, not verified.
+type blobs struct{ medium.Reader }
+
+func (b blobs) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return b.FetchFrom(ctx, d, 0)
+}
+
+func parseIndex(path string, data []byte, from medium.Reader) (*index, error) {
 	bad := func(format string, args ...any) (*index, error) {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read", Subject: medium, Hint: "copy it again from where it was made",
-			Err: fmt.Errorf("index.json: "+format, args...),
-		}
+		return nil, fault.Errorf(fault.Corrupt, "read", path, "copy it again from where it was made",
+			"index.json: "+format, args...)
 	}
 	var doc ocispec.Index
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -55,55 +65,57 @@ func parseIndex(medium string, data []byte, fetch bundle.Fetcher) (*index, error
 	if err != nil {
 		return bad("%w", err)
 	}
-	return &index{medium: medium, entries: withPlainTags(doc.Manifests), base: base, fetch: fetch, subjects: map[string]string{}}, nil
+	return &index{path: path, entries: withPlainTags(doc.Manifests), base: base, fetch: blobs{from}}, nil
 }
 
 // root finds the one bundle among the entries.
-func (x *index) root(ctx context.Context) (ocispec.Descriptor, error) {
-	var found []ocispec.Descriptor
+func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
+	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Descriptor, error) {
+		return ocispec.Descriptor{}, fault.Errorf(reason, "read", x.path, hint, format, args...)
+	}
 	for _, d := range x.entries {
-		if d.MediaType != ocispec.MediaTypeImageIndex || slices.ContainsFunc(found, sameDigest(d)) {
+		if d.MediaType != ocispec.MediaTypeImageIndex || d.Digest == root.Digest {
 			continue
 		}
-		is, err := x.isBundle(ctx, d)
-		if fault.ReasonOf(err) == fault.NotFound {
-			return ocispec.Descriptor{}, &fault.Error{
-				Reason: fault.Incomplete, Op: "read", Subject: x.medium, Hint: "copy it again from where it was made",
-				Err: fmt.Errorf("index.json names %s, which is not there", d.Digest),
-			}
+		is := d.ArtifactType == bundle.ArtifactType
+		if d.ArtifactType == "" && d.Size <= bundle.MaxManifestSize { // a tool may have dropped that: the index has it
+			is, err = bundle.IsRoot(ctx, x.fetch, d)
 		}
-		if err != nil {
-			return ocispec.Descriptor{}, fmt.Errorf("look for the bundle in %s: %w", x.medium, err)
-		}
-		if is {
-			found = append(found, d)
+		switch {
+		case fault.ReasonOf(err) == fault.NotFound:
+			return bad(fault.Incomplete, "copy it again from where it was made",
+				"index.json names %s, which is not there", d.Digest)
+		case err != nil:
+			return root, fmt.Errorf("look for the bundle in %s: %w", x.path, err)
+		case is && root.Digest != "":
+			return bad(fault.Conflict, "copy one of them to a place of its own",
+				"it holds more than one bundle: %s and %s", root.Digest, d.Digest)
+		case is:
+			root = bundle.Plain(d)
+			root.ArtifactType = bundle.ArtifactType
 		}
 	}
-	bad := func(reason fault.Reason, hint, why string) (ocispec.Descriptor, error) {
-		return ocispec.Descriptor{}, &fault.Error{Reason: reason, Op: "read", Subject: x.medium, Hint: hint, Err: errors.New(why)}
-	}
-	switch len(found) {
-	case 0:
+	if root.Digest == "" {
 		return bad(fault.InvalidInput, "name a bundle that `vdo-bundle pull` made", "it holds no bundle")
-	case 1:
-		d := found[0]
-		return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: bundle.ArtifactType}, nil
 	}
-	return bad(fault.Conflict, "copy one of them to a place of its own",
-		fmt.Sprintf("it holds more than one bundle: %s and %s", found[0].Digest, found[1].Digest))
+	return root, nil
+}
+
+// graph loads the bundle.
+func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
+	root, err := x.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := bundle.Load(ctx, x.fetch, root)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.LeaveTo(x.base)
 }
 
 func sameDigest(d ocispec.Descriptor) func(ocispec.Descriptor) bool {
 	return func(o ocispec.Descriptor) bool { return o.Digest == d.Digest }
-}
-
-// isBundle believes the descriptor that says it is one, and asks the index where
-// a tool dropped that.
-func (x *index) isBundle(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	if d.ArtifactType != "" || d.Size > bundle.MaxManifestSize {
-		return d.ArtifactType == bundle.ArtifactType, nil
-	}
-	return bundle.IsRoot(ctx, x.fetch, d)
 }
 
 // tagSubject tells what a tag of an attachment is about. What has the form of none of
@@ -121,17 +133,62 @@ func tagSubject(tag string) (subject string, fallback, ok bool) {
 	return "sha256:" + rest, true, true
 }
 
-// attachments lists what is about a subject: cosign's tags, referrers by their
-// subject, and those that the fallback tag of the referrers lists.
+// An attached is an entry of index.json that is about something, by its tag or else by its own
+// subject, or what a list of referrers names that is such an entry; of the list itself there is
+// nothing but the entry. err is why it cannot be read, with a subject that may not be known.
+type attached struct {
+	ocispec.Descriptor
+	subject string
+	entry   ocispec.Descriptor
+	read    bundle.Attachment // by [index.attachedTo]
+	err     error
+}
+
+// listAttached reads all that is attached to something, in the order of index.json. Notes of
+// pushes are not: they are copied along with other tags, and prove nothing.
+func (x *index) listAttached(ctx context.Context) (out []attached) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.attached != nil {
+		return x.attached
+	}
+	out = []attached{}
+	for _, d := range x.entries {
+		tag := d.Annotations[ocispec.AnnotationRefName]
+		a := attached{Descriptor: d, entry: d}
+		of, isList, isTag := tagSubject(tag)
+		if a.subject = of; tag == "" {
+			a.subject, a.err = x.subject(ctx, d)
+		}
+		switch {
+		case strings.HasSuffix(tag, string(bundle.NoteSuffix)), tag != "" && !isTag, a.err == nil && a.subject == "":
+		case isList:
+			listed, err := x.listed(ctx, d)
+			out = append(out, attached{subject: of, entry: d, err: err})
+			for _, l := range listed {
+				out = append(out, attached{Descriptor: l, subject: of, entry: d})
+			}
+		default:
+			out = append(out, a)
+		}
+	}
+	if ctx.Err() == nil {
+		x.attached = out
+	}
+	return out
+}
+
+// attachments lists what is about a subject.
 func (x *index) attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	var errs []error
-	for _, d := range x.entries {
-		of, isList, err := x.about(ctx, d)
-		errs = append(errs, err)
-		if of == subject.String() {
-			listed, err := x.listed(ctx, d, isList)
-			out, errs = append(out, listed...), append(errs, err)
+	for _, a := range x.listAttached(ctx) {
+		switch {
+		case a.subject != "" && a.subject != subject.String():
+		case a.err != nil:
+			errs = append(errs, a.err)
+		case a.Digest != "":
+			out = append(out, a.Descriptor)
 		}
 	}
 	slices.SortFunc(out, compareAttached)
@@ -139,34 +196,138 @@ func (x *index) attachments(ctx context.Context, subject image.Digest) ([]ocispe
 	return out, fault.Join(errs...)
 }
 
-// about tells what an entry is about, by its tag or else by its subject, or "", and whether
-// it is a list of referrers.
-func (x *index) about(ctx context.Context, d ocispec.Descriptor) (of string, isList bool, err error) {
-	tag := d.Annotations[ocispec.AnnotationRefName]
-	if of, isList, ok := tagSubject(tag); ok || tag != "" {
-		return of, isList, nil
-	}
-	of, err = x.subject(ctx, d)
-	return of, false, err
-}
-
 func compareAttached(a, b ocispec.Descriptor) int {
-	if c := strings.Compare(a.Annotations[ocispec.AnnotationRefName], b.Annotations[ocispec.AnnotationRefName]); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Digest.String(), b.Digest.String())
+	return cmp.Or(strings.Compare(nameOf(a), nameOf(b)), cmp.Compare(a.Digest, b.Digest))
 }
 
-// listed are the entries of a list of referrers, or the entry itself where it is none.
-func (x *index) listed(ctx context.Context, d ocispec.Descriptor, isList bool) ([]ocispec.Descriptor, error) {
-	if !isList {
-		return []ocispec.Descriptor{d}, nil
+func nameOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
+
+// attachedTo reads all of what is attached to a graph, to a part of it, or to what is attached
+// to that: a signature may have an attestation. known are the digests of all of it.
+func (x *index) attachedTo(ctx context.Context, g *bundle.Graph) (out []attached, known map[string]bool) {
+	known = map[string]bool{}
+	for _, n := range g.Manifests {
+		known[n.Descriptor.Digest.String()] = true
 	}
+	for _, a := range x.listAttached(ctx) {
+		if nameOf(a.entry) != "" || !known[a.entry.Digest.String()] { // a manifest of the bundle may have a subject
+			out = append(out, a)
+		}
+	}
+	for _, a := range out {
+		known[a.entry.Digest.String()], known[a.Digest.String()] = true, true
+	}
+	for i := range out {
+		if a := &out[i]; a.err == nil && a.Digest != "" {
+			a.err = x.readAttached(ctx, a, known[a.subject])
+		}
+	}
+	return out, known
+}
+
+// readAttached reads all of an attachment.
+func (x *index) readAttached(ctx context.Context, a *attached, known bool) error {
+	subject, err := image.ParseDigest(a.subject)
+	if err == nil {
+		if a.read, err = bundle.ReadAttachment(ctx, x.fetch, subject, a.Descriptor); err != nil {
+			err = fmt.Errorf("%s: %w", x.path, err)
+		}
+	}
+	if !known {
+		return offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest,
+			a.subject)
+	}
+	errs := []error{err}
+	for _, b := range a.read.Blobs {
+		if err := discardAll(ctx, x.fetch, b); err != nil {
+			errs = append(errs, ofAttachment(x.path, a.Descriptor, err))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// ofAttachment says of which attachment a blob is that cannot be read. The bundle is
+// there: what is not there of it makes it incomplete.
+func ofAttachment(path string, d ocispec.Descriptor, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Reason != fault.NotFound || f.Err == nil {
+		return fmt.Errorf("%s: the attachment %s: %w", path, d.Digest, err)
+	}
+	return fault.Errorf(fault.Incomplete, "check", path,
+		"copy the bundle again from where it was made, or pull it again",
+		"the attachment %s: %w", d.Digest, f.Err)
+}
+
+// wholeEntries returns the entries of what is attached to a graph, and is whole.
+func (x *index) wholeEntries(ctx context.Context, g *bundle.Graph) (out []ocispec.Descriptor, err error) {
+	list, _ := x.attachedTo(ctx, g)
+	seen := map[string]bool{}
+	key := func(a attached) string { return nameOf(a.entry) + " " + a.entry.Digest.String() }
+	for _, a := range list {
+		seen[key(a)] = seen[key(a)] || a.err != nil
+	}
+	for _, a := range list {
+		if damaged := seen[key(a)]; !damaged {
+			seen[key(a)] = true // once
+			out = append(out, a.entry)
+		}
+	}
+	return out, ctx.Err()
+}
+
+// checkEntries holds an index.json, which any tool may have written, against the bundle
+// that is there, and returns the attachments that it names. Entries may lack and have any
+// order; the root may have any name. But all that is named is of the bundle or about a part
+// of it, and what has a name of its own is an image under its upstream name.
+func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundle.Attachment, err error) {
+	list, known := x.attachedTo(ctx, g)
+	var errs []error
+	for _, a := range list {
+		errs = append(errs, a.err)
+		if a.Digest != "" {
+			atts = append(atts, a.read)
+		}
+	}
+	images, parts := map[string]ocispec.Descriptor{}, map[digest.Digest]ocispec.Descriptor{}
+	for _, n := range g.Names[1:] {
+		images[nameOf(n)] = n
+	}
+	for _, n := range g.Manifests {
+		parts[n.Descriptor.Digest] = n.Descriptor
+	}
+	for _, d := range x.entries {
+		bad := func(format string, args ...any) { errs = append(errs, offEntry(x.path, "index.json "+format, args...)) }
+		name := nameOf(d)
+		image, isImage := images[name]
+		part, isPart := parts[d.Digest]
+		switch {
+		case isImage && image.Digest != d.Digest:
+			bad("names %s as %s, which is %s in this bundle", d.Digest, name, image.Digest)
+		case !isPart && known[d.Digest.String()], name == bundle.NoteTag(g.Root.Digest.Encoded()):
+		case !isPart:
+			bad("names %s as %.200q, which is not of this bundle", d.Digest, name)
+		case d.MediaType != part.MediaType || d.Size != part.Size:
+			bad("describes %s as %.100s of %d bytes, and it is %s of %d", d.Digest, d.MediaType, d.Size,
+				part.MediaType, part.Size)
+		case name != "" && d.Digest != g.Root.Digest && !isImage:
+			bad("names %s as %.200q, which is not its name in this bundle", d.Digest, name)
+		}
+	}
+	return atts, fault.Join(errs...)
+}
+
+func offEntry(path, format string, args ...any) error {
+	return fault.Errorf(fault.Corrupt, "verify", path,
+		"copy the bundle alone to a place of its own, from where it was made", format, args...)
+}
+
+// listed are the entries of a list of referrers.
+func (x *index) listed(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := parseIndex(x.medium, data, x.fetch)
+	listed, err := parseIndex(x.path, data, x.fetch)
 	if err != nil {
 		return nil, err
 	}
@@ -181,22 +342,11 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 	if d.MediaType != ocispec.MediaTypeImageManifest {
 		return "", nil
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s, ok := x.subjects[d.Digest.String()]; ok {
-		return s, nil
-	}
 	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
-	if err != nil {
+	var doc ocispec.Manifest
+	if err != nil || json.Unmarshal(data, &doc) != nil || doc.Subject == nil {
 		return "", err
 	}
-	var doc struct {
-		Subject ocispec.Descriptor `json:"subject"`
-	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		doc.Subject.Digest = ""
-	}
-	x.subjects[d.Digest.String()] = doc.Subject.Digest.String()
 	return doc.Subject.Digest.String(), nil
 }
 
@@ -205,31 +355,64 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 func with(entries []ocispec.Descriptor, add ...bundle.Attachment) []ocispec.Descriptor {
 	var names, atts []ocispec.Descriptor
 	for _, d := range entries {
-		tag := d.Annotations[ocispec.AnnotationRefName]
-		if _, _, isTag := tagSubject(tag); tag == "" || isTag {
+		if _, _, isTag := tagSubject(nameOf(d)); nameOf(d) == "" || isTag {
 			atts = append(atts, d)
 		} else {
 			names = append(names, d)
 		}
 	}
 	for _, a := range add {
-		added := attached(a)
+		added := entryOf(a)
 		atts = append(slices.DeleteFunc(atts, func(d ocispec.Descriptor) bool {
-			return a.Tag != "" && d.Annotations[ocispec.AnnotationRefName] == a.Tag || compareAttached(d, added) == 0
+			return a.Tag != "" && nameOf(d) == a.Tag || compareAttached(d, added) == 0
 		}), added)
 	}
 	slices.SortFunc(atts, compareAttached)
 	return append(names, atts...)
 }
 
-// attached is how index.json names an attachment.
-func attached(a bundle.Attachment) ocispec.Descriptor {
+// entryOf is how index.json names an attachment.
+func entryOf(a bundle.Attachment) ocispec.Descriptor {
 	d := a.Node.Descriptor
 	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
 	if a.Tag != "" {
 		out.Annotations = map[string]string{ocispec.AnnotationRefName: a.Tag}
 	}
 	return out
+}
+
+// sameTags demands that the tags of attachments name what they named when they were read: who
+// signs joins what is there, and would take away what he has not seen.
+func sameTags(path string, atts []bundle.Attachment, was, is *index) error {
+	tagged := func(x *index, tag string) digest.Digest {
+		i := slices.IndexFunc(x.entries, func(d ocispec.Descriptor) bool { return tag != "" && nameOf(d) == tag })
+		if i < 0 {
+			return ""
+		}
+		return x.entries[i].Digest
+	}
+	for _, a := range atts {
+		if tagged(was, a.Tag) != tagged(is, a.Tag) {
+			return fault.Errorf(fault.Conflict, "sign", path,
+				"run the same command again: it adds to what is there now",
+				"another process has changed %s in the meantime", a.Tag)
+		}
+	}
+	return nil
+}
+
+// withPlainTags gives entries that were named by a whole reference, as `crane pull
+// --annotate-ref` does, the tag alone where that is one of an attachment's.
+func withPlainTags(entries []ocispec.Descriptor) []ocispec.Descriptor {
+	for i, d := range entries {
+		at := strings.LastIndex(nameOf(d), ":sha256-")
+		if at < 0 || strings.Contains(nameOf(d)[at+1:], "/") {
+			continue
+		}
+		entries[i].Annotations = maps.Clone(d.Annotations)
+		entries[i].Annotations[ocispec.AnnotationRefName] = nameOf(d)[at+1:]
+	}
+	return entries
 }
 
 // entriesOf are the entries of the index.json of a graph.

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,11 +39,10 @@ import (
 // The journal is the lock of its archive as well: see archiveLock.
 type journal struct {
 	f    *os.File
-	data storage // flushed before a line is written
+	data *storage // flushed before a line is written
 
 	mu      sync.Mutex
 	pending map[string]string // blob → newest line
-	wake    chan struct{}
 	stop    chan struct{}
 	stopped chan struct{}
 	ended   bool
@@ -150,69 +151,52 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// startJournal writes lines from now on, in the background: what comes while a
-// flush runs, or within a pause after it, waits for the next one, so that one flush
-// serves many blobs and writes each block of the disk once.
-func startJournal(f *os.File, data storage) *journal {
-	j := &journal{f: f, data: data, pending: map[string]string{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
-	go j.run()
+// startJournal writes lines from now on, in the background: what comes within a pause waits
+// for the next flush, so that one serves many blobs and writes each block of the disk once.
+func startJournal(f *os.File, data *storage) *journal {
+	j := &journal{f: f, data: data, pending: map[string]string{}, stop: make(chan struct{}),
+		stopped: make(chan struct{})}
+	go func() {
+		defer close(j.stopped)
+		pause := time.NewTicker(flushPause)
+		defer pause.Stop()
+		for {
+			select {
+			case <-j.stop:
+				return
+			case <-pause.C:
+				j.flush()
+			}
+		}
+	}()
 	return j
 }
 
 // flushPause is between two flushes: as much work as a power cut may cost.
 const flushPause = 100 * time.Millisecond
 
-func (j *journal) run() {
-	defer close(j.stopped)
-	for {
-		select {
-		case <-j.stop:
-			return
-		case <-j.wake:
-			j.flush()
-		}
-		select {
-		case <-j.stop:
-			return
-		case <-time.After(flushPause):
-		}
-	}
-}
-
 // note remembers progress; it becomes a line after the next flush of the data.
 func (j *journal) note(hex string, p progress) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.pending[hex] = p.line(hex)
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
 	return j.err
 }
 
 func (j *journal) flush() {
 	j.mu.Lock()
-	batch := j.pending
+	batch, err := j.pending, j.err
 	j.pending = map[string]string{}
-	failed := j.err != nil
 	j.mu.Unlock()
-	if failed || len(batch) == 0 {
+	if err != nil || len(batch) == 0 {
 		return
 	}
-	err := flushStorage(j.data)
-	if err == nil {
-		var out strings.Builder
-		for _, line := range batch {
-			out.WriteString(line)
-		}
-		_, err = io.WriteString(j.f, out.String())
+	if err = j.data.flush(); err == nil {
+		_, err = io.WriteString(j.f, strings.Join(slices.Collect(maps.Values(batch)), ""))
 	}
-	if err != nil {
-		j.mu.Lock()
-		j.err = storageFault("write", j.f.Name(), err)
-		j.mu.Unlock()
-	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.err = storageFault("write", j.f.Name(), err)
 }
 
 // end writes what is pending, and lines for no blob after it. Nothing may note any more.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 const (
 	blockSize = 512
 	endSize   = 2 * blockSize // two blocks of zeros
 	slack     = 16 << 10      // spaces after the JSON of a new index.json, at least
+	slackEach = 1 << 10       // and as many more for each manifest, which two forms of signatures may name
 	maxOctal  = 1<<33 - 1     // the largest size that eleven octal digits hold
 )
 
@@ -24,21 +26,21 @@ const (
 // comes.
 type Layout struct {
 	entries []entry
-	byHex   map[string]int
 	size    int64
 }
 
-// An entry is one file of the tar. Data is nil where it has to be fetched.
+// An entry is one file of the tar. Data is nil where it has to be fetched, and header where it was read.
 type entry struct {
 	name   string
 	d      ocispec.Descriptor // zero for oci-layout and index.json
 	header []byte
+	head   int64 // bytes of the header
 	offset int64 // of the header
 	size   int64 // of the data
 	data   []byte
 }
 
-func (e entry) dataOffset() int64 { return e.offset + int64(len(e.header)) }
+func (e entry) dataOffset() int64 { return e.offset + e.head }
 func (e entry) end() int64        { return e.dataOffset() + padded(e.size) }
 
 // padded rounds up to whole blocks.
@@ -51,10 +53,11 @@ func NewLayout(g *bundle.Graph) (*Layout, error) {
 		return nil, err
 	}
 	if len(text)+slack > maxIndexSize {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "lay out bundle", Subject: g.Root.Digest.String(),
-			Hint: "make several smaller bundles", Err: fmt.Errorf("it has too many names for one index.json")}
+		return nil, fault.Errorf(fault.InvalidInput, "lay out bundle", g.Root.Digest.String(),
+			"make several smaller bundles", "it has too many names for one index.json")
 	}
-	l := newLayout(text)
+	room := min(slackEach*len(g.Manifests), maxIndexSize-slack-len(text))
+	l := newLayout(append(text, bytes.Repeat([]byte{' '}, room)...))
 	for _, d := range g.Order() {
 		l.add(d)
 	}
@@ -62,7 +65,7 @@ func NewLayout(g *bundle.Graph) (*Layout, error) {
 }
 
 func newLayout(indexText []byte) *Layout {
-	l := &Layout{byHex: map[string]int{}, size: endSize}
+	l := &Layout{size: endSize}
 	l.append(entry{name: layoutName, size: int64(len(layoutData)), data: []byte(layoutData)})
 	data := spaced(indexText, padded(int64(len(indexText)+slack)))
 	l.append(entry{name: indexName, size: int64(len(data)), data: data})
@@ -70,18 +73,15 @@ func newLayout(indexText []byte) *Layout {
 }
 
 func (l *Layout) add(d ocispec.Descriptor) {
-	l.byHex[d.Digest.Encoded()] = len(l.entries)
 	l.append(entry{name: blobPrefix + d.Digest.Encoded(), d: d, size: d.Size, data: d.Data})
 }
 
 func (l *Layout) append(e entry) {
 	e.header, e.offset = header(e.name, e.size), l.size-endSize
+	e.head = int64(len(e.header))
 	l.entries = append(l.entries, e)
 	l.size = e.end() + endSize
 }
-
-// Size is the number of bytes of the archive.
-func (l *Layout) Size() int64 { return l.size }
 
 // spaced fills JSON up to size with spaces and a newline.
 func spaced(text []byte, size int64) []byte {
@@ -140,37 +140,26 @@ func ustar(name string, size int64, kind byte) []byte {
 }
 
 // Stream writes the archive from its first byte to its last, with the bytes that
-// [FileWriter] gives: for pipes.
-func (l *Layout) Stream(ctx context.Context, w io.Writer, f bundle.Fetcher) error {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	for _, e := range l.entries {
-		if _, err := w.Write(e.header); err != nil {
-			return storageFault("write", "the archive's stream", err)
-		}
-		if err := e.stream(ctx, w, f, *buf); err != nil {
+// [FileWriter] gives: for what signing adds, or writes anew. The path is for messages.
+func (l *Layout) Stream(ctx context.Context, path string, w io.Writer, from medium.Reader) error {
+	s := &StreamWriter{path: path, w: w, layout: l}
+	for _, d := range l.fetched() {
+		open := func(offset int64) (io.ReadCloser, error) { return from.FetchFrom(ctx, d, offset) }
+		if err := s.Put(ctx, d, open); err != nil {
 			return err
 		}
 	}
-	if _, err := w.Write(make([]byte, endSize)); err != nil {
-		return storageFault("write", "the archive's stream", err)
-	}
-	return nil
+	return s.Commit(ctx)
 }
 
-func (e entry) stream(ctx context.Context, w io.Writer, f bundle.Fetcher, buf []byte) error {
-	var from io.Reader = bytes.NewReader(e.data)
-	if e.data == nil && e.size > 0 {
-		rc, err := f.Fetch(ctx, e.d)
-		if err != nil {
-			return err
+// fetched are the blobs that the layout does not carry itself.
+func (l *Layout) fetched() (out []ocispec.Descriptor) {
+	for _, e := range l.entries {
+		if e.data == nil {
+			out = append(out, e.d)
 		}
-		defer rc.Close() //nolint:errcheck // nothing was written
-		from = bundle.Verify(rc, e.d)
 	}
-	pad := io.LimitReader(zeros{}, padded(e.size)-e.size)
-	_, err := io.CopyBuffer(struct{ io.Writer }{w}, io.MultiReader(from, pad), buf)
-	return err
+	return out
 }
 
 type zeros struct{}

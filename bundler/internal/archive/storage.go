@@ -2,13 +2,13 @@ package archive
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // storageFault tells what a local file's error means to a person. Faults pass as
@@ -18,16 +18,7 @@ func storageFault(op, path string, err error) error {
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	return &fault.Error{Reason: fault.Storage, Op: op, Subject: path, Hint: storageHint(err), Err: cause(err)}
-}
-
-// cause drops the path that the fault names already.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
+	return fault.Errorf(fault.Storage, op, path, storageHint(err), "%w", userfile.WithoutPath(err))
 }
 
 func storageHint(err error) string {
@@ -53,7 +44,7 @@ func storageHint(err error) string {
 // openFault is for what is read: a file that is not there is NotFound.
 func openFault(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &fault.Error{Reason: fault.NotFound, Op: "open", Subject: path, Hint: "check the path", Err: cause(err)}
+		return fault.Errorf(fault.NotFound, "open", path, "check the path", "%w", userfile.WithoutPath(err))
 	}
 	return storageFault("open", path, err)
 }
@@ -64,10 +55,8 @@ func checkSpace(path string, need int64) error {
 	if !ok || need <= free {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Storage, Op: "write", Subject: path, Hint: storageHint(syscall.ENOSPC),
-		Err: fmt.Errorf("it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC),
-	}
+	return fault.Errorf(fault.Storage, "write", path, storageHint(syscall.ENOSPC),
+		"it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC)
 }
 
 // checkParent demands that the folder of path is there.

@@ -2,10 +2,8 @@ package archive
 
 import (
 	"errors"
-	"io/fs"
 	"math"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,23 +51,10 @@ func flushData(f *os.File) error {
 // lockFile keeps a second process off, and tells whether it is this one that has the
 // file; the lock ends with the file's closing. Some file systems have no locks: there
 // it is always this one, and what is replaced is compared before.
-func lockFile(f *os.File) (held bool, err error) {
+func lockFile(f *os.File) bool {
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return false, nil
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return !errors.Is(err, unix.EWOULDBLOCK)
 		}
-		return true, nil
 	}
-}
-
-// links is how many names a file has.
-func links(info fs.FileInfo) uint64 {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(s.Nlink) //nolint:unconvert // of another type elsewhere
-	}
-	return 1
 }

@@ -2,33 +2,32 @@ package archive
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"hash"
 	"io"
 	"os"
 	"slices"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // StreamWriter writes an archive to a pipe: the bytes that [FileWriter] gives, in
 // their order, once. What breaks off has no end mark, and no reader takes it.
 type StreamWriter struct {
+	path   string // for messages
 	w      io.Writer
+	at     int64 // how much was written
 	layout *Layout
-	next   int       // the entry that is written now
-	at     int64     // how much of its data is
-	sum    hash.Hash // of that; nil: not even its header is
+	next   int   // the entry that is written now
+	slot   *slot // of that; nil: not even its header is written
 }
 
 // NewStreamWriter returns a writer to w. Nothing is written before the first Put, or Commit.
-func NewStreamWriter(w io.Writer) *StreamWriter { return &StreamWriter{w: w} }
+func NewStreamWriter(w io.Writer) *StreamWriter { return &StreamWriter{path: "standard output", w: w} }
 
 // Begin lays the archive out and returns what the graph itself does not carry.
 func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
@@ -39,41 +38,35 @@ func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.De
 	if s.layout, err = NewLayout(g); err != nil {
 		return nil, err
 	}
-	var out []ocispec.Descriptor
-	for _, e := range s.layout.entries[2:] {
-		if e.data == nil {
-			out = append(out, e.d)
-		}
-	}
-	return out, nil
+	return s.layout.fetched(), nil
 }
 
 // Put writes what comes next of what Begin returned, verified as it streams. It goes on
 // where an earlier call for the same blob broke off.
-func (s *StreamWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
+func (s *StreamWriter) Put(
+	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
+) error {
 	e, err := s.fetched()
 	if err != nil {
 		return err
 	}
 	if e.d.Digest != d.Digest || e.size != d.Size {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: streamName,
-			Err: fmt.Errorf("%s does not come next", d.Digest)}
+		return fault.Errorf(fault.Internal, "write", s.path, "", "%s does not come next", d.Digest)
 	}
-	if s.sum == nil {
-		if err := s.write(e.header); err != nil {
+	if s.slot == nil {
+		if _, err := s.WriteAt(e.header, s.at); err != nil {
 			return err
 		}
-		s.sum = sha256.New()
+		e.header = nil
+		s.slot = &slot{f: s, path: s.path, entry: e, note: func(*slot) error { return nil }}
+		s.slot.reset()
 	}
-	if err := s.copy(ctx, e, open); err != nil {
+	if err := s.slot.put(ctx, open); err != nil {
 		return err
 	}
-	if got := digest.NewDigest(digest.SHA256, s.sum); got != d.Digest { // it is too late to begin again
-		return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
-			Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: d.Digest, Got: got}}
-	}
-	s.next, s.at, s.sum = s.next+1, 0, nil
-	return s.write(make([]byte, padded(e.size)-e.size))
+	s.next, s.slot = s.next+1, nil
+	_, err = s.WriteAt(make([]byte, padded(e.size)-e.size), s.at)
+	return err
 }
 
 // fetched writes the entries that carry their data, up to one that does not; the zero entry
@@ -84,7 +77,7 @@ func (s *StreamWriter) fetched() (entry, error) {
 		if e.data == nil {
 			return e, nil
 		}
-		if err := s.write(slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size))); err != nil {
+		if _, err := s.WriteAt(slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size)), s.at); err != nil {
 			return entry{}, err
 		}
 		s.next++
@@ -92,37 +85,16 @@ func (s *StreamWriter) fetched() (entry, error) {
 	return entry{}, nil
 }
 
-func (s *StreamWriter) copy(ctx context.Context, e entry, open func(offset int64) (io.ReadCloser, error)) error {
-	rc, err := open(s.at)
-	if err != nil {
-		return err
+// WriteAt writes to the pipe what comes next; what has been written cannot be taken back.
+func (s *StreamWriter) WriteAt(p []byte, at int64) (int, error) {
+	if len(p) > 0 && at != s.at {
+		return 0, fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start",
+			"a blob of it was not right")
 	}
-	defer rc.Close() //nolint:errcheck // nothing was written through it
-	buf, free := buffer(max(e.size, 1))
-	defer free()
-	from := &withContext{ctx, io.LimitReader(rc, e.size-s.at)}
-	n, err := io.CopyBuffer(io.MultiWriter(s, s.sum), struct{ io.Reader }{from}, buf)
-	if s.at += n; err == nil && s.at < e.size {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return err
-	}
-	return noMore(rc, e.d)
-}
-
-// Write writes to the pipe: what fails is a fault of it, not of what is read.
-func (s *StreamWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
-	return n, storageFault("write", "the archive's stream", err)
+	s.at += int64(n)
+	return n, storageFault("write", s.path, err)
 }
-
-func (s *StreamWriter) write(p []byte) error {
-	_, err := s.Write(p)
-	return err
-}
-
-const streamName = "standard output"
 
 // Commit writes the end.
 func (s *StreamWriter) Commit(context.Context) error {
@@ -131,10 +103,19 @@ func (s *StreamWriter) Commit(context.Context) error {
 		return err
 	}
 	if s.layout == nil || e.header != nil {
-		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: streamName,
-			Hint: "run the same command again, from its start", Err: errors.New("it was not written to its end")}
+		return fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start",
+			"it was not written to its end")
 	}
-	return s.write(make([]byte, endSize))
+	_, err = s.WriteAt(make([]byte, endSize), s.at)
+	return err
+}
+
+// Can tells that a stream has an order.
+func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{InOrder: true} }
+
+// Plan tells what Begin returns.
+func (s *StreamWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	return NewStreamWriter(s.w).Begin(ctx, g)
 }
 
 // Close does nothing: the pipe is the caller's.
@@ -145,7 +126,7 @@ func (s *StreamWriter) Close() error { return nil }
 // is kept in a file of the folder for temporary ones, which has no name and ends
 // with the program: an archive is read at many places at once, and again where an
 // upload has to be, and no blob is held in memory.
-func OpenStream(ctx context.Context, name string, from *os.File) (*File, error) {
+func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, error) {
 	info, err := from.Stat()
 	if err != nil {
 		return nil, storageFault("read", name, err)
@@ -156,11 +137,13 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*File, error) 
 			return nil, err
 		}
 	}
-	s, err := scanStorage(name, f)
+	v := oneFile(f)
+	v.path = name
+	x, err := scanStorage(v)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &File{path: name, f: f, scan: s}, nil
+	return &Archive{form: &tarFile{name, []*storage{v}}, x: x, was: x}, nil
 }
 
 // spool copies a pipe into a file without a name.
@@ -175,8 +158,7 @@ func spool(ctx context.Context, name string, from io.Reader) (*os.File, error) {
 	}
 	done := make(chan error, 1)
 	go func() { // who reads a pipe cannot be stopped; the program's end does
-		buf := make([]byte, bufferSize)
-		_, err := io.CopyBuffer(spoolWriter{ctx, f, dir}, readFault{name, from}, buf)
+		_, err := pour(ctx, f, readFault{name, from}, bufferSize)
 		done <- err
 	}()
 	select {
@@ -184,35 +166,19 @@ func spool(ctx context.Context, name string, from io.Reader) (*os.File, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if err != nil && len(fault.All(err)) == 0 {
+		err = spoolFault(dir, err)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// spoolWriter writes what is spooled, as long as it is wanted.
-type spoolWriter struct {
-	ctx context.Context //nolint:containedctx // io.Copy has no context of its own
-	f   *os.File
-	dir string
-}
-
-func (w spoolWriter) Write(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := w.f.Write(p)
-	if err != nil {
-		return n, spoolFault(w.dir, err)
-	}
-	return n, nil
-}
-
 func spoolFault(dir string, err error) error {
-	return &fault.Error{
-		Reason: fault.Storage, Op: "keep standard input in", Subject: dir, Err: cause(err),
-		Hint: "name a folder with space for the whole archive in TMPDIR, or give the archive as a file",
-	}
+	return fault.Errorf(fault.Storage, "keep standard input in", dir,
+		"name a folder with space for the whole archive in TMPDIR, or give the archive as a file",
+		"%w", userfile.WithoutPath(err))
 }
 
 // readFault makes a fault of what breaks the pipe.

@@ -1,100 +1,94 @@
 package archive
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// storage is what an archive is kept in: one file, or parts.
-type storage interface {
-	io.ReaderAt
-	io.WriterAt
-	Truncate(size int64) error
-	Sync() error
-	Close() error
-	Name() string
+// storage is what an archive is kept in: one file, or parts. Reading and writing at once
+// are safe, as of a file; growing is not.
+type storage struct {
+	path      string // of the archive, if it were one file
+	partsPath string // of the parts file
+	list      *parts.List
+	volume    int64   // bytes of a file but the last
+	dir       *folder // to write into; nil: only read
+	suffix    string  // of the parts' names
+	files     []*os.File
 }
 
-// filesOf returns the files of a storage.
-func filesOf(s storage) []*os.File {
-	switch s := s.(type) {
-	case *os.File:
-		return []*os.File{s}
-	case *volumes:
-		return s.files
-	}
-	return nil
+// name of part i, in its folder; there may be more than the list has.
+func (v *storage) name(i int) string {
+	return fmt.Sprintf("%s.%03d%s", v.list.File(), i+1, v.suffix)
 }
 
-func flushStorage(s storage) error {
+// oneFile is an archive that is in no parts.
+func oneFile(f *os.File) *storage {
+	return &storage{path: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
+}
+
+// flush makes the bytes last, Sync what else is known of the files too.
+func (v *storage) flush() error { return v.each(flushData) }
+
+func (v *storage) Sync() error { return v.each((*os.File).Sync) }
+
+func (v *storage) Close() error { return v.each((*os.File).Close) }
+
+func (v *storage) each(do func(*os.File) error) error {
 	var errs []error
-	for _, f := range filesOf(s) {
-		errs = append(errs, flushData(f))
+	for _, f := range v.files {
+		errs = append(errs, do(f))
 	}
 	return errors.Join(errs...)
 }
 
-func allocatedStorage(s storage) (n int64) {
-	for _, f := range filesOf(s) {
+// allocated is the number of bytes that have a place on the disk.
+func (v *storage) allocated() (n int64) {
+	for _, f := range v.files {
 		n += allocated(f)
 	}
 	return n
 }
 
-// storageSize is the number of bytes of an archive.
-func storageSize(path string, s storage) (int64, error) {
-	var size int64
-	for _, f := range filesOf(s) {
+// size is the number of bytes of an archive.
+func (v *storage) size() (size int64, err error) {
+	for _, f := range v.files {
 		if err := mustBeRegular(f); err != nil {
 			return 0, err
 		}
 		info, err := f.Stat()
 		if err != nil {
-			return 0, openFault(path, err)
+			return 0, openFault(v.path, err)
 		}
 		size += info.Size()
 	}
 	return size, nil
 }
 
-// volumes is an archive in parts. Reading and writing at once are safe, as of a
-// file; growing is not.
-type volumes struct {
-	path      string // of the archive, if it were one file
-	partsPath string // of the parts file
-	list      *parts.List
-	volume    int64
-	dir       *folder            // to write into; nil: only read
-	name      func(i int) string // of part i, in its folder
-	files     []*os.File
-}
-
-// openStorage opens an archive for reading: a file, or its parts. It returns the path
-// of the archive, for messages and for what lies beside it.
-func openStorage(path string) (storage, string, error) {
+// openStorage opens an archive for reading: a file, or its parts.
+func openStorage(path string) (*storage, error) {
 	if filepath.Ext(path) == parts.Suffix {
-		v, err := openVolumes(path, nil)
-		if err != nil {
-			return nil, path, err
-		}
-		return v, v.path, nil
+		return openVolumes(path, nil)
 	}
 	f, err := openRegular(path)
 	if err == nil {
-		return f, path, nil
+		return oneFile(f), nil
 	}
-	if _, statErr := os.Stat(path + parts.Suffix); errors.Is(err, fs.ErrNotExist) && statErr == nil {
-		return openStorage(path + parts.Suffix)
+	if errors.Is(err, fs.ErrNotExist) && isThere(path+parts.Suffix) {
+		return openVolumes(path+parts.Suffix, nil)
 	}
-	return nil, path, openFault(path, err)
+	return nil, openFault(path, err)
 }
 
 // readParts reads a parts file.
@@ -109,15 +103,14 @@ func readParts(path string) (*parts.List, error) {
 // openVolumes opens the parts that a parts file lists. Every part has to be there
 // with its size; recovery parts may be missing. With the folder that they are in they can
 // be written to.
-func openVolumes(path string, in *folder) (*volumes, error) {
+func openVolumes(path string, in *folder) (*storage, error) {
 	list, err := readParts(path)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
-	v := &volumes{
+	v := &storage{
 		path: filepath.Join(dir, list.File()), partsPath: path, list: list, volume: list.Volume(), dir: in,
-		name: func(i int) string { return fmt.Sprintf("%s.%03d", list.File(), i+1) },
 	}
 	n := int(list.Count())
 	if list.Changing { // how long the archive is by now, the disk knows
@@ -125,76 +118,34 @@ func openVolumes(path string, in *folder) (*volumes, error) {
 			n++
 		}
 	}
-	lost := 0
 	var errs []error
 	for i := range n {
-		f, err := v.openPart(i)
+		size := int64(-1)
+		if !list.Changing {
+			size = list.PartSize(i)
+		}
+		name := filepath.Join(dir, v.name(i))
+		f, err := openPart(name, size, func() (*os.File, error) {
+			if in != nil {
+				return in.reopen(v.name(i))
+			}
+			return openQuietly(name)
+		})
 		if err != nil {
-			lost++
 			errs = append(errs, err)
 			continue
 		}
 		v.files = append(v.files, f)
 	}
-	if lost == 0 {
-		return v, nil
+	damage, others := damageIn(errs)
+	if err := fault.Join(others, partFaults(list, path, damage)); err != nil {
+		return nil, errors.Join(err, v.Close())
 	}
-	for _, err := range errs {
-		var f *fault.Error
-		if errors.As(err, &f) && f.Reason != fault.Storage {
-			f.Hint = repairHint(list, path, lost)
-		}
-	}
-	return nil, errors.Join(fault.Join(errs...), v.Close())
+	return v, nil
 }
-
-// repairHint says what to do where so many parts are lost.
-func repairHint(l *parts.List, path string, lost int) string {
-	if lost <= l.Recovery() && !l.Changing {
-		return "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
-	}
-	return "copy it again from where it was made"
-}
-
-// openPart opens one part, and checks its size.
-func (v *volumes) openPart(i int) (*os.File, error) {
-	name := filepath.Join(filepath.Dir(v.partsPath), v.name(i))
-	open := func() (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
-	if v.dir != nil {
-		open = func() (*os.File, error) { return v.dir.reopen(v.name(i)) }
-	}
-	f, err := open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &fault.Error{Reason: fault.Incomplete, Op: "read", Subject: v.path, Err: fmt.Errorf("the part %s is missing", name)}
-	}
-	if err != nil {
-		return nil, storageFault("open", name, err)
-	}
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		err = storageFault("open", name, err)
-	case !info.Mode().IsRegular():
-		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: v.path, Err: fmt.Errorf("the part %s is not a regular file", name)}
-	case !v.list.Changing && info.Size() != v.list.PartSize(i):
-		reason := fault.Corrupt
-		if info.Size() < v.list.PartSize(i) {
-			reason = fault.Incomplete
-		}
-		err = &fault.Error{Reason: reason, Op: "read", Subject: v.path,
-			Err: fmt.Errorf("the part %s has %d bytes, not %d", name, info.Size(), v.list.PartSize(i))}
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// Name is the path that the archive would have.
-func (v *volumes) Name() string { return v.path }
 
 // spread does something with each piece of p that lies in one part.
-func (v *volumes) spread(p []byte, at int64, do func(f *os.File, p []byte, at int64) (int, error)) (int, error) {
+func (v *storage) spread(p []byte, at int64, do func(f *os.File, p []byte, at int64) (int, error)) (int, error) {
 	if at < 0 {
 		return 0, errors.New("negative offset")
 	}
@@ -215,13 +166,12 @@ func (v *volumes) spread(p []byte, at int64, do func(f *os.File, p []byte, at in
 	return done, nil
 }
 
-// ReadAt reads over the parts as if they were one file.
-func (v *volumes) ReadAt(p []byte, at int64) (int, error) {
+func (v *storage) ReadAt(p []byte, at int64) (int, error) {
 	return v.spread(p, at, func(f *os.File, p []byte, at int64) (int, error) { return f.ReadAt(p, at) })
 }
 
 // WriteAt writes over the parts, within their size.
-func (v *volumes) WriteAt(p []byte, at int64) (int, error) {
+func (v *storage) WriteAt(p []byte, at int64) (int, error) {
 	n, err := v.spread(p, at, func(f *os.File, p []byte, at int64) (int, error) { return f.WriteAt(p, at) })
 	if errors.Is(err, io.EOF) {
 		err = io.ErrShortWrite
@@ -230,11 +180,11 @@ func (v *volumes) WriteAt(p []byte, at int64) (int, error) {
 }
 
 // Truncate makes as many parts as a size needs, and gives each its own.
-func (v *volumes) Truncate(size int64) error {
+func (v *storage) Truncate(size int64) error {
 	n := int((size-1)/v.volume + 1)
 	if n > parts.MaxParts {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "write", Subject: v.path, Hint: "choose a larger --volume-size",
-			Err: fmt.Errorf("it would have %d parts, more than %d", n, parts.MaxParts)}
+		return fault.Errorf(fault.InvalidInput, "write", v.path, "choose a larger --volume-size",
+			"it would have %d parts, more than %d", n, parts.MaxParts)
 	}
 	for len(v.files) > n {
 		last := v.files[len(v.files)-1]
@@ -258,20 +208,74 @@ func (v *volumes) Truncate(size int64) error {
 	return nil
 }
 
-// Sync flushes all parts.
-func (v *volumes) Sync() error {
-	var errs []error
-	for _, f := range v.files {
-		errs = append(errs, f.Sync())
+// Split writes an archive again, in parts beside to (the name that `cat` of them
+// would have). It returns the path of the parts file. What it replaces is there until the
+// new parts are whole; an archive at to goes with that, unless it is the source. The parts
+// that are read cannot be what is replaced.
+func Split(ctx context.Context, path, to string, o Options) (string, error) {
+	if err := checkParent(to); err != nil {
+		return "", err
 	}
-	return errors.Join(errs...)
+	a, err := OpenFile(path)
+	if err != nil {
+		return "", err
+	}
+	defer a.Close() //nolint:errcheck // nothing was written
+	from := tarOf(a.x)
+	if from.parted() != nil && sameFile(from.place(), to+parts.Suffix) {
+		return "", fault.Errorf(fault.InvalidInput, "split", path,
+			"choose another name with -o, and remove these parts afterwards",
+			"its parts have the names that would be written")
+	}
+	w := &FileWriter{path: to, o: o, source: path, layout: &Layout{size: from.size}}
+	w.id = "split " + image.DigestOf(from.data).String() + volumeID(o)
+	if err := w.acquire(); err != nil {
+		return "", err
+	}
+	if err := w.split(ctx, from); err != nil {
+		return "", w.giveUp(storageFault("split", to, err))
+	}
+	return to + parts.Suffix, w.Close()
 }
 
-// Close closes all parts.
-func (v *volumes) Close() error {
-	var errs []error
-	for _, f := range v.files {
-		errs = append(errs, f.Close())
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	second, secondErr := os.Stat(b)
+	return err == nil && secondErr == nil && os.SameFile(first, second)
+}
+
+// split writes the parts under the lock, from the beginning: what an interrupted run has
+// left of them is as long as they are, and no more is known of it.
+func (w *FileWriter) split(ctx context.Context, from *tarball) error {
+	_, err := w.begin(func(finished bool) (bool, error) { // it may have been stopped when all was done
+		left, err := w.leftovers(noted{about: w.id})
+		if err != nil || finished && len(left) == 0 && w.dir.has(w.name()+parts.Suffix) {
+			return err == nil, err
+		}
+		return false, w.checkTargets()
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	if w.whole {
+		return w.removePartial()
+	}
+	w.fresh = true // should it fail, nothing of it stays
+	if err := w.f.copyFrom(ctx, from.r); err != nil {
+		return err
+	}
+	if from.changed() { // bytes of before and of afterwards make no archive
+		return beingChanged(from.path)
+	}
+	return w.publish(ctx)
+}
+
+// copyFrom fills all parts, two at a time: the disk is what is slow.
+func (v *storage) copyFrom(ctx context.Context, from io.ReaderAt) error {
+	return run.Each(ctx, 2, len(v.files), func(i int) error {
+		f, n := v.files[i], v.list.PartSize(i)
+		_, err := pour(ctx, io.NewOffsetWriter(f, 0), io.NewSectionReader(from, int64(i)*v.volume, n), n)
+		return storageFault("write", f.Name(), errors.Join(err, f.Sync()))
+	})
 }

@@ -3,20 +3,17 @@ package archive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -25,17 +22,17 @@ type FileWriter struct {
 	path string
 	o    Options
 
+	id      string // what its journal is about
+	source  string // of a split: stays, whatever name it has
 	dir     *folder
 	lock    *archiveLock
 	layout  *Layout
-	f       storage
-	fresh   bool  // no earlier run left anything
-	whole   bool  // the archive is there already; there is nothing to do
-	first   stamp // when the writer was made
-	ours    bool  // the journal that was there is about what is written
-	extra   int   // recovery parts that an interrupted run was giving their names
+	f       *storage
+	fresh   bool // no earlier run left anything
+	whole   bool // the archive is there already; there is nothing to do
+	ours    bool // the journal that was there is about what is written
 	journal *journal
-	blobs   map[string]*slot // by hex
+	blobs   slots
 }
 
 // CreateFile begins an archive; nothing is written before Begin. What is there and is
@@ -45,164 +42,209 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
-	w := &FileWriter{path: path, o: o, first: stampOf(path)}
-	if err := checkTargets(path, o); err != nil {
+	w := &FileWriter{path: path, o: o}
+	if err := w.checkTargets(); err != nil {
 		if fault.ReasonOf(err) != fault.Conflict {
 			return nil, err
 		}
-		there, openErr := w.openThere()
-		if openErr != nil || there == nil {
+		a, openErr := w.openExisting()
+		if openErr != nil || a == nil {
 			return nil, err
 		}
-		if err := there.Close(); err != nil {
+		if err := a.Close(); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
 }
 
-func checkTarget(path string, o Options) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return storageFault("write", path, err)
-	case info.IsDir():
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
-			Hint: "name a file, or write into the folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
-	case !info.Mode().IsRegular():
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
-			Hint: "name a file", Err: errors.New("it is there and not a regular file")}
-	case !o.Replace:
-		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: path,
-			Hint: "choose another name, or replace it with --replace", Err: errors.New("it is there already")}
-	}
-	return nil
+// Can tells what the writer of an archive can do besides being written to.
+func (w *FileWriter) Can() medium.Capabilities {
+	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
 }
 
 // name is the archive's name in its folder.
 func (w *FileWriter) name() string { return filepath.Base(w.path) }
 
-func (w *FileWriter) partial() string     { return w.path + partialSuffix }
-func (w *FileWriter) journalPath() string { return w.path + journalSuffix }
-
 // partialSuffix of the name of a file, or of a part, that is not whole yet.
 const partialSuffix = ".partial"
+
+// newList is the list of the parts that are written; nil where they are none.
+func (w *FileWriter) newList(recovery int) (*parts.List, error) {
+	if w.o.VolumeSize == 0 {
+		return nil, nil
+	}
+	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, recovery)
+}
+
+// need is how many bytes the archive takes of the disk.
+func (w *FileWriter) need() int64 {
+	return w.layout.size + int64(w.o.Recovery)*min(w.o.VolumeSize, w.layout.size)
+}
 
 // Begin lays the archive out, writes all that the graph itself carries, takes up
 // what an interrupted run left, and returns what is still to put, in the order of
 // the archive.
 func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := ctx.Err(); err != nil {
+	if err := w.layOut(ctx, g); err != nil {
 		return nil, err
 	}
-	if w.lock != nil {
-		return nil, &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it is begun twice")}
-	}
-	var err error
-	if w.layout, err = NewLayout(g); err != nil {
+	if err := w.acquire(); err != nil {
 		return nil, err
 	}
-	if w.dir, err = openFolder(filepath.Dir(w.path)); err != nil {
-		return nil, err
+	at, err := w.begin(func(finished bool) (bool, error) { return w.isThere(ctx, g, finished) })
+	var missing []ocispec.Descriptor
+	if err == nil && !w.whole {
+		missing, err = w.missing(ctx, at)
 	}
-	if w.lock, err = w.dir.lockArchive(w.name()); err != nil {
-		err = errors.Join(err, w.dir.close())
-		w.dir = nil
-		return nil, err
-	}
-	missing, err := w.begin(ctx, g)
 	if err != nil {
-		return nil, w.giveUp(storageFault("write", w.partial(), err))
+		return nil, w.giveUp(err)
 	}
 	return missing, nil
 }
 
-// begin does so under the lock.
-func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+func (w *FileWriter) layOut(ctx context.Context, g *bundle.Graph) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w.id = identity(g, w.o)
+	w.layout, err = NewLayout(g)
+	return err
+}
+
+// acquire takes the lock.
+func (w *FileWriter) acquire() (err error) {
+	if w.lock != nil {
+		return fault.Errorf(fault.Internal, "write", w.path, "", "it is begun twice")
+	}
+	if w.dir, err = openFolder(filepath.Dir(w.path)); err != nil {
+		return err
+	}
+	if w.lock, err = w.dir.lockArchive(w.name()); err != nil {
+		err = errors.Join(err, w.dir.Close())
+		w.dir = nil
+	}
+	return err
+}
+
+// begin opens the partial files, under the lock, and returns how far an interrupted run came.
+// isThere tells whether there is nothing to do; the journal of an interrupted run may speak of
+// an archive that it finished.
+func (w *FileWriter) begin(isThere func(finished bool) (bool, error)) (map[string]progress, error) {
 	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
-	w.ours = before.about == identity(g, w.o)
+	w.ours = before.about == w.id
 	named := w.ours && before.named // else what has its names is another's
-	w.extra = before.extra
 	var err error
-	if w.whole, err = w.isThere(ctx, g, named); err != nil || w.whole {
+	if w.whole, err = isThere(named); err != nil || w.whole {
 		return nil, err
 	}
-	if w.dir.has(w.name() + parts.Suffix) { // to be replaced
-		if _, err := w.dir.ownParts(w.name() + parts.Suffix); err != nil {
+	if err := w.takeUp(before); err != nil {
+		return nil, err
+	}
+	if named {
+		if err := w.takeBackNames(before.extra); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.takeUp(g, before); err != nil {
-		return nil, err
-	}
-	if err := w.open(named); err != nil {
+	if err := w.open(); err != nil {
 		return nil, err
 	}
 	w.journal = startJournal(w.lock.f, w.f)
-	if err := w.prepare(); err != nil {
-		return nil, err
+	if !w.ours {
+		before.at = nil
 	}
-	return w.missing(ctx, before.at)
+	return before.at, storageFault("write", w.path+partialSuffix, w.prepare())
 }
 
 // takeUp goes on with the journal that is there, or begins it: a file that is not
 // whole and has no journal of this bundle is not ours.
-func (w *FileWriter) takeUp(g *bundle.Graph, before noted) error {
+func (w *FileWriter) takeUp(before noted) error {
 	f := w.lock.f
-	if w.ours {
-		_, err := f.Seek(before.sound, io.SeekStart)
-		return errors.Join(err, f.Truncate(before.sound))
+	if w.dir.has(w.name() + parts.Suffix) { // to be replaced
+		if _, err := w.dir.ownParts(w.name() + parts.Suffix); err != nil {
+			return err
+		}
 	}
-	if err := w.clearAway(g, before); err != nil {
+	left, err := w.leftovers(before)
+	if err != nil {
 		return err
 	}
-	w.fresh = true
-	clear(before.at)
-	err := f.Truncate(0)
-	if err == nil {
-		_, err = f.WriteAt([]byte(sealed(journalMagic+" "+identity(g, w.o))), 0)
+	keep := before.sound
+	if !w.ours {
+		for _, name := range left {
+			err = errors.Join(err, w.dir.remove(name))
+		}
+		w.fresh, keep = true, 0
 	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekEnd)
+	err = errors.Join(err, f.Truncate(keep))
+	if _, seekErr := f.Seek(keep, io.SeekStart); err == nil {
+		err = seekErr
 	}
-	if err == nil {
-		err = f.Sync()
+	if err == nil && w.fresh {
+		if _, err = f.WriteString(sealed(journalMagic + " " + w.id)); err == nil {
+			err = f.Sync()
+		}
 	}
-	return errors.Join(storageFault("write", w.journalPath(), err), w.dir.sync("."))
+	return errors.Join(storageFault("write", w.dir.at(w.lock.name), err), w.dir.sync("."))
+}
+
+// takeBackNames takes back the names that an interrupted Commit gave, those of recovery parts
+// too that are not wanted any more. Where there is a parts file they are not ours: that
+// goes before the first name is given.
+func (w *FileWriter) takeBackNames(recovery int) error {
+	l, err := w.newList(recovery)
+	if err != nil || l == nil || w.dir.has(w.name()+parts.Suffix) {
+		return err
+	}
+	for i, name := range l.Names() {
+		info, err := w.dir.root.Lstat(name)
+		if err != nil || info.Size() != l.PartSize(i) || w.dir.has(name+partialSuffix) {
+			continue
+		}
+		if err := w.dir.rename(name, name+partialSuffix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens the partial file, or the parts.
+func (w *FileWriter) open() error {
+	l, err := w.newList(w.o.Recovery)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		f, err := w.dir.resume(w.name() + partialSuffix)
+		if err == nil {
+			w.f = oneFile(f)
+		}
+		return err
+	}
+	for _, name := range l.Names() {
+		if err := checkTarget(w.dir.at(name), w.o); err != nil {
+			return err
+		}
+	}
+	w.f = &storage{path: w.path, partsPath: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize, dir: w.dir,
+		suffix: partialSuffix}
+	for i := range int(l.Count()) {
+		f, err := w.dir.resume(w.f.name(i))
+		if err != nil {
+			return err
+		}
+		w.f.files = append(w.f.files, f)
+	}
+	return nil
 }
 
 // giveUp leaves nothing behind of a run that could not begin; what an earlier one
 // left stays.
 func (w *FileWriter) giveUp(err error) error {
 	if w.fresh {
-		err = errors.Join(err, w.removePartial(), w.dir.remove(w.lock.name))
+		err = errors.Join(err, w.removePartial())
 	}
 	return errors.Join(err, w.Close())
-}
-
-// open opens the partial file, or the parts. In a run that an earlier one begun,
-// named says that files may have got their names already.
-func (w *FileWriter) open(named bool) error {
-	if w.o.VolumeSize > 0 {
-		return w.openParts(named)
-	}
-	f, err := w.dir.resume(w.name() + partialSuffix)
-	if err != nil {
-		return err
-	}
-	w.f = f
-	return nil
-}
-
-func (w *FileWriter) closeFile() error {
-	if w.f == nil {
-		return nil
-	}
-	f := w.f
-	w.f = nil
-	return f.Close()
 }
 
 // prepare gives the file its size and writes all that is not fetched. The header of
@@ -210,7 +252,7 @@ func (w *FileWriter) closeFile() error {
 // file that an earlier run has begun nothing is believed: headers, padding and the end
 // are written again, and what was noted of blobs is hashed.
 func (w *FileWriter) prepare() error {
-	if err := checkSpace(w.path, w.layout.size+recoverySize(w.layout, w.o)-allocatedStorage(w.f)); err != nil {
+	if err := checkSpace(w.path, w.need()-w.f.allocated()); err != nil {
 		return err
 	}
 	if err := w.f.Truncate(w.layout.size); err != nil {
@@ -242,39 +284,48 @@ func (w *FileWriter) prepare() error {
 
 // missing makes the slots, and returns what is to put.
 func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]ocispec.Descriptor, error) {
-	w.blobs = map[string]*slot{}
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	all := make([]*slot, 0, len(w.layout.entries))
 	for _, e := range w.layout.entries[2:] {
-		s := newSlot(w.f, e, w.note)
-		s.done = e.data != nil
-		w.blobs[e.d.Digest.Encoded()] = s
-		if !s.done {
-			group.Go(func() error { return s.resume(ctx, at[e.d.Digest.Encoded()]) })
-		}
+		all = append(all, &slot{f: w.f, path: w.path, entry: e, note: w.note, done: e.data != nil})
 	}
-	if err := group.Wait(); err != nil {
+	var err error
+	w.blobs, err = takeStock(all, func(s *slot) error { return s.resume(ctx, w.f, at[s.entry.d.Digest.Encoded()]) })
+	if err != nil {
 		return nil, err
 	}
 	var out []ocispec.Descriptor
-	for _, e := range w.layout.entries[2:] {
-		if !w.blobs[e.d.Digest.Encoded()].done {
-			out = append(out, e.d)
+	for _, s := range all {
+		if !s.done {
+			out = append(out, s.entry.d)
 		}
 	}
 	return out, nil
 }
 
+// takeStock finds out, of many slots at a time, how far an earlier run filled them.
+func takeStock(all []*slot, look func(*slot) error) (slots, error) {
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	out := slots{}
+	for _, s := range all {
+		out[s.entry.d.Digest.Encoded()] = s
+		s.reset()
+		if !s.done {
+			group.Go(func() error { return look(s) })
+		}
+	}
+	return out, group.Wait()
+}
+
 // Put writes one blob to its place, verified as it streams; open gives its bytes
 // from an offset, and is asked again where they end early. A second Put of one
 // blob waits for the first.
-func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
-	s, ok := w.blobs[d.Digest.Encoded()]
-	if !ok || s.entry.size != d.Size {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path,
-			Err: fmt.Errorf("%s of %d bytes is not in the layout", d.Digest, d.Size)}
+func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
+	open func(offset int64) (io.ReadCloser, error)) error {
+	s, err := w.blobs.take(w.path, d)
+	if err != nil {
+		return err
 	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.put(ctx, open)
 }
@@ -296,69 +347,71 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if w.whole {
-		return errors.Join(w.forget(), w.Close())
+	switch {
+	case w.whole && w.ours: // what is left of another archive may still be gone on with
+		return errors.Join(w.removePartial(), w.Close())
+	case w.whole:
+		return w.Close()
+	case w.f == nil:
+		return fault.Errorf(fault.Internal, "write", w.path, "", "it was not begun")
 	}
-	if w.f == nil {
-		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it was not begun")}
-	}
-	if err := w.checkComplete(); err != nil {
+	if err := w.blobs.complete(w.path); err != nil {
 		return err
 	}
 	if err := w.f.Sync(); err != nil {
-		return storageFault("write", w.partial(), err)
+		return storageFault("write", w.path+partialSuffix, err)
 	}
-	if err := checkTargets(w.path, w.o); err != nil {
+	if err := w.publish(ctx); err != nil {
 		return err
 	}
-	commit := w.commitFile
-	if v, ok := w.f.(*volumes); ok {
-		commit = func(ctx context.Context) error { return w.commitParts(ctx, v) }
-	}
-	if err := commit(ctx); err != nil {
-		return err
-	}
-	return errors.Join(w.removePartial(), w.dir.remove(w.lock.name), w.Close())
+	return w.Close()
 }
 
-// forget removes what an interrupted run left of an archive that is there. What is
-// left of another one may still be gone on with.
-func (w *FileWriter) forget() error {
-	if !w.ours {
-		return nil
-	}
-	return errors.Join(w.removePartial(), w.dir.remove(w.lock.name))
-}
-
-// commitFile gives an archive in one file its name.
-func (w *FileWriter) commitFile(context.Context) error {
-	if err := w.journal.end(namedWith(0)); err != nil {
+// publish gives the files of an archive their names, then writes the parts file: sums and
+// recovery parts come first. What they replace goes once they are whole and before the first
+// name is given, so that there is never a list of other parts.
+func (w *FileWriter) publish(ctx context.Context) error {
+	if err := w.checkTargets(); err != nil {
 		return err
 	}
-	if err := w.dir.rename(w.name()+partialSuffix, w.name()); err != nil {
+	l, names := w.f.list, []string{w.name()}
+	if l != nil {
+		names = l.Names()
+		if err := seal(ctx, w.dir, l, w.f.files, partialSuffix); err != nil {
+			return err
+		}
+	}
+	if err := w.journal.end(namedWith(w.o.Recovery)); err != nil {
 		return err
 	}
 	if err := w.dir.sync("."); err != nil {
 		return err
 	}
-	return w.dir.removeParts(w.name()+parts.Suffix, nil)
-}
-
-func (w *FileWriter) checkComplete() error {
-	var lack []string
-	for hex, s := range w.blobs {
-		s.mu.Lock()
-		if !s.done {
-			lack = append(lack, "sha256:"+hex)
+	if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
+		return err
+	}
+	if l != nil && !w.overSource() {
+		if err := w.dir.remove(w.name()); err != nil {
+			return err
 		}
-		s.mu.Unlock()
 	}
-	if len(lack) == 0 {
-		return nil
+	for _, name := range names {
+		if err := checkTarget(w.dir.at(name), w.o); err != nil {
+			return err
+		}
+		if err := w.dir.rename(name+partialSuffix, name); err != nil {
+			return err
+		}
 	}
-	slices.Sort(lack)
-	return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: w.path, Hint: "run the same command again: it goes on from here",
-		Err: fmt.Errorf("%d of %d blobs are missing, the first is %s", len(lack), len(w.blobs), lack[0])}
+	if err := w.dir.sync("."); err != nil {
+		return err
+	}
+	if l != nil {
+		if err := w.dir.write(w.name()+parts.Suffix, l.Text()); err != nil {
+			return err
+		}
+	}
+	return w.removePartial()
 }
 
 // Close without Commit leaves the partial file and its journal, down to the last
@@ -378,7 +431,10 @@ func (w *FileWriter) Close() error {
 	if w.journal != nil {
 		errs = append(errs, w.journal.end())
 	}
-	errs = append(errs, w.closeFile(), w.lock.release(), w.dir.close())
-	w.lock, w.journal = nil, nil
+	if w.f != nil {
+		errs = append(errs, w.f.Close())
+	}
+	errs = append(errs, w.lock.release(), w.dir.Close())
+	w.lock, w.journal, w.f = nil, nil, nil
 	return errors.Join(errs...)
 }

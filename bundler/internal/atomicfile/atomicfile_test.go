@@ -4,7 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -39,18 +39,6 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-func TestReplaceLeavesOneFileWithItsMode(t *testing.T) {
-	dir, root := folder(t)
-	for _, text := range []string{"old", "new"} {
-		require.NoError(t, atomicfile.Replace(root, "a", []byte(text), 0o640))
-		require.Equal(t, text, read(t, dir, "a"))
-	}
-	info, err := os.Stat(filepath.Join(dir, "a"))
-	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o640), info.Mode())
-	require.Equal(t, []string{"a"}, names(t, dir))
-}
-
 // A link under the name is replaced, and what it leads to stays as it is; a name or a
 // folder that leads out of the root is refused.
 func TestNothingIsWrittenThroughALinkOrOutside(t *testing.T) {
@@ -72,6 +60,17 @@ func TestNothingIsWrittenThroughALinkOrOutside(t *testing.T) {
 	require.Equal(t, []string{"other"}, names(t, filepath.Dir(outside)))
 }
 
+func TestANewFileReplacesNothing(t *testing.T) {
+	dir, root := folder(t)
+	require.NoError(t, atomicfile.Create(root, "a", []byte("first"), 0o640))
+	require.ErrorIs(t, atomicfile.Create(root, "a", []byte("second"), 0o640), fs.ErrExist)
+	require.Equal(t, "first", read(t, dir, "a"))
+	require.Equal(t, []string{"a"}, names(t, dir))
+	long := strings.Repeat("ä", 127) // as long as a name may be
+	require.NoError(t, atomicfile.Create(root, long, nil, 0o640))
+	require.NoError(t, atomicfile.Replace(root, long, []byte("y"), 0o600))
+}
+
 func TestAFailureLeavesTheOldFileAndNoTemporaryOne(t *testing.T) {
 	dir, root := folder(t)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "a"), 0o755)) // a rename onto it fails
@@ -85,24 +84,4 @@ func TestAPipeIsNoFolder(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	_, err := atomicfile.OpenRoot(pipe)
 	require.ErrorIs(t, err, syscall.ENOTDIR)
-}
-
-func TestReadersSeeOneOrTheOther(t *testing.T) {
-	dir, root := folder(t)
-	long, short := string(make([]byte, 1<<16)), "short"
-	require.NoError(t, atomicfile.Replace(root, "a", []byte(short), 0o644))
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := range 100 {
-			text := []string{long, short}[i%2]
-			if err := atomicfile.Replace(root, "a", []byte(text), 0o644); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	for range 200 {
-		got := read(t, dir, "a")
-		require.True(t, got == long || got == short, "%d bytes", len(got))
-	}
-	writer.Wait()
 }

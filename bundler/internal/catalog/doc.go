@@ -5,7 +5,6 @@
 //	…fetch selection.Files()…
 //	plan, err := catalog.Read(selection.Releases, files)
 //	…resolve plan.Images to digests…
-//	lock, err := plan.Lock(matrixRef, platforms, descriptors)
 //
 // [Select] turns what the user asked for into releases of the matrix. [Read] takes
 // from the manifests of those releases every image that a pod template names.

@@ -12,14 +12,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Bounds of one manifest file. The largest upstream file (Antrea's) has 237 kB,
-// some eighty documents, and nests 30 deep.
-const (
-	MaxManifestSize = 8 << 20 // bytes
-	maxDocuments    = 1000
-	maxDepth        = 100
-	maxAliases      = 100
-)
+// MaxManifestSize bounds one manifest file, in bytes. The largest upstream file (Antrea's) has
+// 237 kB.
+const MaxManifestSize = 8 << 20
+
+// maxDocuments bounds the documents of one manifest file.
+const maxDocuments = 1000
 
 // Use is one place of a manifest file that names an image.
 type Use struct {
@@ -81,16 +79,8 @@ func parse(name string, data []byte) ([]map[string]any, error) {
 
 // document reads one document: nil for an empty one.
 func document(decoder *yaml.Decoder) (map[string]any, error) {
-	var node yaml.Node
-	if err := decoder.Decode(&node); err != nil {
-		return nil, oneLine(err)
-	}
-	aliases := 0
-	if err := bound(&node, 0, &aliases); err != nil {
-		return nil, err
-	}
 	var value any
-	if err := node.Decode(&value); err != nil {
+	if err := decoder.Decode(&value); err != nil {
 		return nil, oneLine(err)
 	}
 	object, ok := value.(map[string]any)
@@ -105,24 +95,6 @@ func oneLine(err error) error {
 		return err
 	}
 	return errors.New(strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "yaml: ", "")), " "))
-}
-
-// bound refuses what no manifest needs, before anything is expanded.
-func bound(n *yaml.Node, depth int, aliases *int) error {
-	if depth > maxDepth {
-		return fmt.Errorf("line %d: nested deeper than %d", n.Line, maxDepth)
-	}
-	if n.Kind == yaml.AliasNode {
-		if *aliases++; *aliases > maxAliases {
-			return fmt.Errorf("line %d: more than %d aliases", n.Line, maxAliases)
-		}
-	}
-	for _, child := range n.Content {
-		if err := bound(child, depth+1, aliases); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func items(object map[string]any) []map[string]any {

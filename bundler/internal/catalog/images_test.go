@@ -13,121 +13,33 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// The images of every upstream release that tests have, as its manifests write
-// them. Two tags of one name are two images (csi@3.3.1: the Windows registrar).
-var upstreamImages = map[string]string{
-	"cpi/v1.27.0": "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.27.0",
-	"cpi/v1.30.2": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.30.2",
-	"cpi/v1.31.1": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.31.1",
-	"cpi/v1.33.1": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.33.1",
-	"cpi/v1.34.0": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.34.0",
-	"cpi/v1.36.0": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0",
-	"csi/v2.7.3": `gcr.io/cloud-provider-vsphere/csi/release/driver:v2.7.3
-		gcr.io/cloud-provider-vsphere/csi/release/syncer:v2.7.3
-		k8s.gcr.io/sig-storage/csi-attacher:v3.5.0
-		k8s.gcr.io/sig-storage/csi-node-driver-registrar:v2.6.2
-		k8s.gcr.io/sig-storage/csi-provisioner:v3.3.0
-		k8s.gcr.io/sig-storage/csi-resizer:v1.6.0
-		k8s.gcr.io/sig-storage/csi-snapshotter:v6.0.1
-		k8s.gcr.io/sig-storage/livenessprobe:v2.8.0
-		k8s.gcr.io/sig-storage/snapshot-validation-webhook:v6.0.1`,
-	"csi/v3.0.3": `gcr.io/cloud-provider-vsphere/csi/release/driver:v3.0.3
-		gcr.io/cloud-provider-vsphere/csi/release/syncer:v3.0.3
-		k8s.gcr.io/sig-storage/csi-attacher:v4.2.0
-		k8s.gcr.io/sig-storage/csi-node-driver-registrar:v2.7.0
-		k8s.gcr.io/sig-storage/csi-provisioner:v3.4.0
-		k8s.gcr.io/sig-storage/csi-resizer:v1.7.0
-		k8s.gcr.io/sig-storage/csi-snapshotter:v6.2.1
-		k8s.gcr.io/sig-storage/livenessprobe:v2.9.0
-		k8s.gcr.io/sig-storage/snapshot-validation-webhook:v6.2.1`,
-	"csi/v3.1.2": `gcr.io/cloud-provider-vsphere/csi/release/driver:v3.1.2
-		gcr.io/cloud-provider-vsphere/csi/release/syncer:v3.1.2
-		registry.k8s.io/sig-storage/csi-attacher:v4.3.0
-		registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.8.0
-		registry.k8s.io/sig-storage/csi-provisioner:v3.5.0
-		registry.k8s.io/sig-storage/csi-resizer:v1.8.0
-		registry.k8s.io/sig-storage/csi-snapshotter:v6.2.2
-		registry.k8s.io/sig-storage/livenessprobe:v2.10.0
-		registry.k8s.io/sig-storage/snapshot-validation-webhook:v6.2.2`,
-	"csi/v3.3.1": `gcr.io/cloud-provider-vsphere/csi/release/driver:v3.3.1
-		gcr.io/cloud-provider-vsphere/csi/release/syncer:v3.3.1
-		registry.k8s.io/sig-storage/csi-attacher:v4.5.1
-		registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.10.0
-		registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.10.1
-		registry.k8s.io/sig-storage/csi-provisioner:v4.0.1
-		registry.k8s.io/sig-storage/csi-resizer:v1.10.1
-		registry.k8s.io/sig-storage/csi-snapshotter:v7.0.2
-		registry.k8s.io/sig-storage/livenessprobe:v2.12.0
-		registry.k8s.io/sig-storage/snapshot-validation-webhook:v7.0.2`,
-	"csi/v3.5.1": `registry.k8s.io/csi-vsphere/driver:v3.5.1
-		registry.k8s.io/csi-vsphere/syncer:v3.5.1
-		registry.k8s.io/sig-storage/csi-attacher:v4.8.1
-		registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.13.0
-		registry.k8s.io/sig-storage/csi-provisioner:v4.0.1
-		registry.k8s.io/sig-storage/csi-resizer:v1.12.0
-		registry.k8s.io/sig-storage/csi-snapshotter:v8.2.0
-		registry.k8s.io/sig-storage/livenessprobe:v2.15.0
-		registry.k8s.io/sig-storage/snapshot-validation-webhook:v7.0.2`,
-	"csi/v3.7.3": `registry.k8s.io/csi-vsphere/driver:v3.7.3
-		registry.k8s.io/csi-vsphere/syncer:v3.7.3
-		registry.k8s.io/sig-storage/csi-attacher:v4.9.0
-		registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.13.0
-		registry.k8s.io/sig-storage/csi-provisioner:v4.0.1
-		registry.k8s.io/sig-storage/csi-resizer:v1.12.0
-		registry.k8s.io/sig-storage/csi-snapshotter:v8.2.0
-		registry.k8s.io/sig-storage/livenessprobe:v2.15.0
-		registry.k8s.io/sig-storage/snapshot-validation-webhook:v7.0.2`,
-	"external-snapshotter/v6.0.1": "gcr.io/k8s-staging-sig-storage/snapshot-controller:v5.0.1",
-	"external-snapshotter/v6.2.1": "registry.k8s.io/sig-storage/snapshot-controller:v6.1.0",
-	"external-snapshotter/v6.2.2": "registry.k8s.io/sig-storage/snapshot-controller:v6.2.1",
-	"external-snapshotter/v7.0.2": "registry.k8s.io/sig-storage/snapshot-controller:v6.3.1",
-	"external-snapshotter/v8.2.0": "registry.k8s.io/sig-storage/snapshot-controller:v8.0.1",
-	"antrea/v2.5.0":               "antrea/antrea-agent-ubuntu:latest antrea/antrea-controller-ubuntu:latest",
-	"antrea/v2.7.0":               "antrea/antrea-agent-ubuntu:latest antrea/antrea-controller-ubuntu:latest",
-}
-
+// Every line of an upstream manifest that names an image is found, and nothing else. Two
+// tags of one name are two images (csi@3.3.1: the Windows registrar).
 func TestImagesOfUpstreamManifests(t *testing.T) {
-	dir := upstream.Dir(t)
-	var folders []string
+	dir, read := upstream.Dir(t), 0
 	for _, driver := range []string{"antrea", "cpi", "csi", "external-snapshotter"} { // others have no images of drivers
-		of, err := filepath.Glob(filepath.Join(dir, driver, "v*"))
+		files, err := filepath.Glob(filepath.Join(dir, driver, "v*", "*"))
 		require.NoError(t, err)
-		folders = append(folders, of...)
-	}
-	require.Len(t, folders, len(upstreamImages))
-	for _, folder := range folders {
-		rel, err := filepath.Rel(dir, folder)
-		require.NoError(t, err)
-		t.Run(rel, func(t *testing.T) {
-			want := strings.Fields(upstreamImages[filepath.ToSlash(rel)])
-			require.Equal(t, want, imagesIn(t, folder))
-		})
-	}
-}
-
-// imagesIn returns the images of a release's folder, sorted, each once, and checks
-// that no line of its files names another one.
-func imagesIn(t *testing.T, folder string) []string {
-	t.Helper()
-	files, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	found := map[string]bool{}
-	for _, f := range files {
-		data, err := os.ReadFile(filepath.Join(folder, f.Name()))
-		require.NoError(t, err)
-		uses, err := catalog.Images(f.Name(), data)
-		require.NoError(t, err)
-		for _, u := range uses {
-			found[u.Image] = true
-		}
-		for line := range strings.Lines(string(data)) {
-			if _, image, ok := strings.Cut(line, "image:"); ok && strings.Contains(image, ":") && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-				image = strings.Trim(strings.Fields(image)[0], `"'`)
-				require.True(t, found[image], "%s: %s", f.Name(), line)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			uses, err := catalog.Images(file, data)
+			require.NoError(t, err)
+			found, named := map[string]bool{}, map[string]bool{}
+			for _, u := range uses {
+				found[u.Image] = true
 			}
+			for line := range strings.Lines(string(data)) {
+				_, image, ok := strings.Cut(line, "image:")
+				if ok && strings.Contains(image, ":") && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+					named[strings.Trim(strings.Fields(image)[0], `"'`)] = true
+				}
+			}
+			require.Equal(t, named, found, file)
+			read += len(found)
 		}
 	}
-	return sorted(found)
+	require.Greater(t, read, 60)
 }
 
 func TestEveryPlaceOfAnImageIsFound(t *testing.T) {
@@ -196,11 +108,9 @@ func TestBadManifestsAreRefused(t *testing.T) {
 		"no image":      {"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {image: ''}]}", "read manifest f.yaml: Pod p, container a: names no image\nPod p, container number 2: names no image"},
 		"no containers": {"kind: Pod\nmetadata: {name: p}\nspec: {containers: {}}", "read manifest f.yaml: Pod p: containers is not a list"},
 		"deep":          {strings.Repeat("[", 200), "read manifest f.yaml: document 1: line 1: did not find expected node content"},
-		"nested":        {"a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "read manifest f.yaml: document 1: line 1: nested deeper than 100"},
-		"many aliases":  {"a: &a x\nb: [" + strings.Repeat("*a,", 101) + "]", "read manifest f.yaml: document 1: line 2: more than 100 aliases"},
 		"bomb":          {bomb(), "read manifest f.yaml: document 1: document contains excessive aliasing"},
-		"many":          {strings.Repeat("---\na: b\n", 1001), "read manifest f.yaml: more than 1000 documents"},
 		"large":         {strings.Repeat("#", catalog.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
+		"many":          {strings.Repeat("---\n", 1001), "read manifest f.yaml: more than 1000 documents"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := catalog.Images("f.yaml", []byte(c.data))

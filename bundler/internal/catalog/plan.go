@@ -1,12 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -22,38 +21,22 @@ func Key(id matrix.ReleaseID, file string) string {
 // Files are manifest files by [Key].
 type Files map[string][]byte
 
-// Plan is what the lock of a bundle will say, all but the digests.
+// Plan is what the lock of a bundle will say.
 type Plan struct {
-	Images   []Image // sorted by reference
-	releases []bundle.Release
-}
-
-// Image is an image that the bundle will hold.
-type Image struct {
-	Reference image.Reference // what it is called in the bundle
-	Source    image.Reference // where it is, when it was moved or replaced; else the zero value
-	Reason    string          // why, for an image that was moved or replaced
-	UsedBy    []string        // releases: "csi@3.5.1", sorted
-}
-
-// Where returns the reference to fetch the image from.
-func (i Image) Where() image.Reference {
-	if i.Source.IsZero() {
-		return i.Reference
-	}
-	return i.Source
+	Images   []bundle.Image // sorted by reference; without what only a registry knows
+	Releases []bundle.Release
 }
 
 // Read takes the images of releases from their manifest files, and those of services. Every
 // file is checked against the size and sha256 that the matrix gives for it.
-func Read(releases []matrix.Release, files Files, services ...Service) (*Plan, error) {
+func Read(releases []matrix.Release, files Files, services ...matrix.ServiceRelease) (*Plan, error) {
 	plan := &Plan{}
-	images := map[image.Reference]*Image{}
+	images := map[image.Reference]*bundle.Image{}
 	var problems []error
 	for _, release := range releases {
 		locked, used, err := readRelease(release, files)
 		problems = append(problems, err)
-		plan.releases = append(plan.releases, locked)
+		plan.Releases = append(plan.Releases, locked)
 		for _, i := range used {
 			merge(images, i)
 		}
@@ -61,31 +44,22 @@ func Read(releases []matrix.Release, files Files, services ...Service) (*Plan, e
 	for _, service := range services {
 		locked, i, err := readService(service)
 		if problems = append(problems, err); err == nil {
-			plan.releases = append(plan.releases, locked)
+			plan.Releases = append(plan.Releases, locked)
 			merge(images, i)
 		}
 	}
 	if err := fault.Join(problems...); err != nil {
 		return nil, err
 	}
+	byName := func(a, b image.Reference) int { return cmp.Compare(a.String(), b.String()) }
 	for _, ref := range slices.SortedFunc(maps.Keys(images), byName) {
 		plan.Images = append(plan.Images, *images[ref])
 	}
 	return plan, nil
 }
 
-func byName(a, b image.Reference) int {
-	switch x, y := a.String(), b.String(); {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
-}
-
 // merge adds an image, or one more user of it.
-func merge(images map[image.Reference]*Image, i Image) {
+func merge(images map[image.Reference]*bundle.Image, i bundle.Image) {
 	known, ok := images[i.Reference]
 	if !ok {
 		i.UsedBy = slices.Clone(i.UsedBy)
@@ -101,9 +75,9 @@ func merge(images map[image.Reference]*Image, i Image) {
 }
 
 // readRelease returns what the lock says of one release, and the images it uses.
-func readRelease(release matrix.Release, files Files) (bundle.Release, []Image, error) {
+func readRelease(release matrix.Release, files Files) (bundle.Release, []bundle.Image, error) {
 	locked := bundle.Release{Driver: release.Driver, Version: release.Version, Images: map[string]string{}}
-	var used []Image
+	var used []bundle.Image
 	var problems []error
 	overrides := newOverrides(release.Images)
 	for _, m := range release.Manifests {
@@ -114,7 +88,7 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []Image, 
 			continue
 		}
 		locked.Manifests = append(locked.Manifests, file)
-		problems = append(problems, eachImage(key, data, overrides, func(use Use, i Image) {
+		problems = append(problems, eachImage(key, data, overrides, func(use Use, i bundle.Image) {
 			i.UsedBy = []string{release.ReleaseID.String()}
 			used = append(used, i)
 			locked.Images[use.Image] = i.Reference.String()
@@ -124,7 +98,7 @@ func readRelease(release matrix.Release, files Files) (bundle.Release, []Image, 
 }
 
 // eachImage visits what a manifest file names, with the image that it means.
-func eachImage(key string, data []byte, o *overrides, visit func(Use, Image)) error {
+func eachImage(key string, data []byte, o *overrides, visit func(Use, bundle.Image)) error {
 	uses, err := Images(key, data)
 	problems := []error{err}
 	for _, use := range uses {
@@ -147,7 +121,7 @@ func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 		})
 	}
 	for _, f := range r.Manifests {
-		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], newOverrides(rules), func(use Use, i Image) {
+		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], newOverrides(rules), func(use Use, i bundle.Image) {
 			switch is, want := r.Images[use.Image], i.Reference.String(); is {
 			case want:
 			case "":
@@ -180,13 +154,13 @@ func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, e
 }
 
 // treat turns a reference of a manifest into the image that it means.
-func treat(key string, use Use, o *overrides) (Image, error) {
+func treat(key string, use Use, o *overrides) (bundle.Image, error) {
 	target, reason := o.apply(use.Image)
 	ref, err := image.ParseReference(target)
 	if err != nil {
-		return Image{}, fmt.Errorf("manifest %s: %s: %w", key, use.Where, err)
+		return bundle.Image{}, fmt.Errorf("manifest %s: %s: %w", key, use.Where, err)
 	}
-	i := Image{Reference: ref, Reason: reason}
+	i := bundle.Image{Reference: ref, Reason: reason}
 	if reason != "" {
 		i.Source = ref
 	}
@@ -251,27 +225,4 @@ func (o *overrides) unused(id matrix.ReleaseID) error {
 		}
 	}
 	return fault.Join(problems...)
-}
-
-// Lock returns the lock: the plan, with every image at its digest.
-func (p *Plan) Lock(matrixRef bundle.MatrixRef, platforms []image.Platform, at map[image.Reference]ocispec.Descriptor) (*bundle.Lock, error) {
-	lock := &bundle.Lock{
-		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind,
-		Matrix: matrixRef, Platforms: platforms, Releases: p.releases,
-	}
-	var problems []error
-	for _, i := range p.Images {
-		d, ok := at[i.Reference]
-		if !ok {
-			problems = append(problems, &fault.Error{Reason: fault.Incomplete, Op: "lock", Subject: i.Reference.String(), Err: fmt.Errorf("was not resolved")})
-			continue
-		}
-		digest, err := image.ParseDigest(d.Digest.String())
-		problems = append(problems, err)
-		lock.Images = append(lock.Images, bundle.Image{
-			Reference: i.Reference, Source: i.Source, Reason: i.Reason,
-			Digest: digest, MediaType: d.MediaType, Size: d.Size, UsedBy: i.UsedBy,
-		})
-	}
-	return lock, fault.Join(problems...)
 }

@@ -27,11 +27,11 @@ type Request struct {
 
 // Selection is the set of releases that a bundle will hold.
 type Selection struct {
-	Releases  []matrix.Release // sorted by driver, then version; each once
-	Services  []Service        // sorted by service, then version; each once
-	Picks     []Pick           // one for each Kubernetes minor, newest first
-	Defaulted bool             // nothing was asked for, so the last minors were taken
-	Warnings  []string         // what the user should know; sorted
+	Releases  []matrix.Release        // sorted by driver, then version; each once
+	Services  []matrix.ServiceRelease // sorted by service, then version; each once
+	Picks     []Pick                  // one for each Kubernetes minor, newest first
+	Defaulted bool                    // nothing was asked for, so the last minors were taken
+	Warnings  []string                // what the user should know; sorted
 }
 
 // Pick is what was chosen for one Kubernetes minor.
@@ -54,42 +54,34 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 	if len(req.Drivers) == 0 {
 		req.Drivers = []matrix.Driver{matrix.CPI, matrix.CSI, matrix.SnapshotController}
 	}
-	b := builder{doc: doc, unlisted: doc.Unlisted(), req: req, chosen: map[string]matrix.Release{}}
+	b := builder{doc: doc, unlisted: doc.Unlisted(), req: req, chosen: map[string]bool{}}
 	err := fault.Join(b.minors(), b.explicit(), b.services())
 	if err != nil {
 		return Selection{}, err
 	}
-	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.taken) == 0) {
+	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
 		return Selection{}, &fault.Error{
 			Reason: fault.Incompatible, Op: "select", Subject: "drivers", Err: fmt.Errorf("no release fits what was asked for"),
 			Hint: "see `vdo-bundle matrix show` for what the matrix covers",
 		}
 	}
-	return b.selection(), nil
+	for _, r := range doc.Releases { // the document's order is the lock's order
+		if b.chosen[r.ReleaseID.String()] {
+			b.Releases = append(b.Releases, r)
+		}
+	}
+	slices.Sort(b.Warnings)
+	b.Warnings = slices.Compact(b.Warnings)
+	return b.Selection, nil
 }
 
 // builder gathers a selection.
 type builder struct {
-	doc       *matrix.Document
-	unlisted  map[string]string // see matrix.Document.Unlisted
-	req       Request
-	chosen    map[string]matrix.Release // key: ReleaseID.String()
-	taken     []Service
-	picks     []Pick
-	warnings  []string
-	defaulted bool
-}
-
-func (b *builder) selection() Selection {
-	s := Selection{Picks: b.picks, Services: b.taken, Defaulted: b.defaulted}
-	for _, r := range b.doc.Releases { // the document's order is the lock's order
-		if _, ok := b.chosen[r.ReleaseID.String()]; ok {
-			s.Releases = append(s.Releases, r)
-		}
-	}
-	slices.Sort(b.warnings)
-	s.Warnings = slices.Compact(b.warnings)
-	return s
+	Selection
+	doc      *matrix.Document
+	unlisted map[string]string // see matrix.Document.Unlisted
+	req      Request
+	chosen   map[string]bool // by ReleaseID.String()
 }
 
 // minors resolves the Kubernetes minors asked for, or the last ones covered.
@@ -103,7 +95,7 @@ func (b *builder) minors() error {
 	if slices.ContainsFunc(b.req.Releases, func(id matrix.ReleaseID) bool { return id.Driver.Valid() }) {
 		return nil
 	}
-	b.defaulted = true
+	b.Defaulted = true
 	return b.latest()
 }
 
@@ -126,7 +118,7 @@ func (b *builder) each(minors []matrix.Minor) error {
 func (b *builder) latest() error {
 	var first error
 	for _, minor := range covered(b.doc) {
-		if len(b.picks) == DefaultMinors {
+		if len(b.Picks) == DefaultMinors {
 			return nil
 		}
 		chosen, err := b.resolve(minor, b.unlisted)
@@ -139,7 +131,7 @@ func (b *builder) latest() error {
 			first = refused(minor, err)
 		}
 	}
-	if len(b.picks) == 0 {
+	if len(b.Picks) == 0 {
 		return first
 	}
 	return nil
@@ -199,13 +191,13 @@ func (b *builder) wants(d matrix.Driver) bool { return slices.Contains(b.req.Dri
 func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
 	pick := Pick{Kubernetes: minor}
 	for _, c := range s.Choices {
-		b.chosen[c.Release.ReleaseID.String()] = c.Release
+		b.chosen[c.Release.ReleaseID.String()] = true
 		pick.Releases = append(pick.Releases, c.Release.ReleaseID)
 	}
-	b.picks = append(b.picks, pick)
+	b.Picks = append(b.Picks, pick)
 	b.passedOver(minor, s)
 	for _, w := range s.Warnings {
-		b.warnings = append(b.warnings, w.Text)
+		b.Warnings = append(b.Warnings, w.Text)
 	}
 }
 
@@ -220,7 +212,7 @@ func (b *builder) passedOver(minor matrix.Minor, instead matrix.Selection) {
 		id := c.Release.ReleaseID
 		same := func(i matrix.Choice) bool { return i.Release.ReleaseID.Compare(id) == 0 }
 		if why, unlisted := b.unlisted[id.String()]; unlisted && !slices.ContainsFunc(instead.Choices, same) {
-			b.warnings = append(b.warnings, fmt.Sprintf(
+			b.Warnings = append(b.Warnings, fmt.Sprintf(
 				"%s is passed over for Kubernetes %s: %s, so the operator would refuse it; `--release %s` takes it all the same", id, minor, why, id))
 		}
 	}
@@ -245,12 +237,12 @@ func (b *builder) explicit() error {
 			problems = append(problems, err)
 			continue
 		}
-		b.chosen[id.String()] = release
+		b.chosen[id.String()] = true
 		if release.State == matrix.Withdrawn {
-			b.warnings = append(b.warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
+			b.Warnings = append(b.Warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
 		}
 		if why, unlisted := b.unlisted[id.String()]; unlisted {
-			b.warnings = append(b.warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix needs` makes the list", id, why))
+			b.Warnings = append(b.Warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix needs` makes the list", id, why))
 		}
 		b.requirements(release)
 	}
@@ -265,29 +257,35 @@ func (b *builder) requirements(release matrix.Release) {
 			continue
 		}
 		id := matrix.ReleaseID{Driver: need.Driver, Version: need.Version}
-		if needed, err := find(b.doc, id); err == nil {
-			b.chosen[id.String()] = needed
+		if _, ok := b.doc.Release(id); ok {
+			b.chosen[id.String()] = true
 		} else {
-			b.warnings = append(b.warnings, fmt.Sprintf("%s asks for %s, which the matrix does not list", release.ReleaseID, id))
+			b.Warnings = append(b.Warnings, fmt.Sprintf("%s asks for %s, which the matrix does not list", release.ReleaseID, id))
 		}
 	}
 }
 
 func find(doc *matrix.Document, id matrix.ReleaseID) (matrix.Release, error) {
-	var others []string
-	for _, r := range doc.Releases {
-		if r.ReleaseID.String() == id.String() {
-			return r, nil
-		}
-		if r.Driver == id.Driver {
-			others = append(others, r.Version.String())
-		}
+	if r, ok := doc.Release(id); ok {
+		return r, nil
 	}
-	hint := "see `vdo-bundle matrix show` for the releases that the matrix lists"
-	if len(others) > 0 {
+	return matrix.Release{}, notListed(doc, id)
+}
+
+// notListed says which releases of a driver or service the matrix lists instead of one.
+func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
+	listed := map[matrix.Driver][]string{}
+	for _, r := range doc.Releases {
+		listed[r.Driver] = append(listed[r.Driver], r.Version.String())
+	}
+	for _, s := range doc.Services {
+		listed[s.Driver] = append(listed[s.Driver], s.Version.String())
+	}
+	hint := "give a matrix that lists it with --matrix"
+	if others := listed[id.Driver]; len(others) > 0 {
 		hint = fmt.Sprintf("the matrix lists %s@%s", id.Driver, strings.Join(others, ", "))
 	}
-	return matrix.Release{}, &fault.Error{
+	return &fault.Error{
 		Reason: fault.NotFound, Op: "select", Subject: "release " + id.String(), Hint: hint,
 		Err: fmt.Errorf("the matrix of serial %d does not list it", doc.Serial),
 	}

@@ -36,28 +36,20 @@ func picks(s catalog.Selection) string {
 
 func request(t *testing.T, drivers, k8s, vSphere, releases string) catalog.Request {
 	t.Helper()
-	var req catalog.Request
-	for _, s := range strings.Fields(drivers) {
-		d, err := matrix.ParseDriver(s)
-		require.NoError(t, err)
-		req.Drivers = append(req.Drivers, d)
+	return catalog.Request{
+		Drivers: parsed(t, drivers, matrix.ParseDriver), Kubernetes: parsed(t, k8s, matrix.ParseMinor),
+		VSphere: parsed(t, vSphere, matrix.ParseVSphere), Releases: parsed(t, releases, matrix.ParseReleaseID),
 	}
-	for _, s := range strings.Fields(k8s) {
-		m, err := matrix.ParseMinor(s)
+}
+
+func parsed[T any](t *testing.T, text string, parse func(string) (T, error)) (out []T) {
+	t.Helper()
+	for _, s := range strings.Fields(text) {
+		v, err := parse(s)
 		require.NoError(t, err)
-		req.Kubernetes = append(req.Kubernetes, m)
+		out = append(out, v)
 	}
-	for _, s := range strings.Fields(vSphere) {
-		v, err := matrix.ParseVSphere(s)
-		require.NoError(t, err)
-		req.VSphere = append(req.VSphere, v)
-	}
-	for _, s := range strings.Fields(releases) {
-		id, err := matrix.ParseReleaseID(s)
-		require.NoError(t, err)
-		req.Releases = append(req.Releases, id)
-	}
-	return req
+	return out
 }
 
 func TestSelect(t *testing.T) {
@@ -97,6 +89,7 @@ func TestSelectRefuses(t *testing.T) {
 		"a minor that nothing covers": {k8s: "1.99", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.99: ", hint: "vdo-bundle matrix show"},
 		"an old vSphere":              {k8s: "1.33", vSphere: "6.5.0", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.33: ", hint: "vdo-bundle matrix show"},
 		"an unknown release":          {releases: "csi@9.9.9", reason: fault.NotFound, want: "select release csi@9.9.9: the matrix of serial ", hint: "the matrix lists csi@2."},
+		"another build of a release":  {releases: "csi@3.5.1+x", reason: fault.NotFound, want: "select release csi@3.5.1+x: ", hint: "the matrix lists csi@2."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := catalog.Select(document(t), request(t, "", c.k8s, c.vSphere, c.releases))

@@ -4,19 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
-
-// Service is a release of a service: one image, without manifests.
-type Service struct {
-	matrix.ReleaseID
-	Image string // as the matrix, or the user, writes it
-}
 
 // services chooses a release of each service that is asked for: those that are named, else
 // the newest that is supported.
@@ -28,7 +21,7 @@ func (b *builder) services() error {
 		}
 	}
 	for _, service := range b.req.Services {
-		if slices.ContainsFunc(b.taken, func(s Service) bool { return s.Driver == service }) {
+		if slices.ContainsFunc(b.Services, func(s matrix.ServiceRelease) bool { return s.Driver == service }) {
 			continue
 		}
 		s, err := b.doc.ChooseService(service, nil)
@@ -41,8 +34,9 @@ func (b *builder) services() error {
 		}
 		b.takeService(s)
 	}
-	slices.SortFunc(b.taken, func(x, y Service) int { return x.ReleaseID.Compare(y.ReleaseID) })
-	b.taken = slices.CompactFunc(b.taken, func(x, y Service) bool { return x.ReleaseID.Compare(y.ReleaseID) == 0 })
+	slices.SortFunc(b.Services, func(x, y matrix.ServiceRelease) int { return x.ReleaseID.Compare(y.ReleaseID) })
+	same := func(x, y matrix.ServiceRelease) bool { return x.ReleaseID.Compare(y.ReleaseID) == 0 }
+	b.Services = slices.CompactFunc(b.Services, same)
 	return fault.Join(problems...)
 }
 
@@ -56,43 +50,26 @@ func (b *builder) named(id matrix.ReleaseID) error {
 	}
 	s, ok := b.doc.Service(id)
 	if !ok {
-		return b.noSuchService(id)
+		return notListed(b.doc, id)
 	}
 	b.takeService(s)
 	return nil
 }
 
-func (b *builder) noSuchService(id matrix.ReleaseID) error {
-	var others []string
-	for _, s := range b.doc.Services {
-		if s.Driver == id.Driver {
-			others = append(others, s.Version.String())
-		}
-	}
-	hint := "give a matrix that lists it with --matrix"
-	if len(others) > 0 {
-		hint = fmt.Sprintf("the matrix lists %s@%s", id.Driver, strings.Join(others, ", "))
-	}
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "select", Subject: "release " + id.String(), Hint: hint,
-		Err: fmt.Errorf("the matrix of serial %d does not list it", b.doc.Serial),
-	}
-}
-
 func (b *builder) takeService(s matrix.ServiceRelease) {
-	b.taken = append(b.taken, Service{ReleaseID: s.ReleaseID, Image: s.Image})
+	b.Services = append(b.Services, s)
 	if s.State == matrix.Withdrawn || s.State == matrix.Deprecated {
-		b.warnings = append(b.warnings, fmt.Sprintf("%s is %s: %s", s.ReleaseID, s.State, s.Reason))
+		b.Warnings = append(b.Warnings, fmt.Sprintf("%s is %s: %s", s.ReleaseID, s.State, s.Reason))
 	}
 }
 
 // readService returns what the lock says of a service, and its image.
-func readService(s Service) (bundle.Release, Image, error) {
+func readService(s matrix.ServiceRelease) (bundle.Release, bundle.Image, error) {
 	ref, err := image.ParseReference(s.Image)
 	if err != nil {
-		return bundle.Release{}, Image{}, fmt.Errorf("image of %s: %w", s.ReleaseID, err)
+		return bundle.Release{}, bundle.Image{}, fmt.Errorf("image of %s: %w", s.ReleaseID, err)
 	}
-	i := Image{Reference: ref, UsedBy: []string{s.ReleaseID.String()}}
+	i := bundle.Image{Reference: ref, UsedBy: []string{s.ReleaseID.String()}}
 	if moved, why := image.Relocate(ref); why != "" {
 		i.Source, i.Reason = moved, join(why)
 	}

@@ -87,12 +87,17 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 			}
 			src := "oci:" + name
 			if pull != nil {
-				s := w.serve(t, src, "--base", "old.tar")
+				s := w.serve(t, src, "--base", "old.tar", "--key", "k.pub", "--as", "site/boot:7")
 				defer s.end(t)
+				require.Equal(t, s.Address+"/site/boot@"+s.Root, s.Reference)
+				require.False(t, s.TLS || s.Login)
+				require.Contains(t, s.Repositories, "site/boot/registry.test/csi/driver")
+				w.must(t, "verify", s.Address+"/site/boot:7", "--key", "k.pub", "--plain-http", s.Address)
+				require.NotContains(t, w.must(t, "inspect", s.Reference, "--plain-http", s.Address), "delta")
 				src = s.Reference
 			}
 			plain := []string{"--plain-http", w.upstream.Host, "-q", "--ca-file", "ca.crt"}
-			if host, _, ok := strings.Cut(src, "/vdo"); ok {
+			if host, _, ok := strings.Cut(src, "/site"); ok {
 				plain = append(plain, "--plain-http", host)
 			}
 			for n, to := range []string{w.upstream.Host, w.mirror.Host} { // from a registry to the next

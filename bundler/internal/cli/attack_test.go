@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -119,22 +118,10 @@ func withoutName(in []ocispec.Descriptor, end string) (out []ocispec.Descriptor)
 // refuse each, with the reason.
 func TestAttackersBundlesAreRefused(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	env := os.Environ()
-	for name, value := range w.env() {
-		env = append(env, name+"="+value)
-	}
-	run := func(t *testing.T, code int, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), binary, w.expand(args)...)
-		cmd.Dir, cmd.Env = w.dir, env
-		out, _ := cmd.CombinedOutput()
-		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
-		return string(out)
-	}
 	w.key(t, "release")
 	// Two honest bundles: one of an older selection, signed; one of today, signed.
-	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:older")
-	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:today")
+	w.ends(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:older")
+	w.ends(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:today")
 	older := forge{t, filepath.Join(w.dir, "older")}
 	layer, claim := older.signature()
 
@@ -172,18 +159,19 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 		}, 3, "expected sha256:"},
 		"signed, and without an image that a manifest names": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			f.withoutImage(root, "registry.test/csi/sidecar:v1")
-			run(t, 0, "sign", "oci:forged", "--key", "release.key")
+			w.ends(t, 0, "sign", "oci:forged", "--key", "release.key")
 		}, 9, "the lock lacks the image registry.test/csi/sidecar:v1, which "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "forged")))
 			require.NoError(t, os.CopyFS(filepath.Join(w.dir, "forged"), os.DirFS(filepath.Join(w.dir, "today"))))
-			run(t, 0, "verify", "-q", "oci:forged", "--key", "release.pub")
+			w.ends(t, 0, "verify", "-q", "oci:forged", "--key", "release.pub")
 			f := forge{t, filepath.Join(w.dir, "forged")}
 			attack.change(t, f, f.named("bundle"))
-			require.Contains(t, run(t, attack.code, "verify", "-q", "oci:forged", "--key", "release.pub"), attack.want)
-			run(t, attack.code, "push", "-q", "oci:forged", w.mirror.Host+"/vdo/forged:1", "--ca-file", "ca.crt", "--key", "release.pub")
-			run(t, 4, "inspect", w.mirror.Host+"/vdo/forged:1", "--ca-file", "ca.crt")
+			require.Contains(t, w.ends(t, attack.code, "verify", "-q", "oci:forged", "--key", "release.pub"), attack.want)
+			to := w.mirror.Host + "/vdo/forged:1"
+			w.ends(t, attack.code, "push", "-q", "oci:forged", to, "--ca-file", "ca.crt", "--key", "release.pub")
+			w.ends(t, 4, "inspect", to, "--ca-file", "ca.crt")
 		})
 	}
 }

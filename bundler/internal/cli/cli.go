@@ -5,12 +5,14 @@
 // An error is printed as lines "error: what: why" and "hint: what to do", one pair
 // for each independent problem. With --format json it is one JSON object on
 // standard error: {"error": {"reason", "exitCode", "problems": [{"reason",
-// "message", "hint"}]}}.
+// "message", "hint"}]}}. With --progress json standard error is lines of JSON: that
+// error, {"message"}, {"phase", "items", "done", "bytes", "moved"} and {"phase", "failed"}.
 package cli
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -26,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
@@ -40,6 +41,8 @@ type app struct {
 	now      func() time.Time
 	args     []string // as given, to say how to go on
 	debug    bool
+	inIsRead bool          // standard input, as a bundle
+	progress string        // a form of it
 	asked    int           // how often the terminal was asked for a password
 	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
 }
@@ -103,11 +106,12 @@ func (a *app) interrupted(ctx context.Context) error {
 }
 
 // report prints an error for people, or as JSON where that was asked for.
-func (a *app) report(err error, asJSON bool) { command.Report(a.err, err, asJSON) }
-
-// localOptions are those of a flow that speaks to no registry.
-func (a *app) localOptions(p run.Progress) run.Options {
-	return run.Options{Progress: p, Now: a.now}
+func (a *app) report(err error, asJSON bool) {
+	if a.progress == progressJSON {
+		(&events{out: a.err}).report(err)
+		return
+	}
+	command.Report(a.err, err, asJSON)
 }
 
 // deliver writes a result to a file, and says so with what it is, or to standard output
@@ -127,11 +131,22 @@ func (a *app) deliver(to string, data []byte, what string) error {
 	return nil
 }
 
+// print writes a line to standard output.
+func (a *app) print(values ...any) error {
+	_, err := fmt.Fprintln(a.out, values...)
+	return err
+}
+
 func (a *app) say(format string, args ...any) {
+	if a.progress == progressJSON {
+		(&events{out: a.err}).say(fmt.Sprintf(format, args...))
+		return
+	}
 	_ = command.Say(a.err, format, args...) // nobody is left to hear of it
 }
 
 func (a *app) root() *cobra.Command {
+	a.progress = progressAuto
 	root := &cobra.Command{
 		Use:   "vdo-bundle",
 		Short: "Carry vSphere drivers for Kubernetes across an air gap, signed",
@@ -161,12 +176,29 @@ func (a *app) addCommands(root *cobra.Command) {
 	command.Add(root, "make", "Make a bundle, on a connected host",
 		newKeygenCommand(a), newLockCommand(a), newPullCommand(a), newSignCommand(a), newSplitCommand(a))
 	command.Add(root, "look", "Look at a bundle, anywhere",
-		newVerifyCommand(a), newInspectCommand(a), newDiffCommand(a), newSBOMCommand(a), newRepairCommand(a))
+		newVerifyCommand(a), newInspectCommand(a), newDiffCommand(a), newOutdatedCommand(a),
+		newSBOMCommand(a), newRepairCommand(a))
 	command.Add(root, "use", "Use a bundle, on an isolated host",
-		newPushCommand(a), newServeCommand(a), newInstallManifestsCommand(a), newMirrorConfigCommand(a))
+		newPushCommand(a), newCopyCommand(a), newExportCommand(a), newServeCommand(a),
+		newInstallManifestsCommand(a), newMirrorConfigCommand(a))
 	command.Add(root, "registry", "Keep the registry of a site",
 		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
 	root.AddCommand(newVersionCommand(a),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
 	flags.Complete(root)
+}
+
+// linked is the version that the linker gave, as the operator's is: one for all programs.
+var linked string
+
+func version() command.Build { return command.BuildOf("vdo-bundle", linked) }
+
+func newVersionCommand(a *app) *cobra.Command {
+	o := &common{app: a}
+	return with(&cobra.Command{
+		Use: "version", Short: "Show the version of this program", Args: flags.Exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			return o.show(version(), func() error { return o.print(version()) })
+		},
+	}, o.bindFormat)
 }

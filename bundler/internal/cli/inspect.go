@@ -3,10 +3,14 @@ package cli
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"fmt"
+	"html/template"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/sbom"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,14 +21,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // inspectOptions are the flags of `inspect`.
 type inspectOptions struct {
-	*app
-	trustFlags
-	registryFlags
-	outputFlags
+	common
 	dest string
 }
 
@@ -38,7 +41,7 @@ from. With --key or --policy the bundle is verified first, and the page says by 
 it is signed. The page is the same whenever and wherever it is made.`
 
 func newInspectCommand(a *app) *cobra.Command {
-	o := &inspectOptions{app: a}
+	o := &inspectOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "inspect SRC",
 		Short: "Show what is in a bundle",
@@ -65,31 +68,28 @@ func (o *inspectOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	b, err := o.open(ctx, o.app, src, rules, nil)
-	if err != nil {
-		return err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	if proven := b.verified; proven != nil {
-		o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
-	}
-	var out bytes.Buffer
-	if err := o.render(ctx, &out, b); err != nil {
-		return err
-	}
-	return o.deliver(o.dest, out.Bytes(), "")
+	return o.read(ctx, src, rules, func(b opened) error {
+		if proven := b.verified; proven != nil {
+			o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
+		}
+		var out bytes.Buffer
+		if err := o.render(ctx, &out, b); err != nil {
+			return err
+		}
+		return o.deliver(o.dest, out.Bytes(), "")
+	})
 }
 
 // render writes the result in the format that is asked for.
 func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) error {
 	if o.format == formatHTML {
-		e, err := evidence.Collect(ctx, b.Bundle, b.verified, o.options(o.app, nil))
+		e, err := evidence.Collect(ctx, b.Bundle, b.verified, o.options())
 		if err != nil {
 			return err
 		}
 		return page(w, e)
 	}
-	i, err := inspect.Bundle(ctx, b.Bundle, o.options(o.app, nil))
+	i, err := inspect.Bundle(ctx, b.Bundle, o.options())
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,8 @@ func joined[T fmt.Stringer](values []T) string {
 }
 
 func matrixLine(m inspect.Matrix) string {
-	s := fmt.Sprintf("serial %d, issued %s, expires %s", m.Serial, m.Issued.UTC().Format(time.DateOnly), m.Expires.UTC().Format(time.DateOnly))
+	day := func(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+	s := fmt.Sprintf("serial %d, issued %s, expires %s", m.Serial, day(m.Issued), day(m.Expires))
 	if m.Expired {
 		s += " (EXPIRED)"
 	}
@@ -204,4 +205,78 @@ func signatureLine(signatures []signatures.Signature) string {
 		out[i] = attachedLine(s)
 	}
 	return strings.Join(out, ", ") + " (see verify for whose)"
+}
+
+const formatHTML = "html"
+
+// pageText is one self-contained page: no script, and nothing from elsewhere.
+//
+//go:embed page.html
+var pageText string
+
+// gridChoice is a cell's line, for the template.
+type gridChoice struct {
+	Driver string
+	Choice *matrix.GridChoice
+}
+
+// page renders the evidence. The same evidence gives the same bytes.
+func page(w io.Writer, e *evidence.Page) error {
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"short": short, "bytes": size.Format,
+		"join":   func(s []string) string { return strings.Join(s, ", ") },
+		"date":   func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
+		"choice": func(driver string, c *matrix.GridChoice) gridChoice { return gridChoice{driver, c} },
+	}).Parse(pageText)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, e)
+}
+
+// sbomOptions are the flags of `sbom`.
+type sbomOptions struct {
+	common
+	kind, dest string
+}
+
+func newSBOMCommand(a *app) *cobra.Command {
+	o := &sbomOptions{common: common{app: a}}
+	cmd := &cobra.Command{
+		Use:   "sbom SRC --type spdx|cyclonedx",
+		Short: "Write the bill of materials of a bundle",
+		Long: `sbom writes the software bill of materials of a whole bundle as JSON, in SPDX 2.3 or
+CycloneDX 1.6. It lists the releases, their manifest files, every image by digest with
+its package URL, and the matrix. The same bundle gives the same document. It says what
+the bundle holds, and proves nothing: see verify.`,
+		Example: `  vdo-bundle sbom drivers.tar --type spdx -o drivers.spdx.json
+  vdo-bundle sbom registry.site/vdo/drivers:1 --type cyclonedx | less`,
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.kind == "" {
+				return flags.Missing(cmd, "--type spdx or cyclonedx")
+			}
+			return o.run(cmd.Context(), args[0])
+		},
+	}
+	cmd.Flags().Var(&flags.Choice{To: &o.kind, Of: []string{sbom.SPDX, sbom.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
+	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write to, - for standard output")
+	return with(cmd, o.registryFlags.bind)
+}
+
+func (o *sbomOptions) run(ctx context.Context, src string) error {
+	return o.read(ctx, src, verify.Rules{}, func(b opened) error {
+		d, err := b.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		tool := "vdo-bundle " + version().Version
+		in := sbom.Input{Lock: d.Contents.Lock, Root: d.Root, Issued: d.Matrix.Issued, Tool: tool}
+		encode := map[string]func() ([]byte, error){sbom.SPDX: in.SPDX, sbom.CycloneDX: in.CycloneDX}[o.kind]
+		data, err := encode()
+		if err != nil {
+			return err
+		}
+		return o.deliver(o.dest, data, "")
+	})
 }

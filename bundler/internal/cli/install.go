@@ -8,21 +8,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/install"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/install"
 )
 
 // installOptions are the flags of `install-manifests`.
 type installOptions struct {
-	*app
-	trustFlags
-	registryFlags
-	outputFlags
+	common
 	to   install.Options
 	dest string
 }
 
 func newInstallManifestsCommand(a *app) *cobra.Command {
-	o := &installOptions{app: a}
+	o := &installOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "install-manifests SRC",
 		Short: "Print the manifests that install the operator of a bundle",
@@ -58,10 +55,7 @@ nothing is printed where anything is wrong.`,
 		"with the admission policy that limits what rights the operator can give (Kubernetes 1.30 and later)")
 	cmd.Flags().BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	cmd.Flags().BoolVar(&o.to.SIP, "sip", false, "of the operator for tenant clusters (SIPCluster), instead")
-	o.trustFlags.bind(cmd)
-	o.registryFlags.bind(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindProgress)
 }
 
 func (o *installOptions) run(ctx context.Context, src string) error {
@@ -76,23 +70,22 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 	if o.to.Repository, err = mirrorRepository(o.to.Repository, from); err != nil {
 		return err
 	}
-	progress := o.reporter(o.app)
-	defer progress.end()
-	b, err := o.open(ctx, o.app, src, rules, progress)
-	if err != nil {
-		return err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	of, err := install.Read(ctx, b.Bundle, o.to)
-	progress.end()
-	if err != nil {
-		return err
-	}
-	whose := ""
-	if o.to.SIP {
-		whose = ", for SIPClusters"
-	}
-	return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s%s\n---\n%s", of.Version, of.Root, whose, of.YAML), "")
+	return o.read(ctx, src, rules, func(b opened) error {
+		held, err := b.Read(ctx)
+		if err != nil {
+			return err
+		}
+		of, err := install.Of(held.Root, held.Contents, o.to)
+		if err != nil {
+			return err
+		}
+		whose := ""
+		if o.to.SIP {
+			whose = ", for SIPClusters"
+		}
+		o.reports.end()
+		return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s%s\n---\n%s", of.Version, of.Root, whose, of.YAML), "")
+	})
 }
 
 // mirrorRepository returns HOST/PATH of the mirror, from the flag or from SRC.

@@ -49,7 +49,7 @@ func (s tagList) Beside(upstream image.Reference) (prune.Repository, error) {
 }
 
 // tagList opens REGISTRY/REPO.
-func (f *registryFlags) tagList(a *app, arg string) (tagList, error) {
+func (c *common) tagList(arg string) (tagList, error) {
 	p, err := parsePlace(arg)
 	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
 	if err == nil && (p.medium != inRegistry || !bare) {
@@ -58,23 +58,16 @@ func (f *registryFlags) tagList(a *app, arg string) (tagList, error) {
 			Hint: "write HOST/REPOSITORY, without tag and digest",
 		}
 	}
-	client, clientErr := f.client(a)
+	client, clientErr := c.client(c.app)
 	if err := fault.Join(err, clientErr); err != nil {
 		return tagList{}, err
 	}
 	return tagList{client.Repository(p.reference), client}, nil
 }
 
-// listOptions are the flags of `list`.
-type listOptions struct {
-	*app
-	registryFlags
-	outputFlags
-}
-
 func newListCommand(a *app) *cobra.Command {
-	o := &listOptions{app: a}
-	cmd := &cobra.Command{
+	o := &common{app: a}
+	return with(&cobra.Command{
 		Use:   "list REGISTRY/REPO",
 		Short: "List the bundles in a repository",
 		Long: `list shows the bundles of a repository, newest first: tags, digest, the matrix's
@@ -85,27 +78,20 @@ It proves nothing: see verify.`,
 		Example: `  vdo-bundle list registry.site/vdo/drivers
   vdo-bundle list registry.site/vdo/drivers --format json`,
 		Args: flags.Exactly("REGISTRY/REPO"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
-	}
-	o.registryFlags.bindSmall(cmd)
-	o.bindFormat(cmd)
-	o.bindNoTrunc(cmd)
-	return cmd
+		RunE: func(cmd *cobra.Command, args []string) error { return o.list(cmd.Context(), args[0]) },
+	}, o.registryFlags.bindSmall, o.bindFormat, o.bindNoTrunc)
 }
 
-func (o *listOptions) run(ctx context.Context, arg string) error {
-	s, err := o.tagList(o.app, arg)
+func (c *common) list(ctx context.Context, arg string) error {
+	s, err := c.tagList(arg)
 	if err != nil {
 		return err
 	}
-	l, err := list.Read(ctx, s, o.options(o.app, nil))
+	l, err := list.Read(ctx, s, c.options())
 	if l == nil {
 		return err
 	}
-	if o.json() {
-		return fault.Join(err, command.WriteJSON(o.out, l))
-	}
-	return fault.Join(err, o.print(l))
+	return fault.Join(err, c.show(l, func() error { return c.printListing(l) }))
 }
 
 const noTag = "(no tag)"
@@ -117,18 +103,18 @@ func tagsOf(b list.Bundle) string {
 	return strings.Join(b.Tags, " ")
 }
 
-func (o *listOptions) print(l *list.Listing) error {
+func (c *common) printListing(l *list.Listing) error {
 	t := command.NewTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
 	for _, b := range l.Bundles {
-		t.Row(tagsOf(b), o.digest(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
+		t.Row(tagsOf(b), c.digest(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
 			len(b.Signatures), b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
 	}
-	errs := []error{t.Write(o.out)}
+	errs := []error{t.Write(c.out)}
 	if len(l.Others) > 0 {
-		errs = append(errs, command.Say(o.out, "\nnot bundles: %s", strings.Join(l.Others, " ")))
+		errs = append(errs, command.Say(c.out, "\nnot bundles: %s", strings.Join(l.Others, " ")))
 	}
 	for _, digest := range l.Broken {
-		errs = append(errs, command.Say(o.out, "\n%s without a tag, in part: left by a prune or a push that broke off", o.digest(digest)))
+		errs = append(errs, command.Say(c.out, "\n%s without a tag, in part: left by a prune or a push that broke off", c.digest(digest)))
 	}
 	return fault.Join(errs...)
 }

@@ -5,29 +5,25 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/lock"
 )
 
 // lockOptions are the flags of `lock`.
 type lockOptions struct {
-	*app
-	selectionFlags
-	matrixFlags
-	sourceFlags
-	registryFlags
-	outputFlags
+	lockFlags
 	dest string
 }
 
 func newLockCommand(a *app) *cobra.Command {
-	o := &lockOptions{app: a}
+	o := &lockOptions{lockFlags: lockFlags{common: common{app: a}}}
 	cmd := &cobra.Command{
 		Use:   "lock [-o lock.yaml]",
 		Short: "Choose releases and fix every manifest and image by digest",
@@ -45,79 +41,71 @@ three Kubernetes versions that the matrix covers.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the lock to, - for standard output")
-	o.selectionFlags.bind(cmd)
-	o.matrixFlags.bind(cmd)
-	o.sourceFlags.bind(cmd)
-	o.registryFlags.bind(cmd)
-	o.bindFormat(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	return with(cmd, o.bindLock, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }
 
 func (o *lockOptions) run(ctx context.Context) error {
-	in := lockInput{&o.selectionFlags, &o.matrixFlags, &o.sourceFlags, &o.registryFlags}
-	w, err := in.world(o.app)
+	w, err := o.world()
 	if err != nil {
 		return err
 	}
-	progress := o.reporter(o.app)
-	locked, err := in.lock(ctx, o.app, w, progress)
-	progress.end()
+	end := o.begin()
+	locked, _, err := o.lock(ctx, w)
+	end()
 	if err != nil {
 		return err
 	}
-	data, err := locked.Lock.YAML()
+	data, err := locked.YAML()
 	if o.json() {
-		data, err = locked.Lock.JSON()
+		data, err = locked.JSON()
 	}
 	if err != nil {
 		return err
 	}
-	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s", command.Plural(len(locked.Lock.Releases), "release", "releases"), command.Plural(len(locked.Lock.Images), "image", "images")))
+	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s",
+		command.Plural(len(locked.Releases), "release", "releases"),
+		command.Plural(len(locked.Images), "image", "images")))
 }
 
-// lockInput are the flags that say what is locked, of `lock` and of `pull`.
-type lockInput struct {
-	*selectionFlags
-	*matrixFlags
-	*sourceFlags
-	*registryFlags
+// lockFlags say what is locked, of `lock` and of `pull`.
+type lockFlags struct {
+	common
+	selectionFlags
+	matrixFlags
+	sourceFlags
+}
+
+func (f *lockFlags) bindLock(cmd *cobra.Command) {
+	with(cmd, f.selectionFlags.bind, f.matrixFlags.bind, f.sourceFlags.bind)
 }
 
 // world opens what lock and pull read from, and reports all flags that are wrong.
-func (in lockInput) world(a *app) (world, error) {
-	var w world
-	var errs [4]error
-	w.matrix, errs[0] = in.openMatrix(a)
-	w.client, errs[1] = in.client(a)
-	w.registry, errs[2] = in.upstream(w.client, in.registryFlags)
+func (f *lockFlags) world() (w world, err error) {
+	var errs [7]error
+	w.matrix, errs[0] = f.openMatrix(f.app)
+	w.client, errs[1] = f.client(f.app)
+	w.registry, errs[2] = f.upstream(w.client, &f.registryFlags)
 	if errs[1] == nil {
-		w.manifests, errs[3] = in.manifests(w.client, in.retries+1)
+		w.manifests, errs[3] = f.manifests(w.client)
 	}
-	_, _, err := in.request()
-	_, operatorErr := in.operatorInput()
-	_, jumpHostErr := in.jumpHostInput()
-	return w, fault.Distinct(fault.Join(append(errs[:], err, operatorErr, jumpHostErr)...))
+	w.request, w.platforms, errs[4] = f.request()
+	w.operator, errs[5] = f.operatorInput()
+	w.jumpHost, errs[6] = f.jumpHostInput()
+	return w, fault.Distinct(fault.Join(errs[:]...))
 }
 
-func (in lockInput) lock(ctx context.Context, a *app, w world, p run.Progress) (*lock.Locked, error) {
-	request, platform, err := in.request()
-	operator, operatorErr := in.operatorInput()
-	jumpHost, jumpHostErr := in.jumpHostInput()
-	if err := fault.Join(err, operatorErr, jumpHostErr); err != nil {
-		return nil, err
-	}
-	locked, err := lock.Make(ctx, lock.Input{
-		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, JumpHost: jumpHost,
+func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Files, error) {
+	locked, files, err := lock.Make(ctx, lock.Input{
+		Matrix: w.matrix, Request: w.request, Platforms: w.platforms, Operator: w.operator, JumpHost: w.jumpHost,
 		Manifests: w.manifests, Registry: w.registry,
-	}, in.options(a, p))
+	}, f.options())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, line := range movedLines(locked.Lock.Images) {
-		p.Say(line)
+	for _, line := range movedLines(locked.Images) {
+		f.reports.Say(line)
 	}
-	return locked, nil
+	return locked, files, nil
 }
 
 // movedLines tells which images are not taken from where their manifest says: one

@@ -19,14 +19,13 @@ import (
 
 // loginOptions are the flags of `login`.
 type loginOptions struct {
-	*app
-	registryFlags
+	common
 	username      string
 	passwordStdin bool
 }
 
 func newLoginCommand(a *app) *cobra.Command {
-	o := &loginOptions{app: a}
+	o := &loginOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "login REGISTRY -u USER",
 		Short: "Log in to a registry",
@@ -47,8 +46,7 @@ other users of the machine can see.`,
 	fl := cmd.Flags()
 	fl.StringVarP(&o.username, "username", "u", "", "the `USER`")
 	fl.BoolVar(&o.passwordStdin, "password-stdin", false, "read the password from standard input")
-	o.registryFlags.bindSmall(cmd)
-	return cmd
+	return with(cmd, o.registryFlags.bindSmall)
 }
 
 func (o *loginOptions) run(cmd *cobra.Command, host string) error {
@@ -109,27 +107,14 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 
 // readLimited reads a password, and no longer than ctx lasts.
 func readLimited(ctx context.Context, f *os.File) ([]byte, error) {
-	type answer struct {
-		data []byte
-		err  error
-	}
-	read := make(chan answer, 1)
-	go func() {
-		data, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
-		read <- answer{data, err}
-	}()
-	select {
-	case got := <-read:
-		if len(got.data) > maxPassword {
-			got.err = &fault.Error{
-				Reason: fault.InvalidInput, Op: "read password", Err: fmt.Errorf("larger than %d bytes", maxPassword),
-				Hint: "write the password alone to standard input",
-			}
+	data, err := within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(f, maxPassword+1)) })
+	if len(data) > maxPassword {
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: "read password", Err: fmt.Errorf("larger than %d bytes", maxPassword),
+			Hint: "write the password alone to standard input",
 		}
-		return got.data, got.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
 	}
+	return data, err
 }
 
 func newLogoutCommand(a *app) *cobra.Command {

@@ -2,9 +2,6 @@ package cli_test
 
 import (
 	"encoding/base64"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,56 +61,4 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 6", out)
 	out, err = w.typed(t, "", "logout", host, "--authfile", "auth.json")
 	require.ErrorContains(t, err, "exit status 4", out)
-}
-
-// A registry with a token service, which leads on to storage by a signed address, and which
-// repeats what it was sent where it can: nothing of all this is told by --debug.
-func TestDebugTellsNoSecret(t *testing.T) {
-	const password, token, query, signed, path = "pass-CANARY-1", "token-CANARY-2", "realm-CANARY-3", "signature-CANARY-4", "path-CANARY-5"
-	storage := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(storage.Close)
-	var host string
-	asked := 0
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/token":
-			asked++
-			_, _ = fmt.Fprintf(rw, `{"token": %q}`, token)
-		case r.Header.Get("Authorization") != "Bearer "+token:
-			rw.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token?key=%s",service="x"`, host, query))
-			rw.WriteHeader(http.StatusUnauthorized)
-		case r.URL.Path == "/v2/":
-		default:
-			rw.Header().Set("X-Echo", r.Header.Get("Authorization"))
-			http.Redirect(rw, r, storage.URL+"/"+path+"?sig="+signed, http.StatusTemporaryRedirect)
-		}
-	}))
-	t.Cleanup(server.Close)
-	host = strings.TrimPrefix(server.URL, "http://")
-	w := newWorld(t, t.TempDir())
-
-	out, err := w.typed(t, password, "login", host, "-u", "anna", "--password-stdin", "--plain-http", host, "--debug")
-	require.NoError(t, err, out)
-	inspected, err := w.typed(t, "", "inspect", host+"/a/b:1", "--plain-http", host, "--debug", "--retries", "0")
-	require.Error(t, err)
-	out += inspected
-	require.Positive(t, asked)
-	require.Contains(t, out, "debug: GET http://"+host+"/…: 200 (")
-	require.Contains(t, out, "/v2/a/b/manifests/1: 307 (")
-	for _, secret := range []string{password, token, query, signed, path, base64.StdEncoding.EncodeToString([]byte("anna:" + password))} {
-		require.NotContains(t, debugLines(out), secret)
-	}
-	for _, secret := range []string{password, token, query, signed} {
-		require.NotContains(t, out, secret, "neither in the lines of --debug nor in the error")
-	}
-}
-
-func debugLines(out string) string {
-	var lines []string
-	for _, line := range strings.Split(out, "\n") {
-		if strings.HasPrefix(line, "debug: ") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "\n")
 }

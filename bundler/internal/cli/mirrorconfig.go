@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -23,8 +22,7 @@ import (
 
 // mirrorConfigOptions are the flags of `mirror-config`.
 type mirrorConfigOptions struct {
-	*app
-	registryFlags
+	common
 	runtime, dir, nodeCA    string
 	only, withLogin, asTags bool
 }
@@ -54,7 +52,7 @@ only for containerd and k3s: CRI-O keeps logins in its global_auth_file, OpenShi
 the cluster's pull secret.`
 
 func newMirrorConfigCommand(a *app) *cobra.Command {
-	o := &mirrorConfigOptions{app: a}
+	o := &mirrorConfigOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "mirror-config SRC REGISTRY/REPO --runtime RUNTIME",
 		Short: "Write what nodes need to find images in the mirror",
@@ -71,8 +69,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
 	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
 	fl.BoolVar(&o.asTags, "tags", false, "write an ImageTagMirrorSet too: it reboots the nodes (openshift)")
-	o.registryFlags.bindSmall(cmd)
-	return cmd
+	return with(cmd, o.registryFlags.bindSmall)
 }
 
 func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
@@ -81,37 +78,29 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 	if err := fault.Join(o.check(cmd, runtime), err); err != nil {
 		return err
 	}
-	b, err := o.open(cmd.Context(), o.app, src, verify.Rules{}, nil)
-	if err != nil {
-		return err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	_, lock, err := b.Whole(cmd.Context(), run.Options{})
-	if err != nil {
-		return err
-	}
-	in := nodeconfig.Input{
-		Mirror: to.reference, Images: references(lock), Only: o.only, CA: o.nodeCA, Tags: o.asTags,
-		PlainHTTP: slices.Contains(o.plainHTTP, to.reference.Host()),
-	}
-	if o.withLogin {
-		if in.Login, err = o.mirrorLogin(cmd.Context(), to.reference); err != nil {
+	return o.read(cmd.Context(), src, verify.Rules{}, func(b opened) error {
+		_, lock, err := b.Whole(cmd.Context(), run.Options{})
+		if err != nil {
 			return err
 		}
-	}
-	files, err := nodeconfig.Write(runtime, in)
-	if err != nil {
-		return err
-	}
-	return o.write(files)
-}
-
-func references(lock *bundle.Lock) []image.Reference {
-	out := make([]image.Reference, len(lock.Images))
-	for n, i := range lock.Images {
-		out[n] = i.Reference
-	}
-	return out
+		in := nodeconfig.Input{
+			Mirror: to.reference, Only: o.only, CA: o.nodeCA, Tags: o.asTags,
+			PlainHTTP: slices.Contains(o.plainHTTP, to.reference.Host()),
+		}
+		for _, i := range lock.Images {
+			in.Images = append(in.Images, i.Reference)
+		}
+		if o.withLogin {
+			if in.Login, err = o.mirrorLogin(cmd.Context(), to.reference); err != nil {
+				return err
+			}
+		}
+		files, err := nodeconfig.Write(runtime, in)
+		if err != nil {
+			return err
+		}
+		return o.write(files)
+	})
 }
 
 // check refuses flags that have no meaning for a runtime.
@@ -162,40 +151,33 @@ func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Refe
 
 // write writes files into a folder and names them, or prints them.
 func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
-	if o.dir != "" {
-		var errs []error
-		for _, f := range files {
+	var errs []error
+	for n, f := range files {
+		switch {
+		case o.dir != "":
 			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), isMirrorConfig))
-		}
-		if err := fault.Join(errs...); err != nil {
-			return err
+		case len(files) > 1:
+			_, err := fmt.Fprintf(o.out, "%s# --- %s\n%s", map[bool]string{true: "\n"}[n > 0], f.Name, f.Data)
+			errs = append(errs, err)
+		default:
+			_, err := o.out.Write(f.Data)
+			errs = append(errs, err)
 		}
 	}
-	for n, f := range files {
-		if o.dir == "" {
-			if len(files) > 1 {
-				_, _ = fmt.Fprintf(o.out, "%s# --- %s\n", map[bool]string{true: "\n"}[n > 0], f.Name)
-			}
-			if _, err := o.out.Write(f.Data); err != nil {
-				return err
-			}
-			continue
+	if err := fault.Join(errs...); err != nil || o.dir == "" {
+		return err
+	}
+	for _, f := range files {
+		name, mode := filepath.FromSlash(f.Name), os.FileMode(0o644)
+		if f.Secret {
+			mode = 0o600
 		}
-		if err := o.writeFile(filepath.FromSlash(f.Name), f); err != nil {
+		if err := userfile.WriteBelow(o.dir, name, f.Data, mode); err != nil {
+			return err
+		}
+		if err := o.print(filepath.Join(o.dir, name)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (o *mirrorConfigOptions) writeFile(name string, f nodeconfig.File) error {
-	mode := os.FileMode(0o644)
-	if f.Secret {
-		mode = 0o600
-	}
-	if err := userfile.WriteBelow(o.dir, name, f.Data, mode); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(o.out, filepath.Join(o.dir, name))
-	return err
 }

@@ -42,49 +42,48 @@ func movedText(to place, n int64) string {
 	return size.Format(n) + " " + verb
 }
 
-func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) error {
+// showMoved prints what was moved to a place, or in a dry run would be.
+func (c *common) showMoved(to place, p *pull.Pulled) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
 	if err != nil {
 		return err
 	}
-	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Left: p.Left, Upstream: p.Verified, Attached: p.Attached}
+	m := moved{
+		Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing,
+		Left: p.Left, Upstream: p.Verified, Attached: p.Attached,
+	}
+	name := fmt.Sprint(root, " ", m.Reference)
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
+		name = m.Reference
 	}
-	out := a.out
-	if dryRun {
-		return printPlan(a, f, m, p.Plan)
+	if c.dryRun {
+		m.DryRun, m.Plan = true, p.Plan
+		return c.show(m, func() error { return c.printPlan(m) })
 	}
-	if to.medium == inStream {
-		out = a.err // the bundle itself is on the other
+	on := *c
+	if to.medium == inStream { // the bundle itself is on standard output
+		told := *c.app
+		told.out, on.app = c.err, &told
 	}
-	if f.json() {
-		return command.WriteJSON(out, m)
-	}
-	a.say("%s, %s; %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
-	if m.Left != nil {
-		a.say("a delta: %s", leftLine(m.Left))
-	}
-	if to.medium == inRegistry {
-		_, err = fmt.Fprintln(out, m.Reference)
-	} else {
-		_, err = fmt.Fprintln(out, root, m.Reference)
-	}
-	return err
+	return on.show(m, func() error {
+		on.say("%s, %s; %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
+		if m.Left != nil {
+			on.say("a delta: %s", leftLine(m.Left))
+		}
+		return on.print(name)
+	})
 }
 
 // printPlan prints what a dry run has found.
-func printPlan(a *app, f *outputFlags, m moved, plan []mover.Planned) error {
-	if m.DryRun, m.Plan = true, plan; f.json() {
-		return command.WriteJSON(a.out, m)
-	}
+func (c *common) printPlan(m moved) error {
 	t := command.NewTable()
-	for _, i := range plan {
-		t.Row(size.Format(i.Size), f.digest(i.Digest), i.Name)
+	for _, i := range m.Plan {
+		t.Row(size.Format(i.Size), c.digest(i.Digest), i.Name)
 	}
-	if err := t.Write(a.out); err != nil {
+	if err := t.Write(c.out); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%s, %s; %s of it in %s would be moved to %s\n", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
+	_, err := fmt.Fprintf(c.out, "%s, %s; %s of it in %s would be moved to %s\n", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
 	return err
 }

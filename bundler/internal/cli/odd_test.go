@@ -1,91 +1,61 @@
 package cli_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// hand makes images by hand in a registry without TLS.
-type hand struct {
-	t          *testing.T
-	registry   *registry.Registry
-	repository string
+// byHand is a manifest that go-containerregistry would not make.
+type byHand struct {
+	mediaType types.MediaType
+	data      []byte
 }
 
-func (h hand) send(method, url, mediaType string, body []byte) (*http.Response, []byte) {
-	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), method, url, bytes.NewReader(body))
-	require.NoError(h.t, err)
-	req.Header.Set("Content-Type", mediaType)
-	req.Header.Set("Accept", mediaType)
-	resp, err := h.registry.Transport().RoundTrip(req)
-	require.NoError(h.t, err)
-	defer resp.Body.Close() //nolint:errcheck // of a test
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(h.t, err)
-	return resp, data
-}
-
-func (h hand) url(kind, name string) string {
-	return h.registry.URL() + "/v2/" + h.repository + "/" + kind + "/" + name
-}
-
-// get reads a manifest by tag.
-func (h hand) get(tag string) ocispec.Descriptor {
-	h.t.Helper()
-	resp, data := h.send(http.MethodGet, h.url("manifests", tag), ocispec.MediaTypeImageManifest, nil)
-	require.Equal(h.t, http.StatusOK, resp.StatusCode)
-	return ocispec.Descriptor{MediaType: resp.Header.Get("Content-Type"), Digest: digest.FromBytes(data), Size: int64(len(data))}
-}
-
-func (h hand) put(tag string, v any, mediaType string) ocispec.Descriptor {
-	h.t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(h.t, err)
-	resp, output := h.send(http.MethodPut, h.url("manifests", tag), mediaType, data)
-	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", output)
-	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-}
-
-func (h hand) blob(mediaType string, data []byte) ocispec.Descriptor {
-	h.t.Helper()
-	resp, _ := h.send(http.MethodPost, h.url("blobs", "uploads/"), "", nil)
-	at, err := resp.Location()
-	require.NoError(h.t, err)
-	q := at.Query()
-	q.Set("digest", digest.FromBytes(data).String())
-	at.RawQuery = q.Encode()
-	resp, output := h.send(http.MethodPut, at.String(), "application/octet-stream", data)
-	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", output)
-	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-}
+func (m byHand) RawManifest() ([]byte, error)        { return m.data, nil }
+func (m byHand) MediaType() (types.MediaType, error) { return m.mediaType, nil }
 
 // Images that keep to the letter of the specification, and are unlike most.
 func TestOddImagesOfUpstream(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	h := hand{t, w.upstream, "x/cloud/ccm"}
-	plain := h.get("v1.33.1")
-	index := func(children ...ocispec.Descriptor) {
-		i := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: children}
-		i.SchemaVersion = 2
-		h.put("v1.34.0", i, i.MediaType)
+	repository, err := name.NewRepository(w.upstream.Host + "/x/cloud/ccm")
+	require.NoError(t, err)
+	descriptor := func(mediaType string, data []byte) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	}
+	put := func(mediaType string, v any) {
+		t.Helper()
+		data, err := json.Marshal(v)
+		require.NoError(t, err)
+		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{types.MediaType(mediaType), data}))
+	}
+	blob := func(mediaType, data string) ocispec.Descriptor {
+		t.Helper()
+		require.NoError(t, remote.WriteLayer(repository, static.NewLayer([]byte(data), types.OCILayer)))
+		return descriptor(mediaType, []byte(data))
+	}
+	index := func(children ...ocispec.Descriptor) {
+		put(ocispec.MediaTypeImageIndex, ocispec.Index{
+			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children,
+		})
+	}
+	got, err := remote.Get(repository.Tag("v1.33.1"))
+	require.NoError(t, err)
+	plain := descriptor(string(got.MediaType), got.Manifest)
 	run := func(code int, args ...string) string {
 		t.Helper()
-		cmd, _, stderr := w.command(t.Context(), append(args, "@up")...)
-		_ = cmd.Run() // the code says it
-		require.Equal(t, code, cmd.ProcessState.ExitCode(), stderr.String())
-		return stderr.String()
+		return w.ends(t, code, append(args, "@up")...)
 	}
 
 	index(plain) // the configuration says what the index does not
@@ -101,11 +71,11 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	require.NotContains(t, output, "run the same command again")
 
 	// A layer that its maker calls not distributable, of which the registry has no bytes.
-	layer := h.blob("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", []byte("not to be given away"))
-	config := h.blob(ocispec.MediaTypeImageConfig, []byte(`{"os":"windows","architecture":"amd64"}`))
-	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: []ocispec.Descriptor{layer}}
-	m.SchemaVersion = 2
-	h.put("v1.34.0", m, m.MediaType)
+	layer := blob("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", "not to be given away")
+	put(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		Config: blob(ocispec.MediaTypeImageConfig, `{"os":"windows","architecture":"amd64"}`), Layers: []ocispec.Descriptor{layer},
+	})
 	w.upstream.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/" + layer.Digest.String()}, Status: 404})
 	for range 2 {
 		output = run(8, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")
@@ -122,7 +92,5 @@ func TestNamesInHintsAreQuoted(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-q", "-o", "x$(id).tar", "--volume-size", "300kB", "--parity", "1")
 	w.write(t, "x$(id).tar.002", []byte("damaged"))
-	cmd, _, stderr := w.command(t.Context(), "inspect", "x$(id).tar.parts")
-	require.Error(t, cmd.Run())
-	require.Contains(t, stderr.String(), fmt.Sprintf("hint: rebuild it with `vdo-bundle repair %s`", "'x$(id).tar.parts'"))
+	require.Contains(t, w.ends(t, 9, "inspect", "x$(id).tar.parts"), fmt.Sprintf("hint: rebuild it with `vdo-bundle repair %s`", "'x$(id).tar.parts'"))
 }

@@ -12,15 +12,19 @@ type outputFlags struct {
 	format  string
 	quiet   bool
 	noTrunc bool
+	shows   bool // progress
 }
 
 // bindFormat binds --format.
 func (f *outputFlags) bindFormat(cmd *cobra.Command) { flags.Format(cmd, &f.format) }
 
-// bindQuiet binds --quiet, for commands with progress.
-func (f *outputFlags) bindQuiet(cmd *cobra.Command) {
+// bindProgress binds --quiet and --progress, for commands that take long.
+func (c *common) bindProgress(cmd *cobra.Command) {
+	c.shows = true
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.BoolVarP(&f.quiet, "quiet", "q", false, "do not show progress")
+		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
+		fl.Var(&flags.Choice{To: &c.app.progress, Of: []string{progressAuto, progressLines, progressJSON}}, "progress",
+			"show progress as auto (bars on a terminal, else lines), lines, or json (all of standard error)")
 	})
 }
 
@@ -34,7 +38,18 @@ func (f *outputFlags) bindNoTrunc(cmd *cobra.Command) {
 func (f *outputFlags) json() bool { return f.format == flags.JSON }
 
 func (f *outputFlags) reporter(a *app) reporter {
-	return newReporter(a.err, a.terminal && !a.debug, f.quiet || f.json())
+	c := &counter{}
+	switch {
+	case !f.shows || f.quiet || f.json() && a.progress == progressAuto:
+		return silent{}
+	case a.progress == progressJSON:
+		c.view = &events{out: a.err}
+	case a.progress == progressAuto && a.terminal && !a.debug:
+		c.view = &bars{out: a.err}
+	default:
+		c.view = &lines{out: a.err}
+	}
+	return c
 }
 
 // digest writes a digest as a table shows it.

@@ -62,13 +62,9 @@ func FuzzParsePlace(f *testing.F) {
 	})
 }
 
-func TestCommandToGoOnIsQuoted(t *testing.T) {
-	require.Equal(t, `pull -o 'my drivers.tar' '' 'it'\''s' --k8s 1.33`, fault.Quote("pull", "-o", "my drivers.tar", "", "it's", "--k8s", "1.33"))
-}
-
 func TestLinesSayTenthsAndFailures(t *testing.T) {
 	var out bytes.Buffer
-	r := newReporter(&out, false, false)
+	r := &counter{view: &lines{out: &out}}
 	r.Phase("manifests", 2, 0)
 	r.Done("a", nil)
 	r.Done("b", nil)
@@ -93,7 +89,7 @@ pull: 100% (1.0 kB of 1.0 kB)
 
 func TestBarsEndInEveryCase(t *testing.T) {
 	var out bytes.Buffer
-	r := newReporter(&out, true, false)
+	r := &counter{view: &bars{out: &out}}
 	r.Say("before")
 	r.Phase("nothing", 0, 0)
 	r.Phase("images", 2, 0)
@@ -107,4 +103,23 @@ func TestBarsEndInEveryCase(t *testing.T) {
 	for _, want := range []string{"before", "between", "failed: b", "pull"} {
 		require.Contains(t, out.String(), want)
 	}
+}
+
+func TestEventsAreLinesOfJSON(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{err: &out, progress: progressJSON}
+	r := (&outputFlags{format: "json", shows: true}).reporter(a)
+	r.Phase("pull", 2, 1000)
+	r.Moved(5)
+	r.Moved(495)
+	r.Done("layer of <x>", errors.New("broken"))
+	a.say("wrote %s", "f")
+	r.end()
+	a.report(&fault.Error{Reason: fault.Storage, Op: "write", Err: errors.New("full")}, false)
+	require.Equal(t, `{"phase":"pull","items":2,"done":0,"bytes":1000,"moved":0}
+{"phase":"pull","items":2,"done":0,"bytes":1000,"moved":500}
+{"failed":"layer of <x>","phase":"pull"}
+{"message":"wrote f"}
+{"error":{"reason":"Storage","exitCode":7,"problems":[{"reason":"Storage","message":"write: full"}]}}
+`, out.String())
 }

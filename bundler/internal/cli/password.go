@@ -97,13 +97,8 @@ func (f *passwordFlags) newPassword(ctx context.Context, a *app, prompt string) 
 	return password, nil
 }
 
-// prompt asks on the terminal. Who reads a terminal cannot be stopped, but need not be
-// waited for: a signal ends the wait, and leaves the terminal as it was.
+// prompt asks on the terminal. A signal ends the wait, and leaves the terminal as it was.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
-	type answer struct {
-		password []byte
-		err      error
-	}
 	a.asked++
 	terminal := int(a.in.Fd())
 	before, err := term.GetState(terminal)
@@ -112,16 +107,30 @@ func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
 	}
 	a.ask(prompt)
 	defer a.ask("\n")
-	read := make(chan answer, 1)
+	password, err := within(ctx, func() ([]byte, error) { return term.ReadPassword(terminal) })
+	if ctx.Err() != nil {
+		err = errors.Join(err, term.Restore(terminal, before))
+	}
+	return password, err
+}
+
+// within returns what read does, or why ctx has ended: who reads a terminal or a pipe
+// cannot be stopped, but need not be waited for.
+func within(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		data []byte
+		err  error
+	}
+	done := make(chan answer, 1)
 	go func() {
-		password, err := term.ReadPassword(terminal)
-		read <- answer{password, err}
+		data, err := read()
+		done <- answer{data, err}
 	}()
 	select {
-	case got := <-read:
-		return got.password, got.err
+	case got := <-done:
+		return got.data, got.err
 	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), term.Restore(terminal, before))
+		return nil, context.Cause(ctx)
 	}
 }
 

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/buildinfo"
 	"fmt"
@@ -24,14 +25,23 @@ import (
 
 // command is vdo-bundle in a world, with its output kept.
 func (w *world) command(ctx context.Context, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
-	cmd = exec.CommandContext(ctx, binary, w.expand(args)...)
+	cmd = exec.CommandContext(ctx, cmp.Or(w.program, binary), w.expand(args)...)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = w.dir, stdout, stderr
 	cmd.Env = os.Environ()
 	for name, value := range w.env() {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
+	cmd.Env = append(cmd.Env, w.vars...)
 	return cmd, stdout, stderr
+}
+
+// ends runs vdo-bundle, demands its exit code, and returns all that it says.
+func (w *world) ends(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	cmd, stdout, stderr := w.command(t.Context(), args...)
+	require.Equal(t, code, exitCode(t, cmd), "%v: %s", args, stderr)
+	return stdout.String() + stderr.String()
 }
 
 // must runs vdo-bundle and demands that it succeeds.

@@ -17,9 +17,7 @@ import (
 
 // pruneOptions are the flags of `prune`.
 type pruneOptions struct {
-	*app
-	registryFlags
-	outputFlags
+	common
 	keep                int
 	keepTags, keepRoots []string
 	yes                 bool
@@ -37,7 +35,7 @@ or somebody changed a tag since the plan, nothing is deleted. Manifests are dele
 of layers are freed by the registry's own garbage collection.`
 
 func newPruneCommand(a *app) *cobra.Command {
-	o := &pruneOptions{app: a}
+	o := &pruneOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "prune REGISTRY/REPO --keep N",
 		Short: "Delete old bundles from a repository",
@@ -52,11 +50,7 @@ func newPruneCommand(a *app) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.keepTags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
 	cmd.Flags().StringArrayVar(&o.keepRoots, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "delete; without it prune only says what it would delete")
-	o.registryFlags.bindSmall(cmd)
-	o.bindFormat(cmd)
-	o.bindNoTrunc(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	return with(cmd, o.registryFlags.bindSmall, o.bindFormat, o.bindNoTrunc, o.bindProgress)
 }
 
 func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
@@ -66,31 +60,26 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	if o.keep < 1 {
 		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
 	}
-	s, err := o.tagList(o.app, arg)
+	s, err := o.tagList(arg)
 	if err != nil {
 		return err
 	}
-	progress := o.reporter(o.app)
-	defer progress.end()
+	defer o.begin()()
 	keep := prune.Keep{Newest: o.keep, Tags: o.keepTags, Digests: o.keepRoots}
-	plan, err := prune.NewPlan(cmd.Context(), s, keep, o.options(o.app, progress))
+	plan, err := prune.NewPlan(cmd.Context(), s, keep, o.options())
 	if err != nil {
 		return err
 	}
 	if o.yes && len(plan.Delete) > 0 {
-		err = prune.Run(cmd.Context(), plan, o.options(o.app, progress))
+		err = prune.Run(cmd.Context(), plan, o.options())
 	}
-	progress.end()
-	switch {
-	case err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0:
+	if err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0 {
 		return err // nothing was done
-	case o.json():
-		return fault.Join(err, command.WriteJSON(o.out, plan))
 	}
-	return fault.Join(err, o.print(plan))
+	return fault.Join(err, o.show(plan, func() error { return o.printPlan(plan) }))
 }
 
-func (o *pruneOptions) print(p *prune.Plan) error {
+func (o *pruneOptions) printPlan(p *prune.Plan) error {
 	verb := "delete"
 	switch {
 	case p.Done:

@@ -2,37 +2,38 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/trustflags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // pullOptions are the flags of `pull`.
 type pullOptions struct {
-	*app
-	selectionFlags
-	matrixFlags
-	sourceFlags
+	lockFlags
 	upstreamFlags
 	signingFlags
-	registryFlags
 	volumeFlags
-	outputFlags
 	signatureFormat  signatureFormatFlag
-	dest, lock, base string
+	dest, lockFile   string
 	replace, restart bool
 	provenance       bool
 }
@@ -61,7 +62,7 @@ all that fail are named together. An image without a rule is refused. The file:
     unsigned: true                       # taken as it is`
 
 func newPullCommand(a *app) *cobra.Command {
-	o := &pullOptions{app: a}
+	o := &pullOptions{lockFlags: lockFlags{common: common{app: a}}}
 	cmd := &cobra.Command{
 		Use:   "pull -o DEST",
 		Short: "Pull drivers into a bundle",
@@ -90,22 +91,14 @@ func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl.StringVar(&o.base, "base", "", "make a delta: leave out the layers that the far side has, as an earlier bundle or the receipt of a push says: `BUNDLE|RECEIPT`")
 	o.volumeFlags.bind(cmd)
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
-		fl.StringVar(&o.lock, "lock", "", "pull what this `LOCK` names, instead of a selection")
+		fl.StringVar(&o.lockFile, "lock", "", "pull what this `LOCK` names, instead of a selection")
 	})
-	o.selectionFlags.bind(cmd)
-	o.matrixFlags.bind(cmd)
-	o.sourceFlags.bind(cmd)
-	o.upstreamFlags.bind(cmd)
-	o.signatureFormat.bind(cmd)
+	with(cmd, o.bindLock, o.upstreamFlags.bind, o.signatureFormat.bind)
 	o.signingFlags.bind(cmd, "sign-key", "sign the bundle with this private `KEY` (as sign --key)", &o.registryFlags)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "attach a statement of how the bundle was built (SLSA, in-toto), signed with --sign-key")
 	})
-	o.registryFlags.bind(cmd)
-	o.registryFlags.bindUpload(cmd)
-	o.bindFormat(cmd)
-	o.bindNoTrunc(cmd)
-	o.bindQuiet(cmd)
+	with(cmd, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindNoTrunc, o.bindProgress)
 }
 
 func (o *pullOptions) run(cmd *cobra.Command) error {
@@ -114,58 +107,57 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	in, err := o.input(cmd, dest)
+	w, in, err := o.input(cmd, dest)
 	if err != nil {
 		return err
 	}
-	target, err := o.openTarget(dest, in.client, o.archiveOptions(o.replace, o.restart))
+	in.Target, err = o.openTarget(dest, w.client, o.archiveOptions(o.replace, o.restart))
 	if err != nil {
 		return err
 	}
-	progress := o.reporter(o.app)
-	pulled, err := o.pullInto(ctx, target, dest, in, progress)
-	err = fault.Join(err, target.Close())
-	progress.end()
+	end := o.begin()
+	pulled, err := o.pull(ctx, w, in)
+	err = fault.Join(err, in.Target.Close())
+	end()
 	if err != nil {
 		return err
 	}
 	o.sayUpstream(o.app, pulled)
-	return printMoved(o.app, &o.outputFlags, o.inParts(dest), pulled, o.dryRun)
+	return o.showMoved(o.inParts(dest), pulled)
 }
 
-// pullInput is what a pull reads before it opens its target.
-type pullInput struct {
-	world
-	signer   *trust.Signer
-	format   signatures.Format
-	upstream *upstream.Policy
-}
-
-// input opens all that is read, and asks for what can fail late.
-func (o *pullOptions) input(cmd *cobra.Command, dest place) (in pullInput, err error) {
+// input opens all that is read but the lock, and asks for what can fail late.
+func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.Input, err error) {
 	ctx := cmd.Context()
-	if in.world, err = o.lockInput().world(o.app); err != nil {
-		return in, err
+	if w, err = o.world(); err != nil {
+		return w, in, err
 	}
-	if in.base, err = o.openBase(ctx, in.client); err != nil {
-		return in, err
+	in = pull.Input{
+		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
+		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
 	}
-	if in.format, err = signatures.ParseFormat(o.signatureFormat.name); err != nil {
-		return in, err
+	if dest.medium == inRegistry {
+		in.Mirror = direct(w.client)
 	}
-	if in.signer, err = o.signer(ctx, o.app); err != nil {
-		return in, err
+	if in.Base, err = o.openBase(ctx, w.client); err != nil {
+		return w, in, err
+	}
+	if in.SignatureFormat, err = signatures.ParseFormat(o.signatureFormat.name); err != nil {
+		return w, in, err
+	}
+	if in.Signer, err = o.signer(ctx, o.app); err != nil {
+		return w, in, err
 	}
 	if !o.dryRun {
 		if err := o.probe(ctx); err != nil {
-			return in, err
+			return w, in, err
 		}
 	}
-	if err := o.checkSigner(cmd, in.signer); err != nil {
-		return in, err
+	if err := o.checkSigner(cmd, in.Signer); err != nil {
+		return w, in, err
 	}
-	in.upstream, err = o.upstreamPolicy()
-	return in, err
+	in.Upstream, err = o.upstreamPolicy()
+	return w, in, err
 }
 
 // checkSigner refuses flags that say how to sign where nobody signs.
@@ -179,28 +171,15 @@ func (o *pullOptions) checkSigner(cmd *cobra.Command, s *trust.Signer) error {
 	return nil
 }
 
-func (o *pullOptions) lockInput() lockInput {
-	return lockInput{&o.selectionFlags, &o.matrixFlags, &o.sourceFlags, &o.registryFlags}
-}
-
-// pullInto pulls into an open target.
-func (o *pullOptions) pullInto(ctx context.Context, target medium.Target, dest place, from pullInput, p run.Progress) (*pull.Pulled, error) {
-	if err := medium.Preflight(ctx, target); err != nil {
+func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.Pulled, error) {
+	if err := medium.Preflight(ctx, in.Target); err != nil {
 		return nil, err
 	}
-	lock, files, err := o.readLock(ctx, from.world, p)
-	if err != nil {
+	var err error
+	if in.Lock, in.Files, err = o.readLock(ctx, w); err != nil {
 		return nil, err
 	}
-	in := pull.Input{
-		Matrix: from.matrix, Lock: lock, Files: files, Manifests: from.manifests, Registry: from.registry,
-		Signer: from.signer, SignatureFormat: from.format, Target: target, Reference: dest.reference, Base: from.base, Upstream: from.upstream,
-		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
-	}
-	if dest.medium == inRegistry {
-		in.Mirror = direct(from.client)
-	}
-	return pull.Bundle(ctx, in, o.options(o.app, p))
+	return pull.Bundle(ctx, in, o.options())
 }
 
 // destination reads -o, and refuses flags that cannot be combined.
@@ -208,7 +187,7 @@ func (o *pullOptions) destination(cmd *cobra.Command) (place, error) {
 	if o.dest == "" {
 		return place{}, flags.Missing(cmd, "-o DEST")
 	}
-	if flag, ok := selects(cmd); ok && o.lock != "" {
+	if flag, ok := selects(cmd); ok && o.lockFile != "" {
 		return place{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
 	}
 	dest, err := parseDestination(o.dest)
@@ -231,19 +210,15 @@ func checkUnused(cmd *cobra.Command, dest place) error {
 }
 
 // readLock reads the lock of --lock, or makes one.
-func (o *pullOptions) readLock(ctx context.Context, w world, p run.Progress) (*bundle.Lock, map[string][]byte, error) {
-	if o.lock == "" {
-		locked, err := o.lockInput().lock(ctx, o.app, w, p)
-		if err != nil {
-			return nil, nil, err
-		}
-		return locked.Lock, locked.Files, nil
+func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, catalog.Files, error) {
+	if o.lockFile == "" {
+		return o.lockFlags.lock(ctx, w)
 	}
-	data, err := userfile.Read("--lock", o.lock, bundle.MaxLockSize)
+	data, err := userfile.Read("--lock", o.lockFile, bundle.MaxLockSize)
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err := bundle.ParseLock(o.lock, data)
+	lock, err := bundle.ParseLock(o.lockFile, data)
 	return lock, nil, err
 }
 
@@ -255,4 +230,108 @@ func (o *pullOptions) builder() *provenance.Builder {
 	}
 	b := version()
 	return &provenance.Builder{Version: b.Version, Revision: b.Revision}
+}
+
+// checkBase refuses what cannot be a delta.
+func (o *pullOptions) checkBase(dest place) error {
+	if o.base == "" || dest.medium != inRegistry {
+		return nil
+	}
+	return flags.Bad("-o", dest.String(), errors.New("a delta is not a complete bundle, and a registry holds only such"),
+		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
+}
+
+// openBase reads what --base names, a bundle or a receipt; nil where it is not given.
+func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pull.Base, error) {
+	if o.base == "" {
+		return nil, nil
+	}
+	p, err := parsePlace(o.base)
+	if err != nil || p.medium == inFile && beginsReceipt(p.path) {
+		return readReceipt(o.base) // which says what is wrong with a file of another name
+	}
+	return o.baseOf(ctx, p, client)
+}
+
+// beginsReceipt tells a receipt, which is JSON, from an archive and its parts file.
+func beginsReceipt(name string) bool {
+	f, err := userfile.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var first [1]byte
+	_, err = f.Read(first[:])
+	return err == nil && first[0] == '{'
+}
+
+func readReceipt(name string) (*pull.Base, error) {
+	data, err := userfile.Read("--base", name, bundle.MaxReceiptSize)
+	if err != nil {
+		return nil, err
+	}
+	r, err := bundle.ParseReceipt(name, data)
+	if err != nil {
+		return nil, err
+	}
+	return pull.BaseOfReceipt(r), nil
+}
+
+func (o *pullOptions) baseOf(ctx context.Context, p place, client *remote.Client) (base *pull.Base, err error) {
+	b, err := o.openPinned(ctx, p, client)
+	if err == nil {
+		defer b.Close() //nolint:errcheck // only read
+		base, err = pull.BaseOf(ctx, b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the base %s: %w", p, err)
+	}
+	return base, nil
+}
+
+// upstreamFlags say what is asked of upstream's own signatures.
+type upstreamFlags struct {
+	verifyUpstream, carry string
+}
+
+func (f *upstreamFlags) bind(cmd *cobra.Command) {
+	f.carry = string(upstream.CarryNone)
+	flags.Group(cmd, flags.Sources, func(fl *pflag.FlagSet) {
+		fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy `FILE` says")
+		fl.Var(&flags.Choice{To: &f.carry, Of: []string{string(upstream.CarryNone), string(upstream.CarryImages), string(upstream.CarryAll)}},
+			"upstream-signatures", "take upstream's signatures, attestations and SBOMs along, `OF` which images: none, images, or all, which is of all their platforms' manifests too")
+	})
+}
+
+// upstreamPolicy reads the policy of --verify-upstream; nil where it is not given.
+func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
+	if f.verifyUpstream == "" {
+		return nil, nil
+	}
+	data, err := userfile.Read("--verify-upstream", f.verifyUpstream, maxPolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	return upstream.ParsePolicy(f.verifyUpstream, data, func(path string) (*trust.Policy, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(f.verifyUpstream), path)
+		}
+		return trustflags.ReadPolicy(userfile.Read, "--verify-upstream", path)
+	})
+}
+
+// sayUpstream tells what was found of upstream's signatures.
+func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
+	signed := 0
+	for _, v := range p.Verified {
+		if len(v.SignedBy) > 0 {
+			signed++
+		}
+	}
+	if len(p.Verified) > 0 {
+		a.say("upstream: %s signed as the policy demands, %d taken unsigned as it allows", command.Plural(signed, "image", "images"), len(p.Verified)-signed)
+	}
+	if p.Attached > 0 {
+		a.say("upstream: %s taken along", command.Plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))
+	}
 }

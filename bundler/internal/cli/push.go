@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,12 +24,11 @@ import (
 
 // pushOptions are the flags of `push`.
 type pushOptions struct {
-	*app
-	trustFlags
-	registryFlags
-	outputFlags
+	common
 	receipt, layout string
 	mountFrom       []string
+
+	printRepositories bool
 }
 
 // Layouts of a push.
@@ -39,9 +39,8 @@ const (
 
 const pushHelp = `push copies a bundle and its signatures into one repository of a registry. What is
 there already is not sent again; the tag is set last, with a tag digest-… that stays
-when the first moves on; and then the root and every image are looked up as the
-operator will, as REPOSITORY@DIGEST. Every byte is
-verified as it streams. With --key or --policy the whole bundle is verified first,
+when the first moves on; and then every manifest is read as the operator will, as
+REPOSITORY@DIGEST. Every byte is verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong. A tag of SRC is resolved
 once: what was verified is what is pushed, wherever the tag moves meanwhile.
 
@@ -55,10 +54,13 @@ name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirr
 configuration (see mirror-config) find it there.
 
 It prints the reference by digest, which is what a DriverBundle should name.
---receipt writes down what the repository holds now, for pull --base.`
+--receipt writes down what the repository holds now, for pull --base.
+
+Some registries, such as ECR, take a push only into repositories that exist.
+--print-repositories lists those that this push writes to, so that you can create them.`
 
 func newPushCommand(a *app) *cobra.Command {
-	o := &pushOptions{app: a, layout: layoutSingle}
+	o := &pushOptions{common: common{app: a}, layout: layoutSingle}
 	cmd := &cobra.Command{
 		Use:   "push SRC REGISTRY/REPO[:TAG]",
 		Short: "Push a bundle into a registry",
@@ -67,6 +69,7 @@ func newPushCommand(a *app) *cobra.Command {
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
   vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
   vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --layout paths --print-repositories
   vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: flags.Exactly("SRC", "REGISTRY/REPO[:TAG]"),
@@ -77,13 +80,9 @@ func newPushCommand(a *app) *cobra.Command {
 	fl.Var(&flags.Choice{To: &o.layout, Of: []string{layoutSingle, layoutPaths}}, "layout",
 		"single: everything in one repository; paths: beside it each image below REPO under its upstream name, for nodes with a mirror configuration")
 	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "take over what this `REGISTRY/REPO`, of the same registry, has already: mounted there, or read from it (repeatable)")
-	o.trustFlags.bind(cmd)
-	o.registryFlags.bind(cmd)
-	o.registryFlags.bindUpload(cmd)
-	o.bindFormat(cmd)
-	o.bindNoTrunc(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	fl.BoolVar(&o.printRepositories, "print-repositories", false,
+		"list the repositories that the push writes to, and send nothing")
+	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindNoTrunc, o.bindProgress)
 }
 
 func (o *pushOptions) run(ctx context.Context, src, dest string) error {
@@ -93,47 +92,58 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr, mountErr, o.checkReceipt()); err != nil {
 		return err
 	}
-	progress := o.reporter(o.app)
-	defer progress.end()
-	b, err := o.open(ctx, o.app, src, rules, progress)
+	return o.read(ctx, src, rules, func(b opened) error {
+		if o.printRepositories {
+			return o.listRepositories(ctx, b, to)
+		}
+		target, err := o.openTarget(to, b.client, archive.Options{})
+		if err != nil {
+			return err
+		}
+		defer target.Close() //nolint:errcheck // a registry keeps nothing open
+		pushed, err := push.Bundle(ctx, push.Input{
+			Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(b.client), MountFrom: mountFrom,
+		}, o.options())
+		if err == nil {
+			err = o.pushPaths(ctx, b, to)
+		}
+		if err == nil {
+			err = o.writeReceipt(pushed.Receipt)
+		}
+		if err != nil {
+			return err
+		}
+		return o.showMoved(to, &pull.Pulled{Delivered: pushed.Delivered})
+	})
+}
+
+// listRepositories prints where the push would write.
+func (o *pushOptions) listRepositories(ctx context.Context, b opened, to place) error {
+	_, lock, err := b.Whole(ctx, run.Options{})
 	if err != nil {
 		return err
 	}
-	defer b.Close() //nolint:errcheck // only read
-	target, err := o.openTarget(to, b.client, archive.Options{})
+	names, err := push.Repositories(lock, to.reference, o.layout == layoutPaths)
 	if err != nil {
 		return err
 	}
-	defer target.Close() //nolint:errcheck // a registry keeps nothing open
-	pushed, err := push.Bundle(ctx, push.Input{
-		Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(b.client), MountFrom: mountFrom,
-	}, o.options(o.app, progress))
-	if err == nil {
-		err = o.pushPaths(ctx, b, to, progress)
-	}
-	progress.end()
-	if err == nil {
-		err = o.writeReceipt(pushed.Receipt)
-	}
-	if err != nil {
-		return err
-	}
-	return printMoved(o.app, &o.outputFlags, to, &pull.Pulled{Delivered: pushed.Delivered}, o.dryRun)
+	result := map[string][]string{"repositories": names}
+	return o.show(result, func() error { return o.print(strings.Join(names, "\n")) })
 }
 
 // pushPaths puts the images under their upstream names, where that was asked for.
-func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place, p run.Progress) error {
+func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place) error {
 	if o.layout != layoutPaths {
 		return nil
 	}
 	if o.dryRun {
-		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		o.reports.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil
 	}
 	return push.Images(ctx, push.ImagesInput{
 		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
 		Open: func(ref image.Reference) medium.Target { return b.client.Repository(ref) },
-	}, o.options(o.app, p))
+	}, o.options())
 }
 
 // checkReceipt looks, before anything is sent, whether the receipt can be written.

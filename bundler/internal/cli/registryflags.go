@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,19 +11,15 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 // registryFlags say how registries are spoken to.
 type registryFlags struct {
 	caFile, clientCert, clientKey string
-	plainHTTP                     []string
+	plainHTTP, skipTLSVerify      []string
 	hostsConfig                   string // settings of single hosts
 	authFile                      string
 	tuningFlags
@@ -69,6 +64,8 @@ func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 		fl.StringVar(&f.clientCert, "client-cert", "", "PEM `FILE` of the certificate to show to registries that ask for one")
 		fl.StringVar(&f.clientKey, "client-key", "", "PEM `FILE` of that certificate's private key")
 		fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
+		fl.StringArrayVar(&f.skipTLSVerify, "insecure-skip-tls-verify", nil,
+			"take any certificate of this `HOST[:PORT]`, which others on the way can abuse (repeatable)")
 		fl.StringVar(&f.hostsConfig, "hosts-config", "", "YAML `FILE` with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 	})
 }
@@ -99,17 +96,13 @@ func (f *registryFlags) bindUpload(cmd *cobra.Command) {
 	})
 }
 
-// options are those of a flow that moves or reads a bundle.
-func (f *registryFlags) options(a *app, p run.Progress) run.Options {
-	return run.Options{Concurrency: f.concurrency, Progress: p, Now: a.now, DryRun: f.dryRun}
-}
-
 const minRate = 1000 // bytes a second; less would never end
 
 // client returns what speaks to registries, or all that is wrong with the flags.
 func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	o := remote.Options{
-		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
+		CAFile: f.caFile, ClientCert: f.clientCert, ClientKey: f.clientKey,
+		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
 	}
@@ -140,26 +133,27 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 
 // checkTuning says which numbers are out of bounds.
 func (f *tuningFlags) checkTuning() error {
-	var problems []error
-	if f.concurrency < 1 || f.concurrency > 64 {
-		problems = append(problems, flags.Bad("--concurrency", fmt.Sprint(f.concurrency), errors.New("not between 1 and 64"), "6 is a good value for most links"))
-	}
-	if f.ranges < 1 || f.ranges > 8 {
-		problems = append(problems, flags.Bad("--ranges", fmt.Sprint(f.ranges), errors.New("not between 1 and 8"), "1 is right unless the registry holds each connection back"))
-	}
-	return fault.Join(append(problems, f.checkPatience())...)
+	return fault.Join(
+		bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"),
+		bounded("--ranges", f.ranges, 1, 8, "1 is right unless the registry holds each connection back"),
+		f.checkPatience())
 }
 
 // checkPatience says what is wrong with --retries and --timeout.
 func (f *tuningFlags) checkPatience() error {
-	var retries, timeout error
-	if f.retries < 0 || f.retries > 100 {
-		retries = flags.Bad("--retries", fmt.Sprint(f.retries), errors.New("not between 0 and 100"), "5 is a good value for most links")
-	}
+	err := bounded("--retries", f.retries, 0, 100, "5 is a good value for most links")
 	if f.timeout < time.Second || f.timeout > time.Hour {
-		timeout = flags.Bad("--timeout", f.timeout.String(), errors.New("not between 1s and 1h"), "1m is a good value for most links")
+		why := errors.New("not between 1s and 1h")
+		err = fault.Join(err, flags.Bad("--timeout", f.timeout.String(), why, "1m is a good value for most links"))
 	}
-	return fault.Join(retries, timeout)
+	return err
+}
+
+func bounded(flag string, value, least, most int, hint string) error {
+	if value >= least && value <= most {
+		return nil
+	}
+	return flags.Bad(flag, fmt.Sprint(value), fmt.Errorf("not between %d and %d", least, most), hint)
 }
 
 // hosts reads the settings of single hosts; none where there is no file.
@@ -188,55 +182,20 @@ func (f *registryFlags) credentials() (remote.CredentialFunc, error) {
 	return remote.ConfigCredentials(f.authFile, data)
 }
 
-// authorities are those of --ca-file and the system's; nil for the system's alone.
-func (f *registryFlags) authorities() (*x509.CertPool, error) {
-	if f.caFile == "" {
-		return nil, nil
+// trace tells requests as lines, as --debug asks for; nil where it does not. An
+// [remote.Exchange] has nothing secret in it.
+func (a *app) trace() func(remote.Exchange) {
+	if !a.debug {
+		return nil
 	}
-	pem, err := userfile.Read("--ca-file", f.caFile, maxCAFile)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: f.caFile, Err: errors.New("no PEM certificate in it"),
-			Hint: "give the certificates of the authority in PEM with --ca-file",
+	var mu sync.Mutex
+	return func(x remote.Exchange) {
+		outcome := fmt.Sprint(x.Status)
+		if x.Err != "" {
+			outcome = x.Err
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		a.say("debug: %s %s: %s (%s)", x.Method, x.Target, outcome, x.Took.Round(time.Millisecond))
 	}
-	return pool, nil
-}
-
-// opened is a bundle that can be read, with what was verified of it, and where it is.
-type opened struct {
-	*pinned.Bundle
-	verified *verify.Verification // nil where nothing was
-	at       place
-	client   *remote.Client
-}
-
-// open opens the bundle that an argument names, and verifies it first where the rules
-// have a policy: what is returned is all that may be read from there on.
-func (f *registryFlags) open(ctx context.Context, a *app, arg string, rules verify.Rules, p run.Progress) (opened, error) {
-	source, at, client, err := f.source(ctx, a, arg)
-	if err != nil {
-		return opened{}, err
-	}
-	b, err := resolved(ctx, source, rules, f.options(a, p))
-	b.at, b.client = at, client
-	return b, err
-}
-
-// source opens the medium that an argument names, for what signs it and for open.
-func (f *registryFlags) source(ctx context.Context, a *app, arg string) (medium.Source, place, *remote.Client, error) {
-	p, err := parsePlace(arg)
-	client, clientErr := f.client(a)
-	if err := fault.Join(err, clientErr); err != nil {
-		return nil, p, nil, err
-	}
-	source, err := a.openSource(ctx, p, client)
-	return source, p, client, err
 }

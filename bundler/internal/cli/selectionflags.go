@@ -18,8 +18,8 @@ import (
 
 // selectionFlags say which drivers a bundle holds.
 type selectionFlags struct {
-	drivers, kubernetes, vSphere, releases, services []string
-	operator, jumpHost, platform                     string
+	drivers, kubernetes, vSphere, releases, services, platforms []string
+	operator, jumpHost                                          string
 }
 
 func (f *selectionFlags) bind(cmd *cobra.Command) {
@@ -31,7 +31,7 @@ func (f *selectionFlags) bind(cmd *cobra.Command) {
 		fl.StringVar(&f.operator, "operator", "", "take VDO's own operator as well: its `IMAGE`, with a version as tag; its install manifests come from this program")
 		fl.StringSliceVar(&f.services, "services", nil, "`SERVICES` to take besides drivers: sip, which is the load balancer (haproxy), login (dex) and jump host of tenant clusters")
 		fl.StringVar(&f.jumpHost, "jump-host", "", "`IMAGE` of VDO's own jump host, with a version as tag (default vdo-jumphost beside the image of --operator)")
-		fl.StringVar(&f.platform, "platform", "all", "platform to take: `OS/ARCH` such as linux/amd64, or all")
+		fl.StringSliceVar(&f.platforms, "platform", []string{"all"}, "`PLATFORMS` to take: linux/amd64, a list such as linux/amd64,linux/arm64, or all")
 	})
 }
 
@@ -46,7 +46,7 @@ func selects(cmd *cobra.Command) (flag string, ok bool) {
 }
 
 // request reads the selection flags, and reports all that is wrong with them.
-func (f *selectionFlags) request() (catalog.Request, image.Platform, error) {
+func (f *selectionFlags) request() (catalog.Request, []image.Platform, error) {
 	var p flagProblems
 	req := catalog.Request{NoDrivers: slices.Equal(f.drivers, []string{"none"})}
 	if req.NoDrivers {
@@ -60,11 +60,12 @@ func (f *selectionFlags) request() (catalog.Request, image.Platform, error) {
 	req.Releases = each(&p, "--release", f.releases, parseRelease, "write DRIVER@VERSION such as csi@3.5.1")
 	sets := each(&p, "--services", f.services, parseServices, "take sip, or leave the flag out")
 	req.Services = slices.Concat(sets...)
-	platform, err := image.ParsePlatform(f.platform)
+	platforms, err := image.ParsePlatforms(f.platforms)
 	if err != nil {
-		p = append(p, flags.Bad("--platform", f.platform, errors.New("not a platform"), fault.HintOf(err)))
+		p = append(p, flags.Bad("--platform", strings.Join(f.platforms, ","),
+			errors.New("not a platform, or a list of platforms"), fault.HintOf(err)))
 	}
-	return req, platform, fault.Join(p...)
+	return req, platforms, fault.Join(p...)
 }
 
 type flagProblems []error
@@ -114,7 +115,7 @@ func (f *selectionFlags) withoutDrivers() (p flagProblems) {
 
 // jumpHostInput reads --jump-host, or finds it beside --operator; nil where no services
 // are asked for.
-func (f *selectionFlags) jumpHostInput() (*catalog.Service, error) {
+func (f *selectionFlags) jumpHostInput() (*matrix.ServiceRelease, error) {
 	switch {
 	case len(f.services) == 0 && f.jumpHost != "":
 		return nil, flags.Bad("--jump-host", f.jumpHost, errors.New("no services are asked for"), "add --services sip")

@@ -5,18 +5,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -26,22 +26,24 @@ import (
 
 // serveOptions are the flags of `serve`.
 type serveOptions struct {
-	*app
-	trustFlags
-	outputFlags
-	listen, as      string
+	common
+	listen          string
+	as              []string
 	tlsCert, tlsKey string
 	htpasswd        string
-	base            string
+	accessLog       string
 	allowPlainHTTP  bool
 	grace           time.Duration
 }
 
 const maxHtpasswd = 1 << 20
 
+const deltaHint = "name the bundle that has them with --base, push it into the registry that holds its base, " +
+	"or serve a bundle that was pulled without --base"
+
 const serveHelp = `serve answers as a registry that can be pulled from and not written to, over an
 archive, its parts, or a folder as it lies there: for the first hosts of a site, before it has a
-registry of its own. The whole bundle is one repository (--as); below it is every
+registry of its own. Each bundle is one repository (--as, once for each SRC). Below it is every
 image under its upstream name, as push --layout paths lays them out:
 
   HOST:PORT/vdo/drivers:latest
@@ -51,159 +53,194 @@ A delta is served together with the bundle that it is based on (--base), as the 
 bundle that the two are.
 
 With --key or --policy the whole bundle is verified before the first answer.
-Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
+/healthz answers without a login. Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
 and Ctrl-C end it once what is being sent has come to its end (--grace).`
 
 func newServeCommand(a *app) *cobra.Command {
-	o := &serveOptions{app: a}
+	o := &serveOptions{common: common{app: a}}
 	cmd := &cobra.Command{
-		Use:   "serve SRC",
-		Short: "Serve a bundle as a read-only registry",
+		Use:   "serve SRC...",
+		Short: "Serve bundles as a read-only registry",
 		Long:  serveHelp,
 		Example: `  vdo-bundle serve drivers.tar
   vdo-bundle serve november.tar --base october.tar
+  vdo-bundle serve drivers.tar cni.tar --as vdo/drivers:1 --as vdo/cni:1
   vdo-bundle serve drivers.tar --key release.pub --listen :5000 --tls-cert host.crt --tls-key host.key --htpasswd users`,
-		Args: flags.Exactly("SRC"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error { // one at least
+			return flags.Exactly("SRC")(cmd, args[:min(len(args), 1)])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&o.listen, "listen", "127.0.0.1:5000", "address to listen on: `HOST:PORT`, or :PORT for all addresses; port 0 takes a free one")
-	fl.StringVar(&o.as, "as", "vdo/drivers:latest", "repository and tag of the bundle: `PATH:TAG`")
+	fl.StringArrayVar(&o.as, "as", []string{"vdo/drivers:latest"}, "repository and tag of the bundle: `PATH:TAG`; for several, once for each, in their order")
 	fl.StringVar(&o.tlsCert, "tls-cert", "", "PEM `FILE` of the certificate, with its chain")
 	fl.StringVar(&o.tlsKey, "tls-key", "", "PEM `FILE` of the certificate's private key")
 	fl.StringVar(&o.htpasswd, "htpasswd", "", "demand a login of this `FILE` (made with htpasswd -B)")
+	fl.StringVar(&o.accessLog, "access-log", "", "`FILE` to add a line for each request to (common log format), - for standard error")
 	fl.BoolVar(&o.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
-	fl.StringVar(&o.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
 	fl.DurationVar(&o.grace, "grace", 30*time.Second, "how long (`DURATION`) an answer that is being sent may take at the end")
-	o.trustFlags.bind(cmd)
-	o.bindFormat(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	return with(cmd, o.bindBase, o.trustFlags.bind, o.bindFormat, o.bindProgress)
 }
 
-// served is what serve prints once it answers.
+// served is what serve prints once it answers. Reference and Root are those of the first bundle.
 type served struct {
-	Address    string       `json:"address"`
-	TLS        bool         `json:"tls"`
-	Login      bool         `json:"login"`
-	Reference  string       `json:"reference"` // the bundle, by digest
-	Root       image.Digest `json:"root"`
-	Repository []string     `json:"repositories"`
+	Address string `json:"address"`
+	TLS     bool   `json:"tls"`
+	Login   bool   `json:"login"`
+	servedBundle
+	Bundles    []servedBundle `json:"bundles"`
+	Repository []string       `json:"repositories"`
 }
 
-func (o *serveOptions) run(ctx context.Context, src string) error {
-	at, placeErr := localPlace("serve", src)
-	setup, err := o.read()
+type servedBundle struct {
+	Reference string       `json:"reference"` // by digest
+	Root      image.Digest `json:"root"`
+}
+
+// toServe is a bundle that is to be served.
+type toServe struct {
+	graph  *bundle.Graph
+	source *pinned.Bundle
+}
+
+func (o *serveOptions) run(ctx context.Context, args []string) error {
+	sources := make([]place, len(args))
+	setup, setupErr := o.read(len(args))
 	rules, rulesErr := o.rules()
-	if err := fault.Join(placeErr, err, rulesErr); err != nil {
+	errs := []error{setupErr, rulesErr}
+	for n, src := range args {
+		var err error
+		sources[n], err = localPlace("serve", src)
+		errs = append(errs, err)
+	}
+	if o.base != "" {
+		_, err := localPlace("serve from the base", o.base)
+		errs = append(errs, err)
+	}
+	if err := fault.Join(errs...); err != nil {
 		return err
 	}
-	source, err := o.openServed(ctx, at)
-	if err != nil {
-		return err
-	}
-	progress := o.reporter(o.app)
-	b, err := resolved(ctx, source, rules, o.localOptions(progress))
-	progress.end()
-	if err != nil {
-		return err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	graph, _, err := b.Whole(ctx, run.Options{})
-	if err != nil {
-		return err
-	}
-	if err := refuseDelta(graph); err != nil {
-		return err
+	bundles := make([]toServe, len(sources))
+	for n, at := range sources {
+		var err error
+		if bundles[n], err = o.openServed(ctx, at, rules); err != nil {
+			return err
+		}
+		defer bundles[n].source.Close() //nolint:errcheck // only read
 	}
 	listener, err := o.bound(ctx, setup.certificate != nil)
 	if err != nil {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
-	return o.answer(ctx, listener, graph, b, setup)
+	return o.answer(ctx, listener, bundles, setup)
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
-func (o *serveOptions) openServed(ctx context.Context, at place) (medium.Source, error) {
-	if o.base == "" {
-		return o.openSource(ctx, at, nil)
+func (o *serveOptions) openServed(ctx context.Context, at place, rules verify.Rules) (s toServe, err error) {
+	source, err := o.openSource(ctx, at, nil)
+	if err != nil {
+		return s, err
 	}
-	of, err := localPlace("serve from the base", o.base)
-	if err == nil && of.medium == inStream {
-		err = flags.Bad("--base", o.base, errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
+	end := o.begin()
+	b, err := o.resolved(ctx, source, rules)
+	end()
+	if err != nil {
+		return s, err
+	}
+	s.source = b.Bundle
+	if s.graph, _, err = b.Whole(ctx, run.Options{}); err == nil {
+		err = s.graph.RefuseDelta("serve", deltaHint)
 	}
 	if err != nil {
-		return nil, err
+		_ = s.source.Close() // only read
 	}
-	open := func(p place) (opened, error) {
-		source, err := o.openSource(ctx, p, nil)
-		if err != nil {
-			return opened{}, err
-		}
-		return resolved(ctx, source, verify.Rules{}, o.localOptions(nil))
-	}
-	delta, err := open(at)
-	if err != nil {
-		return nil, err
-	}
-	base, err := open(of)
-	if err != nil {
-		return nil, errors.Join(err, delta.Close())
-	}
-	both, err := pinned.Join(ctx, delta.Bundle, base.Bundle)
-	if err != nil {
-		return nil, errors.Join(err, delta.Close(), base.Close())
-	}
-	return both, nil
+	return s, err
 }
 
 // answer serves until ctx is done: that is how a server ends, not an interruption.
-func (o *serveOptions) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source medium.Reader, s serveSetup) error {
-	host := l.Addr().String()
-	at, err := image.ParseReference(host + "/" + s.as)
-	if err != nil {
-		return err
+func (o *serveOptions) answer(ctx context.Context, l net.Listener, bundles []toServe, s serveSetup) error {
+	host, reg := l.Addr().String(), serve.Registry{}
+	answered := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil}
+	for n, b := range bundles {
+		at, err := image.ParseReference(host + "/" + o.as[n])
+		if err != nil {
+			return err
+		}
+		if err := reg.Add(b.graph, b.source, at); err != nil {
+			return err
+		}
+		root, err := image.ParseDigest(b.graph.Root.Digest.String())
+		if err != nil {
+			return err
+		}
+		answered.Bundles = append(answered.Bundles, servedBundle{at.Pin(root).String(), root})
 	}
-	reg, err := serve.New(g, source, at)
-	if err != nil {
-		return err
-	}
-	var handler http.Handler = reg
-	if s.accounts != nil {
-		handler = s.accounts.Require(reg)
-	}
-	root, err := image.ParseDigest(g.Root.Digest.String())
-	if err != nil {
-		return err
-	}
-	answered := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil, Reference: at.Pin(root).String(), Root: root, Repository: reg.Names()}
-	if o.json() {
-		err = command.WriteJSON(o.out, answered)
-	} else {
+	answered.servedBundle, answered.Repository = answered.Bundles[0], reg.Names()
+	err := o.show(answered, func() error {
 		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), host)
-		_, err = fmt.Fprintln(o.out, answered.Reference)
-	}
+		var references []string
+		for _, b := range answered.Bundles {
+			references = append(references, b.Reference)
+		}
+		return o.print(strings.Join(references, "\n"))
+	})
 	if err != nil {
 		return err
 	}
 	o.app.grace.Store(int64(o.grace))
-	return serve.Run(ctx, l, handler, s.certificate, o.grace)
+	return serve.Run(ctx, l, serve.Handler(reg, s.accounts, s.log), s.certificate, o.grace)
+}
+
+// openLog opens the access log, which stays open until the program ends; nil for none.
+func (o *serveOptions) openLog() (io.Writer, error) {
+	switch o.accessLog {
+	case "":
+		return nil, nil
+	case "-":
+		return o.err, nil
+	}
+	if err := userfile.Free("--access-log", o.accessLog, userfile.IsText); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(o.accessLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Storage, Op: "write access log", Subject: o.accessLog, Err: userfile.WithoutPath(err),
+			Hint: "name a file that can be written with --access-log",
+		}
+	}
+	return f, nil
 }
 
 // serveSetup is what the flags of serve come to.
 type serveSetup struct {
-	as          string
 	certificate *tls.Certificate
 	accounts    *serve.Accounts
+	log         io.Writer // nil: none
 }
 
-// read reads the files that the flags name, and reports all that is wrong.
-func (o *serveOptions) read() (serveSetup, error) {
-	s := serveSetup{as: o.as}
-	var errs [4]error
-	if ref, err := image.ParseReference("localhost/" + o.as); err != nil || !ref.Digest().IsZero() {
-		errs[0] = flags.Bad("--as", o.as, errors.New("not a repository with a tag"), "write PATH:TAG such as vdo/drivers:1")
+// read reads the files that the flags name, and reports all that is wrong with them for so many bundles.
+func (o *serveOptions) read(bundles int) (serveSetup, error) {
+	var s serveSetup
+	var errs [6]error
+	names := map[image.Reference]bool{}
+	for _, as := range o.as {
+		ref, err := image.ParseReference("localhost/" + as)
+		if err != nil || !ref.Digest().IsZero() {
+			errs[0] = flags.Bad("--as", as, errors.New("not a repository with a tag"), "write PATH:TAG such as vdo/drivers:1")
+			continue
+		}
+		names[ref] = true
+	}
+	switch {
+	case errs[0] == nil && (len(names) != bundles || len(o.as) != bundles):
+		errs[5] = flags.Bad("--as", strings.Join(o.as, " "), errors.New("each bundle needs one name of its own"),
+			"give --as once for each SRC, in their order")
+	case o.base != "" && bundles > 1:
+		errs[5] = flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", bundles),
+			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`")
 	}
 	switch {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
@@ -220,6 +257,7 @@ func (o *serveOptions) read() (serveSetup, error) {
 	if o.grace < 0 {
 		errs[3] = flags.Bad("--grace", o.grace.String(), errors.New("negative"), "write a time such as 30s")
 	}
+	s.log, errs[4] = o.openLog()
 	return s, fault.Join(errs[:]...)
 }
 
@@ -265,15 +303,4 @@ func localPlace(what, s string) (place, error) {
 		}
 	}
 	return p, err
-}
-
-// refuseDelta is for commands that need every layer of a bundle.
-func refuseDelta(g *bundle.Graph) error {
-	if g.Base == nil {
-		return nil
-	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "serve", Subject: g.Root.Digest.String(), Err: fmt.Errorf("it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root),
-		Hint: "name the bundle that has them with --base, push it into the registry that holds its base, or serve a bundle that was pulled without --base",
-	}
 }

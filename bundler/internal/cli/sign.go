@@ -1,9 +1,8 @@
 package cli
 
 import (
-	"fmt"
+	"cmp"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -17,27 +16,33 @@ import (
 
 // signOptions are the flags of `sign`.
 type signOptions struct {
-	*app
+	common
 	signingFlags
-	registryFlags
-	outputFlags
 	signatureFormat signatureFormatFlag
 	identity        string
+	recursive       bool
 }
 
 func newSignCommand(a *app) *cobra.Command {
-	o := &signOptions{app: a}
+	o := &signOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "sign SRC --key KEY",
 		Short: "Add a signature to a bundle",
 		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
 beside it: into the archive or folder without rewriting the rest, or into the
-registry, as a sigstore bundle that refers to the root and under cosign's tag. Signatures that are there stay: where somebody else signs
-at the same time, one of the two ends with exit code 8 and signs again.`,
+registry, as a sigstore bundle that refers to the root and under cosign's tag. Signatures
+that are there stay: where somebody else signs at the same time, one of the two ends with
+exit code 8 and signs again.
+
+--recursive signs every index and platform's manifest of the images as well. Admission
+policies that check the images of pods need that. push takes these signatures along, with
+--layout paths also beside each image.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
   vdo-bundle sign drivers.tar --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
-  vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin`,
+  vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin
+  VAULT_ADDR=https://vault.site vdo-bundle sign drivers.tar --key hashivault://release
+  vdo-bundle sign registry.site/vdo/drivers:1 --key site.key --recursive`,
 		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
@@ -45,10 +50,8 @@ at the same time, one of the two ends with exit code 8 and signs again.`,
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.identity, "identity", "", "what the signature calls the bundle: `HOST/PATH` (default the registry's repository)")
 	})
-	o.signatureFormat.bind(cmd)
-	o.registryFlags.bind(cmd)
-	o.bindFormat(cmd)
-	return cmd
+	cmd.Flags().BoolVar(&o.recursive, "recursive", false, "sign every index and manifest of the images as well")
+	return with(cmd, o.signatureFormat.bind, o.registryFlags.bind, o.bindFormat)
 }
 
 func (o *signOptions) run(cmd *cobra.Command, src string) error {
@@ -62,7 +65,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if err != nil {
 		return err
 	}
-	source, at, _, err := o.source(cmd.Context(), o.app, src)
+	source, at, _, err := o.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -71,25 +74,23 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if err != nil {
 		return err
 	}
-	identity := o.identity
-	if identity == "" {
-		identity = at.reference.Repository()
-	}
-	root, err := sign.Bundle(cmd.Context(), source, sign.Input{Signer: signer, Identity: identity, Format: format})
+	identity := cmp.Or(o.identity, at.reference.Repository())
+	in := sign.Input{Signer: signer, Identity: identity, Format: format, Images: o.recursive}
+	signed, err := sign.Bundle(cmd.Context(), source, in)
 	if err != nil {
 		return err
 	}
-	return o.print(at, root)
-}
-
-func (o *signOptions) print(at place, root ocispec.Descriptor) error {
-	digest, err := image.ParseDigest(root.Digest.String())
+	root, err := image.ParseDigest(signed[0].Digest.String())
 	if err != nil {
 		return err
 	}
-	if o.json() {
-		return command.WriteJSON(o.out, map[string]string{"root": digest.String(), "tag": trust.SignatureTag(digest), "source": at.String()})
+	result := map[string]any{
+		"root": root.String(), "tag": trust.SignatureTag(root), "source": at.String(), "signed": len(signed),
 	}
-	_, err = fmt.Fprintf(o.out, "signed %s\n", digest)
-	return err
+	return o.show(result, func() error {
+		if o.recursive {
+			o.say("signed %s of its images as well", command.Plural(len(signed)-1, "index or manifest", "indexes and manifests"))
+		}
+		return o.print("signed", root)
+	})
 }

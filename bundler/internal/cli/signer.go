@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"strings"
 
@@ -13,10 +14,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/kms"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // signingFlags say with what key and certificate a command signs.
@@ -42,7 +45,7 @@ func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registry
 	})
 }
 
-const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, or pkcs11:… for one on a token"
+const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… for one on a token, or hashivault://… for one in Vault"
 
 // signing binds the flags of the key that a command of another package signs with.
 func (a *app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, error) {
@@ -106,21 +109,22 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 
 // check refuses flags that want another one beside them.
 func (f *signingFlags) check() error {
-	switch {
-	case f.key == "" && f.file != "":
-		return flags.Bad("--key-password-file", f.file, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
-	case f.key == "" && f.env != "":
-		return flags.Bad("--key-password-env", f.env, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
-	case f.key == "" && f.certificate != "":
-		return flags.Bad("--certificate", f.certificate, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
-	case f.certificate == "" && f.certificateChain != "":
-		return flags.Bad("--certificate-chain", f.certificateChain, errors.New("missing required flag --certificate"), "give the key's own certificate with --certificate")
-	case f.timestampServer == "" && f.timestampRoots != "":
-		return flags.Bad("--timestamp-roots", f.timestampRoots, errors.New("missing required flag --timestamp-server"), "give the authority's address with --timestamp-server")
-	case f.certificate == "" && f.timestampServer != "":
+	if f.certificate == "" && f.timestampServer != "" {
 		return &fault.Error{ // its value is not shown: a URL can hold a secret
 			Reason: fault.InvalidInput, Op: "read flag", Subject: "--timestamp-server", Err: errors.New("missing required flag --certificate: a time stamp counts beside a certificate only"),
 			Hint: "sign with a certificate, or without a time stamp: the time in which a key counts is in the policy",
+		}
+	}
+	key := "give the private key with " + f.flag
+	for _, c := range []struct{ lacks, flag, value, needs, hint string }{
+		{f.key, "--key-password-file", f.file, f.flag, key},
+		{f.key, "--key-password-env", f.env, f.flag, key},
+		{f.key, "--certificate", f.certificate, f.flag, key},
+		{f.certificate, "--certificate-chain", f.certificateChain, "--certificate", "give the key's own certificate with --certificate"},
+		{f.timestampServer, "--timestamp-roots", f.timestampRoots, "--timestamp-server", "give the authority's address with --timestamp-server"},
+	} {
+		if c.lacks == "" && c.value != "" {
+			return flags.Bad(c.flag, c.value, errors.New("missing required flag "+c.needs), c.hint)
 		}
 	}
 	return nil
@@ -131,8 +135,11 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 	if f.timestampServer == "" {
 		return nil, nil
 	}
-	o := timestamp.Options{URL: f.timestampServer, Timeout: f.net.timeout, Attempts: f.net.retries + 1, UserAgent: "vdo-bundle/" + version().Version}
-	var err error
+	o := timestamp.Options{URL: f.timestampServer}
+	at, err := timestamp.ParseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
 	if f.timestampRoots != "" {
 		pem, err := userfile.Read("--timestamp-roots", f.timestampRoots, maxKeyFile)
 		if err != nil {
@@ -142,7 +149,14 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 			return nil, err
 		}
 	}
-	if o.CA, err = f.net.authorities(); err != nil {
+	to := remote.Options{
+		CAFile: f.net.caFile, Attempts: f.net.retries + 1, Stall: f.net.timeout,
+		UserAgent: "vdo-bundle/" + version().Version,
+	}
+	if at.Scheme == "http" { // as most authorities are: the stamp is signed
+		to.PlainWeb = []string{at.Host}
+	}
+	if o.Client, err = remote.NewClient(to); err != nil {
 		return nil, err
 	}
 	return timestamp.New(o)
@@ -163,6 +177,13 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 	name := f.key
 	if strings.HasPrefix(name, token.Scheme) {
 		return f.tokenKey(ctx, a, name)
+	}
+	if kms.IsURI(name) {
+		key, err := kms.Open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return trust.NewSigner(name, key)
 	}
 	pem, err := userfile.Read(f.flag, name, maxKeyFile)
 	if err != nil {
@@ -193,4 +214,66 @@ func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trus
 		return nil, err
 	}
 	return trust.NewSigner(uri.String(), key)
+}
+
+// keygenOptions are the flags of `keygen`.
+type keygenOptions struct {
+	*app
+	passwordFlags
+	prefix string
+}
+
+func newKeygenCommand(a *app) *cobra.Command {
+	o := &keygenOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "keygen [-o PREFIX]",
+		Short: "Make a key pair to sign with",
+		Long: `keygen makes an ECDSA P-256 key pair in the form of cosign generate-key-pair:
+PREFIX.key, encrypted with a password, and PREFIX.pub. Files that are there are
+never replaced.`,
+		Example: `  vdo-bundle keygen -o release`,
+		Args:    flags.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVarP(&o.prefix, "output", "o", "vdo", "path `PREFIX` of the pair, without .key and .pub")
+	flags.Group(cmd, flags.Signing, o.passwordFlags.bind)
+	return cmd
+}
+
+func (o *keygenOptions) run(ctx context.Context) error {
+	private, public := o.prefix+".key", o.prefix+".pub"
+	if err := noneThere(private, public); err != nil {
+		return err
+	}
+	password, err := o.newPassword(ctx, o.app, "Password for "+private+": ")
+	if err != nil {
+		return err
+	}
+	key, pub, err := trust.GenerateKey(password)
+	if err != nil {
+		return err
+	}
+	if err := userfile.WriteNew(private, key, 0o600); err != nil {
+		return err
+	}
+	if err := userfile.WriteNew(public, pub, 0o644); err != nil {
+		return errors.Join(err, os.Remove(private))
+	}
+	if _, err = fmt.Fprintf(o.out, "%s\n%s\n", private, public); err != nil {
+		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
+	}
+	return nil
+}
+
+// noneThere refuses files that are there: a key is never replaced.
+func noneThere(names ...string) error {
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			return &fault.Error{
+				Reason: fault.Conflict, Op: "write key", Subject: name, Err: errors.New("already exists"),
+				Hint: "a key that is replaced is lost: choose another name with -o, or move the file away",
+			}
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +14,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/lock"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -30,7 +32,11 @@ type world struct {
 	client    *remote.Client
 	registry  medium.Registry
 	manifests upstream.Manifests
-	base      *pull.Base // of a delta
+
+	request   catalog.Request
+	platforms []image.Platform
+	operator  *lock.Operator         // nil: none
+	jumpHost  *matrix.ServiceRelease // nil: none
 }
 
 // sourceFlags say where upstream files and images are fetched from.
@@ -77,9 +83,8 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 }
 
 // manifests returns what fetches manifest files, with the settings of their hosts.
-func (f *sourceFlags) manifests(client *remote.Client, attempts int) (upstream.Manifests, error) {
-	web := client.Web()
-	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: attempts}
+func (f *sourceFlags) manifests(client *remote.Client) (upstream.Manifests, error) {
+	o := manifests.Options{Dir: f.manifestDir, Client: client}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
 		o.Own = append(o.Own, m.Data)
 	}
@@ -118,4 +123,13 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 		return matrixfile.File{}, err
 	}
 	return matrixfile.Open(f.matrix, data, signature, rules, a.now())
+}
+
+// unwrapped drops the outer operation and subject, where a better subject is known.
+func unwrapped(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Err != nil {
+		return f.Err
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,10 +29,10 @@ func softToken(t *testing.T, dir string) (env []string, module string) {
 	config := filepath.Join(dir, "softhsm2.conf")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "tokens"), 0o700))
 	require.NoError(t, os.WriteFile(config, []byte("directories.tokendir = "+filepath.Join(dir, "tokens")+"\nobjectstore.backend = file\n"), 0o600))
-	env = append(os.Environ(), "SOFTHSM2_CONF="+config)
+	env = []string{"SOFTHSM2_CONF=" + config}
 	run := func(args ...string) {
 		cmd := exec.CommandContext(t.Context(), util, args...)
-		cmd.Env = env
+		cmd.Env = append(os.Environ(), env...)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
@@ -60,43 +61,38 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	toolchain.Installed(t, "gcc")
 	w := newWorld(t, t.TempDir())
 	env, module := softToken(t, w.dir)
-	for name, value := range w.env() {
-		env = append(env, name+"="+value)
-	}
-	env = append(env, "PIN="+pin, "COSIGN_PKCS11_MODULE_PATH="+module)
-	withTokens := filepath.Join(w.dir, "vdo-bundle-pkcs11")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "pkcs11", "-o", withTokens,
+	w.vars = slices.Concat(env, []string{"PIN=" + pin, "COSIGN_PKCS11_MODULE_PATH=" + module})
+	withTokens := *w
+	withTokens.program = filepath.Join(w.dir, "vdo-bundle-pkcs11")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "pkcs11", "-o", withTokens.program,
 		"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	run := func(program string, code int, args ...string) string {
+	run := func(w *world, code int, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), program, w.expand(args)...)
-		cmd.Dir, cmd.Env = w.dir, env
-		out, _ := cmd.CombinedOutput()
-		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
-		require.NotContains(t, string(out), pin, "the PIN is told")
-		return string(out)
+		said := w.ends(t, code, args...)
+		require.NotContains(t, said, pin, "the PIN is told")
+		return said
 	}
 	w.write(t, "pin", []byte(pin+"\n"))
 	w.write(t, "wrong", []byte("9999\n"))
-	run(binary, 0, "pull", "@up", "-q", "-o", "one.tar")
+	run(w, 0, "pull", "@up", "-q", "-o", "one.tar")
 
-	run(withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-env", "PIN")
-	run(binary, 0, "verify", "-q", "one.tar", "--key", "release.pub")
-	run(withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;id=%02?module-path="+module+"&pin-source=file:"+filepath.Join(w.dir, "pin"))
-	run(binary, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
-	run(withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
-	run(binary, 0, "verify", "-q", "two.tar", "--key", "release.pub")
-	run(withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
-	run(binary, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
+	run(&withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-env", "PIN")
+	run(w, 0, "verify", "-q", "one.tar", "--key", "release.pub")
+	run(&withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;id=%02?module-path="+module+"&pin-source=file:"+filepath.Join(w.dir, "pin"))
+	run(w, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
+	run(&withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
+	run(w, 0, "verify", "-q", "two.tar", "--key", "release.pub")
+	run(&withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
+	run(w, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
 
-	require.Contains(t, run(binary, 8, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release"), "-tags pkcs11")
-	require.Contains(t, run(binary, 2, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?pin-value="+pin), "pin-value puts the PIN")
-	require.Contains(t, run(withTokens, 6, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "wrong"), "PIN")
-	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=none", "--key-password-file", "pin"), "no private key")
-	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none", "--key-password-file", "pin"), "check that the token is there")
-	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?module-path=/none.so", "--key-password-file", "pin"), "no such file")
+	require.Contains(t, run(w, 8, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release"), "-tags pkcs11")
+	require.Contains(t, run(w, 2, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?pin-value="+pin), "pin-value puts the PIN")
+	require.Contains(t, run(&withTokens, 6, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "wrong"), "PIN")
+	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=none", "--key-password-file", "pin"), "no private key")
+	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none", "--key-password-file", "pin"), "check that the token is there")
+	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?module-path=/none.so", "--key-password-file", "pin"), "no such file")
 }

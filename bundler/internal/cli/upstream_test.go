@@ -26,18 +26,11 @@ func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	w.write(t, "site-ca.crt", w.mirror.CA())
 	w.write(t, "login/config.json", w.mirror.DockerConfig())
 
-	show := func(args ...string) string {
-		t.Helper()
-		cmd, stdout, stderr := w.command(t.Context(), args...)
-		err := cmd.Run()
-		t.Logf("$ vdo-bundle %s\n%s%s", strings.Join(args, " "), stderr, stdout)
-		require.NoError(t, err)
-		return stdout.String()
-	}
 	args := append([]string{"lock", "-o", "lock.yaml", "--drivers", "cpi,csi,cni,snapshot-controller"}, up.Flags()...)
 	for _, r := range releases {
 		args = append(args, "--release", r)
 	}
+	show := func(args ...string) string { return w.must(t, args...) }
 	show("keygen", "-o", "release")
 	show(args...)
 	show(append([]string{"pull", "--lock", "lock.yaml", "-o", "drivers.tar"}, up.Flags()...)...)

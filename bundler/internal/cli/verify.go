@@ -18,10 +18,7 @@ import (
 
 // verifyOptions are the flags of `verify`.
 type verifyOptions struct {
-	*app
-	trustFlags
-	registryFlags
-	outputFlags
+	common
 	provenance bool
 }
 
@@ -63,7 +60,7 @@ const policyHelp = `  apiVersion: vdo.vmware.com/trust/v1
   revokedDigests: []                    # bundles refused whoever signed them`
 
 func newVerifyCommand(a *app) *cobra.Command {
-	o := &verifyOptions{app: a}
+	o := &verifyOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "verify SRC --key PUB",
 		Short: "Check a bundle's signature and every byte below it",
@@ -78,10 +75,7 @@ func newVerifyCommand(a *app) *cobra.Command {
 	flags.Group(cmd, flags.Trust, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "demand a signed statement of how the bundle was built")
 	})
-	o.registryFlags.bind(cmd)
-	o.bindFormat(cmd)
-	o.bindQuiet(cmd)
-	return cmd
+	return with(cmd, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }
 
 func (o *verifyOptions) run(cmd *cobra.Command, src string) error {
@@ -93,18 +87,9 @@ func (o *verifyOptions) run(cmd *cobra.Command, src string) error {
 		return flags.Usage(cmd, "missing required flag --key PUB or --policy FILE: without it nothing is proven")
 	}
 	rules.Provenance = o.provenance
-	progress := o.reporter(o.app)
-	b, err := o.open(cmd.Context(), o.app, src, rules, progress)
-	progress.end()
-	if err != nil {
-		return err
-	}
-	defer b.Close() //nolint:errcheck // only read
-	v := b.verified
-	if o.json() {
-		return command.WriteJSON(o.out, v)
-	}
-	return printVerification(o.out, v)
+	return o.read(cmd.Context(), src, rules, func(b opened) error {
+		return o.show(b.verified, func() error { return printVerification(o.out, b.verified) })
+	})
 }
 
 func printVerification(w io.Writer, v *verify.Verification) error {

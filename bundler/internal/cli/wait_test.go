@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,15 +60,14 @@ func TestAPipeInThePlaceOfAFileIsNamed(t *testing.T) {
 func TestAHandedOverPipeIsReadAndTheFirstSignalEndsItsWait(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	lock := w.must(t, "lock", "@up", "-q")
-	cmd, _, stderr := w.command(t.Context(), "pull", "@up", "-q", "--lock", "/dev/stdin", "-o", "a.tar")
-	cmd.Stdin = bytes.NewReader([]byte(lock))
-	require.Zero(t, exitCode(t, cmd), stderr)
+	out, err := w.typed(t, lock, "pull", "@up", "-q", "--lock", "/dev/stdin", "-o", "a.tar")
+	require.NoError(t, err, out)
 
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer write.Close()
 	defer read.Close()
-	cmd, _, stderr = w.command(t.Context(), "pull", "@up", "--lock", "/dev/stdin", "-o", "b.tar")
+	cmd, _, stderr := w.command(t.Context(), "pull", "@up", "--lock", "/dev/stdin", "-o", "b.tar")
 	cmd.Stdin = read
 	require.NoError(t, cmd.Start())
 	_, err = write.WriteString("# half of a lock\n") // which is never ended

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,8 @@ type world struct {
 	t                testing.TB
 	dir              string
 	upstream, mirror *registry.Registry
+	program          string   // default: binary
+	vars             []string // more of the environment of its commands
 }
 
 // files are the upstream manifests of the tests' matrix, by release and name.
@@ -254,6 +257,8 @@ type key struct{}
 //	                   a text is looked for
 //	truncate FILE N    cut a file to N bytes, or by -N
 //	tool CODE NAME …   run skopeo or cosign and demand its exit code
+//	foreach FILE CODE NAME …
+//	                   the same for each word of FILE, in the place of {}
 //	upimage REF SEED   push another image upstream
 //	key NAME           make NAME.key, not encrypted, and NAME.pub
 //	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
@@ -282,7 +287,7 @@ func TestScript(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
-			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
+			"tool": tool, "foreach": forEach, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
 			"key": newKey, "issue": issue, "tsa": startTSA, "digests": digests, "statement": statement,
 		},
 	})
@@ -294,6 +299,9 @@ func condition(name string) (bool, error) {
 		return os.Geteuid() == 0 && exec.Command("unshare", "--mount", "true").Run() == nil, nil
 	case "unprivileged":
 		return os.Geteuid() != 0, nil
+	case "containerd":
+		_, err := exec.LookPath("containerd")
+		return err == nil && os.Geteuid() == 0, nil
 	case "skopeo":
 		_, err := exec.LookPath("skopeo")
 		if err != nil && os.Getenv("CI") != "" {
@@ -419,6 +427,21 @@ func tool(ts *testscript.TestScript, _ bool, args []string) {
 	name, err := exec.LookPath(args[1])
 	ts.Check(err)
 	expectCode(ts, args[0], name, args[2:])
+}
+
+// forEach runs a tool for each line of a file, which takes the place of {}.
+func forEach(ts *testscript.TestScript, neg bool, args []string) {
+	lines := strings.Fields(ts.ReadFile(args[0]))
+	if len(lines) == 0 {
+		ts.Fatalf("%s is empty", args[0])
+	}
+	for _, line := range lines {
+		each := slices.Clone(args[1:])
+		for i := range each {
+			each[i] = strings.ReplaceAll(each[i], "{}", line)
+		}
+		tool(ts, neg, each)
+	}
 }
 
 func upImage(ts *testscript.TestScript, _ bool, args []string) {

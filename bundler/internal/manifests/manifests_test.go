@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,11 +18,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 const content = "kind: Namespace\n"
@@ -33,13 +39,16 @@ func upstream(t *testing.T, handler http.HandlerFunc) (*httptest.Server, manifes
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
-	pool := x509.NewCertPool()
-	pool.AddCert(server.Certificate())
-	return server, manifests.Options{Transport: trusting(pool), Sleep: func(context.Context, time.Duration) error { return nil }}
+	return server, options(t, remote.Options{CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})})
 }
 
-func trusting(pool *x509.CertPool) http.RoundTripper {
-	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+func options(t *testing.T, o remote.Options) manifests.Options {
+	t.Helper()
+	o.Attempts, o.Sleep = 3, func(context.Context, time.Duration) error { return nil }
+	c, err := remote.NewClient(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return manifests.Options{Client: c}
 }
 
 func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
@@ -53,15 +62,7 @@ func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
 	require.Equal(t, content, string(got))
 }
 
-func TestWhatTheFolderLacksIsDownloaded(t *testing.T) {
-	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) })
-	o.Dir = t.TempDir()
-	got, err := manifests.New(o).Get(t.Context(), manifest(server.URL+"/a.yaml", content))
-	require.NoError(t, err)
-	require.Equal(t, content, string(got))
-}
-
-func TestWhatMayPassIsTriedAgain(t *testing.T) {
+func TestWhatTheFolderLacksIsDownloadedAndTriedAgain(t *testing.T) {
 	var calls atomic.Int32
 	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		switch calls.Add(1) {
@@ -74,8 +75,10 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 			fmt.Fprint(w, content)
 		}
 	})
-	_, err := manifests.New(o).Get(t.Context(), manifest(server.URL, content))
+	o.Dir = t.TempDir()
+	got, err := manifests.New(o).Get(t.Context(), manifest(server.URL, content))
 	require.NoError(t, err)
+	require.Equal(t, content, string(got))
 	require.EqualValues(t, 3, calls.Load())
 }
 
@@ -89,11 +92,11 @@ func TestFaultsAreToldApart(t *testing.T) {
 		want    string
 		hint    string
 	}{
-		"not there":    {handler: status(404), reason: fault.NotFound, want: "the server answered 404 Not Found", hint: "--manifest-dir"},
-		"login":        {handler: status(401), reason: fault.Unauthorized, want: "the server answered 401", hint: "--manifest-dir"},
-		"forbidden":    {handler: status(403), reason: fault.Forbidden, want: "the server answered 403", hint: "--manifest-dir"},
-		"too many":     {handler: status(429), reason: fault.Throttled, want: "the server answered 429", hint: "try again later"},
-		"server error": {handler: status(502), reason: fault.Unreachable, want: "the server answered 502", hint: "check the connection"},
+		"not there":    {handler: status(404), reason: fault.NotFound, want: "404 Not Found", hint: "--manifest-dir"},
+		"login":        {handler: status(401), reason: fault.Unauthorized, want: "401", hint: "--manifest-dir"},
+		"forbidden":    {handler: status(403), reason: fault.Forbidden, want: "403", hint: "--manifest-dir"},
+		"too many":     {handler: status(429), reason: fault.Throttled, want: "429", hint: "try again later"},
+		"server error": {handler: status(502), reason: fault.Unreachable, want: "502", hint: "try again later"},
 		"other bytes": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.ToUpper(content)) },
 			reason:  fault.Corrupt, want: "is not the file that the matrix names: expected sha256:", hint: "--manifest-dir",
@@ -107,20 +110,20 @@ func TestFaultsAreToldApart(t *testing.T) {
 			reason: fault.Unreachable, want: "connection refused", hint: "--manifest-dir",
 		},
 		"a certificate of nobody": {
-			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Transport = trusting(x509.NewCertPool()) },
+			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Client = options(t, remote.Options{}).Client },
 			reason: fault.CertificateInvalid, want: "certificate", hint: "--ca-file",
 		},
 		"plain HTTP": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = plain.URL },
-			reason: fault.Refused, want: "http: is not used", hint: "--plain-http 127.0.0.1:",
+			reason: fault.Refused, want: "vdo-bundle does not download over \"http\"", hint: "--plain-http 127.0.0.1:",
 		},
 		"a redirect to plain HTTP": {
 			handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, plain.URL, http.StatusFound) },
-			reason:  fault.Refused, want: "http: is not used", hint: "--plain-http 127.0.0.1:",
+			reason:  fault.Refused, want: "not HTTPS", hint: "127.0.0.1:",
 		},
 		"redirects in a circle": {
 			handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) },
-			reason:  fault.Unreachable, want: "more than 5 redirects", hint: "--manifest-dir",
+			reason:  fault.Refused, want: "redirects without end",
 		},
 		"no URL": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "nothing" },
@@ -149,23 +152,66 @@ func TestFaultsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPWhereAskedFor(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) }))
-	t.Cleanup(server.Close)
-	here := func(host string) bool { return host == strings.TrimPrefix(server.URL, "http://") }
-	store := manifests.New(manifests.Options{PlainHTTP: here})
-	_, err := store.Get(t.Context(), manifest(server.URL, content))
-	require.NoError(t, err)
-}
-
-func TestCancelEndsTheWait(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		cancel()
-		w.WriteHeader(http.StatusBadGateway)
+// The settings of a host hold for its manifests too. The certificate for all registries is not shown
+// to a host that only the matrix names.
+func TestSettingsOfTheHostHold(t *testing.T) {
+	pki := registry.Start(t, registry.Options{TLS: true, ClientCertificates: true})
+	cert, key := pki.ClientCertificate(t)
+	var now, most atomic.Int32
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		fmt.Fprint(w, content)
 	})
-	_, err := manifests.New(o).Get(ctx, manifest(server.URL, content))
-	require.Error(t, err)
+	server, plain := httptest.NewUnstartedServer(handler), httptest.NewServer(handler)
+	t.Cleanup(plain.Close)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(pki.CA()))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	of := func(o remote.HostOptions) remote.Options {
+		return remote.Options{Hosts: map[string]remote.HostOptions{
+			server.Listener.Addr().String(): o, plain.Listener.Addr().String(): o,
+		}}
+	}
+	for name, c := range map[string]struct {
+		url    string
+		o      remote.Options
+		reason fault.Reason
+		want   string
+		hint   string
+	}{
+		"none":               {server.URL, remote.Options{}, fault.CertificateInvalid, "certificate", "--ca-file"},
+		"its authority":      {server.URL, of(remote.HostOptions{CAFile: ca}), fault.CertificateInvalid, "certificate required", "name the certificate that this host wants, and its key, in the file of --hosts-config"},
+		"of all registries":  {server.URL, remote.Options{CAFile: ca, ClientCert: cert, ClientKey: key}, fault.CertificateInvalid, "certificate required", ""},
+		"plain HTTP unasked": {plain.URL, of(remote.HostOptions{}), fault.Refused, "vdo-bundle does not download over \"http\"", ""},
+		"plain HTTP":         {plain.URL, of(remote.HostOptions{PlainHTTP: true}), "", "", ""},
+		"plain HTTP by flag": {plain.URL, remote.Options{PlainHTTP: []string{plain.Listener.Addr().String()}}, "", "", ""},
+		"all of it":          {server.URL, of(remote.HostOptions{CAFile: ca, ClientCert: cert, ClientKey: key, Concurrency: 1}), "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			most.Store(0)
+			store := manifests.New(options(t, c.o))
+			var group errgroup.Group
+			for range 5 {
+				group.Go(func() error {
+					_, err := store.Get(t.Context(), manifest(c.url, content))
+					return err
+				})
+			}
+			err := group.Wait()
+			require.Equal(t, c.reason, fault.ReasonOf(err), "%v", err)
+			require.Contains(t, fmt.Sprint(err), c.want)
+			require.Contains(t, fault.HintOf(err), c.hint)
+			if name == "all of it" {
+				require.EqualValues(t, 1, most.Load(), "one request at a time was allowed")
+			}
+		})
+	}
 }
 
 func status(code int) http.HandlerFunc {

@@ -1,9 +1,9 @@
 package matrixfile
 
 import (
-	"cmp"
 	"errors"
-	"slices"
+	"fmt"
+	"maps"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -14,10 +14,6 @@ import (
 
 // Agree checks that a lock holds what its matrix lists.
 func Agree(lock *bundle.Lock, doc *matrix.Document) error {
-	listed := map[string]matrix.Release{}
-	for _, r := range doc.Releases {
-		listed[r.ReleaseID.String()] = r
-	}
 	var problems []error
 	for _, r := range lock.Releases {
 		if r.Driver == bundle.Operator || r.Driver == bundle.JumpHost {
@@ -27,13 +23,12 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 			problems = append(problems, agreeService(r, doc))
 			continue
 		}
-		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()
-		release, ok := listed[id]
+		release, ok := doc.Release(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
 		if !ok {
-			problems = append(problems, disagrees(id, "the matrix does not list it"))
+			problems = append(problems, disagrees(r.ID(), "the matrix does not list it"))
 			continue
 		}
-		problems = append(problems, agreeFiles(id, r, release))
+		problems = append(problems, agreeFiles(r.ID(), r, release))
 	}
 	return fault.Join(problems...)
 }
@@ -41,18 +36,16 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 // AgreeImages checks that a lock holds every image that the manifest files of its releases name.
 // Images of the operator may have any name.
 func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) error {
-	rules := map[string][]matrix.ImageOverride{}
-	for _, r := range doc.Releases {
-		rules[r.ReleaseID.String()] = r.Images
-	}
 	var problems []error
 	for _, r := range lock.Releases {
+		listed, _ := doc.Release(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
+		rules := listed.Images
 		if r.Driver == bundle.Operator {
 			for from, to := range r.Images {
-				rules[r.ID()] = append(rules[r.ID()], matrix.ImageOverride{From: from, To: to})
+				rules = append(rules, matrix.ImageOverride{From: from, To: to})
 			}
 		}
-		problems = append(problems, catalog.Agree(r, rules[r.ID()], files))
+		problems = append(problems, catalog.Agree(r, rules, files))
 	}
 	return fault.Join(problems...)
 }
@@ -74,21 +67,17 @@ func agreeService(r bundle.Release, doc *matrix.Document) error {
 }
 
 func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {
-	same := slices.EqualFunc(sortedFiles(locked.Manifests), sortedManifests(listed.Manifests), func(f bundle.File, m matrix.Manifest) bool {
-		return f.Name == m.Name && f.Size == m.Size && f.Digest.Hex() == m.SHA256
-	})
-	if !same {
+	is, want := map[string]string{}, map[string]string{}
+	for _, f := range locked.Manifests {
+		is[f.Name] = fmt.Sprint(f.Size, " ", f.Digest.Hex())
+	}
+	for _, m := range listed.Manifests {
+		want[m.Name] = fmt.Sprint(m.Size, " ", m.SHA256)
+	}
+	if !maps.Equal(is, want) {
 		return disagrees(id, "its manifest files are not those of the matrix")
 	}
 	return nil
-}
-
-func sortedFiles(files []bundle.File) []bundle.File {
-	return slices.SortedFunc(slices.Values(files), func(a, b bundle.File) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-func sortedManifests(files []matrix.Manifest) []matrix.Manifest {
-	return slices.SortedFunc(slices.Values(files), func(a, b matrix.Manifest) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func disagrees(id, why string) error {

@@ -96,10 +96,9 @@ type Capabilities struct {
 	Mount func(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error)
 	// Lacks returns those of some blobs and manifests that a target does not have.
 	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
-	// Omitted tells, after Commit, what the target was allowed to leave out, and why.
-	Omitted func() []string
-	// Remember has a target note, after Commit, that the bundle was pushed, and when.
-	Remember func(ctx context.Context) error
+	// Notices tells, after Commit, what the user should know: what the target was allowed to
+	// leave out, and why.
+	Notices func() []string
 }
 
 // Preflight asks a target whether it can be written to, where it can tell.

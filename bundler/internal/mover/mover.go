@@ -6,13 +6,7 @@
 // held in memory.
 //
 //	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
-//	origins := mover.InMemory(g)
-//	for _, b := range d.Missing() {
-//		origins.Add(b.Digest, mover.From(source))
-//	}
-//	done, err := d.Deliver(ctx, origins)
-//
-// A bundle in a registry is looked at once more as the operator will, by [Mirror].
+//	done, err := d.Deliver(ctx, d.Origins(mover.From(source)))
 package mover
 
 import (
@@ -68,13 +62,14 @@ type Planned struct {
 // planned describes what is missing, largest first.
 func (d *Delivery) planned() []Planned {
 	out := make([]Planned, 0, len(d.missing))
-	for _, m := range d.missing {
-		out = append(out, Planned{Name: d.names.Name(m), MediaType: m.MediaType, Digest: m.Digest.String(), Size: m.Size})
+	for _, m := range slices.SortedStableFunc(slices.Values(d.missing), largestFirst) {
+		out = append(out, Planned{d.names.Name(m), m.MediaType, m.Digest.String(), m.Size})
 	}
-	slices.SortStableFunc(out, func(a, b Planned) int {
-		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
-	})
 	return out
+}
+
+func largestFirst(a, b ocispec.Descriptor) int {
+	return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
 }
 
 // Begin tells a target what is to be written, and learns what of it is missing there.
@@ -96,6 +91,18 @@ func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
 
 // Missing is what the target does not have.
 func (d *Delivery) Missing() []ocispec.Descriptor { return d.missing }
+
+// Origins are those of what is missing: memory where the graph carries it, else the places given,
+// in the order in which they are tried.
+func (d *Delivery) Origins(from ...Origin) Origins {
+	origins := InMemory(d.graph)
+	for _, m := range d.missing {
+		if len(origins[m.Digest]) == 0 {
+			origins[m.Digest] = from
+		}
+	}
+	return origins
+}
 
 // Also has something moved besides what is missing, before it.
 func (d *Delivery) Also(more []ocispec.Descriptor) {
@@ -122,9 +129,9 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 		return nil, err
 	}
 	err := d.target.Commit(ctx)
-	if d.can.Omitted != nil && err == nil {
-		for _, line := range d.can.Omitted() {
-			d.options.Reporter().Say("left out: " + line)
+	if d.can.Notices != nil && err == nil {
+		for _, line := range d.can.Notices() {
+			d.options.Reporter().Say(line)
 		}
 	}
 	return done, err
@@ -135,7 +142,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 // read included, except for a target that can take no more at all (a full disk).
 func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	blobs, manifests := d.sortOut(origins)
-	d.options.Reporter().Phase(d.what, len(blobs)+len(manifests), total(blobs)+total(manifests))
+	d.options.Reporter().Phase(d.what, len(d.missing), bundle.SizeOf(d.missing))
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	m := mover{target: d.target, can: d.can, options: d.options, stop: stop}
@@ -147,5 +154,5 @@ func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	if len(m.failed) == 0 {
 		m.inOrder(ctx, manifests)
 	}
-	return m.result(ctx, len(blobs)+len(manifests))
+	return m.result(ctx, len(d.missing))
 }

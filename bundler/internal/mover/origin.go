@@ -3,9 +3,11 @@ package mover
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // Origin is a place that a blob can be read from.
@@ -50,24 +53,20 @@ func (o Origins) of(d ocispec.Descriptor) []Origin {
 	if found := o[d.Digest]; len(found) > 0 {
 		return found
 	}
-	return []Origin{{From: noOrigin{}}}
+	return []Origin{{From: nowhere{}}}
 }
 
-type noOrigin struct{}
+// nowhere has nothing.
+type nowhere struct{}
 
-// FetchFrom says that there is none.
-func (noOrigin) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
+func (nowhere) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("no image of the lock has %s", d.Digest)
 }
 
 // inMemory serves bytes that are in memory: manifests and the bundler's own files.
 type inMemory []byte
 
-// FetchFrom returns the bytes from an offset.
-func (a inMemory) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	if offset < 0 || offset > int64(len(a)) {
-		return nil, fmt.Errorf("offset %d is outside of %s", offset, d.Digest)
-	}
+func (a inMemory) FetchFrom(_ context.Context, _ ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(a[offset:])), nil
 }
 
@@ -83,7 +82,6 @@ func Foreign(d ocispec.Descriptor, from Origin) Origin {
 
 type foreignOrigin struct{ medium.Reader }
 
-// FetchFrom returns the bytes from an offset.
 func (f foreignOrigin) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	r, err := f.Reader.FetchFrom(ctx, d, offset)
 	if fault.ReasonOf(err) == fault.NotFound {
@@ -98,8 +96,57 @@ func ForeignFault(d ocispec.Descriptor, err error) error {
 	if len(d.URLs) > 0 {
 		where = fmt.Sprintf("its maker gives it away at %.2000s", strings.Join(d.URLs, ", "))
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "read foreign layer", Subject: d.Digest.String(), Err: fmt.Errorf("it is called not distributable, and %s: %w", where, err),
-		Hint: "do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer (--source-map HOST/PATH=MIRROR/PATH)",
+	return fault.Errorf(fault.Refused, "read foreign layer", d.Digest.String(),
+		"do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has "+
+			"the layer (--source-map HOST/PATH=MIRROR/PATH)",
+		"it is called not distributable, and %s: %w", where, err)
+}
+
+// reading reads an item from one origin, and remembers whether that failed: a target's
+// Put returns what is wrong with either.
+type reading struct {
+	ctx      context.Context //nolint:containedctx // of the one Put that it serves
+	item     item
+	from     Origin
+	position *position
+	failed   atomic.Bool // the target may read in a goroutine of its own
+}
+
+func (r *reading) open(offset int64) (io.ReadCloser, error) {
+	r.position.set(offset)
+	r.failed.Store(false)
+	rc, err := r.from.From.FetchFrom(r.ctx, r.item.descriptor, offset)
+	if err != nil {
+		r.failed.Store(true)
+		return nil, err
 	}
+	return &counted{rc, r}, nil
+}
+
+// position is how far an item is; it reports what changes.
+type position struct {
+	progress run.Progress
+	at       int64
+}
+
+func (p *position) set(to int64) {
+	if to != p.at {
+		p.progress.Moved(to - p.at)
+	}
+	p.at = to
+}
+
+// counted reports what is read through it.
+type counted struct {
+	io.ReadCloser
+	of *reading
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.of.position.set(c.of.position.at + int64(n))
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.of.failed.Store(true)
+	}
+	return n, err
 }

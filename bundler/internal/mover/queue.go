@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -21,13 +20,6 @@ type item struct {
 	descriptor ocispec.Descriptor
 	name       string   // for messages
 	origins    []Origin // tried in turn; the first one's host is the queue
-}
-
-func total(items []item) (n int64) {
-	for _, i := range items {
-		n += i.descriptor.Size
-	}
-	return n
 }
 
 // sortOut parts what is missing into blobs and manifests in the order of the graph.
@@ -74,7 +66,7 @@ func (m *mover) queues(ctx context.Context, items []item) {
 	}
 	var hosts errgroup.Group
 	for _, queue := range byHost {
-		slices.SortStableFunc(queue, largestFirst)
+		slices.SortStableFunc(queue, func(a, b item) int { return largestFirst(a.descriptor, b.descriptor) })
 		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
 		if first < 0 {
 			first = len(queue)
@@ -88,16 +80,6 @@ func (m *mover) queues(ctx context.Context, items []item) {
 // smallItem is up to how many bytes an item costs a round trip rather than a part
 // of the link: those do not wait behind the large ones.
 const smallItem = 128 << 10
-
-func largestFirst(a, b item) int {
-	if a.descriptor.Size != b.descriptor.Size {
-		if a.descriptor.Size > b.descriptor.Size {
-			return -1
-		}
-		return 1
-	}
-	return strings.Compare(a.descriptor.Digest.String(), b.descriptor.Digest.String())
-}
 
 // queue puts items, so many at a time. Failures are in m.failed.
 func (m *mover) queue(ctx context.Context, queue []item, limit int) error {

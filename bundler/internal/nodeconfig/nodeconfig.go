@@ -73,7 +73,7 @@ type File struct {
 
 // Write returns the files for a runtime, sorted by name.
 func Write(f Runtime, in Input) ([]File, error) {
-	repositories, err := in.repositories()
+	repositories, err := mirrorset.Of(in.Images, in.Mirror)
 	if err != nil {
 		return nil, err
 	}
@@ -90,27 +90,12 @@ func Write(f Runtime, in Input) ([]File, error) {
 	return nil, fmt.Errorf("%q is not one of %s", f, strings.Join(Runtimes(), ", "))
 }
 
-// a repository is one upstream repository and its place in the mirror.
-type repository struct {
-	host   string // of upstream
-	source string // HOST/PATH
-	mirror string // HOST/PATH
-}
-
-func (in Input) repositories() ([]repository, error) {
-	entries, err := mirrorset.Of(in.Images, in.Mirror)
-	out := make([]repository, len(entries))
-	for i, e := range entries {
-		host, _, _ := strings.Cut(e.Source, "/")
-		out[i] = repository{host, e.Source, e.Mirrors[0]}
-	}
-	return out, err
-}
-
-func hosts(repositories []repository) []string {
+// hosts are the upstream hosts of repositories, HOST/PATH.
+func hosts(repositories []mirrorset.Entry) []string {
 	var out []string
 	for _, r := range repositories {
-		out = append(out, r.host)
+		host, _, _ := strings.Cut(r.Source, "/")
+		out = append(out, host)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -143,7 +128,7 @@ func upstreamServer(host string) string {
 	return "https://" + host
 }
 
-func (in Input) containerd(repositories []repository) []File {
+func (in Input) containerd(repositories []mirrorset.Entry) []File {
 	var out []File
 	for _, host := range hosts(repositories) {
 		out = append(out, File{Name: containerdFolder(host) + "/hosts.toml", Data: in.hostsTOML(host), Secret: !in.Login.IsZero()})
@@ -191,7 +176,7 @@ func (in Input) hostTable(b *strings.Builder, indent, header string) {
 	}
 }
 
-func (in Input) crio(repositories []repository) []File {
+func (in Input) crio(repositories []mirrorset.Entry) []File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Images of the vSphere drivers are looked for in %s.\n", in.Mirror.Repository())
 	b.WriteString("# CRI-O takes this up with `systemctl reload crio`; no pod is touched. A login is\n# kept in CRI-O's global_auth_file, not here.\n")
@@ -199,11 +184,11 @@ func (in Input) crio(repositories []repository) []File {
 		fmt.Fprintf(&b, "# The authority %s belongs to /etc/containers/certs.d/%s/ca.crt.\n", in.CA, in.Mirror.Host())
 	}
 	for _, r := range repositories {
-		fmt.Fprintf(&b, "\n[[registry]]\nprefix = %s\nlocation = %s\n", quote(r.source), quote(r.source))
+		fmt.Fprintf(&b, "\n[[registry]]\nprefix = %s\nlocation = %s\n", quote(r.Source), quote(r.Source))
 		if in.Only {
 			b.WriteString("blocked = true\n")
 		}
-		fmt.Fprintf(&b, "\n[[registry.mirror]]\nlocation = %s\n", quote(r.mirror))
+		fmt.Fprintf(&b, "\n[[registry.mirror]]\nlocation = %s\n", quote(r.Mirrors[0]))
 		if in.PlainHTTP {
 			b.WriteString("insecure = true\n")
 		}
@@ -211,7 +196,7 @@ func (in Input) crio(repositories []repository) []File {
 	return []File{{Name: "50-vdo.conf", Data: []byte(b.String())}}
 }
 
-func (in Input) k3s(repositories []repository) []File {
+func (in Input) k3s(repositories []mirrorset.Entry) []File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# /etc/rancher/k3s/registries.yaml, or /etc/rancher/rke2/registries.yaml: images of\n# the hosts below are looked for in %s first.\n", in.Mirror.Repository())
 	b.WriteString("# It is read when the service starts: restart k3s on one node after the other; pods\n# go on running.\n")
@@ -237,17 +222,17 @@ func (in Input) k3s(repositories []repository) []File {
 
 // paths is a regular expression of the paths that a host's repositories have: others
 // keep their own path, and are looked for upstream in the end.
-func paths(host string, repositories []repository) string {
+func paths(host string, repositories []mirrorset.Entry) string {
 	var out []string
 	for _, r := range repositories {
-		if r.host == host {
-			out = append(out, regexp.QuoteMeta(strings.TrimPrefix(r.source, host+"/")))
+		if path, ok := strings.CutPrefix(r.Source, host+"/"); ok {
+			out = append(out, regexp.QuoteMeta(path))
 		}
 	}
 	return strings.Join(out, "|")
 }
 
-func (in Input) openshift(repositories []repository) []File {
+func (in Input) openshift(repositories []mirrorset.Entry) []File {
 	var b strings.Builder
 	in.mirrorSet(&b, mirrorset.Digests, repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
 # Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted. To take an
@@ -262,7 +247,7 @@ func (in Input) openshift(repositories []repository) []File {
 	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
 }
 
-func (in Input) mirrorSet(b *strings.Builder, kind mirrorset.Kind, repositories []repository, comment string) {
+func (in Input) mirrorSet(b *strings.Builder, kind mirrorset.Kind, repositories []mirrorset.Entry, comment string) {
 	b.WriteString(comment)
 	b.WriteString("# The mirror's login belongs into the cluster's pull secret, its authority into\n# additionalTrustedCA of image.config.openshift.io/cluster.\n")
 	if in.PlainHTTP {
@@ -274,6 +259,6 @@ func (in Input) mirrorSet(b *strings.Builder, kind mirrorset.Kind, repositories 
 	}
 	fmt.Fprintf(b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind.APIVersion(), kind.Kind, kind.Field)
 	for _, r := range repositories {
-		fmt.Fprintf(b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.source), quote(r.mirror), policy)
+		fmt.Fprintf(b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.Source), quote(r.Mirrors[0]), policy)
 	}
 }

@@ -159,6 +159,15 @@ func (l *List) Name(i int) string {
 	return fmt.Sprintf("%s.%03d", l.file, i+1)
 }
 
+// Names are those of the parts, then those of the recovery parts.
+func (l *List) Names() []string {
+	out := make([]string, l.All())
+	for i := range out {
+		out[i] = l.Name(i)
+	}
+	return out
+}
+
 // PartSize is the number of bytes of part i.
 func (l *List) PartSize(i int) int64 {
 	switch n := int(l.Count()); {
@@ -187,10 +196,8 @@ func (l *List) Text() []byte {
 func Parse(name string, data []byte) (*List, error) {
 	l, err := parse(data)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read parts file", Subject: name, Err: err,
-			Hint: "copy it again from where it was made; without it, `cat` of the parts in order is the archive",
-		}
+		return nil, fault.Errorf(fault.Corrupt, "read parts file", name,
+			"copy it again from where it was made; without it, `cat` of the parts in order is the archive", "%w", err)
 	}
 	return l, nil
 }
@@ -203,13 +210,19 @@ func parse(data []byte) (*List, error) {
 	if lines[0] != magic {
 		return nil, fmt.Errorf("it does not begin with %q", magic)
 	}
-	if err := checkSum(data); err != nil {
-		return nil, err
+	if len(lines) < 6 {
+		return nil, errors.New("it is cut off")
 	}
-	l := &List{}
-	if err := l.head(lines); err != nil {
-		return nil, err
+	value := func(line int, key string) string { return strings.TrimPrefix(lines[line], "# "+key+" ") }
+	number := func(line int, key string) int64 {
+		n, err := strconv.ParseInt(value(line, key), 10, 64)
+		if err != nil {
+			return -1 // which no list may have
+		}
+		return n
 	}
+	l := &List{file: value(1, "file"), size: number(2, "size"), volume: number(3, "volume")}
+	l.recovery = int(min(number(4, "recovery"), MaxShards))
 	if err := l.check(); err != nil {
 		return nil, errors.Unwrap(err)
 	}
@@ -228,50 +241,7 @@ func parse(data []byte) (*List, error) {
 		l.Sums = append(l.Sums, s)
 	}
 	if !bytes.Equal(l.Text(), data) {
-		return nil, errors.New("it is not written as a parts file is: other names, order or lines")
+		return nil, errors.New("it is cut off, or was changed: the last line does not fit the others, or they are not those of a parts file")
 	}
 	return l, nil
-}
-
-// checkSum holds the last line against those before it.
-func checkSum(data []byte) error {
-	const last = len("# sum \n") + 2*sha256.Size
-	if len(data) < last {
-		return errors.New("it is cut off")
-	}
-	body := data[:len(data)-last]
-	if got := fmt.Sprintf("# sum %s\n", Sum(sha256.Sum256(body))); got != string(data[len(body):]) {
-		return errors.New("it is cut off, or was changed: its last line does not fit the others")
-	}
-	return nil
-}
-
-// head reads the lines of the numbers.
-func (l *List) head(lines []string) error {
-	if len(lines) < 6 {
-		return errors.New("it is cut off")
-	}
-	var recovery int64
-	for i, field := range []struct {
-		key string
-		to  *int64
-	}{{"file", nil}, {"size", &l.size}, {"volume", &l.volume}, {"recovery", &recovery}} {
-		value, ok := strings.CutPrefix(lines[i+1], "# "+field.key+" ")
-		if !ok {
-			return fmt.Errorf("line %d is not %q", i+2, "# "+field.key)
-		}
-		if field.to == nil {
-			l.file = value
-			continue
-		}
-		var err error
-		if *field.to, err = strconv.ParseInt(value, 10, 64); err != nil {
-			return fmt.Errorf("%s %.50q is not a number", field.key, value)
-		}
-	}
-	if recovery < 0 || recovery > MaxShards {
-		return fmt.Errorf("%d recovery parts cannot be", recovery)
-	}
-	l.recovery = int(recovery)
-	return nil
 }

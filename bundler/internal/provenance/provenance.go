@@ -137,7 +137,7 @@ func (b Build) Statement() (Statement, error) {
 	if b.Builder.Revision != "" {
 		run.Builder.Version["revision"] = b.Builder.Revision
 	}
-	run.Metadata.StartedOn = b.Started.UTC().Format(time.RFC3339)
+	run.Metadata.StartedOn = b.Started.UTC().Format(time.RFC3339Nano)
 	return s, nil
 }
 

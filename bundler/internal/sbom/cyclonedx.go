@@ -1,87 +1,61 @@
 package sbom
 
-import "time"
+import (
+	"slices"
+	"time"
 
-type cdxDocument struct {
-	Format       string          `json:"bomFormat"`
-	SpecVersion  string          `json:"specVersion"`
-	Serial       string          `json:"serialNumber"`
-	Version      int             `json:"version"`
-	Metadata     cdxMetadata     `json:"metadata"`
-	Components   []cdxComponent  `json:"components"`
-	Dependencies []cdxDependency `json:"dependencies"`
-}
+	"github.com/CycloneDX/cyclonedx-go"
+)
 
-type cdxMetadata struct {
-	Timestamp string       `json:"timestamp"`
-	Tools     cdxTools     `json:"tools"`
-	Component cdxComponent `json:"component"`
-}
-
-type cdxTools struct {
-	Components []cdxComponent `json:"components"`
-}
-
-type cdxComponent struct {
-	Type        string        `json:"type"`
-	Ref         string        `json:"bom-ref,omitempty"`
-	Name        string        `json:"name"`
-	Version     string        `json:"version,omitempty"`
-	Description string        `json:"description,omitempty"`
-	Hashes      []cdxHash     `json:"hashes,omitempty"`
-	PURL        string        `json:"purl,omitempty"`
-	External    []cdxExternal `json:"externalReferences,omitempty"`
-}
-
-type cdxHash struct {
-	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
-}
-
-type cdxExternal struct {
-	Type string `json:"type"`
-	URL  string `json:"url"`
-}
-
-type cdxDependency struct {
-	Ref       string   `json:"ref"`
-	DependsOn []string `json:"dependsOn,omitempty"`
-}
-
-var cdxTypes = map[string]string{
-	"bundle": "platform", "matrix": "file", "release": "application", "manifest": "file", "image": "container",
+var cdxTypes = map[string]cyclonedx.ComponentType{
+	"bundle": cyclonedx.ComponentTypePlatform, "matrix": cyclonedx.ComponentTypeFile,
+	"release": cyclonedx.ComponentTypeApplication, "manifest": cyclonedx.ComponentTypeFile,
+	"image": cyclonedx.ComponentTypeContainer,
 }
 
 // CycloneDX returns the document in CycloneDX 1.6, as JSON. A bundle depends on its
 // releases and its matrix, a release on its manifest files and images.
 func (in Input) CycloneDX() ([]byte, error) {
-	parts := in.parts()
-	doc := cdxDocument{
-		Format: "CycloneDX", SpecVersion: "1.6", Serial: "urn:uuid:" + uuid(in.Root.Hex()), Version: 1,
-		Metadata: cdxMetadata{
-			Timestamp: in.Issued.UTC().Format(time.RFC3339),
-			Tools:     cdxTools{Components: []cdxComponent{{Type: "application", Name: in.Tool}}},
-			Component: parts[0].cyclonedx(),
+	var components []cyclonedx.Component
+	var dependencies []cyclonedx.Dependency
+	for _, p := range in.parts() {
+		components = append(components, p.cyclonedx())
+		to := slices.Concat(p.contains, p.dependsOn)
+		dependencies = append(dependencies, cyclonedx.Dependency{Ref: p.id, Dependencies: some(to)})
+	}
+	rest := components[1:]
+	return encode(cyclonedx.BOM{
+		BOMFormat: cyclonedx.BOMFormat, SpecVersion: cyclonedx.SpecVersion1_6,
+		SerialNumber: "urn:uuid:" + uuid(in.Root.Hex()), Version: 1,
+		Metadata: &cyclonedx.Metadata{
+			Timestamp: in.Issued.UTC().Format(time.RFC3339), Component: &components[0],
+			Tools: &cyclonedx.ToolsChoice{Components: some([]cyclonedx.Component{
+				{Type: cyclonedx.ComponentTypeApplication, Name: in.Tool},
+			})},
 		},
-	}
-	for n, p := range parts {
-		if n > 0 {
-			doc.Components = append(doc.Components, p.cyclonedx())
-		}
-		doc.Dependencies = append(doc.Dependencies, cdxDependency{Ref: p.id, DependsOn: append(append([]string{}, p.contains...), p.dependsOn...)})
-	}
-	return encode(doc)
+		Components: &rest, Dependencies: &dependencies,
+	})
 }
 
-func (p part) cyclonedx() cdxComponent {
-	out := cdxComponent{Type: cdxTypes[p.kind], Ref: p.id, Name: p.name, Version: p.version, Description: p.comment, PURL: p.purl}
+func (p part) cyclonedx() cyclonedx.Component {
+	out := cyclonedx.Component{
+		Type: cdxTypes[p.kind], BOMRef: p.id, Name: p.name, Version: p.version, Description: p.comment, PackageURL: p.purl,
+	}
 	if !p.digest.IsZero() {
-		out.Hashes = []cdxHash{{"SHA-256", p.digest.Hex()}}
+		out.Hashes = some([]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: p.digest.Hex()}})
 	}
 	if p.url != "" {
-		out.External = []cdxExternal{{"distribution", p.url}}
+		out.ExternalReferences = some([]cyclonedx.ExternalReference{{Type: cyclonedx.ERTypeDistribution, URL: p.url}})
 	}
 	return out
+}
+
+// some is a list as the library takes it: nil is none.
+func some[T any](list []T) *[]T {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list
 }
 
 // uuid makes a UUID (version 8, RFC 9562: of whatever the maker likes) of a digest.

@@ -14,12 +14,20 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Kinds of documents.
+const (
+	SPDX      = "spdx"
+	CycloneDX = "cyclonedx"
 )
 
 // Input is the bundle that a document describes.
@@ -86,7 +94,7 @@ func releaseParts(r bundle.Release, images map[string]string) (release part, fil
 		files = append(files, file)
 	}
 	seen := map[string]bool{}
-	for _, reference := range sortedValues(r.Images) {
+	for _, reference := range slices.Sorted(maps.Values(r.Images)) {
 		if to := images[reference]; to != "" && !seen[to] {
 			seen[to] = true
 			release.dependsOn = append(release.dependsOn, to)

@@ -1,58 +1,11 @@
 package sbom
 
 import (
-	"maps"
-	"slices"
 	"time"
+
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
-
-type spdxDocument struct {
-	Version       string             `json:"spdxVersion"`
-	License       string             `json:"dataLicense"`
-	ID            string             `json:"SPDXID"`
-	Name          string             `json:"name"`
-	Namespace     string             `json:"documentNamespace"`
-	Creation      spdxCreation       `json:"creationInfo"`
-	Packages      []spdxPackage      `json:"packages"`
-	Relationships []spdxRelationship `json:"relationships"`
-}
-
-type spdxCreation struct {
-	Created  string   `json:"created"`
-	Creators []string `json:"creators"`
-}
-
-type spdxPackage struct {
-	ID            string         `json:"SPDXID"`
-	Name          string         `json:"name"`
-	Version       string         `json:"versionInfo,omitempty"`
-	Location      string         `json:"downloadLocation"`
-	FilesAnalyzed bool           `json:"filesAnalyzed"`
-	Checksums     []spdxChecksum `json:"checksums,omitempty"`
-	External      []spdxExternal `json:"externalRefs,omitempty"`
-	Purpose       string         `json:"primaryPackagePurpose"`
-	Comment       string         `json:"comment,omitempty"`
-	Concluded     string         `json:"licenseConcluded"`
-	Declared      string         `json:"licenseDeclared"`
-	Copyright     string         `json:"copyrightText"`
-}
-
-type spdxChecksum struct {
-	Algorithm string `json:"algorithm"`
-	Value     string `json:"checksumValue"`
-}
-
-type spdxExternal struct {
-	Category string `json:"referenceCategory"`
-	Type     string `json:"referenceType"`
-	Locator  string `json:"referenceLocator"`
-}
-
-type spdxRelationship struct {
-	From string `json:"spdxElementId"`
-	Type string `json:"relationshipType"`
-	To   string `json:"relatedSpdxElement"`
-}
 
 const unknown = "NOASSERTION"
 
@@ -62,39 +15,46 @@ var spdxPurposes = map[string]string{
 
 // SPDX returns the document in SPDX 2.3, as JSON.
 func (in Input) SPDX() ([]byte, error) {
-	doc := spdxDocument{
-		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: "vdo-bundle " + in.Root.String(),
-		Namespace:     "https://vdo.vmware.com/sbom/spdx/sha256/" + in.Root.Hex(),
-		Creation:      spdxCreation{Created: in.Issued.UTC().Format(time.RFC3339), Creators: []string{"Tool: " + in.Tool}},
-		Relationships: []spdxRelationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-Bundle"}},
+	doc := v2_3.Document{
+		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT",
+		DocumentName:      "vdo-bundle " + in.Root.String(),
+		DocumentNamespace: "https://vdo.vmware.com/sbom/spdx/sha256/" + in.Root.Hex(),
+		CreationInfo: &v2_3.CreationInfo{
+			Created: in.Issued.UTC().Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: in.Tool}},
+		},
 	}
+	relate := func(from, what string, to ...string) {
+		for _, id := range to {
+			doc.Relationships = append(doc.Relationships, &v2_3.Relationship{
+				RefA: common.MakeDocElementID("", from), Relationship: what, RefB: common.MakeDocElementID("", id),
+			})
+		}
+	}
+	relate("DOCUMENT", "DESCRIBES", "Bundle")
 	for _, p := range in.parts() {
 		doc.Packages = append(doc.Packages, p.spdx())
-		for _, to := range p.contains {
-			doc.Relationships = append(doc.Relationships, spdxRelationship{"SPDXRef-" + p.id, "CONTAINS", "SPDXRef-" + to})
-		}
-		for _, to := range p.dependsOn {
-			doc.Relationships = append(doc.Relationships, spdxRelationship{"SPDXRef-" + p.id, "DEPENDS_ON", "SPDXRef-" + to})
-		}
+		relate(p.id, "CONTAINS", p.contains...)
+		relate(p.id, "DEPENDS_ON", p.dependsOn...)
 	}
 	return encode(doc)
 }
 
-func (p part) spdx() spdxPackage {
-	out := spdxPackage{
-		ID: "SPDXRef-" + p.id, Name: p.name, Version: p.version, Location: unknown, Purpose: spdxPurposes[p.kind],
-		Comment: p.comment, Concluded: unknown, Declared: unknown, Copyright: unknown,
+func (p part) spdx() *v2_3.Package {
+	out := &v2_3.Package{
+		PackageSPDXIdentifier: common.ElementID(p.id), PackageName: p.name, PackageVersion: p.version, PackageComment: p.comment,
+		PackageDownloadLocation: unknown, PrimaryPackagePurpose: spdxPurposes[p.kind],
+		PackageLicenseConcluded: unknown, PackageLicenseDeclared: unknown, PackageCopyrightText: unknown,
 	}
 	if p.url != "" {
-		out.Location = p.url
+		out.PackageDownloadLocation = p.url
 	}
 	if !p.digest.IsZero() {
-		out.Checksums = []spdxChecksum{{"SHA256", p.digest.Hex()}}
+		out.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: p.digest.Hex()}}
 	}
 	if p.purl != "" {
-		out.External = []spdxExternal{{"PACKAGE-MANAGER", "purl", p.purl}}
+		out.PackageExternalReferences = []*v2_3.PackageExternalReference{
+			{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: p.purl},
+		}
 	}
 	return out
 }
-
-func sortedValues(m map[string]string) []string { return slices.Sorted(maps.Values(m)) }

@@ -1,9 +1,9 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/crane"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
@@ -27,37 +26,6 @@ import (
 )
 
 func (w *world) host() string { return strings.TrimPrefix(w.url, "http://") }
-
-func TestCranePulls(t *testing.T) {
-	w := start(t)
-	for _, ref := range []string{repo + ":1", beside + ":v1", "vdo/drivers/registry.test/docker/list:v2"} {
-		desc, err := crane.Get(w.host()+"/"+ref, crane.Insecure)
-		require.NoError(t, err, ref)
-		index, err := desc.ImageIndex()
-		require.NoError(t, err, ref)
-		list, err := index.IndexManifest()
-		require.NoError(t, err, ref)
-		for _, m := range list.Manifests {
-			if !m.MediaType.IsImage() {
-				continue
-			}
-			img, err := index.Image(m.Digest)
-			require.NoError(t, err)
-			layers, err := img.Layers()
-			require.NoError(t, err)
-			for _, l := range layers {
-				rc, err := l.Compressed() // verified as it is read
-				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, rc)
-				require.NoError(t, err)
-				require.NoError(t, rc.Close())
-			}
-		}
-	}
-	tags, err := crane.ListTags(w.host()+"/"+beside, crane.Insecure)
-	require.NoError(t, err)
-	require.Equal(t, []string{"v1"}, tags)
-}
 
 func TestORASCopiesTheBundleWithItsReferrers(t *testing.T) {
 	w := start(t)
@@ -129,7 +97,8 @@ func TestLogin(t *testing.T) {
 	w := start(t)
 	users, err := accounts(t, "# who may pull", "anna:"+hash(t, "s3cret"), "", "bob:"+hash(t, "other"))
 	require.NoError(t, err)
-	server := httptest.NewServer(users.Require(w.handler(t)))
+	var log bytes.Buffer
+	server := httptest.NewServer(serve.Handler(w.handler(t), users, &log))
 	defer server.Close()
 	w.url = server.URL
 	status := func(user, password string) int {
@@ -155,12 +124,21 @@ func TestLogin(t *testing.T) {
 	a.fails(t, 401, "UNAUTHORIZED")
 	require.Contains(t, a.Header.Get("WWW-Authenticate"), `Basic realm="vdo-bundle"`)
 
+	require.Equal(t, "ok\n", string(w.ask(t, "GET", serve.HealthPath).body), "without a login")
+
 	from, err := remote.NewRepository(w.host() + "/" + repo)
 	require.NoError(t, err)
 	from.PlainHTTP = true
 	from.Client = &auth.Client{Credential: auth.StaticCredential(w.host(), auth.Credential{Username: "anna", Password: "s3cret"})}
 	_, err = oras.Copy(t.Context(), from, "1", memory.New(), "", oras.DefaultCopyOptions)
 	require.NoError(t, err)
+	server.Close()
+	for _, line := range []string{
+		`127\.0\.0\.1 - "anna" \[[^ ]+ [+-]\d{4}\] "GET /v2/` + repo + `/manifests/1 HTTP/1.1" 200 [1-9]\d*`,
+		`127\.0\.0\.1 - - \[.+\] "GET /v2/ HTTP/1.1" 401 [1-9]\d*`, `127\.0\.0\.1 - - \[.+\] "GET /healthz HTTP/1.1" 200 3`,
+	} {
+		require.Regexp(t, "(?m)^"+line+"$", log.String())
+	}
 }
 
 func TestBadAccounts(t *testing.T) {
@@ -207,54 +185,37 @@ func (s slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Handler.ServeHTTP(w, r)
 }
 
+// The server ends with the last answer, and cuts off who is not done after the grace.
 func TestAnAnswerComesToItsEndBeforeTheServerDoes(t *testing.T) {
-	w := start(t)
-	h := slow{w.handler(t), make(chan struct{}), make(chan struct{})}
-	l, err := serve.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
-	require.True(t, serve.IsLoopback(l))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- serve.Run(ctx, l, h, nil, time.Minute) }()
-	status := make(chan int, 1)
-	go func() {
-		resp, err := http.Get("http://" + l.Addr().String() + "/v2/")
-		if err != nil {
-			status <- 0
-			return
+	for _, grace := range []time.Duration{time.Minute, 0} {
+		w := start(t)
+		h := slow{w.handler(t), make(chan struct{}), make(chan struct{})}
+		l, err := serve.Listen(t.Context(), "127.0.0.1:0")
+		require.NoError(t, err)
+		require.True(t, serve.IsLoopback(l))
+		ctx, stop := context.WithCancel(t.Context())
+		ended, answered := make(chan error, 1), make(chan error, 1)
+		go func() { ended <- serve.Run(ctx, l, h, nil, grace) }()
+		go func() {
+			resp, err := http.Get("http://" + l.Addr().String() + "/v2/")
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			answered <- err
+		}()
+		<-h.began
+		stop()
+		if grace == 0 {
+			require.NoError(t, <-ended)
+			require.Error(t, <-answered)
+			close(h.goOn)
+			continue
 		}
-		_ = resp.Body.Close()
-		status <- resp.StatusCode
-	}()
-	<-h.began
-	stop()
-	require.Empty(t, ended)
-	close(h.goOn)
-	require.Equal(t, 200, <-status)
-	require.NoError(t, <-ended)
-}
-
-func TestWhoIsNotDoneAfterTheGraceIsCutOff(t *testing.T) {
-	w := start(t)
-	h := slow{w.handler(t), make(chan struct{}), make(chan struct{})}
-	l, err := serve.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- serve.Run(ctx, l, h, nil, 0) }()
-	failed := make(chan error, 1)
-	go func() {
-		resp, err := http.Get("http://" + l.Addr().String() + "/v2/")
-		if err == nil {
-			err = resp.Body.Close()
-		}
-		failed <- err
-	}()
-	<-h.began
-	stop()
-	require.NoError(t, <-ended)
-	require.Error(t, <-failed)
-	close(h.goOn)
+		require.Empty(t, ended)
+		close(h.goOn)
+		require.NoError(t, <-answered)
+		require.NoError(t, <-ended)
+	}
 }
 
 func TestTLS(t *testing.T) {

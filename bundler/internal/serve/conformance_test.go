@@ -20,6 +20,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
@@ -53,10 +54,15 @@ func start(t *testing.T) *world {
 	return w
 }
 
-func (w *world) handler(t *testing.T) *serve.Registry {
+func (w *world) handler(t *testing.T) serve.Registry {
 	t.Helper()
-	h, err := serve.New(w.Graph, w.Store, image.MustReference("localhost/"+repo+":1"))
-	require.NoError(t, err)
+	return handler(t, w.Graph, w.Store)
+}
+
+func handler(t testing.TB, g *bundle.Graph, s medium.Reader) serve.Registry {
+	t.Helper()
+	h := serve.Registry{}
+	require.NoError(t, h.Add(g, s, image.MustReference("localhost/"+repo+":1")))
 	return h
 }
 
@@ -329,9 +335,7 @@ func (b broken) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int6
 
 func TestAMediumThatEndsEarlyIsNoWholeAnswer(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
-	h, err := serve.New(b.Graph, broken{b.Store}, image.MustReference("localhost/"+repo+":1"))
-	require.NoError(t, err)
-	server := httptest.NewServer(h)
+	server := httptest.NewServer(handler(t, b.Graph, broken{b.Store}))
 	defer server.Close()
 	layer := slices.MaxFunc(b.Graph.Blobs, func(a, b ocispec.Descriptor) int { return int(a.Size - b.Size) })
 	resp, err := http.Get(server.URL + "/v2/" + repo + "/blobs/" + layer.Digest.String())
@@ -343,8 +347,7 @@ func TestAMediumThatEndsEarlyIsNoWholeAnswer(t *testing.T) {
 
 func FuzzNoRequestDisturbsTheServer(f *testing.F) {
 	b := bundles.New(f, bundles.Options{Seed: 2, LayerSize: 100})
-	h, err := serve.New(b.Graph, b.Store, image.MustReference("localhost/"+repo+":1"))
-	require.NoError(f, err)
+	h := handler(f, b.Graph, b.Store)
 	f.Add("/v2/vdo/drivers/manifests/1", "n=1&last=x", "bytes=0-1")
 	f.Add("/v2/vdo/drivers/referrers/sha256:00", "artifactType=x", "bytes=9-1,-0")
 	f.Add("/v2/vdo/drivers/tags/list", "n=-1", "")

@@ -3,8 +3,6 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -27,14 +25,10 @@ const (
 	unsupported     = "UNSUPPORTED"
 )
 
-// stall is how long a client may take for one write.
-const stall = time.Minute
-
 // ServeHTTP answers one request.
-func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w = &steady{w, http.NewResponseController(w)}
 	rest, ok := strings.CutPrefix(req.URL.Path, "/v2")
 	switch {
 	case !ok || rest != "" && rest[0] != '/':
@@ -45,14 +39,14 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case rest == "" || rest == "/":
 		answer(w, req, "application/json", []byte("{}"))
 	case rest == "/_catalog":
-		page(w, req, r.names, func(names []string) any { return map[string]any{"repositories": names} })
+		page(w, req, r.Names(), func(names []string) any { return map[string]any{"repositories": names} })
 	default:
 		r.route(w, req, rest[1:])
 	}
 }
 
 // route finds NAME/KIND/REFERENCE: names have slashes, kinds and references none.
-func (r *Registry) route(w http.ResponseWriter, req *http.Request, path string) {
+func (r Registry) route(w http.ResponseWriter, req *http.Request, path string) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 3 {
 		refuse(w, http.StatusNotFound, unsupported, "there is no such endpoint")
@@ -63,30 +57,27 @@ func (r *Registry) route(w http.ResponseWriter, req *http.Request, path string) 
 	serve, ok := map[string]func(http.ResponseWriter, *http.Request, *repository, string){
 		"manifests": r.serveManifest, "blobs": r.serveBlob, "referrers": r.serveReferrers, "tags": r.serveTags,
 	}[kind]
-	switch repo := r.repositories[name]; {
+	switch repo := r[name]; {
 	case !ok || kind == "tags" && reference != "list":
 		refuse(w, http.StatusNotFound, unsupported, "there is no such endpoint")
 	case repo == nil:
-		refuse(w, http.StatusNotFound, nameUnknown, "this bundle has no such repository")
+		refuse(w, http.StatusNotFound, nameUnknown, "there is no such repository")
 	default:
 		serve(w, req, repo, reference)
 	}
 }
 
-func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repo *repository, reference string) {
+func (r Registry) serveManifest(w http.ResponseWriter, req *http.Request, repo *repository, reference string) {
 	n, ok := repo.manifest(reference)
 	if !ok {
 		refuse(w, http.StatusNotFound, manifestUnknown, "there is no such manifest in this repository")
 		return
 	}
-	if n.Data == nil {
-		n.Data = []byte{}
-	}
 	identify(w, n.Descriptor)
 	answer(w, req, n.Descriptor.MediaType, n.Data)
 }
 
-func (r *Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
+func (r Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
 	if !looksLikeDigest(digest) {
 		refuse(w, http.StatusBadRequest, digestInvalid, "it is not a digest")
 		return
@@ -96,16 +87,15 @@ func (r *Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *rep
 		refuse(w, http.StatusNotFound, blobUnknown, "there is no such blob in this repository")
 		return
 	}
-	identify(w, d)
+	identify(w, d.Descriptor)
 	w.Header().Set("Content-Type", "application/octet-stream")
-	var from io.ReadSeeker = &content{ctx: req.Context(), source: r.source, d: d}
 	if int64(len(d.Data)) == d.Size {
-		from = bytes.NewReader(d.Data)
+		http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(d.Data))
+		return
 	}
-	if c, ok := from.(*content); ok {
-		defer c.end()
-	}
-	http.ServeContent(w, req, "", time.Time{}, from)
+	c := &content{blob: d, ctx: req.Context()}
+	defer c.end()
+	http.ServeContent(w, req, "", time.Time{}, c)
 }
 
 // looksLikeDigest: other algorithms than sha256 are digests too, of what is not here.
@@ -117,7 +107,7 @@ func identify(w http.ResponseWriter, d ocispec.Descriptor) {
 	w.Header().Set("ETag", `"`+d.Digest.String()+`"`)
 }
 
-func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repository, _ string) {
+func (r Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repository, _ string) {
 	name := strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list")
 	page(w, req, slices.Sorted(maps.Keys(repo.tags)), func(tags []string) any {
 		return map[string]any{"name": name, "tags": tags}
@@ -126,7 +116,7 @@ func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *rep
 
 // serveReferrers answers with an empty index where nothing refers, whether the
 // subject is there or not, as the specification has it.
-func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
+func (r Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
 	if !looksLikeDigest(digest) {
 		refuse(w, http.StatusBadRequest, digestInvalid, "it is not a digest")
 		return
@@ -204,17 +194,4 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
 	_, _ = w.Write(data) // the client is gone, or has heard it
-}
-
-// steady ends the connection of a client that takes nothing any more.
-type steady struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-func (s *steady) Write(p []byte) (int, error) {
-	if err := s.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
-	return s.ResponseWriter.Write(p)
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"net/http"
 	"runtime"
@@ -24,17 +25,14 @@ type Accounts struct {
 	hashes map[string][]byte
 	nobody []byte // hash that is compared with for users who are not there
 
-	slots   chan struct{} // hashing is slow on purpose: one for each core
-	key     []byte
-	mu      sync.Mutex
-	known   map[string]bool // keyed digests of logins that were right
-	clients map[string]*client
-}
-
-// client is one address from which logins come that are not known.
-type client struct {
-	turn    chan struct{} // one login at a time: wrong ones take one slot at most
-	waiting int
+	slots chan struct{} // hashing is slow on purpose: one for each core
+	// turns let a client have one login looked at that is not known, so that wrong ones
+	// take one slot at most. Several clients share one by chance.
+	turns [256]chan struct{}
+	seed  maphash.Seed
+	key   []byte
+	mu    sync.Mutex
+	known map[string]bool // keyed digests of logins that were right
 }
 
 const (
@@ -42,9 +40,20 @@ const (
 	maxAccounts  = 10000
 )
 
+func newAccounts(slots int) *Accounts {
+	a := &Accounts{
+		hashes: map[string][]byte{}, known: map[string]bool{}, key: make([]byte, 32),
+		slots: make(chan struct{}, slots), seed: maphash.MakeSeed(),
+	}
+	for n := range a.turns {
+		a.turns[n] = make(chan struct{}, 1)
+	}
+	return a
+}
+
 // ParseAccounts reads an htpasswd file. name is for errors.
 func ParseAccounts(name string, data []byte) (*Accounts, error) {
-	a := &Accounts{hashes: map[string][]byte{}, known: map[string]bool{}, clients: map[string]*client{}, key: make([]byte, 32), slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	a := newAccounts(runtime.GOMAXPROCS(0))
 	if _, err := rand.Read(a.key); err != nil {
 		return nil, err
 	}
@@ -139,33 +148,21 @@ func (a *Accounts) turn(req *http.Request) (done func(), err error) {
 	if err != nil {
 		address = req.RemoteAddr
 	}
-	a.mu.Lock()
-	c := a.clients[address]
-	if c == nil {
-		c = &client{turn: make(chan struct{}, 1)}
-		a.clients[address] = c
-	}
-	c.waiting++
-	a.mu.Unlock()
-	leave := func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if c.waiting--; c.waiting == 0 {
-			delete(a.clients, address)
-		}
-	}
+	turn := a.turnOf(address)
 	select {
-	case c.turn <- struct{}{}:
+	case turn <- struct{}{}:
 	case <-req.Context().Done():
-		leave()
 		return nil, errGone
 	}
 	select {
 	case a.slots <- struct{}{}:
-		return func() { <-a.slots; <-c.turn; leave() }, nil
+		return func() { <-a.slots; <-turn }, nil
 	case <-req.Context().Done():
-		<-c.turn
-		leave()
+		<-turn
 		return nil, errGone
 	}
+}
+
+func (a *Accounts) turnOf(address string) chan struct{} {
+	return a.turns[maphash.String(a.seed, address)%uint64(len(a.turns))]
 }

@@ -1,4 +1,4 @@
-// Package serve is a read-only registry over a bundle that lies on a disk: the pull
+// Package serve is a read-only registry over bundles that lie on a disk: the pull
 // half of the OCI distribution specification 1.1, and nothing that writes. It
 // unpacks nothing; blobs are read from the archive as they are asked for.
 //
@@ -39,26 +39,28 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// Registry is what can be pulled, by repository. It never changes.
-type Registry struct {
-	source       medium.Reader
-	repositories map[string]*repository
-	names        []string // sorted
-}
+// Registry is what can be pulled, by repository. Once it serves, it does not change.
+type Registry map[string]*repository
 
 // A repository is the manifests and blobs that one name may give.
 type repository struct {
 	manifests map[string]bundle.Node // by digest
-	blobs     map[string]ocispec.Descriptor
+	blobs     map[string]blob
 	tags      map[string]string // tag → digest
 	referrers map[string][]ocispec.Descriptor
 }
 
-// New lays out a bundle below a repository; at's tag is the bundle's. The source gives the
-// bytes of what the bundle holds, unverified.
-func New(g *bundle.Graph, s medium.Reader, at image.Reference) (*Registry, error) {
-	r := &Registry{source: s, repositories: map[string]*repository{}}
-	r.add(at, g)
+// A blob is read from the bundle that holds it.
+type blob struct {
+	ocispec.Descriptor
+	source medium.Reader
+}
+
+// Add lays out a bundle below a repository; at's tag is the bundle's. The source gives the
+// bytes of what the bundle holds, unverified. Where two bundles in one repository have an image under one
+// name, or a signature under one tag, the last one's has the tag, and both are there by digest.
+func (r Registry) Add(g *bundle.Graph, s medium.Reader, at image.Reference) error {
+	r.add(at, g, s)
 	var errs []error
 	for _, d := range g.Images() {
 		beside, err := below(at, d)
@@ -66,10 +68,9 @@ func New(g *bundle.Graph, s medium.Reader, at image.Reference) (*Registry, error
 			errs = append(errs, err)
 			continue
 		}
-		r.add(beside, g.Below(d))
+		r.add(beside, g.Below(d), s)
 	}
-	r.names = slices.Sorted(maps.Keys(r.repositories))
-	return r, fault.Join(errs...)
+	return fault.Join(errs...)
 }
 
 func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
@@ -81,23 +82,23 @@ func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
 }
 
 // add adds a graph to the repository of a reference, under its tag.
-func (r *Registry) add(at image.Reference, g *bundle.Graph) {
-	repo := r.repositories[at.Path()]
+func (r Registry) add(at image.Reference, g *bundle.Graph, s medium.Reader) {
+	repo := r[at.Path()]
 	if repo == nil {
 		repo = &repository{
-			manifests: map[string]bundle.Node{}, blobs: map[string]ocispec.Descriptor{},
+			manifests: map[string]bundle.Node{}, blobs: map[string]blob{},
 			tags: map[string]string{}, referrers: map[string][]ocispec.Descriptor{},
 		}
-		r.repositories[at.Path()] = repo
+		r[at.Path()] = repo
 	}
 	for _, n := range g.Manifests {
 		repo.manifests[n.Descriptor.Digest.String()] = n
 	}
 	for _, b := range g.Blobs {
-		repo.blobs[b.Digest.String()] = b
+		repo.blobs[b.Digest.String()] = blob{b, s}
 	}
 	for _, a := range g.Attachments {
-		repo.attach(a)
+		repo.attach(a, s)
 	}
 	if at.Tag() != "" {
 		repo.tags[at.Tag()] = g.Root.Digest.String()
@@ -105,11 +106,11 @@ func (r *Registry) add(at image.Reference, g *bundle.Graph) {
 }
 
 // attach adds what is about a manifest.
-func (r *repository) attach(a bundle.Attachment) {
+func (r *repository) attach(a bundle.Attachment, s medium.Reader) {
 	d := a.Node.Descriptor
 	r.manifests[d.Digest.String()] = a.Node
 	for _, b := range a.Blobs {
-		r.blobs[b.Digest.String()] = b
+		r.blobs[b.Digest.String()] = blob{b, s}
 	}
 	if a.Tag != "" {
 		r.tags[a.Tag] = d.Digest.String()
@@ -136,7 +137,7 @@ func referrer(n bundle.Node) ocispec.Descriptor {
 }
 
 // Names lists the repositories, sorted.
-func (r *Registry) Names() []string { return slices.Clone(r.names) }
+func (r Registry) Names() []string { return slices.Sorted(maps.Keys(r)) }
 
 // manifest finds a manifest by tag or digest.
 func (r *repository) manifest(reference string) (bundle.Node, bool) {
@@ -149,11 +150,10 @@ func (r *repository) manifest(reference string) (bundle.Node, bool) {
 
 // content reads a blob from any position, as http.ServeContent asks for it.
 type content struct {
-	ctx    context.Context //nolint:containedctx // of the one request that it answers
-	source medium.Reader
-	d      ocispec.Descriptor
-	at     int64
-	open   io.ReadCloser
+	blob
+	ctx  context.Context //nolint:containedctx // of the one request that it answers
+	at   int64
+	open io.ReadCloser
 }
 
 func (c *content) Seek(offset int64, whence int) (int64, error) {
@@ -161,7 +161,7 @@ func (c *content) Seek(offset int64, whence int) (int64, error) {
 	case io.SeekCurrent:
 		offset += c.at
 	case io.SeekEnd:
-		offset += c.d.Size
+		offset += c.Size
 	}
 	if offset < 0 {
 		return c.at, fmt.Errorf("offset %d is before the beginning", offset)
@@ -174,12 +174,12 @@ func (c *content) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (c *content) Read(p []byte) (int, error) {
-	if c.at >= c.d.Size {
+	if c.at >= c.Size {
 		return 0, io.EOF
 	}
 	if c.open == nil {
 		var err error
-		if c.open, err = c.source.FetchFrom(c.ctx, c.d, c.at); err != nil {
+		if c.open, err = c.source.FetchFrom(c.ctx, c.Descriptor, c.at); err != nil {
 			return 0, err
 		}
 	}

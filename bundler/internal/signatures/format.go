@@ -80,7 +80,7 @@ func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, er
 		return out, nil
 	}
 	for _, a := range there.Referring {
-		evidence, err := trust.ReadEvidence(ctx, carried(a), a.Node.Descriptor)
+		evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
 		if err == nil && r.Signer.HasSigned(subject, evidence) {
 			return append(out, a), nil
 		}
@@ -102,11 +102,11 @@ func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.At
 	return bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType), ctx.Err()
 }
 
-// carried is the content of an attachment that has its bytes.
-type carried bundle.Attachment
+// Carried is the content of an attachment that has its bytes.
+type Carried bundle.Attachment
 
 // Fetch gives the bytes of a descriptor.
-func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+func (c Carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
 		if b.Digest == d.Digest {
 			return io.NopCloser(bytes.NewReader(b.Data)), nil
@@ -114,9 +114,6 @@ func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 	}
 	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
 }
-
-// Carried is the content of an attachment that has its bytes.
-func Carried(a bundle.Attachment) bundle.Fetcher { return carried(a) }
 
 // AtTarget returns what a target has about a subject already, under a tag and as
 // referrers. What is not whole, or too large, is nothing.

@@ -14,33 +14,19 @@ import (
 
 // Lists are the lists of attachments as they were when each was asked for
 // first: what was verified of a subject and what is then taken along are one list.
-type Lists struct {
-	mu    sync.Mutex
-	lists map[image.Digest][]ocispec.Descriptor
-}
+type Lists struct{ lists sync.Map } // by subject
 
 // Of returns the list of a subject as it was when it was asked for first.
 func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocispec.Descriptor, error) {
-	a.mu.Lock()
-	list, ok := a.lists[subject]
-	a.mu.Unlock()
-	if ok {
-		return slices.Clone(list), nil
+	list, ok := a.lists.Load(subject)
+	if !ok {
+		asked, err := s.Attachments(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		list, _ = a.lists.LoadOrStore(subject, asked)
 	}
-	list, err := s.Attachments(ctx, subject)
-	if err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if first, ok := a.lists[subject]; ok {
-		return slices.Clone(first), nil
-	}
-	if a.lists == nil {
-		a.lists = map[image.Digest][]ocispec.Descriptor{}
-	}
-	a.lists[subject] = list
-	return slices.Clone(list), nil
+	return slices.Clone(list.([]ocispec.Descriptor)), nil //nolint:forcetypeassert // of the map's only kind
 }
 
 // Signature is something attached to a digest.

@@ -18,8 +18,10 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,10 +88,10 @@ func parseURI(s string) (u URI, err error) {
 		return u, fmt.Errorf("it does not begin with %s, or is longer than %d bytes", Scheme, maxURI)
 	}
 	path, query, _ := strings.Cut(rest, "?")
-	if err := u.read(path, ";", (*URI).setPath); err != nil {
+	if err := u.read(strings.NewReplacer("+", "%2B", "&", "%26", ";", "&").Replace(path), (*URI).setPath); err != nil {
 		return u, err
 	}
-	if err := u.read(query, "&", (*URI).setQuery); err != nil {
+	if err := u.read(strings.ReplaceAll(query, "+", "%2B"), (*URI).setQuery); err != nil {
 		return u, err
 	}
 	chosen := 0
@@ -108,22 +110,16 @@ func parseURI(s string) (u URI, err error) {
 }
 
 // read reads NAME=VALUE pairs, each name once.
-func (u *URI) read(text, separator string, set func(u *URI, name, value string) error) error {
-	seen := map[string]bool{}
-	for _, pair := range strings.Split(text, separator) {
-		if pair == "" {
-			continue
-		}
-		name, raw, ok := strings.Cut(pair, "=")
-		value, err := url.PathUnescape(raw)
-		switch {
-		case !ok || err != nil:
-			return fmt.Errorf("the attribute %.60q is not NAME=VALUE with %%XX escapes", name)
-		case seen[name]:
+func (u *URI) read(text string, set func(u *URI, name, value string) error) error {
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return fmt.Errorf("an attribute is not NAME=VALUE with %%XX escapes: %.60q", err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if len(values[name]) > 1 {
 			return fmt.Errorf("the attribute %.60q is there twice", name)
 		}
-		seen[name] = true
-		if err := set(u, name, value); err != nil {
+		if err := set(u, name, values[name][0]); err != nil {
 			return err
 		}
 	}

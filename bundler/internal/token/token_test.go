@@ -18,6 +18,10 @@ func TestURIsNameTokenAndKey(t *testing.T) {
 	require.Equal(t, "/lib/hsm.so", u.Module)
 	require.Equal(t, "/run/pin", u.PINFile)
 	require.Equal(t, "pkcs11:token=Release%20One;object=release;id=%01%FF", u.String())
+	u, err = token.ParseURI("pkcs11:token=a+b;object=c&d=e")
+	require.NoError(t, err)
+	require.Equal(t, "a+b", u.Token)
+	require.Equal(t, "c&d=e", u.Object)
 	u, err = token.ParseURI("pkcs11:slot-id=3;id=%07?pin-source=/run/pin")
 	require.NoError(t, err)
 	require.Equal(t, 3, *u.Slot)
@@ -32,7 +36,7 @@ func TestBadURIsAreExplained(t *testing.T) {
 		"pkcs11:token=a;serial=b;object=c":               "exactly one of token, serial and slot-id",
 		"pkcs11:token=a":                                 "it names no key",
 		"pkcs11:token=a;token=b;object=c":                "there twice",
-		"pkcs11:token=a;object":                          "is not NAME=VALUE",
+		"pkcs11:token=a;object":                          "it names no key",
 		"pkcs11:token=%zz;object=c":                      "is not NAME=VALUE",
 		"pkcs11:token=a;object=c;colour=d":               "not known",
 		"pkcs11:token=a;object=c;type=cert":              "is not private",

@@ -13,10 +13,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// index is the upstream index of an image of which one platform was kept: a signature of the
-// index is one of the platform's manifest, which the index names.
+// index is the upstream index of an image of which some platforms were kept: a signature of
+// the index is one of their manifests, which the index names.
 type index struct {
 	*sameList
 	of       bundle.Image
@@ -33,33 +34,57 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 		return nil, nil
 	}
 	x := &index{sameList: &sameList{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
-	root, err := x.Root(ctx)
-	if err == nil {
-		root.Digest = digest.Digest(d.String())
-		err = a.reader.Room([]ocispec.Descriptor{root})
+	var err error
+	if x.data, err = readIndexOf(ctx, x, d); err == nil {
+		err = a.reader.Room([]ocispec.Descriptor{{Digest: digest.Digest(d.String()), Size: int64(len(x.data))}})
 	}
+	names := false
 	if err == nil {
-		x.data, err = bundle.Read(ctx, x, bundle.Plain(root), bundle.MaxManifestSize)
+		names, err = a.names(ctx, x, i)
 	}
-	switch names := (bundle.Node{Data: x.data}).Children(); {
+	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
 		a.options.Reporter().Say(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
-	case !slices.ContainsFunc(names, func(n ocispec.Descriptor) bool {
-		return n.Digest.String() == i.Digest.String() && n.Size == i.Size && n.MediaType == i.MediaType
-	}):
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read index of", Subject: i.Reference.String(),
-			Hint: "make a new lock with `vdo-bundle lock`",
-			Err:  fmt.Errorf("the index %s does not name the manifest %s of the lock", d, i.Digest),
-		}
+	case !names:
+		return nil, notOf(d, i)
 	}
 	if a.in.Policy != nil || a.in.carries() {
 		x.attached, err = x.Attachments(ctx, d)
 	}
 	return x, err
+}
+
+// readIndexOf reads the index that a source names.
+func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, error) {
+	root, err := s.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root.Digest = digest.Digest(d.String())
+	return bundle.Read(ctx, s, bundle.Plain(root), bundle.MaxManifestSize)
+}
+
+// names tells whether an index names the manifest of the lock, or comes to the index that the
+// lock has of some of its platforms.
+func (a *attachedReader) names(ctx context.Context, x *index, i bundle.Image) (bool, error) {
+	if bundle.IsIndex(i.MediaType) {
+		kept, err := comesTo(ctx, x, x.data, i, a.in.Lock.Platforms)
+		return kept != nil, err
+	}
+	return slices.ContainsFunc((bundle.Node{Data: x.data}).Children(), func(n ocispec.Descriptor) bool {
+		return n.Digest.String() == i.Digest.String() && n.Size == i.Size && n.MediaType == i.MediaType
+	}), nil
+}
+
+func notOf(index image.Digest, i bundle.Image) error {
+	return &fault.Error{
+		Reason: fault.Corrupt, Op: "read index of", Subject: i.Reference.String(),
+		Hint: "make a new lock with `vdo-bundle lock`",
+		Err:  fmt.Errorf("the index %s does not name the manifest %s of the lock", index, i.Digest),
+	}
 }
 
 // evidence is the index as it travels, with what is attached to it where that travels too.

@@ -40,36 +40,33 @@ const (
 // Of several rules the most specific holds. An image without a rule is refused.
 type Policy struct{ rules []rule }
 
+type policyFile struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Rules      []rule `yaml:"rules"`
+}
+
 type rule struct {
-	images string
-	file   string
+	Images   string `yaml:"images"`
+	Policy   string `yaml:"policy"` // the file
+	Unsigned bool   `yaml:"unsigned"`
+
 	policy *trust.Policy // nil: unsigned
 }
 
-type policyFile struct {
-	APIVersion string     `yaml:"apiVersion"`
-	Kind       string     `yaml:"kind"`
-	Rules      []fileRule `yaml:"rules"`
-}
-
-type fileRule struct {
-	Images   string `yaml:"images"`
-	Policy   string `yaml:"policy"`
-	Unsigned bool   `yaml:"unsigned"`
-}
-
-// parse reads the rule, with the trust policy that it names.
-func (r fileRule) parse(load func(path string) (*trust.Policy, error)) (out rule, err error) {
-	out = rule{images: strings.TrimSuffix(r.Images, "/"), file: r.Policy}
+// read checks the rule, and reads the trust policy that it names.
+func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
+	given := r.Images
+	r.Images = strings.TrimSuffix(given, "/")
 	switch {
-	case !isPrefix(out.images):
-		err = fmt.Errorf("%.200q is not HOST or HOST/PATH of images", r.Images)
+	case !isPrefix(r.Images):
+		err = fmt.Errorf("%.200q is not HOST or HOST/PATH of images", given)
 	case (r.Policy == "") == !r.Unsigned:
 		err = errors.New("give exactly one of policy and unsigned: true")
 	case r.Policy != "":
-		out.policy, err = load(r.Policy)
+		r.policy, err = load(r.Policy)
 	}
-	return out, err
+	return err
 }
 
 // ParsePolicy reads the file. load reads the trust policies that it names.
@@ -86,24 +83,23 @@ func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy
 		bad("", err)
 		return nil, fault.Join(problems...)
 	}
-	p := &Policy{}
+	p := &Policy{f.Rules}
 	seen := map[string]bool{}
-	for i, r := range f.Rules {
-		at := fmt.Sprintf(": rules[%d]", i)
-		rule, err := r.parse(load)
-		if seen[rule.images] && isPrefix(rule.images) {
-			err = fmt.Errorf("there are two rules for %s", rule.images)
+	for i := range p.rules {
+		r := &p.rules[i]
+		err := r.read(load)
+		if seen[r.Images] && isPrefix(r.Images) {
+			err = fmt.Errorf("there are two rules for %s", r.Images)
 		}
 		if err != nil {
-			bad(at, err)
+			bad(fmt.Sprintf(": rules[%d]", i), err)
 		}
-		seen[rule.images] = true
-		p.rules = append(p.rules, rule)
+		seen[r.Images] = true
 	}
 	if len(problems) > 0 {
 		return nil, fault.Join(problems...)
 	}
-	slices.SortFunc(p.rules, func(a, b rule) int { return cmp.Compare(len(b.images), len(a.images)) }) // most specific first
+	slices.SortFunc(p.rules, func(a, b rule) int { return cmp.Compare(len(b.Images), len(a.Images)) }) // most specific first
 	return p, nil
 }
 
@@ -139,7 +135,7 @@ func isPrefix(s string) bool {
 // ruleOf finds the rule of an image.
 func (p *Policy) ruleOf(repository string) (rule, bool) {
 	for _, r := range p.rules {
-		if repository == r.images || strings.HasPrefix(repository, r.images+"/") {
+		if repository == r.Images || strings.HasPrefix(repository, r.Images+"/") {
 			return r, true
 		}
 	}
@@ -189,10 +185,10 @@ func (p *Policy) verify(
 	}
 	if err != nil {
 		return v, &fault.Error{
-			Reason: fault.ReasonOf(err), Op: "image", Subject: fmt.Sprintf("%s, by %s", i.Reference, rule.file), Err: err,
+			Reason: fault.ReasonOf(err), Op: "image", Subject: fmt.Sprintf("%s, by %s", i.Reference, rule.Policy), Err: err,
 			Hint: "do not take an image that its maker did not sign; where its maker signs none, the upstream policy can say unsigned: true for it",
 		}
 	}
-	v.SignedBy, v.Policy = verified.Keys(), rule.file
+	v.SignedBy, v.Policy = verified.Keys(), rule.Policy
 	return v, nil
 }

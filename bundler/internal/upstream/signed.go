@@ -128,9 +128,11 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 	if a.in.Policy == nil && !a.in.carries() {
 		return v, out, nil
 	}
-	from := &sameList{Source: a.in.Registry(i.FetchedFrom())}
-	attached, err := from.Attachments(ctx, i.Digest)
-	if err != nil {
+	from, about := &sameList{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
+	var attached []ocispec.Descriptor
+	if x != nil && bundle.IsIndex(i.MediaType) {
+		about = about[1:] // upstream has no such index, and nothing that is about it
+	} else if attached, err = from.Attachments(ctx, i.Digest); err != nil {
 		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
 	if a.in.Policy != nil {
@@ -144,7 +146,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 	case a.in.Carry != CarryAll:
 		more, err = a.reader.Read(ctx, from, i.Digest, attached)
 	default:
-		if more, err = a.reader.Below(ctx, from, subjects(i, tree), a.options); err != nil {
+		if more, err = a.reader.Below(ctx, from, about, a.options); err != nil {
 			err = fmt.Errorf("image %s: %w", i.Reference, err)
 		}
 	}

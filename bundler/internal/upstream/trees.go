@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
@@ -17,7 +18,11 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 	trees := make([]bundle.Tree, len(lock.Images))
 	err := run.Each(ctx, o.Small(), len(trees), func(n int) error {
 		i := lock.Images[n]
-		tree, err := bundle.ReadTree(ctx, registry(i.FetchedFrom()), i.Descriptor())
+		var tree bundle.Tree
+		source, err := treeSource(ctx, registry, i, lock.Platforms)
+		if err == nil {
+			tree, err = bundle.ReadTree(ctx, source, i.Descriptor())
+		}
 		o.Reporter().Done(i.Reference.String(), err)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
@@ -36,4 +41,15 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 		return nil
 	})
 	return trees, err
+}
+
+// treeSource is what an image's manifests are read from. Of an image whose platforms were
+// chosen, the index is made again: nobody publishes it.
+func treeSource(
+	ctx context.Context, registry medium.Registry, i bundle.Image, platforms []image.Platform,
+) (bundle.Fetcher, error) {
+	if x, ok := i.Index(); ok && bundle.IsIndex(i.MediaType) {
+		return derived(ctx, registry(i.Source.Pin(x)), i, platforms)
+	}
+	return registry(i.FetchedFrom()), nil
 }

@@ -52,8 +52,11 @@ func Free(flag, name string, replaces func(head []byte) bool, inputs ...string) 
 func IsText(head []byte) bool {
 	binary := func(c byte) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' }
 	return !slices.ContainsFunc(head, binary) && !bytes.Contains(head, []byte("-----BEGIN ")) &&
-		!bytes.HasPrefix(head, []byte("# vdo-bundle parts "))
+		!IsParts(head)
 }
+
+// IsParts reports whether a file begins as a list of a bundle's parts, see package parts.
+func IsParts(head []byte) bool { return bytes.HasPrefix(head, []byte("# vdo-bundle parts ")) }
 
 func headOf(name string) ([]byte, error) {
 	f, err := Open(name)

@@ -69,19 +69,17 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
-	reason := fault.Storage
+	f := &fault.Error{
+		Reason: fault.Storage, Op: "read", Subject: name, Err: WithoutPath(err),
+		Hint: "check the path" + with(" given", flag),
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		reason = fault.NotFound
+		f.Reason = fault.NotFound
 	case errors.Is(err, errIrregular):
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: errIrregular,
-			Hint: "give a file that is on a disk" + with("", flag),
-		}
+		f.Reason, f.Hint = fault.InvalidInput, "give a file that is on a disk"+with("", flag)
 	}
-	return &fault.Error{
-		Reason: reason, Op: "read", Subject: name, Err: WithoutPath(err), Hint: "check the path" + with(" given", flag),
-	}
+	return f
 }
 
 // with names the flag that named a file; an argument is seen in the message.
@@ -93,22 +91,36 @@ func with(given, flag string) string {
 }
 
 // Write writes a file so that it is there whole, or not at all. Links go on leading
-// where they led; pipes and devices are written into.
+// where they led; pipes and devices, such as /dev/stdout, are written into.
 func Write(name string, data []byte, mode os.FileMode) error {
-	return unwritable(name, replace(name, data, mode))
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
+		if err == nil {
+			_, err = f.Write(data)
+			err = errors.Join(err, f.Close())
+		}
+		return unwritable(name, err)
+	}
+	to, err := Behind(name)
+	if err == nil {
+		err = in(filepath.Dir(to), func(dir *os.Root) error {
+			return atomicfile.Replace(dir, filepath.Base(to), data,
+				mode)
+		})
+	}
+	return unwritable(name, err)
 }
 
 // WriteNew writes a file that is not there yet, and never another one.
 func WriteNew(name string, data []byte, mode os.FileMode) error {
-	root, err := atomicfile.OpenRoot(filepath.Dir(name))
-	if err != nil {
-		return unwritable(name, err)
-	}
-	defer root.Close() //nolint:errcheck // nothing is written through it any more
-	err = atomicfile.Create(root, filepath.Base(name), data, mode)
+	err := in(filepath.Dir(name), func(dir *os.Root) error {
+		return atomicfile.Create(dir, filepath.Base(name), data,
+			mode)
+	})
 	if errors.Is(err, fs.ErrExist) {
 		return &fault.Error{
-			Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or move the file away",
+			Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"),
+			Hint: "choose another name, or move the file away",
 		}
 	}
 	return unwritable(name, err)
@@ -121,22 +133,25 @@ func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return unwritable(dir, err)
 	}
-	root, err := atomicfile.OpenRoot(dir)
-	if err != nil {
-		return unwritable(dir, err)
-	}
-	defer root.Close() //nolint:errcheck // nothing is written through it any more
-	return unwritable(filepath.Join(dir, name), replaceBelow(root, name, data, mode))
+	return unwritable(filepath.Join(dir, name), in(dir, func(root *os.Root) error {
+		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			return errors.New("it is there and not a regular file")
+		}
+		return atomicfile.Replace(root, name, data, mode)
+	}))
 }
 
-func replaceBelow(root *os.Root, name string, data []byte, mode os.FileMode) error {
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+// in does something in a folder.
+func in(dir string, do func(*os.Root) error) error {
+	root, err := atomicfile.OpenRoot(dir)
+	if err != nil {
 		return err
 	}
-	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return errors.New("it is there and not a regular file")
-	}
-	return atomicfile.Replace(root, name, data, mode)
+	defer root.Close() //nolint:errcheck // nothing is written through it any more
+	return do(root)
 }
 
 // unwritable is the error of a file or folder that cannot be written.
@@ -148,38 +163,6 @@ func unwritable(name string, err error) error {
 		Reason: fault.Storage, Op: "write", Subject: name, Err: WithoutPath(err),
 		Hint: "check that the folder is there, can be written to, and has space",
 	}
-}
-
-func replace(name string, data []byte, mode os.FileMode) error {
-	if done, err := inPlace(name, data); done {
-		return err
-	}
-	to, err := Behind(name)
-	if err != nil {
-		return err
-	}
-	root, err := atomicfile.OpenRoot(filepath.Dir(to))
-	if err != nil {
-		return err
-	}
-	defer root.Close() //nolint:errcheck // nothing is written through it any more
-	return atomicfile.Replace(root, filepath.Base(to), data, mode)
-}
-
-// inPlace writes into what is there under a name and is no regular file: a pipe, a
-// device such as /dev/stdout. Its name is not given to another file. It tells whether
-// there is such a thing.
-func inPlace(name string, data []byte) (bool, error) {
-	info, err := os.Stat(name)
-	if err != nil || info.Mode().IsRegular() || info.IsDir() {
-		return false, nil //nolint:nilerr // a file is made, or the error says why not
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
-	if err != nil {
-		return true, err
-	}
-	_, err = f.Write(data)
-	return true, errors.Join(err, f.Close())
 }
 
 // maxLinks is how many links are followed, as the kernel has it.

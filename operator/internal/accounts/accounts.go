@@ -42,6 +42,15 @@
 // else's programs, their idle sessions are not told apart, and where nodes are behind an
 // address that is not their own, a rotation waits until the vCenter ends their old sessions.
 //
+// An account has several names, since a vCenter may answer with the alias of its domain. Names are
+// compared as each vCenter writes them, and never as text alone. Linked vCenters share accounts with a
+// delay: one that exists at one of them is waited for at the others. [Site.Forget] takes a vCenter that is
+// gone out of the record, and removes nothing there.
+//
+// With [Site.Output], something else writes the Secret, such as a GitOps tool: the run ends with the Secret
+// that is to be written, and one without Output goes on once the cluster has it. Nothing is written to a Secret
+// that something else writes.
+//
 // Of two runs at once one finds the record changed and ends. Where both set a password
 // nevertheless, the Secret's may be refused: the next run sets another one.
 package accounts
@@ -49,9 +58,11 @@ package accounts
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -76,6 +87,11 @@ type VCenter interface {
 	Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error)
 	SetPermission(ctx context.Context, id, principal string, r vcenter.Role, propagate bool) error
 	RemovePermission(ctx context.Context, id, principal string) error
+
+	// Canonical is the one name of an account in this vCenter; Linked says the same in all vCenters
+	// that share their accounts.
+	Canonical(ctx context.Context, name string) string
+	Linked(ctx context.Context) (string, error)
 
 	Sessions(ctx context.Context, principal string) ([]vcenter.Session, error)
 	Now(ctx context.Context) (time.Time, error)
@@ -107,14 +123,21 @@ type Site struct {
 	Secret    string
 	Cluster   string // identifies the cluster, in the description of accounts
 	Places    []Place
+	// Forget has the names of vCenters that do not exist any longer: what was made there is not taken away.
+	Forget []string
 	// Progress is told of each thing that is done, or would be.
 	Progress func(Change)
+	// Output takes the Secret in the place of the cluster.
+	Output func(*corev1.Secret) error
 	// DryRun changes nothing.
 	DryRun bool
 	// Wait bounds each wait; Poll is how often is looked. Defaults: 15 minutes, 2 seconds.
 	Wait, Poll time.Duration
 
-	nodes nodes
+	nodes map[string]bool // addresses of the cluster's nodes; nil before they were read
+	// known are the accounts of vCenters that share theirs, by what [VCenter].Linked says; true where
+	// their password is of this run.
+	known map[string]bool
 }
 
 // Change is one thing that is done.
@@ -131,12 +154,13 @@ type Change struct {
 // Do is what is done to something.
 type Do string
 
-// What is done.
+// What can be done.
 const (
 	Make    Do = "make"
 	Reset   Do = "reset" // the password of an account that nobody uses
 	Set     Do = "set"
 	Edit    Do = "change"
+	Print   Do = "print"
 	Remove  Do = "remove"
 	Restore Do = "restore"
 	Leave   Do = "leave"
@@ -149,7 +173,6 @@ func (s *Site) did(c Change) {
 	}
 }
 
-// act says what is done, and does it, but in a dry run.
 func (s *Site) act(c Change, do func() error) error {
 	s.did(c)
 	if s.DryRun {
@@ -158,18 +181,17 @@ func (s *Site) act(c Change, do func() error) error {
 	return do()
 }
 
-func (s *Site) patience() (limit, poll time.Duration) {
-	limit, poll = s.Wait, s.Poll
-	if limit <= 0 {
-		limit = 15 * time.Minute
-	}
-	if poll <= 0 {
-		poll = 2 * time.Second
-	}
-	return limit, poll
+// same reports whether two names are of one account, in any of the vCenters: a name may have the
+// alias of its domain.
+func (s *Site) same(ctx context.Context, a, b string) bool {
+	return privileges.SameUser(a, b) || a != "" && b != "" &&
+		slices.ContainsFunc(s.Places, func(p Place) bool { return p.same(ctx, a, b) })
 }
 
-// description marks accounts that were made here.
+func (p *Place) same(ctx context.Context, a, b string) bool {
+	return strings.EqualFold(p.Canonical(ctx, a), p.Canonical(ctx, b))
+}
+
 func (s *Site) description() string {
 	return fmt.Sprintf("vSphere drivers of Kubernetes cluster %s, Secret %s/%s; made by vdoctl", s.Cluster, s.Namespace, s.Secret)
 }
@@ -183,7 +205,6 @@ func (s *Site) DefaultName(domain string) string {
 // second ends the name of every second account.
 const second = "-b"
 
-// successor is the name of the account that takes the place of one.
 func successor(name string) string {
 	local, rest := name, ""
 	if i := strings.Index(name, "@"); i >= 0 { // else DOMAIN\name

@@ -2,6 +2,7 @@ package accounts_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,431 +11,98 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-func TestMain(m *testing.M) { cluster.Main(m) }
-
-const (
-	clusterID = "3f2a9c1b-0000-4000-8000-000000000001"
-	firstName = "vdo-3f2a9c1b@vsphere.local"
-	nextName  = "vdo-3f2a9c1b-b@vsphere.local"
-)
-
-// world is a vCenter and a namespace of a cluster.
-type world struct {
-	t       *testing.T
-	v       *vcsim.VCenter
-	api     client.WithWatch
-	ns      string
-	uuid    string // of the node's VM
-	target  vcenter.Target
-	objects []privileges.Object
-	changes []accounts.Change
-}
-
-var features = privileges.Features{CPI: true, Block: true}
-
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	cfg := cluster.Config(t)
-	s := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(s))
-	require.NoError(t, v1alpha1.AddToScheme(s))
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s})
-	require.NoError(t, err)
-	v := vcsim.Start(t, vcsim.Options{Machines: 1})
-	w := &world{t: t, v: v, api: c, ns: cluster.Namespace(t, cfg), target: vcenter.Target{
-		Host: v.Host, Port: v.Port, Username: vcsim.Administrator.Username, Password: vcenter.Password(vcsim.Administrator.Password), Trust: vcenter.Trust{CA: v.CA}, Datacenters: []string{"site/west"}}}
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
-	found, access := vcenter.InspectAccess(t.Context(), w.target, vcenter.Ask{Nodes: []preflight.Node{{Name: "node-0", UUID: vms[0].UUID}}, Features: features}, firstName)
-	require.NoError(t, found.Err)
-	w.uuid = vms[0].UUID
-	seen := map[privileges.Kind]bool{}
-	for _, o := range access.Objects {
-		if !seen[o.Kind] && o.Kind != privileges.Ancestor { // one of each kind is enough, and every call costs time
-			seen[o.Kind] = true
-			w.objects = append(w.objects, o)
-		}
-	}
-	require.NoError(t, c.Create(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "west"},
-		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256}}))
-	return w
-}
-
-var errKilled = errors.New("killed")
-
-// fuse lets so many changes happen, in the vCenter and in the cluster together, and then
-// nothing any more: what follows is as in a program that was killed.
-type fuse struct{ left, changes int }
-
-func (f *fuse) use(change bool) error {
-	if f.left == 0 {
-		return errKilled
-	}
-	if change {
-		f.left--
-		f.changes++
-	}
-	return nil
-}
-
-const forever = 1 << 30
-
-// killable is a session of a program that may be killed.
-type killable struct {
-	*vcenter.Admin
-
-	f *fuse
-}
-
-func (k killable) MakeAccount(ctx context.Context, n, d string, p vcenter.Password) error {
-	return k.do(func() error { return k.Admin.MakeAccount(ctx, n, d, p) })
-}
-
-func (k killable) SetPassword(ctx context.Context, n string, p vcenter.Password) error {
-	return k.do(func() error { return k.Admin.SetPassword(ctx, n, p) })
-}
-
-func (k killable) RemoveAccount(ctx context.Context, n string) error {
-	return k.do(func() error { return k.Admin.RemoveAccount(ctx, n) })
-}
-
-func (k killable) MakeRole(ctx context.Context, n string, p []string) error {
-	return k.do(func() error { return k.Admin.MakeRole(ctx, n, p) })
-}
-
-func (k killable) ChangeRole(ctx context.Context, r vcenter.Role, p []string) error {
-	return k.do(func() error { return k.Admin.ChangeRole(ctx, r, p) })
-}
-
-func (k killable) RemoveRole(ctx context.Context, r vcenter.Role) error {
-	return k.do(func() error { return k.Admin.RemoveRole(ctx, r) })
-}
-
-func (k killable) SetPermission(ctx context.Context, id, n string, r vcenter.Role, p bool) error {
-	return k.do(func() error { return k.Admin.SetPermission(ctx, id, n, r, p) })
-}
-
-func (k killable) RemovePermission(ctx context.Context, id, n string) error {
-	return k.do(func() error { return k.Admin.RemovePermission(ctx, id, n) })
-}
-
-func (k killable) do(change func() error) error {
-	if err := k.f.use(true); err != nil {
-		return err
-	}
-	return change()
-}
-
-// site is what a run of the program has.
-func (w *world) site(f *fuse) (*accounts.Site, func()) {
-	w.t.Helper()
-	admin, err := vcenter.Open(w.t.Context(), w.target)
-	require.NoError(w.t, err)
-	api := interceptor.NewClient(w.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return errors.Join(f.use(false), c.Get(ctx, key, o, opts...))
-		},
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if err := f.use(true); err != nil {
-				return err
-			}
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if err := f.use(true); err != nil {
-				return err
-			}
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := f.use(true); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	})
-	return &accounts.Site{
-		API: api, Namespace: w.ns, Secret: "vc", Cluster: clusterID, Wait: 2 * time.Minute, Poll: 10 * time.Millisecond,
-		Progress: func(c accounts.Change) { w.changes = append(w.changes, c) },
-		Places: []accounts.Place{{
-			Name: "west", Server: w.target.Address(), User: admin.User, VCenter: killable{admin, f},
-			Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-				plan, err := w.plan(ctx, admin, principal)
-				return plan, errors.Join(f.use(false), err)
-			},
-			Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
-				return nil, errors.Join(f.use(false), w.works(l))
-			},
-		}},
-	}, admin.Close
-}
-
-// run runs the program once.
-func (w *world) run(f *fuse, do func(*accounts.Site) error) error {
-	w.t.Helper()
-	s, stop := w.site(f)
-	defer stop()
-	w.changes = nil
-	return do(s)
-}
-
-func create(s *accounts.Site) error { return s.Create(context.Background(), accounts.Login{}) }
-func rotate(s *accounts.Site) error { return s.Rotate(context.Background(), accounts.Login{}) }
-func remove(s *accounts.Site) error { return s.Delete(context.Background()) }
-
-// plan is what an account needs on the objects.
-func (w *world) plan(ctx context.Context, a *vcenter.Admin, principal string) (privileges.Plan, error) {
-	roles, err := a.Roles(ctx)
-	permissions, err2 := a.Permissions(ctx, principal)
-	has := privileges.Existing{Roles: map[string][]string{}, Permissions: map[string]privileges.Permission{}}
-	for n, r := range roles {
-		has.Roles[n] = r.Privileges
-	}
-	for _, o := range w.objects {
-		if p, ok := permissions[o.ID]; ok {
-			has.Permissions[o.Path] = p
-		}
-	}
-	return privileges.NewPlan(features, principal, w.objects, false, has), errors.Join(err, err2)
-}
-
-// works says whether an account can log in: one without any permission cannot.
-func (w *world) works(l accounts.Login) error {
-	as := w.target
-	as.Username, as.Password = l.Username, l.Password
-	a, err := vcenter.Open(w.t.Context(), as)
-	if err == nil {
-		a.Close()
-	}
-	return err
-}
-
-// privileges are what an account that logs in lacks, and what it has beyond its need, by
-// what the vCenter has of its permissions.
-func (w *world) privileges(l accounts.Login) (missing, more []string, err error) {
-	as := w.target
-	as.Username, as.Password = l.Username, l.Password
-	a, err := vcenter.Open(w.t.Context(), as)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer a.Close()
-	plan, err := w.plan(w.t.Context(), a, l.Username)
-	for _, r := range plan.Roles {
-		missing, more = append(missing, r.Add...), append(more, r.TooMuch...)
-	}
-	for _, p := range plan.Permissions {
-		if p.State != privileges.Keep {
-			missing = append(missing, p.Role+" on "+p.Path)
-		}
-	}
-	return missing, more, err
-}
-
-// vcenterState is all that is to be seen of accounts, roles and permissions.
-func (w *world) vcenterState() map[string]string {
-	w.t.Helper()
-	a, err := vcenter.Open(w.t.Context(), w.target)
-	require.NoError(w.t, err)
-	defer a.Close()
-	out := map[string]string{}
-	roles, err := a.Roles(w.t.Context())
-	require.NoError(w.t, err)
-	for n, r := range roles {
-		out["role "+n] = strings.Join(slices.Sorted(slices.Values(r.Privileges)), " ")
-	}
-	for _, n := range []string{firstName, nextName, "other@vsphere.local"} {
-		found, err := a.Account(w.t.Context(), n)
-		require.NoError(w.t, err)
-		if found.Exists {
-			out["account "+n] = found.Description
-		}
-		permissions, err := a.Permissions(w.t.Context(), n)
-		require.NoError(w.t, err)
-		for id, p := range permissions {
-			out["permission "+n+" "+id] = fmt.Sprint(p)
-		}
-	}
-	return out
-}
-
-func (w *world) login() accounts.Login {
-	w.t.Helper()
-	var s corev1.Secret
-	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.ns, Name: "vc"}, &s))
-	return accounts.Login{Username: string(s.Data["username"]), Password: vcenter.Password(s.Data["password"])}
-}
-
-// complete demands that the Secret's account has what it needs, and no more.
-func (w *world) complete(account string) {
-	w.t.Helper()
-	l := w.login()
-	require.Equal(w.t, account, l.Username)
-	missing, more, err := w.privileges(l)
-	require.NoError(w.t, err)
-	require.Empty(w.t, missing)
-	require.Empty(w.t, more)
-}
-
-func (w *world) nothingLeft(before map[string]string) {
-	w.t.Helper()
-	require.Equal(w.t, before, w.vcenterState())
-	for name, o := range map[string]client.Object{"vc": &corev1.Secret{}, "vdo-account-vc": &corev1.ConfigMap{}} {
-		require.True(w.t, apierrors.IsNotFound(w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, o)), "%s is still there", name)
-	}
-}
-
-// A program that is killed after any change converges when it is run again: what was to be
-// made is made once, what was made is taken away, and nothing else is touched.
+// A program that is killed after any change converges when it is run again: with the same command, or
+// with another one. What was to be made is made once, what was made is taken away, and nothing else
+// is touched: neither an account that is made elsewhere.
 func TestKilledAfterAnyChangeItConverges(t *testing.T) {
-	w := newWorld(t)
-	before := w.vcenterState()
-	whole := &fuse{left: forever}
-	require.NoError(t, w.run(whole, create))
-	w.complete(firstName)
-	made := w.vcenterState()
-	require.NoError(t, w.run(&fuse{left: forever}, create))
-	require.Empty(t, w.changes, "nothing is left to do")
-	away := &fuse{left: forever}
-	require.NoError(t, w.run(away, remove))
-	w.nothingLeft(before)
-
-	for n := range max(whole.changes, away.changes) {
-		require.ErrorIs(t, w.run(&fuse{left: min(n, whole.changes-1)}, create), errKilled, n)
-		require.NoError(t, w.run(&fuse{left: forever}, create), n)
-		w.complete(firstName)
-		require.Equal(t, made, w.vcenterState(), n)
-		require.ErrorIs(t, w.run(&fuse{left: min(n, away.changes-1)}, remove), errKilled, n)
-		require.NoError(t, w.run(&fuse{left: forever}, remove), n)
-		w.nothingLeft(before)
-	}
-}
-
-// operator does what the operator does with a Secret: it logs in, and gives the drivers the
-// configuration; then their pods are restarted.
-type operator struct {
-	w     *world
-	tried []accounts.Login // that the drivers' configuration had
-}
-
-func (o *operator) install() {
-	w, ctx := o.w, o.w.t.Context()
-	require.NoError(w.t, client.IgnoreAlreadyExists(w.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: drivers.CSINamespace}})))
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "csi"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "csi"}}
-	for _, x := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: render.CSISecret}},
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: drivers.CSINamespace, Name: drivers.Controller}, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}},
-	} {
-		require.NoError(w.t, w.api.Create(ctx, x))
-		w.t.Cleanup(func() { require.NoError(w.t, w.api.Delete(context.Background(), x)) })
-	}
-	o.pass(10)
-}
-
-// pass does the steps of one pass; steps bounds how many.
-func (o *operator) pass(steps int) {
-	w, ctx := o.w, o.w.t.Context()
-	var s, config corev1.Secret
-	var vcc v1alpha1.VsphereCloudConfig
-	var d appsv1.Deployment
-	key := client.ObjectKey{Namespace: drivers.CSINamespace, Name: drivers.Controller}
-	require.NoError(w.t, w.api.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "vc"}, &s))
-	require.NoError(w.t, w.api.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "west"}, &vcc))
-	require.NoError(w.t, w.api.Get(ctx, client.ObjectKey{Namespace: drivers.CSINamespace, Name: render.CSISecret}, &config))
-	require.NoError(w.t, w.api.Get(ctx, key, &d))
-	l := w.login()
-	for i, step := range []func() error{
-		func() error {
-			vcc.Status.ObservedGeneration, vcc.Status.VerifiedCredentials = vcc.Generation, string(s.UID)+"/"+s.ResourceVersion
-			return w.api.Status().Update(ctx, &vcc)
-		},
-		func() error {
-			o.tried = append(o.tried, l)
-			config.Data = map[string][]byte{render.CSIConfigKey: []byte(fmt.Sprintf("[VirtualCenter \"a\"]\nuser = %q\npassword = %q\n", l.Username, l.Password))}
-			return w.api.Update(ctx, &config)
-		},
-		func() error {
-			d.Spec.Template.Annotations = map[string]string{render.AnnotationConfigHash: "of " + s.ResourceVersion}
-			return w.api.Update(ctx, &d)
-		},
-		func() error {
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
-			return w.api.Status().Update(ctx, &d)
-		},
-	} {
-		if i < steps {
-			require.NoError(w.t, step())
-		}
+	for name, c := range map[string]struct {
+		account string
+		login   accounts.Login
+	}{"made here": {firstName, none}, "of elsewhere": {corp, corpLogin}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newVC("west", nil))
+			w.vcs[0].give(corp, root, "seeing", false)
+			before, making, taking := w.state(), whole(), whole()
+			require.NoError(t, w.create(making, c.login))
+			w.complete(c.account)
+			after := w.state()
+			require.NoError(t, w.create(whole(), c.login))
+			require.Empty(t, w.changes, "nothing is left to do")
+			require.NoError(t, w.remove(taking))
+			w.gone(before, 0)
+			for n := range making.changes {
+				require.ErrorIs(t, w.create(&fuse{left: n}, c.login), errKilled, n)
+				w.gone(before, n)
+				require.ErrorIs(t, w.create(&fuse{left: n}, c.login), errKilled, n)
+				require.NoError(t, w.create(whole(), c.login), n)
+				require.Equal(t, after, w.state(), n)
+				w.complete(c.account)
+				require.True(t, w.works(w.login()))
+				w.gone(before, n)
+			}
+			for n := range taking.changes {
+				require.NoError(t, w.create(whole(), c.login), n)
+				require.ErrorIs(t, w.remove(&fuse{left: n}), errKilled, n)
+				require.NoError(t, w.create(whole(), c.login), n)
+				w.complete(c.account)
+				require.ErrorIs(t, w.remove(&fuse{left: n}), errKilled, n)
+				w.gone(before, n)
+			}
+		})
 	}
 }
 
 // During a rotation what the drivers are configured with is valid at every moment, wherever
 // the program is killed; the account before goes when nothing runs with it.
 func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
-	w := newWorld(t)
-	require.NoError(t, w.run(&fuse{left: forever}, create))
-	o := &operator{w: w}
-	o.install()
+	w := newWorld(t, newVC("west", nil), controllerWith("nobody", "")...)
+	before := w.state()
+	require.NoError(t, w.create(whole(), none))
+	w.operator(4)
 	valid := func() {
 		t.Helper()
-		require.NoError(t, w.works(o.tried[len(o.tried)-1]))
+		require.True(t, w.works(w.tried[len(w.tried)-1]))
 	}
-
-	// The operator does nothing: the rotation waits, and says for what.
-	err := w.run(&fuse{left: forever}, func(s *accounts.Site) error { s.Wait = time.Nanosecond; return s.Rotate(t.Context(), accounts.Login{}) })
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "the operator has not logged in with it to west")
-	for steps, why := range []string{1: "the configuration of vmware-system-csi/vsphere-csi-controller has another account", 2: "were started with the configuration before", 3: "of 1 pods of"} {
-		if steps == 0 {
-			continue
-		}
-		o.pass(steps)
+	for steps, why := range []string{
+		"the operator has not logged in with it to west", "the configuration of vmware-system-csi/vsphere-csi-controller has another account",
+		"were started with the configuration before", "of 1 pods of",
+	} {
+		w.operator(steps)
 		valid()
-		err := w.run(&fuse{left: forever}, func(s *accounts.Site) error { s.Wait = time.Nanosecond; return s.Rotate(t.Context(), accounts.Login{}) })
+		err := w.rotate(whole(), none)
+		require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 		require.ErrorContains(t, err, why)
-		require.NoError(t, w.works(o.tried[0]), "the account before is valid until no pod has it")
+		require.True(t, w.works(w.tried[0]), "the account before is valid until no pod has it")
 	}
-	o.pass(10)
-	require.NoError(t, w.run(&fuse{left: forever}, rotate))
+	w.operator(4)
+	require.NoError(t, w.rotate(whole(), none))
 	w.complete(nextName)
 	valid()
-	require.Equal(t, fault.Unauthorized, fault.ReasonOf(w.works(o.tried[0])))
-	require.ErrorContains(t, w.run(&fuse{left: forever}, remove), "vsphere-csi-controller uses it")
+	require.False(t, w.works(w.tried[0]))
+	require.ErrorContains(t, w.remove(whole()), "vsphere-csi-controller uses it")
 
-	whole := &fuse{left: forever}
-	current := nextName
+	turning, current := whole(), nextName
 	turn := func(f *fuse) {
 		t.Helper()
-		err := w.run(f, func(s *accounts.Site) error { s.Wait = time.Nanosecond; return s.Rotate(t.Context(), accounts.Login{}) })
+		err := w.rotate(f, none)
 		require.Error(t, err) // killed, or it waits for the operator
 		valid()
 		current = map[string]string{firstName: nextName, nextName: firstName}[current]
 		for range 3 {
-			o.pass(10)
+			w.operator(4)
 			valid()
-			if err = w.run(&fuse{left: forever}, func(s *accounts.Site) error { s.Wait = time.Nanosecond; return s.Rotate(t.Context(), accounts.Login{}) }); err == nil {
+			if err = w.rotate(whole(), none); err == nil {
 				break
 			}
 			require.Equal(t, fault.Incomplete, fault.ReasonOf(err), err)
@@ -443,8 +111,549 @@ func TestARotationLeavesTheDriversALoginThatWorks(t *testing.T) {
 		w.complete(current)
 		valid()
 	}
-	turn(whole)
-	for n := range whole.changes {
+	turn(turning)
+	for n := range turning.changes {
 		turn(&fuse{left: n})
+	}
+
+	// Of a rotation that was killed nothing is left either.
+	w = newWorld(t, newVC("west", nil))
+	for n := range turning.changes {
+		require.NoError(t, w.create(whole(), none), n)
+		_ = w.rotate(&fuse{left: n}, none)
+		if err := w.create(whole(), none); err != nil {
+			require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%d: %v", n, err)
+			require.Contains(t, fault.HintOf(err), "vdoctl users rotate", n)
+		}
+		w.gone(before, n)
+	}
+}
+
+// Of a Secret that something else writes the next one is printed: vdoctl writes nothing to it, and goes on once
+// the cluster has it.
+func TestASecretThatSomethingElseWritesIsPrinted(t *testing.T) {
+	w := newWorld(t, newVC("west", nil), controllerWith("nobody", "")...)
+	before := w.state()
+	var printed *corev1.Secret
+	output := func(do func(*accounts.Site, context.Context, accounts.Login) error) {
+		t.Helper()
+		s := w.site(whole())
+		s.Output = func(x *corev1.Secret) error { printed = x.DeepCopy(); return nil }
+		printed, s.DryRun = nil, true
+		require.NoError(t, do(s, t.Context(), none))
+		require.Nil(t, printed)
+		s.DryRun = false
+		require.NoError(t, do(s, t.Context(), none))
+	}
+	arrives := func() {
+		t.Helper()
+		s := &corev1.Secret{ObjectMeta: in("ns", "vc")}
+		if !w.get("vc", s) {
+			s.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "site"}
+			require.NoError(t, w.api.Create(t.Context(), s))
+		}
+		s.Data = printed.Data
+		require.NoError(t, w.api.Update(t.Context(), s))
+		require.True(t, w.works(w.login()))
+	}
+	output((*accounts.Site).Create)
+	require.Empty(t, w.login())
+	require.Equal(t, fault.Conflict, fault.ReasonOf(w.create(whole(), none)))
+	require.ErrorContains(t, w.create(whole(), none), "the cluster does not have it yet")
+	output((*accounts.Site).Create) // what was printed is lost
+	arrives()
+	require.NoError(t, w.create(whole(), none))
+	w.operator(4)
+
+	require.ErrorContains(t, w.rotate(whole(), none), "Flux writes it, and would undo the change")
+	w.vcs[0].passwords[firstName] = "new"
+	was := w.login()
+	err := w.create(whole(), accounts.Login{Username: firstName, Password: "new"})
+	require.ErrorContains(t, err, "Flux writes it, and would undo the change")
+	require.Equal(t, was, w.login())
+	w.vcs[0].passwords[firstName] = was.Password
+	output((*accounts.Site).Rotate)
+	require.Equal(t, firstName, w.login().Username)
+	require.True(t, w.works(w.login()), "the drivers run with the account before")
+	require.Equal(t, fault.Conflict, fault.ReasonOf(w.rotate(whole(), none)))
+	arrives()
+	require.Equal(t, nextName, w.login().Username)
+	w.operator(4)
+	require.NoError(t, w.rotate(whole(), none))
+	w.complete(nextName)
+	for _, o := range controllerWith("nobody", "") {
+		require.NoError(t, w.api.Delete(t.Context(), o))
+	}
+	w.gone(before, 0)
+}
+
+// What was printed and has been put into the cluster by hand is vdoctl's from then on.
+func TestASecretThatWasPrintedOnceIsRotated(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newWorld(t, newVC("west", nil))
+		s := w.site(whole())
+		s.Output = func(x *corev1.Secret) error {
+			x.UID = "u" // as the API server gives it
+			return w.api.Create(t.Context(), x)
+		}
+		require.NoError(t, s.Create(t.Context(), none))
+		if again {
+			require.NoError(t, w.create(whole(), none))
+			require.NotContains(t, w.recorded(), "printed")
+		}
+		require.NoError(t, w.rotate(whole(), none))
+		w.complete(nextName)
+	}
+}
+
+// A role that was set on each VM goes when its folder has it, and no VM is without it.
+func TestPermissionsOfVMsMoveToTheirFolder(t *testing.T) {
+	for on, c := range map[string]struct {
+		folders, stays bool
+	}{
+		"/dc/vm/k8s":   {folders: true},
+		"/dc/vm/k":     {folders: true, stays: true},
+		"/dc/vm/k8s/b": {stays: true}, // a node is missing
+	} {
+		v := newVC("west", nil)
+		w := newWorld(t, v)
+		before := w.state()
+		require.NoError(t, w.create(whole(), none))
+		v.gone, v.folders = []privileges.Object{v.objects[2]}, c.folders
+		v.objects[2] = privileges.Object{Kind: privileges.VM, Path: on, ID: "Folder-or-VM"}
+		require.NoError(t, w.create(whole(), none))
+		has, _ := v.Permissions(t.Context(), firstName)
+		require.Equal(t, c.stays, has["VirtualMachine-a"].Role != "", on)
+		require.Equal(t, "vdo-csi-vm", has["Folder-or-VM"].Role)
+		w.gone(before, 0)
+	}
+}
+
+// vCenters answer with a domain's alias, and people write what they like. The plan converges, rotate
+// sees who uses the account, delete takes its permissions, and nobody's own account is cut down.
+func TestAnAccountHasSeveralNames(t *testing.T) {
+	const alias = `CORP\k8s`
+	v := newVC("west", nil)
+	v.passwords[alias] = corpLogin.Password
+	w := newWorld(t, v)
+	before := w.state()
+	require.NoError(t, w.create(whole(), corpLogin))
+	for _, name := range []string{corp, alias, `corp.example\K8S`} {
+		v.passwords[name] = corpLogin.Password
+		require.NoError(t, w.create(whole(), accounts.Login{Username: name, Password: corpLogin.Password}), name)
+		require.NotContains(t, v.changes, "set vdo-csi-search on "+root, name)
+	}
+	for _, configured := range []string{corp, alias} {
+		for _, o := range controllerWith(configured, "x") {
+			require.NoError(t, w.api.Create(t.Context(), o))
+		}
+		require.ErrorContains(t, w.remove(whole()), "vsphere-csi-controller uses it", configured)
+		for _, o := range controllerWith(configured, "x") {
+			require.NoError(t, w.api.Delete(t.Context(), o))
+		}
+	}
+	w.user = alias
+	require.ErrorContains(t, w.remove(whole()), "it is the account that you are logged in with")
+	require.ErrorContains(t, w.create(whole(), corpLogin), "it is the account that you are logged in with")
+	w.user = adminName
+	require.ErrorContains(t, w.rotate(whole(), accounts.Login{Username: alias, Password: "x"}), "is its account already")
+	require.NoError(t, w.remove(whole()))
+	require.Equal(t, before, w.state())
+}
+
+// Linked vCenters replicate accounts with a delay: to make one at each would be a conflict. They
+// register at one lookup service by their UUIDs: govmomi v0.56.0, lookup/simulator/registration_info.go.
+func TestALinkedVCenterIsWaitedFor(t *testing.T) {
+	west := newVC("west", nil)
+	east := newVC("east", west.directory)
+	w := newWorld(t, west)
+	w.vcs = []*vc{west, east}
+	before := w.state()
+	east.looks = 3 // at its first look, and while it is waited for
+	s := w.site(whole())
+	s.Wait, s.DryRun = time.Minute, true
+	require.NoError(t, s.Create(t.Context(), none))
+	s.DryRun = false
+	require.NoError(t, s.Create(t.Context(), none))
+	w.complete(firstName)
+	require.NotContains(t, east.changes, "make account "+firstName)
+	w.gone(before, 0)
+
+	east.looks = 1000
+	err := w.create(whole(), none)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "is not visible at vc.example yet")
+	west.at[firstName], west.looks, east.looks = east, 2, 0 // a run after it, which sees it at the second alone
+	s = w.site(whole())
+	s.Wait = time.Minute
+	require.NoError(t, s.Create(t.Context(), none))
+	w.complete(firstName)
+
+	w.vcs = []*vc{newVC("west", nil), newVC("east", nil)} // two that are not linked
+	w.api = newWorld(t, west).api
+	require.NoError(t, w.create(whole(), none))
+	require.Contains(t, w.vcs[1].changes, "make account "+firstName)
+}
+
+// Roles are shared by all clusters of a vCenter: none loses what another one needs.
+func TestARoleThatOthersHaveLosesNothing(t *testing.T) {
+	v := newVC("west", nil)
+	v.roles["vdo-csi-vm"] = []string{encrypts, addDisk, attach} // another cluster has encryption
+	w := newWorld(t, v)
+	require.NoError(t, w.create(whole(), none))
+	require.Contains(t, w.left("vdo-csi-vm"), encrypts)
+	require.Equal(t, []string{encrypts, addDisk, attach}, v.roles["vdo-csi-vm"])
+
+	// What is lacking is added to what there is; the record says what was set.
+	v = newVC("west", nil)
+	v.roles["vdo-csi-vm"] = []string{encrypts, addDisk}
+	w = newWorld(t, v)
+	require.NoError(t, w.create(whole(), none))
+	require.Equal(t, []string{encrypts, addDisk, attach}, v.roles["vdo-csi-vm"])
+	var r struct {
+		Places map[string]struct {
+			Roles map[string]struct{ Privileges, Set []string }
+		}
+	}
+	noted := w.recorded()
+	require.NoError(t, json.Unmarshal([]byte(noted), &r))
+	require.Equal(t, []string{encrypts, addDisk, attach}, r.Places["west"].Roles["vdo-csi-vm"].Set)
+	for name, c := range map[string]struct {
+		used      int
+		now, want []string
+		note      string
+	}{
+		"others have it":             {2, []string{encrypts, addDisk, attach}, []string{encrypts, addDisk, attach}, "2 permissions of others have it"},
+		"somebody has added to it":   {0, []string{"x", encrypts, addDisk, attach}, []string{"x", encrypts, addDisk, attach}, "somebody has changed it since"},
+		"somebody has taken from it": {0, []string{attach}, []string{attach}, "somebody has changed it since"},
+		"nobody else has it":         {0, []string{encrypts, addDisk, attach}, []string{encrypts, addDisk}, ""},
+	} {
+		v := newVC("west", nil)
+		v.accounts[firstName], v.used["vdo-csi-vm"], v.roles["vdo-csi-vm"] = made, c.used, c.now
+		w := newWorld(t, v, record(noted))
+		require.NoError(t, w.remove(whole()), name)
+		require.Equal(t, c.want, v.roles["vdo-csi-vm"], name)
+		require.Contains(t, w.left("vdo-csi-vm"), c.note, name)
+		require.Equal(t, c.note == "", w.left("vdo-csi-vm") == "", name)
+	}
+}
+
+// Whoever may write ConfigMaps of the namespace, and nothing in the vCenter, gets nothing
+// there by the hand of the administrator who takes the account away.
+func TestARecordThatIsForgedGrantsNothing(t *testing.T) {
+	const mallory = "mallory@corp.example"
+	readOnly := `{"role":"ReadOnly"}`
+	for name, c := range map[string]struct {
+		roles, before, now string
+		want               []string
+	}{
+		"Admin":                 {"{}", `{"role":"Admin","propagate":true}`, "ReadOnly", nil},
+		"another role of ours":  {"{}", `{"role":"vdo-csi-vm"}`, "ReadOnly", nil},
+		"propagating":           {"{}", `{"role":"ReadOnly","propagate":true}`, "vdo-csi-vm", nil},
+		"no more than it has":   {"{}", readOnly, "vdo-csi-vm", []string{"set ReadOnly on " + root + " for " + mallory + ", propagating: false"}},
+		"what it has is Admin":  {`{"Admin":null}`, "null", "Admin", nil},
+		"more for a role":       {`{"vdo-csi-vm":{"privileges":["Authorization.ModifyPermissions"],"set":["` + addDisk + `","` + attach + `"]}}`, readOnly, "ReadOnly", nil},
+		"another role":          {`{"site":{"privileges":[],"set":["x"]}}`, readOnly, "ReadOnly", nil},
+		"another role was made": {`{"site":null}`, readOnly, "ReadOnly", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVC("west", nil)
+			v.roles["vdo-csi-vm"] = []string{addDisk, attach}
+			v.give(mallory, root, c.now, false)
+			w := newWorld(t, v, record(`{"account":"`+mallory+`","places":{"west":{"roles":`+c.roles+`,"permissions":{"`+mallory+`":{"`+root+`":`+c.before+`}}}}}`))
+			require.NoError(t, w.remove(whole()))
+			require.Equal(t, c.want, v.changes)
+			if c.want == nil && c.before != readOnly {
+				isNamed := func(x accounts.Change) bool { return x.Do == accounts.Leave && x.Kind != "account" }
+				require.True(t, slices.ContainsFunc(w.changes, isNamed), "what is left is named: %v", w.changes)
+			}
+		})
+	}
+}
+
+// The drivers' roles take the place of what an account has. Refused are an account that has more, whoever
+// it is and wherever it has that from; one that nobody named in this run; and who is logged in.
+func TestAnAccountIsSpared(t *testing.T) {
+	admin := accounts.Login{Username: adminName, Password: "admin"}
+	const own = "name an account for the drivers alone: --principal NAME@DOMAIN"
+	const mallory = "mallory@corp.example"
+	const another = "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN"
+	for name, c := range map[string]struct {
+		arrange   func(*vc)
+		objects   []client.Object
+		login     accounts.Login
+		rotates   bool
+		why, hint string
+	}{
+		"who is logged in":           {login: admin, why: "it is the account that you are logged in with", hint: own},
+		"who is, by the other name":  {login: accounts.Login{Username: `VSPHERE.LOCAL\Administrator`, Password: "admin"}, why: "it is the account that you are logged in with", hint: own},
+		"who is, in the Secret":      {objects: []client.Object{secretWith(adminName, "admin")}, why: "it is the account that you are logged in with", hint: another},
+		"an administrator by group":  {arrange: func(v *vc) { v.byGroup = []string{"Authorization.ModifyPermissions"} }, login: corpLogin, why: "Authorization.ModifyPermissions on /", hint: own},
+		"a role of its own":          {arrange: func(v *vc) { v.give(corp, root, "site", true) }, login: corpLogin, why: "VirtualMachine.Interact.PowerOff of its role site on /", hint: own},
+		"an administrator":           {arrange: func(v *vc) { v.give(corp, root, "Admin", true) }, login: corpLogin, why: "of its role Admin on /", hint: own},
+		"named by the Secret alone":  {objects: []client.Object{secretWith(mallory, "p")}, why: "it was not made here", hint: "if it is the drivers' account, name it: --principal " + mallory},
+		"and by the record":          {objects: []client.Object{secretWith(mallory, "p"), record(`{"account":"` + mallory + `"}`)}, why: "it was not made here", hint: "name it: --principal " + mallory},
+		"a rotation that was forged": {objects: []client.Object{secretWith(firstName, "p"), record(`{"account":"` + firstName + `","made":true,"next":"` + mallory + `"}`)}, login: accounts.Login{Password: "p"}, rotates: true, why: "it was not made here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVC("west", nil)
+			v.passwords[mallory], v.passwords[`VSPHERE.LOCAL\Administrator`] = "p", "admin"
+			if c.arrange != nil {
+				c.arrange(v)
+			}
+			w := newWorld(t, v, c.objects...)
+			before, noted := w.state(), w.recorded()
+			do := w.create
+			if c.rotates {
+				do = w.rotate
+			}
+			err := do(whole(), c.login)
+			require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
+			require.ErrorContains(t, err, c.why)
+			require.Contains(t, fault.HintOf(err), c.hint)
+			require.Equal(t, before, w.state())
+			require.Equal(t, noted, w.recorded(), "nothing is noted of what is refused")
+		})
+	}
+
+	// What sees everything and may do nothing has no more than it gets; who is named gets it.
+	v := newVC("west", nil)
+	v.give(corp, root, "seeing", true)
+	w := newWorld(t, v, secretWith(corp, string(corpLogin.Password)))
+	require.NoError(t, w.create(whole(), accounts.Login{Username: corp}))
+	require.Contains(t, w.changes, accounts.Change{VCenter: "west", Do: accounts.Set, Kind: "permission", Name: "vdo-csi-search", Account: corp, On: "/", Note: "instead of seeing, propagating"})
+}
+
+// Drivers that run as the administrator get an account of their own; the administrator's
+// keeps all that it has. Who logs in with an account does not take it from itself.
+func TestTheAdministratorsAccountIsRotatedAwayFrom(t *testing.T) {
+	v := newVC("west", nil)
+	w := newWorld(t, v, secretWith(adminName, "admin"))
+	before := w.state()
+	require.NoError(t, w.rotate(whole(), none))
+	w.complete(firstName)
+	require.Subset(t, w.state(), before)
+
+	w.user = firstName
+	before = w.state()
+	for name, do := range map[string]func() error{
+		"delete": func() error { return w.remove(whole()) },
+		"rotate": func() error { return w.rotate(whole(), none) },
+		"create": func() error { return w.create(whole(), none) },
+	} {
+		require.ErrorContains(t, do(), "it is the account that you are logged in with", name)
+		require.Equal(t, before, w.state(), name)
+	}
+}
+
+// Names that others write go to a terminal, and are names therefore.
+func TestANameThatIsNoneIsRefused(t *testing.T) {
+	const evil = "a\x1b]0;x\x07@corp.example"
+	for name, objects := range map[string][]client.Object{
+		"of the Secret":      {secretWith(evil, "p")},
+		"of the record":      {record(`{"account":"a\u001b]0;x\u0007@corp.example"}`)},
+		"of what comes next": {secretWith(firstName, "p"), record(`{"account":"` + firstName + `","next":"a\u001b]0;x@corp.example"}`)},
+		"of a vCenter":       {record(`{"account":"` + corp + `","places":{"\u001b]0;x":{}}}`)},
+	} {
+		w := newWorld(t, newVC("west", nil), objects...)
+		for _, do := range []func() error{func() error { return w.create(whole(), none) }, func() error { return w.rotate(whole(), none) }, func() error { return w.remove(whole()) }} {
+			if err := do(); err != nil {
+				require.NotContains(t, err.Error()+fault.HintOf(err), "\x1b", name)
+			}
+			for _, x := range w.changes {
+				require.NotContains(t, x.Name+x.Account+x.Note, "\x1b", name)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		login accounts.Login
+		hint  string
+	}{
+		"no domain": {accounts.Login{Username: "vdo"}, "write NAME@DOMAIN"}, "blanks": {accounts.Login{Username: "v d o@x"}, "write NAME@DOMAIN"},
+		"no name": {accounts.Login{Password: "x"}, "--principal NAME@DOMAIN"},
+	} {
+		err := newWorld(t, newVC("west", nil), secretWith(firstName, "p"), record(`{"account":"`+firstName+`","made":true}`)).rotate(whole(), c.login)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)
+		require.Contains(t, fault.HintOf(err), c.hint, name)
+		err = newWorld(t, newVC("west", nil)).create(whole(), c.login)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)
+	}
+}
+
+// The Secret is gone, and drivers run with their copy of it: their password stays.
+func TestAPasswordThatIsInUseIsNotReset(t *testing.T) {
+	v := newVC("west", nil)
+	v.accounts[firstName], v.passwords[firstName] = made, "old"
+	w := newWorld(t, v, controllerWith(firstName, "old")...)
+	err := w.create(whole(), none)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "vmware-system-csi/vsphere-csi-controller runs with it")
+	require.Contains(t, fault.HintOf(err), "put that account and its password back into the Secret")
+	require.Empty(t, v.changes)
+
+	w = newWorld(t, v) // no driver has it, and yet somebody is logged in
+	v.sessions = []vcenter.Session{{Agent: "backup", Address: "10.0.0.9", Active: time.Now().Add(-time.Hour)}}
+	require.ErrorContains(t, w.create(whole(), none), `by "backup" from "10.0.0.9"`)
+	require.Empty(t, v.changes)
+	v.sessions = nil
+	require.NoError(t, w.create(whole(), none))
+	require.Contains(t, v.changes, "set password of "+firstName)
+	w.complete(firstName)
+}
+
+// Of two runs at once one sets its password, and where both did it the next run mends it.
+func TestTwoRunsAtOnceEndWithAPasswordThatWorks(t *testing.T) {
+	v := newVC("west", nil)
+	v.accounts[firstName], v.accounts[nextName] = made, made
+	rec := record(`{"account":"` + firstName + `","made":true,"next":"` + nextName + `","nextMade":true,"places":{}}`)
+	w := newWorld(t, v, append(controllerWith(firstName, "p"), secretWith(firstName, "p"), rec)...)
+	var other error
+	v.looking = func() { other = w.rotate(whole(), none) }
+	err := w.rotate(whole(), none)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(other), "it waits for the operator: %v", other)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "the record was changed: %v", err)
+	w.complete(nextName)
+
+	// The Secret's password is refused: the next run sets another one, for rotate as for create.
+	v.passwords[nextName] = "of a third run"
+	require.ErrorContains(t, w.rotate(whole(), none), "the operator has not logged in with it to west")
+	require.NotEqual(t, vcenter.Password("of a third run"), v.passwords[nextName])
+	w.complete(nextName)
+
+	v = newVC("west", nil)
+	v.accounts[firstName], v.passwords[firstName] = made, "of another run"
+	rec = record(`{"account":"` + firstName + `","made":true,"places":{}}`)
+	w = newWorld(t, v, secretWith(firstName, "refused"), rec)
+	require.NoError(t, w.create(whole(), none))
+	w.complete(firstName)
+	require.NotEqual(t, vcenter.Password("of another run"), v.passwords[firstName])
+
+	// Drivers that have another password than the Secret's keep what they log in with.
+	v.passwords[firstName] = "theirs"
+	w = newWorld(t, v, append(controllerWith(firstName, "theirs"), secretWith(firstName, "mistyped"), rec)...)
+	require.Equal(t, fault.Refused, fault.ReasonOf(w.create(whole(), none)))
+	require.Empty(t, v.changes)
+}
+
+// A driver that has another Secret's account is not waited for; one that has it is, also where it was
+// installed meanwhile, and by any name.
+func TestARotationWaitsForTheDriversOfItsAccountAlone(t *testing.T) {
+	for account, why := range map[string]string{"storage@vsphere.local": "", firstName: "has another account", `VSPHERE.LOCAL\vdo-3f2a9c1b`: "has another account"} {
+		v := newVC("west", nil)
+		v.accounts[firstName], v.accounts[nextName], v.passwords[nextName] = made, made, "p"
+		w := newWorld(t, v, append(controllerWith(account, "x"), secretWith(nextName, "p"),
+			record(`{"account":"`+firstName+`","made":true,"next":"`+nextName+`","nextMade":true,"places":{}}`))...)
+		require.ErrorContains(t, w.rotate(whole(), none), "the operator has not logged in")
+		w.operator(1)
+		err := w.rotate(whole(), none)
+		_, exists := v.accounts[firstName]
+		require.Equal(t, why != "", exists, account)
+		if why != "" {
+			require.ErrorContains(t, err, why)
+			continue
+		}
+		require.NoError(t, err)
+	}
+}
+
+// A vCenter whose VsphereCloudConfig is gone has an account, which stays on record until it is taken away there.
+func TestAVCenterThatIsNotAtHandIsNotForgotten(t *testing.T) {
+	west, east := newVC("west", nil), newVC("east", nil)
+	w := newWorld(t, west, controllerWith("nobody", "")...)
+	w.vcs = []*vc{west, east}
+	before := w.state()
+	require.NoError(t, w.create(whole(), none))
+	w.vcs = []*vc{west}
+	require.ErrorContains(t, w.rotate(whole(), none), "the operator has not logged in")
+	w.operator(4)
+	left := func(err error) {
+		t.Helper()
+		require.Equal(t, fault.Incomplete, fault.ReasonOf(err), err)
+		require.ErrorContains(t, err, `no VsphereCloudConfig names the Secret for ["east"] any more`)
+		require.Contains(t, east.accounts, firstName)
+	}
+	left(w.rotate(whole(), none))
+	for _, o := range controllerWith("", "") {
+		require.NoError(t, w.api.Delete(t.Context(), o))
+	}
+	left(w.remove(whole()))
+	w.vcs = []*vc{west, east}
+	w.gone(before, 0)
+}
+
+// One that exists no more, be it the only one, keeps nothing back where that is said.
+func TestAVCenterThatExistsNoMoreIsForgotten(t *testing.T) {
+	west, east := newVC("west", nil), newVC("east", nil)
+	w := newWorld(t, west)
+	w.vcs = []*vc{west, east}
+	require.NoError(t, w.create(whole(), none))
+	for _, c := range []struct {
+		left   []*vc
+		forget string
+	}{{[]*vc{west}, "east"}, {nil, "west"}} {
+		w.vcs = c.left
+		s := w.site(whole())
+		s.Forget = []string{c.forget}
+		if len(c.left) > 0 {
+			s.DryRun = true
+			require.NoError(t, s.Rotate(t.Context(), none))
+			require.Equal(t, "the vCenter does not exist any longer", w.left(firstName))
+			s.DryRun = false
+			require.NoError(t, s.Rotate(t.Context(), none))
+			w.complete(nextName)
+			require.NotContains(t, w.recorded(), c.forget)
+			continue
+		}
+		require.Equal(t, fault.Conflict, fault.ReasonOf(s.Rotate(t.Context(), none)))
+		require.NoError(t, s.Delete(t.Context()))
+		require.Empty(t, w.recorded())
+		require.Empty(t, w.login())
+	}
+}
+
+// Where the API server goes away, what that means for the account is said beside what to do about the server.
+func TestWhatAnAPIServerThatGoesAwayLeavesIsSaid(t *testing.T) {
+	for kind, want := range map[string]string{
+		"Secret": "(the account is ready, and not yet in it)", "ConfigMap": "nothing is made before it is written",
+	} {
+		w := newWorld(t, newVC("west", nil))
+		w.api = interceptor.NewClient(w.api, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if strings.HasSuffix(fmt.Sprintf("%T", o), "."+kind) {
+					return errors.New("dial tcp: connection refused")
+				}
+				return c.Create(ctx, o, opts...)
+			}})
+		err := w.create(whole(), none)
+		require.Contains(t, fault.Text(err), want)
+		require.Contains(t, fault.HintOf(err), "`kubectl cluster-info`; ")
+		require.Contains(t, fault.HintOf(err), "run the same command again")
+	}
+}
+
+// A session of somebody else counts while it is open; those that this cluster's drivers have
+// left behind do not.
+func TestAnAccountWithSomebodyElsesSessionStays(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}}}
+	for name, c := range map[string]struct {
+		address string
+		idle    time.Duration
+		stays   bool
+	}{
+		"another cluster's, idle": {"10.0.0.2", time.Hour, true},
+		"of no known address":     {"", time.Hour, true},
+		"a node's, in use":        {"10.0.0.1", time.Second, true},
+		"a node's, left behind":   {"10.0.0.1", time.Hour, false},
+	} {
+		v := newVC("west", nil)
+		v.accounts[firstName] = made
+		v.sessions = []vcenter.Session{{Agent: "csi", Address: c.address, Active: time.Now().Add(-c.idle)}}
+		err := newWorld(t, v, node, record(`{"account":"`+firstName+`","made":true,"places":{}}`)).remove(whole())
+		_, exists := v.accounts[firstName]
+		require.Equal(t, c.stays, exists, name)
+		require.Equal(t, c.stays, err != nil, name)
+		if c.stays {
+			require.ErrorContains(t, err, `by "csi" from "`+c.address+`"`)
+		}
 	}
 }

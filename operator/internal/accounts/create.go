@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -30,29 +31,41 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 		return err
 	}
 	if r.Account == "" {
-		r.Account, r.Made, r.SecretMade = want.Username, want.Password == "" && now.Username == "", secret == nil
+		r.Account, r.Made = want.Username, want.Password == "" && now.Username == ""
+		r.SecretMade = secret == nil && s.Output == nil
+	}
+	if !a.kept || want != now {
+		if err := s.writable(r, secret); err != nil {
+			return err
+		}
 	}
 	a.Login, a.made = want, r.Made
 	login, err := s.prepare(ctx, r, a)
 	if refused := (refusedLogin{}); a.made && a.kept && errors.As(err, &refused) {
 		a.kept, a.refused = false, now.Password
+		if err := s.writable(r, secret); err != nil {
+			return err
+		}
 		login, err = s.prepare(ctx, r, a)
 	}
-	if err != nil || now == login {
+	if err != nil {
 		return err
 	}
-	return s.writeSecret(ctx, secret, login)
+	if now == login {
+		return s.arrived(ctx, r)
+	}
+	return s.writeSecret(ctx, r, secret, login)
 }
 
 // settle decides which account it is about, and which password it has.
 func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) error {
 	known := cmp.Or(r.Account, now.Username)
 	switch {
-	case now.Username != "" && r.Next == "" && !privileges.SameUser(known, now.Username):
+	case now.Username != "" && r.Next == "" && !s.same(ctx, known, now.Username):
 		return s.exchanged(known, now.Username)
 	case r.Next != "":
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate --username ADMIN")
-	case want.Username != "" && known != "" && !privileges.SameUser(known, want.Username):
+	case want.Username != "" && known != "" && !s.same(ctx, known, want.Username):
 		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username), "to change the account while drivers run: vdoctl users rotate --username ADMIN --principal "+fault.Quote(want.Username))
 	case want.Username == "" && known == "" && want.Password != "":
 		return nameless("make ready an account")
@@ -80,7 +93,6 @@ func (s *Site) conflict(err error, hint string) error {
 	return &fault.Error{Reason: fault.Conflict, Op: "use Secret", Subject: s.Namespace + "/" + s.Secret, Err: err, Hint: hint}
 }
 
-// account is one that is to be made ready.
 type account struct {
 	Login
 
@@ -91,7 +103,6 @@ type account struct {
 	refused vcenter.Password
 }
 
-// refusedLogin says that a vCenter refuses a password.
 type refusedLogin struct{ error }
 
 func (r refusedLogin) Unwrap() error { return r.error }
@@ -99,6 +110,7 @@ func (r refusedLogin) Unwrap() error { return r.error }
 // prepare makes an account ready in all vCenters, and returns how to log in with it.
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
 	found := make([]state, len(s.Places))
+	s.known = map[string]bool{}
 	rules := vcenter.PasswordRules{}
 	for i := range s.Places {
 		if err := s.look(ctx, r, &s.Places[i], a, &found[i], &rules); err != nil {
@@ -125,13 +137,12 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 	return a.Login, nil
 }
 
-// migrate takes the permissions away that were set here on each VM and host, where the plan has
-// roles that propagate to them.
+// migrate takes the permissions away that were set here and that roles of the plan propagate to by now, such as
+// those on each VM and host. The others may be of a node that the plan lacks for a moment.
 func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
-	before := r.place(p.Name).permissionsOf(a.Username)
+	before := r.permissionsOf(ctx, p, a.Username)
 	maps.DeleteFunc(before, func(id string, _ *privileges.Permission) bool {
-		return !strings.HasPrefix(id, "VirtualMachine-") && !strings.HasPrefix(id, "HostSystem-") ||
-			slices.ContainsFunc(plan.Permissions, func(x privileges.PlannedPermission) bool { return x.ID == id })
+		return !slices.Contains(plan.Covered, id)
 	})
 	if len(before) == 0 {
 		return nil
@@ -141,7 +152,7 @@ func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan
 
 // password gives an account that is made here another one, where the Secret does not have
 // the one that it has.
-func (s *Site) password(ctx context.Context, r *record, a *account, found []state, rules vcenter.PasswordRules) (err error) {
+func (s *Site) password(ctx context.Context, r *record, a *account, found []state, rules vcenter.PasswordRules) error {
 	if !a.made || a.kept {
 		return nil
 	}
@@ -151,8 +162,8 @@ func (s *Site) password(ctx context.Context, r *record, a *account, found []stat
 		}
 	}
 	r.Run = rand.Text()
-	a.Password, err = newPassword(rules)
-	return err
+	a.Password = newPassword(rules)
+	return nil
 }
 
 // look finds out what is to be done for an account in one vCenter, and notes it.
@@ -161,18 +172,26 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 		if found.exists, err = s.ours(ctx, p, a.Username); err == nil {
 			*rules, err = stricter(ctx, p, *rules)
 		}
+		found.shared = p.Name + " " + a.Username
+		if err == nil && len(s.Places) > 1 {
+			found.shared, err = p.Linked(ctx)
+			found.shared += " " + a.Username
+		}
+		if found.exists {
+			s.known[found.shared] = false
+		}
 	}
 	if err != nil {
+		return err
+	}
+	if err := try(ctx, p, a); err != nil { // a login that is let in also shows the account's name
 		return err
 	}
 	plan, err := p.Plan(ctx, a.Username)
 	if err != nil {
 		return err
 	}
-	if err := s.spare(r, p, a, &plan); err != nil {
-		return err
-	}
-	if err := try(ctx, p, a); err != nil {
+	if err := s.spare(ctx, r, p, a, &plan); err != nil {
 		return err
 	}
 	found.plan = &plan
@@ -221,7 +240,6 @@ func stricter(ctx context.Context, p *Place, r vcenter.PasswordRules) (vcenter.P
 	return out, nil
 }
 
-// intend notes in the record what will be changed.
 func (s *Site) intend(ctx context.Context, r *record, p *Place, plan *privileges.Plan) error {
 	roles, err := p.Roles(ctx)
 	if err != nil {
@@ -231,18 +249,17 @@ func (s *Site) intend(ctx context.Context, r *record, p *Place, plan *privileges
 	for name, role := range roles {
 		has[name] = role.Privileges
 	}
-	r.place(p.Name).intend(plan, has)
+	r.place(p.Name).intend(plan, has, r.permissionsOf(ctx, p, plan.Principal))
 	return nil
 }
 
-// state is what was found of an account in one vCenter.
 type state struct {
 	exists bool
+	shared string // identifies it in the vCenters that share their accounts
 	plan   *privileges.Plan
 	days   int // until its password expires; 0 for never
 }
 
-// ready does in one vCenter what is left to do.
 func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 	if err := s.login(ctx, p, a, st); err != nil {
 		return err
@@ -259,23 +276,42 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	if st.days > 0 {
 		note = fmt.Sprintf("its password expires after %d days: vdoctl users rotate --username ADMIN before", st.days)
 	}
+	fresh, known := s.known[st.shared]
+	if known && !st.exists {
+		if err := s.replicated(ctx, p, a.Username); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !a.made, st.exists && a.kept:
+	case !a.made, known && (a.kept || fresh):
 		return nil
-	case st.exists:
+	case known:
+		s.known[st.shared] = true
 		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 			return p.SetPassword(ctx, a.Username, a.Password)
 		})
 	}
-	if now, err := s.ours(ctx, p, a.Username); err != nil || now {
-		return err // vCenters that are linked share their accounts: it was made a moment ago
-	}
+	s.known[st.shared] = true
 	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 		return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
 	})
 }
 
-// grant makes roles and sets permissions as a plan says.
+// replicated waits until an account that was made at a linked vCenter is visible: to make it twice
+// would be a conflict of both.
+func (s *Site) replicated(ctx context.Context, p *Place, name string) error {
+	if s.DryRun {
+		return nil
+	}
+	return s.until(ctx, func() (string, error) {
+		found, err := s.ours(ctx, p, name)
+		if err != nil || found {
+			return "", err
+		}
+		return fmt.Sprintf("account %s was made at a linked vCenter, and is not visible at %s yet", name, p.Server), nil
+	}, "see the replication of the linked vCenters, and run the same command again")
+}
+
 func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privileges.Plan) error {
 	roles, err := s.makeRoles(ctx, p, account, plan)
 	if err != nil {
@@ -285,7 +321,11 @@ func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privil
 		if x.State == privileges.Keep {
 			continue
 		}
-		err := s.act(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, Account: account, On: x.Path, Note: instead(x.Has)}, func() error {
+		note := ""
+		if x.Has != nil {
+			note = "instead of " + shown(*x.Has)
+		}
+		err := s.act(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, Account: account, On: x.Path, Note: note}, func() error {
 			role, ok := roles[x.Role]
 			if !ok {
 				return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
@@ -297,14 +337,6 @@ func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privil
 		}
 	}
 	return nil
-}
-
-// instead names the permission that another one takes the place of.
-func instead(has *privileges.Permission) string {
-	if has == nil {
-		return ""
-	}
-	return "instead of " + shown(*has)
 }
 
 func (s *Site) makeRoles(ctx context.Context, p *Place, account string, plan *privileges.Plan) (map[string]vcenter.Role, error) {
@@ -338,7 +370,6 @@ func (s *Site) makeRole(ctx context.Context, p *Place, account string, x *privil
 	return nil
 }
 
-// union is what either has, sorted.
 func union(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
@@ -348,7 +379,6 @@ const settleTime = time.Minute
 
 // verify asks the vCenter, as the account, until nothing is missing.
 func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
-	_, poll := s.patience()
 	end := time.Now().Add(settleTime)
 	for {
 		missing, err := p.Verify(ctx, l)
@@ -366,7 +396,7 @@ func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
 			hint := "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
 			return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + l.Username + " in", Subject: p.Server, Err: err, Hint: cmp.Or(fault.HintOf(err), hint)}
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := pause(ctx, s.poll()); err != nil {
 			return err
 		}
 	}
@@ -379,4 +409,86 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
+}
+
+// spare refuses to change who logged in, an account that would lose what it has for something
+// else, and one that nobody has named in this run. An account that was made here is the
+// drivers' alone, and what an earlier run has set may be set again.
+func (s *Site) spare(ctx context.Context, r *record, p *Place, a account, plan *privileges.Plan) error {
+	if p.same(ctx, p.User, a.Username) {
+		return s.spared(p, a, errors.New("it is the account that you are logged in with, and would be left with what the drivers need"))
+	}
+	if a.made {
+		return nil
+	}
+	set := r.permissionsOf(ctx, p, a.Username)
+	changes, cut := 0, []privileges.PlannedPermission{}
+	for _, x := range plan.Permissions {
+		if x.State != privileges.Keep {
+			changes++
+		}
+		_, before := set[x.ID]
+		if again := before && x.Has != nil && isOurs(x.Has.Role); len(x.Loses) > 0 && !again {
+			cut = append(cut, x)
+		}
+	}
+	switch {
+	case len(cut) > 0:
+		return s.spared(p, a, errors.New("it has more than the drivers need, and would lose that: "+privileges.Losses(cut)))
+	case changes > 0 && !a.named:
+		// Who may write the Secret or the record need not be one who may give roles.
+		return &fault.Error{Reason: fault.Refused, Op: "give the drivers' roles to", Subject: a.Username,
+			Err:  fmt.Errorf("it was not made here: Secret %s/%s names it, and whoever may write that", s.Namespace, s.Secret),
+			Hint: "if it is the drivers' account, name it: --principal " + fault.Quote(a.Username)}
+	}
+	return nil
+}
+
+func (s *Site) spared(p *Place, a account, err error) error {
+	hint := "name an account for the drivers alone: --principal NAME@DOMAIN"
+	if a.kept {
+		hint = "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN"
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "give the drivers' roles to " + a.Username + " in", Subject: p.Server, Err: err, Hint: hint}
+}
+
+func (s *Site) other(ctx context.Context, r *record, account string, made bool) error {
+	return s.each(func(p *Place) error {
+		if !p.same(ctx, p.User, account) || !r.touches(ctx, p, account, made) {
+			return nil
+		}
+		return &fault.Error{Reason: fault.Refused, Op: "take the drivers' roles from " + account + " in", Subject: p.Server,
+			Err: errors.New("it is the account that you are logged in with"), Hint: "log in as somebody else who may change the vCenter: --username NAME@DOMAIN"}
+	})
+}
+
+// touches says whether something of an account is taken away in a vCenter.
+func (r *record) touches(ctx context.Context, p *Place, account string, made bool) bool {
+	return made || len(r.permissionsOf(ctx, p, account)) > 0
+}
+
+// quiet waits until nobody uses an account, where something of it is taken away.
+func (s *Site) quiet(ctx context.Context, r *record, account string, made bool) error {
+	return s.each(func(p *Place) error {
+		if !r.touches(ctx, p, account, made) {
+			return nil
+		}
+		return s.unused(ctx, p, account)
+	})
+}
+
+func qualified(name string) error {
+	if render.QualifiedAccount(name) {
+		return nil
+	}
+	return &fault.Error{Reason: fault.InvalidInput, Op: "use the account", Subject: fmt.Sprintf("%q", name),
+		Err: errors.New("it has no domain, or characters that the drivers do not accept"), Hint: "write NAME@DOMAIN"}
+}
+
+func passwordless(op, account string) error {
+	return &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: account, Err: errors.New("it is not made here, and its password is not given"), Hint: "give it: --account-password-file FILE"}
+}
+
+func nameless(op string) error {
+	return &fault.Error{Reason: fault.InvalidInput, Op: op, Err: errors.New("its password is given, and its name is not"), Hint: "name it, --principal NAME@DOMAIN; or leave --account-password-file and VDO_ACCOUNT_PASSWORD out, and it is made here"}
 }

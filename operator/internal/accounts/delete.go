@@ -35,25 +35,36 @@ func (s *Site) Delete(ctx context.Context) error {
 	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
 		return err
 	}
-	if left := s.elsewhere(r); len(left) > 0 {
-		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account, Err: fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
-			Hint: "apply it again, and run the same command again"}
+	if err := s.elsewhere(r); err != nil {
+		return err
 	}
 	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }
 
-// elsewhere are vCenters of the record that are not at hand.
-func (s *Site) elsewhere(r *record) []string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
-		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
-			out = append(out, name)
-		}
+// elsewhere keeps the record while vCenters of it are not at hand.
+func (s *Site) elsewhere(r *record) error {
+	s.forget(r)
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(r.Places)), func(name string) bool {
+		return slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name })
+	})
+	if len(left) == 0 {
+		return nil
 	}
-	return out
+	return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account,
+		Err:  fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
+		Hint: "apply it again, and run the same command again; or, if the vCenter does not exist any longer, add --forget NAME"}
 }
 
-// accounts are those of the record.
+// forget takes the vCenters out of a record that do not exist any longer, and says what is left there.
+func (s *Site) forget(r *record) {
+	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
+		if slices.Contains(s.Forget, name) {
+			s.did(Change{VCenter: name, Do: Leave, Kind: "account", Name: r.Account, Account: r.Account, Note: "the vCenter does not exist any longer"})
+			delete(r.Places, name)
+		}
+	}
+}
+
 func (r *record) accounts() map[string]bool {
 	out := map[string]bool{r.Account: r.Made}
 	if r.Next != "" {
@@ -69,11 +80,11 @@ func (s *Site) free(ctx context.Context, r *record) error {
 		return err
 	}
 	for account, made := range r.accounts() {
-		if err := s.other(r, account, made); err != nil {
+		if err := s.other(ctx, r, account, made); err != nil {
 			return err
 		}
 		for _, d := range users {
-			if d.uses(account) {
+			if s.uses(ctx, &d, account) {
 				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
 					Hint: "remove the drivers first, `vdoctl delete --drivers`; or give them another account: `vdoctl users rotate --username ADMIN`"}
 			}
@@ -97,7 +108,7 @@ func (s *Site) removeSecret(ctx context.Context, r *record) error {
 	}
 	mine := false
 	for account, made := range r.accounts() {
-		mine = mine || privileges.SameUser(loginOf(secret).Username, account) && (r.SecretMade || made)
+		mine = mine || s.same(ctx, loginOf(secret).Username, account) && (r.SecretMade || made)
 	}
 	if !mine {
 		s.did(Change{Do: Leave, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: loginOf(secret).Username, Note: "it was there before"})
@@ -113,12 +124,11 @@ func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) 
 		return s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	})
 	if client.IgnoreNotFound(err) != nil {
-		return &fault.Error{Reason: reasonOf(err), Op: "delete " + kind, Subject: name, Err: err, Hint: "run the same command again"}
+		return clusterFault("delete "+kind+" "+name, err, "run the same command again")
 	}
 	return nil
 }
 
-// clear takes away what was made in one vCenter.
 func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 	for _, account := range slices.Sorted(maps.Keys(r.accounts())) {
 		if err := s.takeAway(ctx, r, p, account, r.accounts()[account]); err != nil {
@@ -145,7 +155,7 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 		s.did(leave)
 		return nil
 	}
-	if err := s.takePermissions(ctx, p, r.place(p.Name).permissionsOf(account), permission{account: account, own: found.Exists}); err != nil {
+	if err := s.takePermissions(ctx, p, r.permissionsOf(ctx, p, account), permission{account: account, own: found.Exists}); err != nil {
 		return err
 	}
 	if !made {
@@ -179,19 +189,8 @@ func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]
 	return nil
 }
 
-// isOurs says whether a role is one that is set here.
 func isOurs(role string) bool {
 	return role == privileges.ReadOnly || privileges.IsDriverRole(role)
-}
-
-func (p *placeRecord) permissionsOf(account string) map[string]*privileges.Permission {
-	out := map[string]*privileges.Permission{}
-	for of, list := range p.Permissions {
-		if privileges.SameUser(of, account) {
-			maps.Copy(out, list)
-		}
-	}
-	return out
 }
 
 // permission is one of an account, and what it had there before.
@@ -210,7 +209,11 @@ func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[strin
 		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id, Note: "somebody else has set it"})
 		return nil
 	}
-	role, restore := roles[roleOf(x.before)]
+	var role vcenter.Role
+	restore := false
+	if x.before != nil {
+		role, restore = roles[x.before.Role]
+	}
 	if restore && !noMore(*x.before, x.now, roles) {
 		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id,
 			Note: fmt.Sprintf("by the record %s had %s there before, which is more than it has now: give it by hand, or take this one away", x.account, shown(*x.before))})
@@ -237,13 +240,6 @@ func noMore(before, now privileges.Permission, roles map[string]vcenter.Role) bo
 func shown(p privileges.Permission) string {
 	if p.Propagate {
 		return p.Role + ", propagating"
-	}
-	return p.Role
-}
-
-func roleOf(p *privileges.Permission) string {
-	if p == nil {
-		return ""
 	}
 	return p.Role
 }
@@ -289,13 +285,8 @@ func (s *Site) restoreRole(ctx context.Context, p *Place, account string, role v
 		s.leaveRole(p, account, role.Name, "somebody has changed it since")
 		return nil
 	}
-	used, err := p.RoleUsed(ctx, role)
-	if err != nil {
+	if used, err := s.used(ctx, p, account, role, "; added to it was "+strings.Join(added, " ")); used || err != nil {
 		return err
-	}
-	if used > 0 && !s.DryRun {
-		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it; added to it was %s", used, strings.Join(added, " ")))
-		return nil
 	}
 	return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name, Account: account}, func() error {
 		return p.ChangeRole(ctx, role, before.Privileges)
@@ -303,13 +294,17 @@ func (s *Site) restoreRole(ctx context.Context, p *Place, account string, role v
 }
 
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
-	used, err := p.RoleUsed(ctx, role)
-	if err != nil {
+	if used, err := s.used(ctx, p, account, role, ""); used || err != nil {
 		return err
 	}
-	if used > 0 && !s.DryRun {
-		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it", used))
-		return nil
-	}
 	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error { return p.RemoveRole(ctx, role) })
+}
+
+func (s *Site) used(ctx context.Context, p *Place, account string, role vcenter.Role, more string) (bool, error) {
+	n, err := p.RoleUsed(ctx, role)
+	if n == 0 || err != nil || s.DryRun {
+		return false, err
+	}
+	s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it%s", n, more))
+	return true, nil
 }

@@ -2,29 +2,35 @@ package accounts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
+func (s *Site) poll() time.Duration { return cmp.Or(s.Poll, 2*time.Second) }
+
 // until looks again and again until nothing is to be waited for. What answers no more for a
 // while, as an API server whose node is restarted, is waited for too.
 func (s *Site) until(ctx context.Context, look func() (string, error), hint string) error {
-	limit, poll := s.patience()
+	limit := cmp.Or(s.Wait, 15*time.Minute)
 	end := time.Now().Add(limit)
 	for {
 		why, err := look()
@@ -32,12 +38,10 @@ func (s *Site) until(ctx context.Context, look func() (string, error), hint stri
 			return nil
 		}
 		if time.Now().After(end) {
-			if err == nil {
-				err = errors.New(why)
-			}
+			err = cmp.Or(err, errors.New(why))
 			return &fault.Error{Reason: fault.Incomplete, Op: "wait", Subject: "for " + limit.String(), Err: err, Hint: hint}
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := pause(ctx, s.poll()); err != nil {
 			return err
 		}
 	}
@@ -50,7 +54,7 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if got := loginOf(secret).Username; !privileges.SameUser(got, r.Next) {
+	if got := loginOf(secret).Username; !s.same(ctx, got, r.Next) {
 		return fmt.Sprintf("Secret %s/%s has account %q", s.Namespace, s.Secret, got), nil
 	}
 	users, err := s.drivers(ctx)
@@ -62,13 +66,17 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 	}
 	for _, d := range users {
 		before, had := r.Templates[d.name]
-		if !had && !d.uses(r.Account) && !d.uses(r.Next) {
+		if !had && !s.uses(ctx, &d, r.Account) && !s.uses(ctx, &d, r.Next) {
 			continue
 		}
-		if why := d.behind(r.Next, before); why != "" {
-			return why, nil
-		}
-		if d.uses(r.Account) {
+		switch {
+		case !s.uses(ctx, &d, r.Next):
+			return "the configuration of " + d.name + " has another account", nil
+		case before != "" && d.hash == before:
+			return "the pods of " + d.name + " were started with the configuration before", nil
+		case d.rolling != "":
+			return d.rolling, nil
+		case s.uses(ctx, &d, r.Account):
 			return "the configuration of " + d.name + " still has account " + r.Account, nil
 		}
 	}
@@ -121,7 +129,6 @@ var workloads = []struct {
 	{&appsv1.DaemonSet{}, client.ObjectKey{Namespace: render.CPINamespace, Name: render.CPISecret}},
 }
 
-// drivers are those that are installed.
 func (s *Site) drivers(ctx context.Context) ([]driver, error) {
 	var out []driver
 	for _, w := range workloads {
@@ -131,14 +138,14 @@ func (s *Site) drivers(ctx context.Context) ([]driver, error) {
 		}
 		err := s.API.Get(ctx, client.ObjectKey{Namespace: w.secret.Namespace, Name: name}, o)
 		if client.IgnoreNotFound(err) != nil {
-			return nil, &fault.Error{Reason: reasonOf(err), Op: "read", Subject: w.secret.Namespace + "/" + name, Err: err}
+			return nil, clusterstate.Fault("read "+w.secret.Namespace+"/"+name, err)
 		}
 		if err != nil {
 			continue
 		}
 		var config corev1.Secret
 		if err := s.API.Get(ctx, w.secret, &config); client.IgnoreNotFound(err) != nil {
-			return nil, &fault.Error{Reason: reasonOf(err), Op: "read Secret", Subject: w.secret.String(), Err: err}
+			return nil, clusterstate.Fault("read Secret "+w.secret.String(), err)
 		}
 		out = append(out, driverOf(w.secret.Namespace+"/"+name, o, config.Data))
 	}
@@ -150,10 +157,7 @@ func driverOf(name string, o client.Object, config map[string][]byte) driver {
 	switch w := o.(type) {
 	case *appsv1.Deployment:
 		d.hash = w.Spec.Template.Annotations[render.AnnotationConfigHash]
-		want := int32(1)
-		if w.Spec.Replicas != nil {
-			want = *w.Spec.Replicas
-		}
+		want := ptr.Deref(w.Spec.Replicas, 1)
 		if st := w.Status; st.ObservedGeneration < w.Generation || st.UpdatedReplicas < want || st.Replicas > st.UpdatedReplicas {
 			d.rolling = fmt.Sprintf("%d of %d pods of %s are restarted", st.UpdatedReplicas, want, name)
 		}
@@ -166,18 +170,20 @@ func driverOf(name string, o client.Object, config map[string][]byte) driver {
 	return d
 }
 
-// uses says whether a driver's configuration names an account, or a value of it is one, as
+var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
+
+// uses reports whether a driver's configuration names an account, or a value of it is one, as
 // the cloud provider's are.
-func (d *driver) uses(account string) bool {
+func (s *Site) uses(ctx context.Context, d *driver, account string) bool {
 	for _, data := range d.config {
-		lower := bytes.ToLower(data)
-		for _, form := range forms(account) {
-			if bytes.Contains(lower, form) {
+		names := []string{string(data)}
+		for _, m := range quoted.FindAllSubmatch(data, -1) {
+			names = append(names, strings.ReplaceAll(string(m[1]), `\\`, `\`))
+		}
+		for _, name := range names {
+			if strings.ContainsAny(name, `@\`) && !strings.Contains(name, `"`) && s.same(ctx, name, account) {
 				return true
 			}
-		}
-		if privileges.SameUser(string(data), account) {
-			return true
 		}
 	}
 	return false
@@ -194,27 +200,6 @@ func (d *driver) knows(p vcenter.Password) bool {
 	return false
 }
 
-// forms are an account's names as configurations have them: in quotation marks, with the
-// backslash as it is or escaped.
-func forms(account string) [][]byte {
-	var out [][]byte
-	for _, name := range []string{account, privileges.DomainUser(account)} {
-		name = strings.ToLower(name)
-		out = append(out, []byte(`"`+name+`"`), []byte(`"`+strings.ReplaceAll(name, `\`, `\\`)+`"`))
-	}
-	return out
-}
-
-func (d *driver) behind(account, before string) string {
-	switch {
-	case !d.uses(account):
-		return "the configuration of " + d.name + " has another account"
-	case before != "" && d.hash == before:
-		return "the pods of " + d.name + " were started with the configuration before"
-	}
-	return d.rolling
-}
-
 // templates are the hashes of the configuration, by driver, of those that have an account.
 func (s *Site) templates(ctx context.Context, account string) (map[string]string, error) {
 	users, err := s.drivers(ctx)
@@ -223,7 +208,7 @@ func (s *Site) templates(ctx context.Context, account string) (map[string]string
 	}
 	out := map[string]string{}
 	for _, d := range users {
-		if d.uses(account) {
+		if s.uses(ctx, &d, account) {
 			out[d.name] = d.hash
 		}
 	}
@@ -253,18 +238,40 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (s
 	if err != nil {
 		return "", err
 	}
-	nodes, err := s.nodes.addresses(ctx, s.API, time.Now())
-	if err != nil {
+	if err := s.readNodes(ctx); err != nil {
 		return "", err
 	}
 	for _, x := range list {
 		idle := now.Sub(x.Active)
-		if nodes[x.Address] && (!own || idle > recent) {
+		if s.nodes[x.Address] && (!own || idle > recent) {
 			continue
 		}
 		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, idle.Round(time.Second)), nil
 	}
 	return "", nil
+}
+
+// readNodes reads the addresses of the nodes, once: there may be thousands, and a node that joins later logs in with
+// what the Secret has by then.
+func (s *Site) readNodes(ctx context.Context) error {
+	if s.nodes != nil {
+		return nil
+	}
+	known := map[string]bool{}
+	var list corev1.NodeList
+	if err := pages.Each(ctx, s.API, &list, func() {
+		for i := range list.Items {
+			for _, a := range list.Items[i].Status.Addresses {
+				if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+					known[a.Address] = true
+				}
+			}
+		}
+	}); err != nil {
+		return clusterstate.Fault("read the nodes", err)
+	}
+	s.nodes = known
+	return nil
 }
 
 // resettable refuses to give an account another password while something logs in with the
@@ -276,7 +283,7 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 		return err
 	}
 	for _, d := range users {
-		if d.uses(a.Username) && !d.knows(a.refused) {
+		if s.uses(ctx, &d, a.Username) && !d.knows(a.refused) {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
 				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: vdoctl users rotate --username ADMIN"}
 		}

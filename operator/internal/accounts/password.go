@@ -3,6 +3,7 @@ package accounts
 import (
 	"crypto/rand"
 	"math/big"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -21,59 +22,34 @@ const passwordLength = 20
 
 // newPassword makes a password that satisfies the rules. Two characters in a row are never
 // the same.
-func newPassword(r vcenter.PasswordRules) (vcenter.Password, error) {
+func newPassword(r vcenter.PasswordRules) vcenter.Password {
 	n := max(passwordLength, r.Least)
 	if r.Most > 0 {
 		n = min(n, r.Most)
 	}
 	var kinds []string
-	for _, k := range []struct {
-		of    string
-		least int
-	}{{upper, r.Upper}, {lower, r.Lower}, {digits, r.Numeric}, {special, r.Special}} {
-		for range max(k.least, 1) {
-			kinds = append(kinds, k.of)
-		}
-	}
-	for letters := max(r.Upper, 1) + max(r.Lower, 1); letters < r.Alphabetic; letters++ {
-		kinds = append(kinds, upper+lower)
-	}
-	for len(kinds) < n {
-		kinds = append(kinds, upper+lower+digits)
-	}
-	return shuffled(kinds)
-}
-
-func shuffled(kinds []string) (vcenter.Password, error) {
+	add := func(kind string, least int) { kinds = append(kinds, slices.Repeat([]string{kind}, max(least, 0))...) }
+	add(upper, max(r.Upper, 1))
+	add(lower, max(r.Lower, 1))
+	add(upper+lower, r.Alphabetic-len(kinds))
+	add(digits, max(r.Numeric, 1))
+	add(special, max(r.Special, 1))
+	add(upper+lower+digits, n-len(kinds))
 	for i := len(kinds) - 1; i > 0; i-- {
-		j, err := random(i + 1)
-		if err != nil {
-			return "", err
-		}
+		j := random(i + 1)
 		kinds[i], kinds[j] = kinds[j], kinds[i]
 	}
-	return spell(kinds)
-}
-
-func spell(kinds []string) (vcenter.Password, error) {
-	out := make([]byte, 0, len(kinds))
+	var out vcenter.Password
 	for len(out) < len(kinds) {
 		from := kinds[len(out)]
-		i, err := random(len(from))
-		if err != nil {
-			return "", err
-		}
-		if c := from[i]; len(out) == 0 || out[len(out)-1] != c {
-			out = append(out, c)
+		if c := from[random(len(from))]; len(out) == 0 || out[len(out)-1] != c {
+			out += vcenter.Password(c)
 		}
 	}
-	return vcenter.Password(out), nil
+	return out
 }
 
-func random(n int) (int, error) {
-	i, err := rand.Int(rand.Reader, big.NewInt(int64(n)))
-	if err != nil {
-		return 0, err
-	}
-	return int(i.Int64()), nil
+func random(n int) int {
+	i, _ := rand.Int(rand.Reader, big.NewInt(int64(n))) // it never fails
+	return int(i.Int64())
 }

@@ -3,8 +3,10 @@ package accounts
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,14 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// recordKey is the key of the record in its ConfigMap.
 const recordKey = "record.json"
 
-// record is what was made.
 type record struct {
 	Account string `json:"account"`
 	Made    bool   `json:"made"` // here; false for one that was there, or is made elsewhere
@@ -33,6 +35,8 @@ type record struct {
 	// Run is another one whenever a password is about to be set, so that of two runs at once
 	// one finds the record changed before it sets its own.
 	Run string `json:"run,omitempty"`
+	// Printed says that the Secret with the last account was given to [Site.Output].
+	Printed bool `json:"printed,omitempty"`
 	// SecretMade says that the Secret was not there before.
 	SecretMade bool                    `json:"secretMade,omitempty"`
 	Places     map[string]*placeRecord `json:"places"`
@@ -40,7 +44,6 @@ type record struct {
 	object *corev1.ConfigMap // nil where it is not there
 }
 
-// placeRecord is what was made in one vCenter.
 type placeRecord struct {
 	Roles map[string]*roleBefore `json:"roles,omitempty"`
 	// Permissions by account and object, with what the account had there before; nil for
@@ -63,17 +66,19 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 	if apierrors.IsNotFound(err) {
 		return r, nil
 	}
-	if err == nil {
-		err = json.Unmarshal([]byte(m.Data[recordKey]), r)
+	op := "read ConfigMap " + s.Namespace + "/" + s.recordName()
+	if err != nil {
+		return nil, clusterstate.Fault(op, err)
 	}
+	err = json.Unmarshal([]byte(m.Data[recordKey]), r)
 	for _, name := range []string{r.Account, r.Next} {
 		if err == nil && name != "" {
 			err = qualified(name)
 		}
 	}
 	if err != nil {
-		return nil, &fault.Error{Reason: reasonOf(err), Op: "read ConfigMap", Subject: s.Namespace + "/" + s.recordName(), Err: err,
-			Hint: "it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made"}
+		return nil, clusterFault(op, err,
+			"it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made")
 	}
 	r.object = &m
 	if r.Places == nil {
@@ -82,16 +87,22 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 	return r, nil
 }
 
-func reasonOf(err error) fault.Reason {
-	switch {
-	case apierrors.IsForbidden(err):
-		return fault.Forbidden
-	case apierrors.IsUnauthorized(err):
-		return fault.Unauthorized
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return fault.Conflict
+// Recorded are the vCenters that the record says something was made in.
+func (s *Site) Recorded(ctx context.Context) ([]string, error) {
+	r, err := s.readRecord(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return fault.Internal
+	return slices.Sorted(maps.Keys(r.Places)), nil
+}
+
+// clusterFault is clusterstate's, with one more hint.
+func clusterFault(op string, err error, hint string) error {
+	out := clusterstate.Fault(op, err)
+	for _, f := range fault.All(out) {
+		f.Hint = strings.TrimPrefix(f.Hint+"; "+hint, "; ")
+	}
+	return out
 }
 
 // writeRecord writes it to the state that was read.
@@ -113,14 +124,14 @@ func (s *Site) writeRecord(ctx context.Context, r *record) error {
 		err = s.API.Update(ctx, m)
 	}
 	if err != nil {
-		return &fault.Error{Reason: reasonOf(err), Op: "write ConfigMap", Subject: s.Namespace + "/" + s.recordName(), Err: err,
-			Hint: "it is the record of what is made in the vCenters, and nothing is made before it is written; run the same command again"}
+		return clusterFault("write ConfigMap "+s.Namespace+"/"+s.recordName(), err,
+			"the ConfigMap is the record of what is made in the vCenters, and nothing is made before it is written; "+
+				"run the same command again")
 	}
 	r.object = m
 	return nil
 }
 
-// place is the record of one vCenter.
 func (r *record) place(name string) *placeRecord {
 	p := r.Places[name]
 	if p == nil {
@@ -136,8 +147,21 @@ func (r *record) place(name string) *placeRecord {
 	return p
 }
 
+// permissionsOf are those of an account in a vCenter, by any of its names.
+func (r *record) permissionsOf(ctx context.Context, p *Place, account string) map[string]*privileges.Permission {
+	out := map[string]*privileges.Permission{}
+	for of, list := range r.place(p.Name).Permissions {
+		if p.same(ctx, of, account) {
+			maps.Copy(out, list)
+		}
+	}
+	return out
+}
+
 // intend notes what a plan is about to change. What was noted first is what was before.
-func (p *placeRecord) intend(plan *privileges.Plan, has map[string][]string) {
+func (p *placeRecord) intend(
+	plan *privileges.Plan, has map[string][]string, mine map[string]*privileges.Permission,
+) {
 	for _, role := range plan.Roles {
 		if role.State == privileges.Keep {
 			continue
@@ -150,10 +174,6 @@ func (p *placeRecord) intend(plan *privileges.Plan, has map[string][]string) {
 			before.Set = union(has[role.Name], role.Privileges)
 		}
 		p.Roles[role.Name] = before
-	}
-	mine := maps.Clone(p.Permissions[plan.Principal])
-	if mine == nil {
-		mine = map[string]*privileges.Permission{}
 	}
 	for _, x := range plan.Permissions {
 		if _, known := mine[x.ID]; !known && x.State != privileges.Keep {
@@ -171,7 +191,7 @@ func (s *Site) secret(ctx context.Context) (*corev1.Secret, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &fault.Error{Reason: reasonOf(err), Op: "read Secret", Subject: s.Namespace + "/" + s.Secret, Err: err}
+		return nil, clusterstate.Fault("read Secret "+s.Namespace+"/"+s.Secret, err)
 	}
 	return &out, nil
 }
@@ -183,28 +203,73 @@ func loginOf(secret *corev1.Secret) Login {
 	return Login{Username: strings.TrimRight(string(secret.Data[corev1.BasicAuthUsernameKey]), "\r\n"), Password: vcenter.Password(strings.TrimRight(string(secret.Data[corev1.BasicAuthPasswordKey]), "\r\n"))}
 }
 
-// writeSecret puts a login into the Secret, in the state in which it was read.
-func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) error {
+// writable refuses to write a Secret that something else writes, before anything is made for it.
+func (s *Site) writable(r *record, secret *corev1.Secret) error {
+	by := ""
+	if secret != nil {
+		by = plan.AppliedBy(secret)
+		if owner := metav1.GetControllerOf(secret); owner != nil {
+			by = owner.Kind + " " + owner.Name
+		}
+	}
+	switch {
+	case s.Output != nil:
+		return nil
+	case by != "":
+		return s.conflict(fmt.Errorf("%s writes it, and would undo the change", by), "print the Secret for its source: add --output-secret")
+	case r.Printed:
+		return s.conflict(errors.New("it was printed, and the cluster does not have it yet"),
+			"put it there by its source, then run this again; or print another one: add --output-secret")
+	}
+	return nil
+}
+
+// writeSecret puts a login into the Secret, in the state in which it was read, or gives it to Output.
+func (s *Site) writeSecret(ctx context.Context, r *record, secret *corev1.Secret, l Login) error {
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Secret}, Type: corev1.SecretTypeBasicAuth}
 	}
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
-	secret.Data[corev1.BasicAuthUsernameKey], secret.Data[corev1.BasicAuthPasswordKey] = []byte(l.Username), []byte(l.Password)
+	secret.Data[corev1.BasicAuthUsernameKey] = []byte(l.Username)
+	secret.Data[corev1.BasicAuthPasswordKey] = []byte(l.Password)
+	if s.Output != nil {
+		return s.printSecret(ctx, r, secret, l)
+	}
 	write := func() error { return s.API.Update(ctx, secret) }
 	if secret.UID == "" {
 		write = func() error { return s.API.Create(ctx, secret) }
 	}
 	err := s.act(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: l.Username}, write)
 	if err != nil {
-		return &fault.Error{Reason: reasonOf(err), Op: "write Secret", Subject: s.Namespace + "/" + s.Secret, Err: fmt.Errorf("the account is ready, and not yet in the Secret: %w", err),
-			Hint: "run the same command again"}
+		op := "write Secret " + s.Namespace + "/" + s.Secret + " (the account is ready, and not yet in it)"
+		return clusterFault(op, err, "run the same command again")
 	}
 	return nil
 }
 
-// read reads the record, the Secret, and the login in it.
+func (s *Site) printSecret(ctx context.Context, r *record, secret *corev1.Secret, l Login) error {
+	c := Change{Do: Print, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: l.Username,
+		Note: "then run the same command without --output-secret once the cluster has it"}
+	return s.act(c, func() error {
+		r.Printed = true
+		if err := s.writeRecord(ctx, r); err != nil {
+			return err
+		}
+		return s.Output(secret)
+	})
+}
+
+// arrived notes that the cluster has what was printed.
+func (s *Site) arrived(ctx context.Context, r *record) error {
+	if !r.Printed || s.DryRun {
+		return nil
+	}
+	r.Printed = false
+	return s.writeRecord(ctx, r)
+}
+
 func (s *Site) read(ctx context.Context) (*record, *corev1.Secret, Login, error) {
 	r, err := s.readRecord(ctx)
 	if err != nil {

@@ -22,12 +22,15 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	if now.Username == "" {
 		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create --username ADMIN"}
 	}
+	if len(s.Places) == 0 {
+		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: vdoctl users delete --username ADMIN --secret "+s.Secret+" --forget NAME")
+	}
 	a := account{named: want.Username != ""}
 	if err := s.begin(ctx, r, now, &want); err != nil {
 		return err
 	}
 	a.Login, a.made = want, r.NextMade
-	if privileges.SameUser(now.Username, r.Next) {
+	if s.same(ctx, now.Username, r.Next) {
 		err = s.heal(ctx, r, secret, now)
 	} else {
 		err = s.replace(ctx, r, secret, a)
@@ -35,8 +38,12 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	if err != nil {
 		return err
 	}
+	if s.Output != nil && !s.same(ctx, now.Username, r.Next) {
+		return nil // once the cluster has the Secret, a further run goes on
+	}
 	if s.DryRun {
-		return s.ahead(r)
+		s.ahead(r)
+		return nil
 	}
 	if err := s.switched(ctx, r); err != nil {
 		return err
@@ -49,15 +56,16 @@ func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) err
 	if r.Account == "" {
 		r.Account, r.Made = now.Username, false
 	}
-	is := func(name string) bool { return privileges.SameUser(now.Username, name) }
+	is := func(name string) bool { return s.same(ctx, now.Username, name) }
 	switch {
 	case r.Next == "" && !is(r.Account):
 		return s.exchanged(r.Account, now.Username)
 	case r.Next == "":
+		r.Printed = false // the cluster has that account
 		if err := s.choose(ctx, r, *want); err != nil {
 			return err
 		}
-	case want.Username != "" && !privileges.SameUser(want.Username, r.Next):
+	case want.Username != "" && !s.same(ctx, want.Username, r.Next):
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate --username ADMIN, without --principal")
 	case !is(r.Account) && !is(r.Next):
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
@@ -66,10 +74,9 @@ func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) err
 	if !r.NextMade && want.Password == "" && !is(r.Next) {
 		return passwordless("rotate to account", r.Next)
 	}
-	return s.other(r, r.Account, r.Made)
+	return s.other(ctx, r, r.Account, r.Made)
 }
 
-// choose names the next account.
 func (s *Site) choose(ctx context.Context, r *record, want Login) error {
 	r.Next, r.NextMade = want.Username, want.Password == ""
 	switch {
@@ -82,28 +89,30 @@ func (s *Site) choose(ctx context.Context, r *record, want Login) error {
 		if err != nil {
 			return err
 		}
-		if r.Next = s.DefaultName(domain); privileges.SameUser(r.Next, r.Account) {
+		if r.Next = s.DefaultName(domain); s.same(ctx, r.Next, r.Account) {
 			r.Next = successor(r.Account)
 		}
-	case privileges.SameUser(r.Next, r.Account):
+	case s.same(ctx, r.Next, r.Account):
 		return s.conflict(fmt.Errorf("%s is its account already", r.Next), "name another one: an account has one password, so that two are needed for a change without an interruption")
 	}
 	return qualified(r.Next)
 }
 
 // ahead says in a dry run what follows when the next account is in the Secret.
-func (s *Site) ahead(r *record) error {
+func (s *Site) ahead(r *record) {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
-	return s.each(func(p *Place) error {
+	for i := range s.Places {
 		if r.Made {
-			s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: r.Account, Account: r.Account})
+			s.did(Change{VCenter: s.Places[i].Name, Do: Remove, Kind: "account", Name: r.Account, Account: r.Account})
 		}
-		return nil
-	})
+	}
+	s.forget(r)
 }
 
-// replace makes the next account ready, and puts it into the Secret.
 func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a account) error {
+	if err := s.writable(r, secret); err != nil {
+		return err
+	}
 	login, err := s.prepare(ctx, r, a)
 	if err != nil {
 		return err
@@ -116,7 +125,7 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a 
 			return err
 		}
 	}
-	return s.writeSecret(ctx, secret, login)
+	return s.writeSecret(ctx, r, secret, login)
 }
 
 // heal gives the next account another password where the Secret's is refused: two runs at
@@ -133,14 +142,16 @@ func (s *Site) heal(ctx context.Context, r *record, secret *corev1.Secret, now L
 	if !refused {
 		return nil
 	}
+	if err := s.writable(r, secret); err != nil {
+		return err
+	}
 	login, err := s.prepare(ctx, r, account{Login: Login{Username: r.Next}, made: true, refused: now.Password})
 	if err != nil {
 		return err
 	}
-	return s.writeSecret(ctx, secret, login)
+	return s.writeSecret(ctx, r, secret, login)
 }
 
-// switched waits until nothing uses the account before.
 func (s *Site) switched(ctx context.Context, r *record) error {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
 	return s.until(ctx, func() (string, error) { return s.behind(ctx, r) },
@@ -155,11 +166,14 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 	if err := s.each(func(p *Place) error { return s.takeAway(ctx, r, p, r.Account, r.Made) }); err != nil {
 		return err
 	}
+	if err := s.elsewhere(r); err != nil {
+		return err
+	}
 	for _, p := range r.Places {
 		maps.DeleteFunc(p.Permissions, func(account string, _ map[string]*privileges.Permission) bool {
-			return privileges.SameUser(account, r.Account)
+			return s.same(ctx, account, r.Account)
 		})
 	}
-	r.Account, r.Made, r.Next, r.NextMade, r.Templates = r.Next, r.NextMade, "", false, nil
+	r.Account, r.Made, r.Next, r.NextMade, r.Templates, r.Printed = r.Next, r.NextMade, "", false, nil, false
 	return s.writeRecord(ctx, r)
 }

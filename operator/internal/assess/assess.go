@@ -26,6 +26,7 @@
 package assess
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -213,15 +214,16 @@ func Assess(in Input) Report {
 	for _, d := range in.Wanted {
 		rep.Drivers[d] = in.driver(d)
 	}
-	amiss := map[string]bool{}
-	for _, f := range in.nodes() {
-		rep.Nodes = append(rep.Nodes, f)
-		amiss[f.Node] = true
-	}
+	rep.Nodes = in.nodes()
 	slices.SortStableFunc(rep.Nodes, func(a, b Finding) int {
-		return strings.Compare(a.Node+"\x00"+string(a.Driver), b.Node+"\x00"+string(b.Driver))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Driver, b.Driver))
 	})
-	rep.NodesReady = rep.NodesAll - len(amiss)
+	rep.NodesReady = rep.NodesAll
+	for i, f := range rep.Nodes {
+		if i == 0 || f.Node != rep.Nodes[i-1].Node {
+			rep.NodesReady--
+		}
+	}
 	rep.rollUp()
 	return rep
 }
@@ -293,9 +295,8 @@ func (in *Input) driver(d matrix.Driver) Health {
 		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + in.quote(reason(f)), Remedy: f.Hint})
 		h.Complete = false
 	}
-	h.Findings = append(h.Findings, in.pods(d)...)
-	h.Findings = append(h.Findings, in.unscheduled(d)...)
-	h.Findings = append(h.Findings, in.refusedPods(d)...)
+	h.Findings = append(h.Findings, in.pods(d, workloads)...)
+	h.Findings = append(h.Findings, in.refusedPods(workloads)...)
 	if d == matrix.CSI {
 		h.Findings = append(h.Findings, in.storage(len(workloads) > 0)...)
 	}

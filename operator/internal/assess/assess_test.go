@@ -122,11 +122,6 @@ func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 			in.Nodes = append(in.Nodes, node("w3", false, false), node("w4", false, false), node("w5", false, false))
 			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 0, 0)
 		}, matrix.CPI, false},
-		"the only node that it may run on is away": {func(in *assess.Input) {
-			in.Nodes[0] = node("cp", false, true)
-			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 1, 0)
-			in.Pods = []*corev1.Pod{on(cpi, "kube-system", "cp")}
-		}, matrix.CPI, false},
 		"a pod lacks on a node that is there, another node is away": {func(in *assess.Input) {
 			in.Nodes[2] = node("w2", false, false)
 			up := on(csi, "vmware-system-csi", "w2")
@@ -136,14 +131,6 @@ func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
 			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
 		}, matrix.CSI, false},
-		"a node that went away before its pod was updated": {func(in *assess.Input) {
-			in.Nodes[2] = node("w2", false, false)
-			old := on(csi, "vmware-system-csi", "w2")
-			old.Labels["pod-template-generation"] = "3"
-			in.Pods = []*corev1.Pod{old}
-			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
-			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
-		}, matrix.CSI, true},
 		"as many nodes are away as pods lack, and others have them": {func(in *assess.Input) {
 			in.Nodes = append(in.Nodes, node("w3", false, false))
 			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 3, 2)
@@ -258,13 +245,10 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"digits in a digest":      {pull("pulling sha256:0401f403a404 on node-00401: i/o timeout"), matrix.CSI, fault.Unreachable, "reaches the mirror"},
 		"registry deleted":        {pull("Project cloud-provider-vsphere has been deleted"), matrix.CSI, fault.NotFound, "registry of that image is gone"},
 		"platform missing":        {pull("no match for platform in manifest"), matrix.CSI, fault.Incompatible, "--platform all"},
-		"login refused":           {crash("vsphere-csi-controller", "ServerFaultCode: Cannot complete login due to an incorrect user name or password"), matrix.CSI, fault.Unauthorized, "credentials Secret"},
-		"cluster id twice":        {crash("vsphere-syncer", "Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap"), matrix.CSI, fault.Conflict, "clusterID"},
 		"registrar before syncer": {crash("node-driver-registrar", "boom"), matrix.CSI, fault.Incomplete, "vsphere-csi-controller first"},
 		"no CSINodeTopology":      {crash("node-driver-registrar", `no matches for kind "CSINodeTopology"`), matrix.CSI, fault.Incomplete, "vsphere-csi-controller first"},
 		"no VMware VM":            {crash("vsphere-csi-node", "failed to match Prefix, UUID read from the file"), matrix.CSI, fault.Incompatible, "vSphere VMs only"},
 		"no disk UUID":            {crash("vsphere-csi-node", "disk x not attached to node"), matrix.CSI, fault.Incompatible, "disk.EnableUUID"},
-		"rights too old":          {crash("x", `leases is forbidden: User "x" cannot get`), matrix.CSI, fault.Forbidden, "ClusterRoles"},
 		"snapshot kinds absent": {func(in *assess.Input) {
 			in.SnapshotCRDs = false
 			crash("csi-snapshotter", "boom")(in)
@@ -428,5 +412,36 @@ func TestARefusalIsOldWhereNoPodLacks(t *testing.T) {
 		in.DaemonSets[1] = d
 		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
 		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, current)
+	}
+}
+
+// What somebody has scaled down is not what is wanted; without replicas nothing works,
+// whatever is known of them.
+func TestADeploymentIsHeldAgainstTheReplicasThatAreWanted(t *testing.T) {
+	const name = "Deployment vmware-system-csi/vsphere-csi-controller"
+	for _, c := range []struct {
+		has, updated int32
+		wanted       map[string]int32
+		says         string
+	}{
+		{0, 0, nil, "is scaled to 0, 1 are wanted"},
+		{0, 0, map[string]int32{name: 3}, "is scaled to 0, 3 are wanted"},
+		{2, 2, map[string]int32{name: 3}, "is scaled to 2, 3 are wanted"},
+		{3, 3, map[string]int32{name: 3}, ""},
+		{5, 3, map[string]int32{name: 3}, ""}, // there are nodes for three
+		{2, 2, nil, ""},
+	} {
+		in := healthy()
+		in.Nodes = append(in.Nodes, node("cp2", true, true), node("cp3", true, true))
+		in.CSINodes = append(in.CSINodes, registered("cp2"), registered("cp3"))
+		in.Deployments[0], in.Replicas = deployment(c.has, c.updated, c.updated), c.wanted
+		h := assess.Assess(in).Drivers[matrix.CSI]
+		if c.says == "" {
+			require.True(t, h.Healthy(), "%+v: %+v", c, h)
+			continue
+		}
+		require.False(t, h.Complete)
+		require.ErrorContains(t, h.Err(), name+": "+c.says)
+		require.Contains(t, h.Findings[0].Remedy, "spec.drift")
 	}
 }

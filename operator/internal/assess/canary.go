@@ -1,11 +1,11 @@
 package assess
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +28,7 @@ type Canaries struct {
 	Others []Other
 }
 
-// Canary is the pod of the node plugin on a chosen node.
+// Canary is the pod of the node plugin on a node.
 type Canary struct {
 	Node            string
 	Namespace, Name string
@@ -36,30 +36,48 @@ type Canary struct {
 	state           canaryState
 }
 
+// canaryState is how a pod is; of several on a node the lowest counts.
 type canaryState int
 
 const (
 	canaryNone     canaryState = iota
-	canaryOutdated             // of an earlier template
 	canaryBusy                 // ends, or is new and not ready
+	canaryOutdated             // of an earlier template
 	canaryNew
 )
+
+// Other is a node that is not chosen to be first and has a new pod of the storage driver's
+// node plugin: a DaemonSet that replaces no pods by itself still makes one wherever one is
+// missing, and makes it from its newest template.
+type Other struct {
+	Node string
+	// Joined tells why: the node came after the pods of before were made, and this is its
+	// first one. Else its pod of before was deleted.
+	Joined bool
+}
+
+// firstPod is how soon after it has joined a node gets its first pod.
+const firstPod = 5 * time.Minute
 
 // Canaries looks at the chosen nodes. A node that is not ready counts when it is back, as
 // long as there is another one, unless it has the new pod: that may be what ails it. One pod
 // is replaced at a time, and only while the DaemonSet replaces none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var c Canaries
-	pods := o.canaryPods()
+	plugins := o.plugins()
 	var lacks []string
 	up, busy := 0, false
-	for i := range o.Nodes {
-		n := o.Nodes[i]
+	for _, n := range o.Nodes {
 		if !chosen.Matches(labels.Set(n.Labels)) {
+			if at, ok := plugins.made[n.Name]; ok {
+				since := n.CreationTimestamp.Time
+				joined := !since.Before(plugins.before) && at.Sub(since) < firstPod
+				c.Others = append(c.Others, Other{Node: n.Name, Joined: joined})
+			}
 			continue
 		}
 		c.Nodes = append(c.Nodes, n.Name)
-		p := pods[n.Name]
+		p := plugins.pods[n.Name]
 		if p.state == canaryNone {
 			c.Missing = append(c.Missing, n.Name)
 		}
@@ -87,10 +105,10 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 		}
 		busy = true
 	}
-	c.Others = o.others(c.Nodes)
+	slices.SortFunc(c.Others, func(a, b Other) int { return cmp.Compare(a.Node, b.Node) })
 	slices.Sort(c.Nodes)
 	slices.Sort(c.Missing)
-	if busy || !o.heldBack() {
+	if busy || !plugins.held {
 		c.Replace = nil
 	}
 	switch slices.Sort(lacks); {
@@ -99,55 +117,47 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	case up == 0:
 		c.Why = fmt.Sprintf("no chosen node is ready (%s)", few(c.Nodes, ", "))
 	default:
-		c.Why = strings.TrimSpace(few(lacks, "; "))
+		c.Why = few(lacks, "; ")
 	}
 	return c
 }
 
-// nodePlugins are the storage driver's DaemonSets.
-func (o *Observed) nodePlugins() []*appsv1.DaemonSet {
-	var all []*appsv1.DaemonSet
-	for i := range o.DaemonSets {
-		if w, ok := FromDaemonSet(&o.DaemonSets[i]); ok && !w.Foreign && w.Driver == matrix.CSI {
-			all = append(all, &o.DaemonSets[i])
-		}
-	}
-	return all
+// plugins are the pods of the storage driver's DaemonSets.
+type plugins struct {
+	held bool                 // the DaemonSets replace no pods by themselves
+	pods map[string]Canary    // by node; of several the one that is least new
+	made map[string]time.Time // when the new ones were made, by node
+	// before is when the youngest of the old ones was made. Times are those of the API server.
+	before time.Time
 }
 
-// heldBack tells whether the node plugin's DaemonSets are there and replace no pods by
-// themselves.
-func (o *Observed) heldBack() bool {
-	all := o.nodePlugins()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(d *appsv1.DaemonSet) bool {
-		return d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType || d.Status.ObservedGeneration < d.Generation
-	})
-}
-
-// canaryPods are the node plugin's pods by node; of several on a node the one that is least new.
-func (o *Observed) canaryPods() map[string]Canary {
-	all := map[string]Canary{}
-	for _, d := range o.nodePlugins() {
-		chosen, generation := selector(d.Spec.Selector), d.Annotations[appsv1.DeprecatedTemplateGeneration]
-		for i := range o.Pods {
-			p := o.Pods[i]
-			if p.Namespace != d.Namespace || !chosen.Matches(labelsOf(p)) || p.Spec.NodeName == "" {
-				continue
+func (o *Observed) plugins() plugins {
+	all := plugins{pods: map[string]Canary{}, made: map[string]time.Time{}}
+	sets := slices.DeleteFunc(o.Workloads(matrix.CSI), func(w Workload) bool { return w.Kind != "DaemonSet" })
+	for i, w := range sets {
+		all.held = (i == 0 || all.held) && w.onDelete && w.Observed
+		for p := range o.podsOf(w) {
+			node, at, state := p.Spec.NodeName, p.CreationTimestamp.Time, w.canaryState(p)
+			if was, known := all.pods[node]; !known || state < was.state {
+				all.pods[node] = Canary{Node: node, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: state}
 			}
-			is := Canary{Node: p.Spec.NodeName, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: canaryStateOf(p, generation)}
-			if was, known := all[is.Node]; !known || (is.state == canaryBusy && was.state != canaryBusy) || (was.state == canaryNew && is.state == canaryOutdated) {
-				all[is.Node] = is
+			switch {
+			case p.DeletionTimestamp != nil || w.generation == "":
+			case w.updated(p):
+				all.made[node] = at
+			case at.After(all.before):
+				all.before = at
 			}
 		}
 	}
 	return all
 }
 
-func canaryStateOf(p *corev1.Pod, generation string) canaryState {
+func (w Workload) canaryState(p *corev1.Pod) canaryState {
 	switch {
 	case p.DeletionTimestamp != nil:
 		return canaryBusy
-	case generation == "" || p.Labels[podGeneration] != generation:
+	case !w.updated(p):
 		return canaryOutdated
 	case !podReady(p):
 		return canaryBusy

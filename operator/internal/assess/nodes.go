@@ -137,13 +137,10 @@ func (in *Input) settled(d matrix.Driver) bool {
 		if !in.RolledOut(w) {
 			return false
 		}
-	}
-	for i := range in.Pods {
-		p := in.Pods[i]
-		if in.Now.Sub(p.CreationTimestamp.Time) < Grace && slices.ContainsFunc(all, func(w Workload) bool {
-			return w.Namespace == p.Namespace && w.selector != nil && w.selector.Matches(labelsOf(p))
-		}) {
-			return false
+		for p := range in.podsOf(w) {
+			if in.Now.Sub(p.CreationTimestamp.Time) < Grace {
+				return false
+			}
 		}
 	}
 	return true

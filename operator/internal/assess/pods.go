@@ -1,20 +1,20 @@
 package assess
 
 import (
-	"crypto/x509"
-	"encoding/pem"
+	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
@@ -24,74 +24,73 @@ const maxQuote = 300
 // maxFindings bounds what is said of one driver's containers; the rest is counted.
 const maxFindings = 20
 
-// trouble is a container that does not come up, for one cause, on any number of nodes.
+// trouble is why pods of a workload do not come up, on any number of nodes.
 type trouble struct {
-	first   *corev1.Pod // by name
-	status  corev1.ContainerStatus
-	nodes   []string
-	finding Finding // without nodes
+	what, words string // "container x cannot start", and why
+	finding     Finding
+	first       string // the pod that is named, by name
+	nodes       []string
 }
 
-// pods finds containers of a driver that do not come up. The same trouble on many
-// nodes is one finding, which counts them and names a few: the report of a cluster
-// does not grow with it.
-func (in *Input) pods(d matrix.Driver) []Finding {
+// troubles are those of a workload, by cause.
+type troubles map[string]*trouble
+
+// add notes the trouble of a pod. Of the same cause that of the first pod by name is told.
+func (all troubles) add(cause string, p *corev1.Pod, node string, is trouble) {
+	t := all[cause]
+	if t == nil {
+		t = &trouble{}
+		all[cause] = t
+	}
+	if t.first == "" || p.Name < t.first {
+		is.first, is.nodes = p.Name, t.nodes
+		is.finding.Waiting = is.finding.Waiting && (t.first == "" || t.finding.Waiting)
+		*t = is
+	} else {
+		t.finding.Waiting = t.finding.Waiting && is.finding.Waiting
+	}
+	t.nodes = append(t.nodes, node)
+}
+
+// pods finds pods of a driver that do not come up. The same trouble on many nodes is one
+// finding, which counts them and names a few: the report of a cluster does not grow with it.
+func (in *Input) pods(d matrix.Driver, workloads []Workload) []Finding {
 	var all []Finding
-	for _, w := range in.Workloads(d) {
-		found := map[string]*trouble{}
+	for _, w := range workloads {
+		found, placed := troubles{}, in.RolledOut(w)
 		for p := range in.podsOf(w) {
-			for _, c := range append(append([]corev1.ContainerStatus{}, p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...) {
+			for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 				in.container(found, w, p, c)
+			}
+			if !placed {
+				in.unscheduled(found, w, p)
 			}
 		}
 		gone := in.away(w).nodes
 		for _, key := range slices.Sorted(maps.Keys(found)) {
-			f := found[key].whole()
-			f.Away = !slices.ContainsFunc(found[key].nodes, func(n string) bool {
-				_, away := slices.BinarySearch(gone, n)
-				return !away
-			})
-			all = append(all, f)
+			all = append(all, found[key].whole(gone))
 		}
 	}
 	if len(all) > maxFindings {
 		rest := len(all) - maxFindings
 		all = append(all[:maxFindings], Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete,
-			Message: fmt.Sprintf("%d more troubles with its containers", rest), Remedy: "see to those named first"})
+			Message: fmt.Sprintf("%d more troubles with its pods", rest), Remedy: "see to those named first"})
 	}
 	return all
 }
 
-// container notes the trouble of a container, if it has one.
-func (in *Input) container(found map[string]*trouble, w Workload, p *corev1.Pod, c corev1.ContainerStatus) {
-	f, ok := in.trouble(w, c)
-	if !ok {
-		return
-	}
-	key := c.Name + "\x00" + c.State.Waiting.Reason + "\x00" + string(f.Reason) + "\x00" + f.Remedy
-	t := found[key]
-	if t == nil {
-		t = &trouble{first: p, status: c, finding: f}
-		found[key] = t
-	}
-	if p.Name < t.first.Name {
-		t.first, t.status, t.finding = p, c, f
-	}
-	t.nodes = append(t.nodes, p.Spec.NodeName)
-}
-
-// whole returns the finding with its nodes, and with what to look at.
-func (t *trouble) whole() Finding {
+// whole returns the finding with its nodes. It is away if all of them are.
+func (t *trouble) whole(gone []string) Finding {
 	f := t.finding
 	slices.Sort(t.nodes)
-	container, words, _ := strings.Cut(f.Message, ": ")
-	f.Message = container + " on " + nodesNamed(t.nodes) + ": " + words
-	if f.Remedy == "" {
-		f.Remedy = "see `kubectl describe pod -n " + t.first.Namespace + " " + t.first.Name + "`"
-		if t.status.State.Waiting.Reason == "CrashLoopBackOff" {
-			f.Remedy = fmt.Sprintf("see `kubectl logs -n %s %s -c %s --previous`", t.first.Namespace, t.first.Name, t.status.Name)
-		}
+	if t.nodes = slices.Compact(t.nodes); t.nodes[0] != "" {
+		t.what += " on " + nodesNamed(t.nodes)
 	}
+	f.Message = t.what + ": " + t.words
+	f.Away = !slices.ContainsFunc(t.nodes, func(n string) bool {
+		_, away := slices.BinarySearch(gone, n)
+		return !away
+	})
 	return f
 }
 
@@ -103,32 +102,36 @@ func nodesNamed(all []string) string {
 	return fmt.Sprintf("%d nodes (%s)", len(all), few(all, ", "))
 }
 
-// trouble tells why a container does not come up. What it says is the same for the
-// same cause, whatever the pod; without a remedy it is the pod that has to be looked at.
-func (in *Input) trouble(w Workload, c corev1.ContainerStatus) (Finding, bool) {
+// container notes why a container does not come up.
+func (in *Input) container(found troubles, w Workload, p *corev1.Pod, c corev1.ContainerStatus) {
 	waiting := c.State.Waiting
 	if waiting == nil {
-		return Finding{}, false
+		return
 	}
-	f := Finding{Driver: w.Driver, Subject: w.String()}
-	switch waiting.Reason {
+	t := trouble{what: "container " + c.Name}
+	t.finding = Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete}
+	look := fmt.Sprintf("see `kubectl describe pod -n %s %s`", p.Namespace, p.Name)
+	switch f := &t.finding; waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RegistryUnavailable":
 		f.Reason, f.Remedy = imageTrouble(waiting.Message)
-		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, in.quote(waiting.Message))
+		t.what, t.words = t.what+" cannot get its image", in.quote(waiting.Message)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		f.Reason = fault.Incomplete
-		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, in.quote(waiting.Message))
+		t.what, t.words = t.what+" cannot start", in.quote(waiting.Message)
 	case "CrashLoopBackOff":
-		f = in.crash(f, w, c)
+		look = fmt.Sprintf("see `kubectl logs -n %s %s -c %s --previous`", p.Namespace, p.Name, c.Name)
+		t.what, t.words = t.what+" ends again and again", in.crash(f, w, c)
 	default:
-		return Finding{}, false
+		return
 	}
-	return f, true
+	cause := strings.Join([]string{c.Name, waiting.Reason, string(t.finding.Reason), t.finding.Remedy}, "\x00")
+	t.finding.Remedy = cmp.Or(t.finding.Remedy, look)
+	found.add(cause, p, p.Spec.NodeName, t)
 }
 
 // says tells whether a text has a number as a word: digests and names have it as a part.
 func says(text, number string) bool {
-	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), number)
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	return slices.Contains(strings.FieldsFunc(text, between), number)
 }
 
 // imageTrouble tells the causes of a failed pull apart.
@@ -139,7 +142,8 @@ func imageTrouble(message string) (fault.Reason, string) {
 		return fault.CertificateInvalid, "the node's container runtime does not trust the mirror: add its CA to the runtime (containerd: ca in hosts.toml, at its top too, where it is looked up for what the mirror lacks) on every node"
 	case strings.Contains(m, "has been deleted"):
 		return fault.NotFound, "the registry of that image is gone: install from a bundle that holds it"
-	case says(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") || strings.Contains(m, "no basic auth"):
+	case says(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") ||
+		strings.Contains(m, "no basic auth"):
 		return fault.Unauthorized, "the mirror refuses the login: set spec.pullSecret of the DriverBundle to a Secret that may pull"
 	case says(m, "403") || strings.Contains(m, "forbidden") || strings.Contains(m, "denied"):
 		return fault.Forbidden, "the mirror's account may not pull: give it read access to the repository"
@@ -152,38 +156,31 @@ func imageTrouble(message string) (fault.Reason, string) {
 }
 
 // crash finds why a container falls over, from its last words where it left some,
-// else from which container it is.
-func (in *Input) crash(f Finding, w Workload, c corev1.ContainerStatus) Finding {
+// else from which container it is. It returns the words.
+func (in *Input) crash(f *Finding, w Workload, c corev1.ContainerStatus) string {
 	last := ""
 	if t := c.LastTerminationState.Terminated; t != nil {
-		if last = tellingLine(in.hide(t.Message)); last == "" {
-			last = tellingLine(in.hide(in.LastWords[wordsKey(w, c.Name)]))
-		}
-		if last == "" {
-			last = fmt.Sprintf("exit code %d", t.ExitCode)
-		}
+		last = cmp.Or(tellingLine(in.hide(t.Message)), tellingLine(in.hide(in.LastWords[wordsKey(w, c.Name)])),
+			fmt.Sprintf("exit code %d", t.ExitCode))
 	}
-	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, in.quote(last))
-	f.Reason = fault.Incomplete
-	if s := signOf(last); s != nil {
-		f.Reason, f.Remedy = s.reason, s.remedy
-		return f
-	}
+	s := signOf(last)
 	switch {
+	case s != nil:
+		f.Reason, f.Remedy = s.reason, s.remedy
 	case c.Name == "csi-snapshotter" && !in.SnapshotCRDs:
 		f.Remedy = "the snapshot kinds are not installed: enable driver snapshot-controller in spec.drivers, or install them yourself"
 	case c.Name == "node-driver-registrar":
 		f.Remedy = "see to vsphere-csi-controller first: it makes the kind CSINodeTopology; node plugins recover by themselves"
 	}
-	return f
+	return in.quote(last)
 }
 
 // quote quotes somebody else's words: bounded, on one line, without secrets that are known,
 // and as UTF-8, since the API server would keep anything else changed, and every pass
 // differ from what it kept.
 func (in *Input) quote(s string) string {
-	var line strings.Builder
-	for word := range strings.FieldsSeq(withoutAccounts(in.hide(s))) { // no further than is quoted: it may be long, and of every node
+	var line strings.Builder // no longer than is quoted: s may be long, and of every node
+	for word := range strings.FieldsSeq(withoutAccounts(in.hide(s))) {
 		if line.Len() > maxQuote {
 			break
 		}
@@ -203,9 +200,9 @@ func (in *Input) quote(s string) string {
 }
 
 // refusedPods finds pods that admission refused, which only events tell of.
-func (in *Input) refusedPods(d matrix.Driver) []Finding {
+func (in *Input) refusedPods(workloads []Workload) []Finding {
 	var all []Finding
-	for _, w := range in.Workloads(d) {
+	for _, w := range workloads {
 		if w.Kind != "DaemonSet" || w.whole || in.RolledOut(w) {
 			continue // of one that waits to be rolled out the refusal may be an old one
 		}
@@ -223,8 +220,9 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	for i := range in.Events {
 		e := &in.Events[i]
 		about := e.InvolvedObject
-		if e.Reason == "FailedCreate" && about.Kind == w.Kind && about.Namespace == w.Namespace && about.Name == w.Name &&
-			(about.UID == "" || w.uid == "" || about.UID == w.uid) && (last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
+		isItself := about.Kind == w.Kind && about.Namespace == w.Namespace && about.Name == w.Name &&
+			(about.UID == "" || w.uid == "" || about.UID == w.uid)
+		if e.Reason == "FailedCreate" && isItself && (last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
 			last = e
 		}
 	}
@@ -250,14 +248,9 @@ func (in *Input) refused(w Workload, message string) Finding {
 func certificateAge(data []byte, now time.Time) []Finding {
 	const subject = "ValidatingWebhookConfiguration " + drivers.WebhookConfiguration
 	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret " + drivers.CSINamespace + "/" + drivers.WebhookSecret + ": it is made again"}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		f.Message = "its certificate is not PEM"
-		return []Finding{f}
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := certificate.Parse(data)
 	if err != nil {
-		f.Message = "its certificate cannot be read"
+		f.Message = "its certificate cannot be read: " + err.Error()
 		return []Finding{f}
 	}
 	if !now.Before(cert.NotAfter) {
@@ -268,4 +261,70 @@ func certificateAge(data []byte, now time.Time) []Finding {
 	return nil
 }
 
-func labelsOf(p *corev1.Pod) labels.Set { return labels.Set(p.Labels) }
+// unscheduled notes that the scheduler finds no node for a pod. Such a pod has no container whose state
+// could tell: a condition of the pod has what the scheduler says. Only pods of a workload that is not
+// rolled out count: the storage driver's controller asks for more than a small control plane has nodes.
+// For a while a place is only waited for, since a pod that goes leaves one.
+func (in *Input) unscheduled(found troubles, w Workload, p *corev1.Pod) {
+	if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+		return
+	}
+	for _, c := range p.Status.Conditions {
+		isFalse := c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+		if isFalse && c.Reason == corev1.PodReasonUnschedulable {
+			cause, remedy := schedulingTrouble(c.Message)
+			node, what := nodeOfDaemonPod(p), "its pods have no place"
+			if node != "" {
+				what = "its pod has no place"
+			}
+			words := in.quote(cause)
+			found.add("~"+words, p, node, trouble{what: what, words: words, finding: Finding{
+				Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Remedy: remedy,
+				Waiting: in.Now.Sub(c.LastTransitionTime.Time) < Grace,
+			}})
+		}
+	}
+}
+
+// nodeOfDaemonPod returns the only node that a DaemonSet's pod may run on, or "".
+func nodeOfDaemonPod(p *corev1.Pod) string {
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, f := range term.MatchFields {
+			if f.Key == "metadata.name" && f.Operator == corev1.NodeSelectorOpIn && len(f.Values) == 1 {
+				return f.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// causes are what the scheduler says of a node that a pod does not fit on, and what
+// helps. Of several the first is named: another node's affinity is no trouble.
+var causes = []struct {
+	pattern *regexp.Regexp
+	remedy  string
+}{
+	{regexp.MustCompile(`Too many pods`), "the node has as many pods as its kubelet takes (maxPods): move other pods away, or raise it"},
+	{regexp.MustCompile(`Insufficient [\w./-]+`), "make room on the node: move other pods away or lower their requests"},
+	{regexp.MustCompile(`node\(s\) had untolerated taint\(?s?\)? ?\{[^}]*\}`), "take the taint away, or have the driver tolerate it"},
+	{regexp.MustCompile(`node\(s\) didn't have free ports for the requested pod ports`), "another program on that node listens on the port that the driver needs: see the pod's hostPort, and move the other one"},
+	{regexp.MustCompile(`node\(s\) didn't match pod anti-affinity rules`), "each replica needs a node of its own: add control-plane nodes, or wait until a node is back"},
+	{regexp.MustCompile(`node\(s\) were unschedulable`), "uncordon the node: `kubectl uncordon NAME`"},
+	{regexp.MustCompile(`node\(s\) didn't match Pod's node affinity/selector`), "label a node as the pod demands: control-plane nodes need node-role.kubernetes.io/control-plane"},
+}
+
+// schedulingTrouble returns the cause in what the scheduler says, without the numbers of
+// nodes, which change with every node that joins.
+func schedulingTrouble(message string) (cause, remedy string) {
+	for _, c := range causes {
+		if found := c.pattern.FindString(message); found != "" {
+			return found, c.remedy
+		}
+	}
+	cause, _, _ = strings.Cut(message, "preemption:")
+	return strings.TrimSpace(cause), "see `kubectl describe pod`"
+}

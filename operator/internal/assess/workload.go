@@ -50,8 +50,8 @@ type Workload struct {
 	generation                  string              // of a DaemonSet's template
 	tolerations                 []corev1.Toleration // likewise
 	uid                         types.UID
-	// whole is set of a DaemonSet that replaces no pods by itself, and has one on each node.
-	whole bool
+	// onDelete is set of a DaemonSet that replaces no pods by itself, whole if it has one on each node.
+	onDelete, whole bool
 }
 
 // Selector returns the selector of the workload's pods, if it selects any.
@@ -97,7 +97,8 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w.Desired, w.Updated, w.Available = o.Status.DesiredNumberScheduled, o.Status.UpdatedNumberScheduled, o.Status.NumberAvailable
 	w.selector = selector(o.Spec.Selector)
 	w.generation, w.tolerations = o.Annotations[appsv1.DeprecatedTemplateGeneration], o.Spec.Template.Spec.Tolerations
-	w.whole = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && o.Status.CurrentNumberScheduled >= o.Status.DesiredNumberScheduled
+	w.onDelete = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	w.whole = w.onDelete && o.Status.CurrentNumberScheduled >= o.Status.DesiredNumberScheduled
 	return w, ok
 }
 
@@ -308,7 +309,8 @@ func (w Workload) tolerates(n *corev1.Node) bool {
 func (o *Observed) podsOf(w Workload) iter.Seq[*corev1.Pod] {
 	return func(yield func(*corev1.Pod) bool) {
 		for _, p := range o.Pods {
-			if p.Namespace == w.Namespace && w.selector != nil && w.selector.Matches(labelsOf(p)) && !yield(p) {
+			isOf := p.Namespace == w.Namespace && w.selector != nil && w.selector.Matches(labels.Set(p.Labels))
+			if isOf && !yield(p) {
 				return
 			}
 		}
@@ -399,23 +401,18 @@ func (o *Observed) capacity(w Workload) int32 {
 	return max(up, 1)
 }
 
-func ready(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
+func ready(n *corev1.Node) bool { return readiness(n).Status == corev1.ConditionTrue }
 
 // notReadySince is the zero time where it is not known.
-func notReadySince(n *corev1.Node) time.Time {
+func notReadySince(n *corev1.Node) time.Time { return readiness(n).LastTransitionTime.Time }
+
+func readiness(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
+			return c
 		}
 	}
-	return time.Time{}
+	return corev1.NodeCondition{}
 }
 
 func controlPlane(n *corev1.Node) bool {

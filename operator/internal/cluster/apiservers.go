@@ -107,19 +107,13 @@ func addressesOf(s *discoveryv1.EndpointSlice) []string {
 }
 
 func (c *Cluster) askServer(ctx context.Context, address string) assess.APIServer {
-	if c.Ask == nil {
-		return assess.APIServer{Address: address, Err: errNobodyAsks}
-	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	v, err := c.Ask(ctx, address)
 	return assess.APIServer{Address: address, Version: v, Err: err}
 }
 
-var (
-	errNobodyAsks = errors.New("this operator was not set up to ask it")
-	errNoVersion  = errors.New("not an API server's answer: it has no gitVersion")
-)
+var errNoVersion = errors.New("not an API server's answer: it has no gitVersion")
 
 // Asking returns what asks the API server at HOST:PORT for its version: as the
 // configuration given, but that the certificate has to be for the name that all API

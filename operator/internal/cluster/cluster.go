@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/csaupgrade"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -58,7 +60,7 @@ type Versioner interface {
 }
 
 // Cluster is the API server of a cluster. Client and Reader are required, and for drivers
-// Versions.
+// Versions and Ask.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
 	// cache, as a manager's client does by default.
@@ -70,8 +72,7 @@ type Cluster struct {
 	View *View
 	// Versions is a discovery client.
 	Versions Versioner
-	// Ask asks one API server of several for its version: see [Asking]. Without it those
-	// beside the one that answers cannot be asked.
+	// Ask asks one API server of several for its version: see [Asking].
 	Ask func(ctx context.Context, address string) (string, error)
 	// Log reads the logs of containers that fall over: see [Logs]. Without it their last
 	// words are known only where they left a termination message.
@@ -92,20 +93,8 @@ func (c *Cluster) Read(
 ) (live plan.Live, why map[inventory.Key]error, err error) {
 	ctx, end := tracing.Span(ctx, "read")
 	defer func() { end(err) }()
-	found, refused := make([]*unstructured.Unstructured, len(ids)), make([]error, len(ids))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for i, id := range ids {
-		group.Go(func() error {
-			var err error
-			found[i], err = c.get(ctx, id)
-			if fault.ReasonOf(err) == fault.Forbidden {
-				refused[i], err = err, nil
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	found, refused, err := sideBySide(ctx, ids, c.get)
+	if err != nil {
 		return nil, nil, err
 	}
 	live, why = plan.Live{}, map[inventory.Key]error{}
@@ -118,6 +107,25 @@ func (c *Cluster) Read(
 		}
 	}
 	return live, why, nil
+}
+
+// sideBySide reads one thing for each key. What may not be read is told apart.
+func sideBySide[K, V any](
+	ctx context.Context, keys []K, read func(context.Context, K) (V, error),
+) (found []V, refused []error, err error) {
+	found, refused = make([]V, len(keys)), make([]error, len(keys))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, key := range keys {
+		group.Go(func() (err error) {
+			found[i], err = read(ctx, key)
+			if fault.ReasonOf(err) == fault.Forbidden {
+				refused[i], err = err, nil
+			}
+			return err
+		})
+	}
+	return found, refused, group.Wait()
 }
 
 // get returns an object, or nil where it, its namespace or its kind is not there.
@@ -197,18 +205,9 @@ func (c *Cluster) DryRun(
 ) (all map[inventory.Key]plan.Outcome, err error) {
 	ctx, end := tracing.Span(ctx, "dry run")
 	defer func() { end(err) }()
-	outcomes := make([]plan.Outcome, len(objects))
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for i, o := range objects {
-		group.Go(func() error {
-			outcomes[i] = c.dryRun(gctx, o, live[plan.IDOf(o.Unstructured).Key])
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
+	outcomes, _, _ := sideBySide(ctx, objects, func(ctx context.Context, o render.Object) (plan.Outcome, error) { //nolint:errcheck // each outcome has its own
+		return c.dryRun(ctx, o, live[plan.IDOf(o.Unstructured).Key]), nil
+	})
 	if err := ctx.Err(); err != nil {
 		return nil, &fault.Error{Reason: fault.Interrupted, Op: "try", Subject: "the drivers' objects", Err: err}
 	}
@@ -243,12 +242,17 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 // that it binds, comes before it and is not there yet: of who has no right to bind a role the
 // API server looks the role up, and answers that the binding is not found where it is missing.
 func missingPlace(err error) bool {
-	if meta.IsNoMatchError(err) {
-		return true
-	}
+	places := []string{"namespaces", "rolebindings", "clusterrolebindings"}
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && slices.Contains(places, detailsOf(err).Kind)
+}
+
+// detailsOf is what an API server's refusal says besides its text.
+func detailsOf(err error) metav1.StatusDetails {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && apierrors.IsNotFound(err) &&
-		status.Status().Details != nil && slices.Contains([]string{"namespaces", "rolebindings", "clusterrolebindings"}, status.Status().Details.Kind)
+	if !errors.As(err, &status) {
+		return metav1.StatusDetails{}
+	}
+	return ptr.Deref(status.Status().Details, metav1.StatusDetails{})
 }
 
 // put applies one object. What is not there is applied, whatever its
@@ -321,16 +325,22 @@ var controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet
 // takeFields hands the fields that tools wrote to our manager, so that applying
 // takes those away that are no longer rendered.
 func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructured) error {
-	tools := sets.New[string]()
-	for _, m := range live.GetManagedFields() {
-		if m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" && !sets.New(controllers...).Has(m.Manager) {
-			tools.Insert(m.Manager)
+	tools, taken := sets.New[string](), live.DeepCopy()
+	fields := taken.GetManagedFields()
+	for i, m := range fields {
+		ours := m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply
+		if ours || m.Subresource != "" || slices.Contains(controllers, m.Manager) {
+			continue
 		}
+		// csaupgrade takes updates only, and one entry of each name.
+		fields[i].Manager, fields[i].Operation = "tool-"+strconv.Itoa(i), metav1.ManagedFieldsOperationUpdate
+		tools.Insert(fields[i].Manager)
 	}
 	if tools.Len() == 0 {
 		return nil
 	}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, tools, FieldManager)
+	taken.SetManagedFields(fields)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(taken, tools, FieldManager)
 	if err != nil || len(patch) == 0 {
 		return err
 	}

@@ -9,8 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -121,21 +122,35 @@ func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	require.Equal(t, map[string]string{"fresh": "1"}, data)
 }
 
-func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
+func TestTakingOverRemovesFieldsOfTheToolsThatWroteThem(t *testing.T) {
 	c, k, ns := unbounded(t)
-	require.NoError(t, k.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "svc"},
-		Spec: corev1.ServiceSpec{Selector: map[string]string{"old": "1"}, Ports: []corev1.ServicePort{{Port: 1}}}}, client.FieldOwner("kubectl-client-side-apply")))
-	wanted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"namespace": ns, "name": "svc"},
-		"spec": map[string]any{"selector": map[string]any{"new": "1"}, "ports": []any{map[string]any{"port": int64(1), "protocol": "TCP"}}}}}
-	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
-	require.NoError(t, err)
-	s := step(wanted, plan.Change)
-	s.Adopts = true
-	_, err = c.Apply(ctx, s, live[s.Key])
-	require.NoError(t, err)
-	var svc corev1.Service
-	require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "svc"}, &svc))
-	require.Equal(t, map[string]string{"new": "1"}, svc.Spec.Selector)
+	applied := func(by, key string) error {
+		o := configMap(ns, "taken", map[string]any{key: "1"})
+		return k.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(by))
+	}
+	for name, write := range map[string]func() error{
+		"kubectl apply": func() error {
+			return k.Create(ctx, configMap(ns, "taken", map[string]any{"old": "1"}), client.FieldOwner("kubectl-client-side-apply"))
+		},
+		"kubectl apply --server-side and kubectl edit": func() error {
+			edit := client.RawPatch(types.MergePatchType, []byte(`{"data":{"edited":"1"}}`))
+			return errors.Join(applied("kubectl", "old"), k.Patch(ctx, configMap(ns, "taken", nil), edit, client.FieldOwner("kubectl")))
+		},
+		"two tools": func() error { return errors.Join(applied("a", "old"), applied("b", "older")) },
+	} {
+		require.NoError(t, write(), name)
+		wanted := configMap(ns, "taken", map[string]any{"new": "1"})
+		live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+		require.NoError(t, err)
+		s := step(wanted, plan.Change)
+		s.Adopts = true
+		_, err = c.Apply(ctx, s, live[s.Key])
+		require.NoError(t, err)
+		var cm corev1.ConfigMap
+		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "taken"}, &cm))
+		require.Equal(t, map[string]string{"new": "1"}, cm.Data, name)
+		require.NoError(t, k.Delete(ctx, &cm))
+	}
 }
 
 func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
@@ -179,30 +194,54 @@ func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
 	}
 	rev := revision.Revision{Bundle: "mirror.site/b@" + digest}
 	for range 2 { // also of a pass that was interrupted
-		require.NoError(t, c.KeepRevision(ctx, of, revision.ManifestOf(rev)))
+		require.NoError(t, c.KeepRevision(ctx, of, rev))
 		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", rev.Name())}, owners("mine"))
 	}
 	require.Equal(t, []string{"DriverBundle site"}, owners("other"))
 }
 
-func TestVolumesOfTheDriverAreCountedMigratedOnesToo(t *testing.T) {
-	c, k, ns := start(t)
-	before, _, err := c.Volumes(ctx)
-	require.NoError(t, err)
-	for name, source := range map[string]corev1.PersistentVolumeSource{
-		"ours":     {CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}},
-		"migrated": {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] x"}},
-		"other":    {CSI: &corev1.CSIPersistentVolumeSource{Driver: "other", VolumeHandle: "h"}},
-	} {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + ns}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}, PersistentVolumeSource: source}}
-		require.NoError(t, k.Create(ctx, pv))
-		t.Cleanup(func() { _ = k.Delete(ctx, pv) })
+// site is a reader of a site with volumes: a page of each list, or the same page for ever.
+type site struct {
+	client.Reader
+
+	volumes, attachments []runtime.Object
+	endless              bool
+}
+
+func (s site) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if s.endless {
+		list.SetContinue("more")
 	}
-	volumes, attachments, err := c.Volumes(ctx)
+	if _, ok := list.(*corev1.PersistentVolumeList); ok {
+		return meta.SetList(list, s.volumes)
+	}
+	return meta.SetList(list, s.attachments)
+}
+
+func TestVolumesOfTheDriverAreCountedMigratedOnesTooUpToABound(t *testing.T) {
+	pv := func(s corev1.PersistentVolumeSource) runtime.Object {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: s}}
+	}
+	csi := func(driver string) runtime.Object {
+		return pv(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver}})
+	}
+	attached := func(by string) runtime.Object {
+		return &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: by}}
+	}
+	s := site{
+		volumes: []runtime.Object{
+			csi("csi.vsphere.vmware.com"), csi("other"),
+			pv(corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{}}),
+		},
+		attachments: []runtime.Object{attached("csi.vsphere.vmware.com"), attached("other")},
+	}
+	volumes, attachments, err := (&edge.Cluster{Reader: s}).Volumes(ctx)
 	require.NoError(t, err)
-	require.Equal(t, before+2, volumes)
-	require.Zero(t, attachments)
+	require.Equal(t, []int{2, 1}, []int{volumes, attachments})
+	s.endless = true
+	volumes, attachments, err = (&edge.Cluster{Reader: s}).Volumes(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{edge.MaxVolumes, edge.MaxVolumes}, []int{volumes, attachments})
 }
 
 func TestAnswersOfTheServerAreToldApart(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,13 +32,19 @@ func (c *Cluster) Observe(ctx context.Context) (o assess.Observed, err error) {
 	defer func() { end(err) }()
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	group.Go(func() error { return c.nodes(gctx, &o) })
-	group.Go(func() error { return c.csiNodes(gctx, &o) })
+	group.Go(func() (err error) {
+		o.Nodes, err = all[*corev1.Node](gctx, c, selection{kind: nodes}, nodes.plural)
+		return err
+	})
+	group.Go(func() (err error) {
+		o.CSINodes, err = all[*storagev1.CSINode](gctx, c, selection{kind: csiNodes}, csiNodes.plural)
+		return err
+	})
 	group.Go(func() error { return c.workloads(gctx, &o) })
 	group.Go(func() error { return c.csiDriver(gctx, &o) })
 	group.Go(func() error { return c.topologies(gctx, &o) })
 	group.Go(func() error {
-		o.SnapshotCRDs = c.Serves(schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshotContent"})
+		o.SnapshotCRDs = c.Serves(snapshots)
 		return nil
 	})
 	if err := group.Wait(); err != nil {
@@ -53,6 +60,8 @@ func (c *Cluster) ObserveListed(ctx context.Context) (o assess.Observed, err err
 	past := &Cluster{Client: c.Client, Reader: c.Reader, View: c.View, listed: true, Log: c.Log}
 	return past.Observe(ctx)
 }
+
+var snapshots = schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshotContent"}
 
 // Serves tells whether the API server serves a kind.
 func (c *Cluster) Serves(kind schema.GroupKind) bool {
@@ -73,33 +82,11 @@ func listFault(what string, err error) error {
 	return classify("list", what, err)
 }
 
-func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) (err error) {
-	o.Nodes, err = all[*corev1.Node](ctx, c, selection{kind: nodes}, nodes.plural)
-	return err
-}
-
-func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) (err error) {
-	o.CSINodes, err = all[*storagev1.CSINode](ctx, c, selection{kind: csiNodes}, csiNodes.plural)
-	return err
-}
-
 // workloads reads what is at the places of drivers.
 func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 	places := drivers.Places()
-	found, refused := make([]client.Object, len(places)), make([]error, len(places))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for i, p := range places {
-		group.Go(func() error {
-			var err error
-			found[i], err = c.workload(ctx, p)
-			if fault.ReasonOf(err) == fault.Forbidden {
-				refused[i], err = err, nil
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	found, refused, err := sideBySide(ctx, places, c.workload)
+	if err != nil {
 		return err
 	}
 	for i, p := range places {
@@ -205,28 +192,51 @@ func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace stri
 		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
 }
 
+// MaxVolumes is how far Volumes counts: where it returns as many there may be more.
+const MaxVolumes = 500
+
 // Volumes counts the PersistentVolumes that the storage driver serves, those
-// migrated to it included, and the VolumeAttachments that it makes.
+// migrated to it included, and the VolumeAttachments that it makes. A removal that waits
+// for them counts again and again, so that each count ends at [MaxVolumes].
 func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err error) {
-	var pvs corev1.PersistentVolumeList
-	err = c.each(ctx, "PersistentVolumes", &pvs, func() {
-		for i := range pvs.Items {
-			s := pvs.Items[i].Spec
-			if (s.CSI != nil && s.CSI.Driver == drivers.CSIDriver) || s.VsphereVolume != nil {
-				volumes++
-			}
-		}
+	volumes, err = c.count(ctx, "PersistentVolumes", &corev1.PersistentVolumeList{}, func(o runtime.Object) bool {
+		s := o.(*corev1.PersistentVolume).Spec //nolint:forcetypeassert // of the list
+		return s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	var vas storagev1.VolumeAttachmentList
-	err = c.each(ctx, "VolumeAttachments", &vas, func() {
-		for i := range vas.Items {
-			if vas.Items[i].Spec.Attacher == drivers.CSIDriver {
-				attachments++
-			}
-		}
+	list := &storagev1.VolumeAttachmentList{}
+	attachments, err = c.count(ctx, "VolumeAttachments", list, func(o runtime.Object) bool {
+		a := o.(*storagev1.VolumeAttachment) //nolint:forcetypeassert // of the list
+		return a.Spec.Attacher == drivers.CSIDriver
 	})
 	return volumes, attachments, err
+}
+
+// count counts the objects of a list that are to be counted, up to [MaxVolumes].
+func (c *Cluster) count(
+	ctx context.Context, what string, list client.ObjectList, counts func(runtime.Object) bool,
+) (n int, err error) {
+	err = pages.Until(ctx, c.Reader, list, func() bool {
+		_ = meta.EachListItem(list, func(o runtime.Object) error { //nolint:errcheck // there is none
+			if counts(o) {
+				n++
+			}
+			return nil
+		})
+		return n >= MaxVolumes
+	})
+	return min(n, MaxVolumes), listFault(what, err)
+}
+
+// OthersSnapshots counts the VolumeSnapshotContents of other storage drivers, as far as Volumes does.
+func (c *Cluster) OthersSnapshots(ctx context.Context) (n int, err error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(schema.GroupKind{Group: snapshots.Group, Kind: snapshots.Kind + "List"}.WithVersion("v1"))
+	return c.count(ctx, "VolumeSnapshotContents", all, func(o runtime.Object) bool {
+		u := o.(*unstructured.Unstructured)                               //nolint:forcetypeassert // of the list
+		of, _, _ := unstructured.NestedString(u.Object, "spec", "driver") //nolint:errcheck // it is a text
+		return of != drivers.CSIDriver
+	})
 }

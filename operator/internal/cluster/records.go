@@ -105,11 +105,7 @@ func (c *Cluster) SaveInventory(
 
 // dropCopy removes the second copy of a record.
 func (c *Cluster) dropCopy(ctx context.Context, of types.NamespacedName) error {
-	name := types.NamespacedName{Namespace: of.Namespace, Name: c.Records.Copy(of.Name)}
-	if err := c.deleteNow(ctx, name, &corev1.ConfigMap{}); err != nil {
-		return classify("delete", "inventory "+name.String(), err)
-	}
-	return nil
+	return c.drop(ctx, of.Namespace, c.Records.Copy(of.Name))
 }
 
 // DeleteInventory removes the record, once everything in it is gone, after what is kept of its
@@ -121,9 +117,18 @@ func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) 
 	if err := c.dropCopy(ctx, of); err != nil {
 		return err
 	}
-	name := types.NamespacedName{Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name)}
-	if err := c.deleteNow(ctx, name, &corev1.ConfigMap{}); err != nil {
-		return classify("delete", "inventory "+of.String(), err)
+	return c.drop(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
+}
+
+// drop deletes a record as it is now: one that is written or made anew in between, as by an operator
+// that leads since, stays.
+func (c *Cluster) drop(ctx context.Context, namespace, name string) error {
+	cm, err := c.inventoryAt(ctx, namespace, name)
+	if cm == nil {
+		return err
+	}
+	if err := c.deleteAsRead(ctx, cm); err != nil {
+		return classify("delete", "inventory "+namespace+"/"+name, err)
 	}
 	return nil
 }
@@ -137,14 +142,20 @@ func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[str
 // VersionedSecret returns the data of a Secret and what identifies its state, or nil
 // and "" where there is none.
 func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
-	d, err := source.Read(ctx, c.Reader, key.Namespace, v1alpha1.KeyReference{Secret: key.Name})
-	if c.absent(ctx, key.Namespace, err) {
-		return nil, "", nil
+	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{Secret: key.Name})
+	return d.Values, d.Version, err
+}
+
+// data reads a Secret or ConfigMap; the zero value is of one that is not there.
+func (c *Cluster) data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (source.Data, error) {
+	d, err := source.Read(ctx, c.Reader, namespace, ref)
+	switch {
+	case c.absent(ctx, namespace, err):
+		return source.Data{}, nil
+	case err != nil:
+		return source.Data{}, classify("read", source.Subject(namespace, ref), err)
 	}
-	if err != nil {
-		return nil, "", classify("read", "Secret "+key.String(), err)
-	}
-	return d.Values, d.Version, nil
+	return d, nil
 }
 
 // Credentials reads what a VsphereCloudConfig refers to, and its version.
@@ -159,12 +170,9 @@ func (c *Cluster) PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (
 
 // ConfigMap returns the data of a ConfigMap, or nil where there is none.
 func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
-	d, err := source.Read(ctx, c.Reader, key.Namespace, v1alpha1.KeyReference{ConfigMap: key.Name})
-	if c.absent(ctx, key.Namespace, err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, classify("read", "ConfigMap "+key.String(), err)
+	d, err := c.data(ctx, key.Namespace, v1alpha1.KeyReference{ConfigMap: key.Name})
+	if d.Values == nil {
+		return nil, err
 	}
 	data := make(map[string]string, len(d.Values))
 	for k, v := range d.Values {
@@ -216,13 +224,4 @@ func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) 
 		}
 	}
 	return nil, "", nil
-}
-
-// deleteNow deletes an object as it is now: one that is written or made anew in between,
-// as by an operator that leads since, stays.
-func (c *Cluster) deleteNow(ctx context.Context, key types.NamespacedName, o client.Object) error {
-	if err := c.Reader.Get(ctx, key, o); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	return c.deleteAsRead(ctx, o)
 }

@@ -12,16 +12,24 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// KeepRevision writes what a revision of a VDOConfig consists of into an immutable
-// ConfigMap. One that is there already stays where it is of the same: it is of a pass
-// that was interrupted; any other makes way. The copy of its bundle
-// stays as long as it does, whatever becomes of the DriverBundle.
-func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error {
-	cm, err := c.writeRevision(ctx, of, m)
+// KeepRevision makes an empty ConfigMap for a revision of a VDOConfig, where there is none. The copy of its
+// bundle stays as long as it does, whatever becomes of the DriverBundle.
+func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, r revision.Revision) error {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: of.Namespace, Name: revision.ConfigMapName(of.Name, r.Name()),
+			Labels: map[string]string{labelPart: FieldManager, revision.LabelDigest: revision.DigestLabel(r.Bundle)},
+		},
+		Immutable: ptr.To(true),
+	}
+	maps.Copy(cm.Labels, revision.LabelsOf(of.Name))
+	err := c.Client.Create(ctx, cm, client.FieldOwner(FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		err = c.Reader.Get(ctx, client.ObjectKeyFromObject(cm), cm) // of a pass that was interrupted
+	}
 	if err != nil {
 		return revisionFault("keep", cm, err)
 	}
@@ -31,13 +39,13 @@ func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, m r
 // ownCopy makes a revision an owner of the copies of its bundle: the garbage collector
 // takes what has lost all of its owners.
 func (c *Cluster) ownCopy(ctx context.Context, cm *corev1.ConfigMap) error {
-	copies := metav1.PartialObjectMetadataList{}
-	copies.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := c.Reader.List(ctx, &copies, client.InNamespace(cm.Namespace), client.MatchingLabels{revision.LabelCopy: cm.Labels[revision.LabelDigest]}); err != nil {
+	of := client.MatchingLabels{revision.LabelCopy: cm.Labels[revision.LabelDigest]}
+	copies, err := c.configMaps(ctx, cm.Namespace, of)
+	if err != nil {
 		return err
 	}
-	for i := range copies.Items {
-		o := &copies.Items[i]
+	for i := range copies {
+		o := &copies[i]
 		if slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == cm.UID }) {
 			continue
 		}
@@ -51,29 +59,14 @@ func (c *Cluster) ownCopy(ctx context.Context, cm *corev1.ConfigMap) error {
 	return nil
 }
 
-func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) (*corev1.ConfigMap, error) {
-	cm := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: of.Namespace, Name: revision.ConfigMapName(of.Name, m.Revision.Name()),
-			Labels: map[string]string{labelPart: FieldManager, revision.LabelDigest: revision.DigestLabel(m.Bundle)},
-		},
-		Immutable: ptr.To(true),
-		Data:      map[string]string{revision.DataKey: string(m.Marshal())},
-	}
-	maps.Copy(cm.Labels, revision.LabelsOf(of.Name))
-	var there corev1.ConfigMap
-	switch err := c.Reader.Get(ctx, client.ObjectKeyFromObject(cm), &there); {
-	case apierrors.IsNotFound(err):
-		return cm, c.Client.Create(ctx, cm, client.FieldOwner(FieldManager))
-	case err != nil:
-		return cm, err
-	}
-	known, err := revision.ParseManifest(there.Data[revision.DataKey])
-	same := err == nil && known.Hash() == m.Hash() && maps.Equal(known.Contents, m.Contents)
-	if same && there.Labels[revision.LabelDigest] == cm.Labels[revision.LabelDigest] {
-		return &there, nil
-	}
-	return cm, anew.Make(ctx, c.Client, c.Reader, &there, func() error { return c.Client.Create(ctx, cm, client.FieldOwner(FieldManager)) })
+// configMaps are those with labels, without what is in them.
+func (c *Cluster) configMaps(
+	ctx context.Context, namespace string, with client.MatchingLabels,
+) ([]metav1.PartialObjectMetadata, error) {
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	err := c.Reader.List(ctx, &all, client.InNamespace(namespace), with)
+	return all.Items, err
 }
 
 // DropRevisions removes what revisions of a VDOConfig consist of but for those of bundles.
@@ -82,12 +75,11 @@ func (c *Cluster) DropRevisions(ctx context.Context, of types.NamespacedName, bu
 	for _, bundle := range but {
 		keep[revision.DigestLabel(bundle)] = true
 	}
-	all := metav1.PartialObjectMetadataList{} // what is in them is for nobody to read here
-	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := c.Reader.List(ctx, &all, client.InNamespace(of.Namespace), client.MatchingLabels(revision.LabelsOf(of.Name))); err != nil {
+	all, err := c.configMaps(ctx, of.Namespace, revision.LabelsOf(of.Name))
+	if err != nil {
 		return classify("list", "revisions of "+of.String(), err)
 	}
-	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool {
+	gone := slices.DeleteFunc(all, func(cm metav1.PartialObjectMetadata) bool {
 		return keep[cm.Labels[revision.LabelDigest]]
 	})
 	for i := range gone {

@@ -5,14 +5,27 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // The kinds that a View keeps.
@@ -138,3 +151,279 @@ func all[T client.Object](ctx context.Context, c *Cluster, of selection, what st
 	slices.SortFunc(out, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return out, nil
 }
+
+// syncTimeout bounds how long a reconcile waits for an informer before it lists past it.
+const syncTimeout = 20 * time.Second
+
+// kind is a kind with one object per node.
+type kind struct {
+	plural  string
+	example client.Object
+	list    client.ObjectList // empty
+}
+
+// selection names objects of a kind: all, or those in a namespace that a selector selects.
+type selection struct {
+	*kind
+	namespace, selector string
+}
+
+func (s selection) empty() client.ObjectList {
+	return s.list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy
+}
+
+func (s selection) options() *client.ListOptions {
+	selector, _ := labels.Parse(s.selector) //nolint:errcheck // it was a selector
+	return &client.ListOptions{Namespace: s.namespace, LabelSelector: selector}
+}
+
+// each lists page by page and calls keep with every object.
+func (s selection) each(
+	ctx context.Context, c client.Reader, keep func(runtime.Object) error, opts ...client.ListOption,
+) (version string, err error) {
+	list := s.empty()
+	err = pages.Each(ctx, c, list, func() { _ = meta.EachListItem(list, keep) }, //nolint:errcheck // keep returns none
+		append(opts, s.options(), client.Limit(pages.PerNode))...)
+	return list.GetResourceVersion(), err
+}
+
+// feed is an informer that keeps the objects of a selection as [trimmed] leaves them.
+type feed struct {
+	toolscache.SharedIndexInformer
+
+	client client.WithWatch
+	of     selection
+	stop   context.CancelFunc
+	used   bool // since the View was pruned
+	state  atomic.Int32
+}
+
+// The states of a feed.
+const (
+	pending   int32 = iota // for the API server's answer
+	following              // a watch is open
+	refused                // the API server answered with an error, or not at all
+)
+
+// newFeed returns a feed that does not run yet.
+func newFeed(c client.WithWatch, of selection) *feed {
+	f := &feed{client: c, of: of}
+	lw := &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}
+	f.SharedIndexInformer = toolscache.NewSharedIndexInformer(
+		toolscache.ToListWatcherWithWatchListSemantics(lw, f), of.example, 0, toolscache.Indexers{})
+	_ = f.SetTransform(func(o any) (any, error) { return trimmed(o), nil }) //nolint:errcheck // it does not run yet
+	return f
+}
+
+// IsWatchListSemanticsUnSupported has the informer list, whatever the API server can do: the end of
+// a list is known.
+func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// run runs the informer until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	ctx, f.stop = context.WithCancel(ctx)
+	go f.RunWithContext(ctx)
+}
+
+// list trims each page before it reads the next one: an informer decodes a whole list first.
+func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+	raw.ResourceVersion, raw.ResourceVersionMatch = "", ""
+	all := &metav1.List{}
+	version, err := f.of.each(ctx, f.client, func(o runtime.Object) error {
+		all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o).(runtime.Object)}) //nolint:forcetypeassert // as it was
+		return nil
+	}, &client.ListOptions{Raw: &raw})
+	all.SetResourceVersion(version)
+	return all, f.note(err, pending)
+}
+
+// watch has everything listed again if the API server is behind: after a restore of etcd its watches
+// are silent until it reaches the resource version that they start from.
+func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+	one, opts := f.of.empty(), f.of.options()
+	err := f.client.List(ctx, one, opts, client.Limit(1))
+	is, unknown := resourceversion.CompareResourceVersion(one.GetResourceVersion(), raw.ResourceVersion)
+	if err == nil && unknown == nil && is < 0 {
+		err = apierrors.NewResourceExpired("the API server is behind resource version " + raw.ResourceVersion)
+	}
+	if err != nil {
+		return nil, f.note(err, refused)
+	}
+	opts.Raw = &raw
+	w, err := f.client.Watch(ctx, f.of.empty(), opts)
+	if f.note(err, following) != nil {
+		return nil, err
+	}
+	return watched{w, &f.state}, nil
+}
+
+// same returns the object that the feed keeps if it is o, or else what a feed would keep of o. A
+// restore of etcd repeats resource versions, so a feed whose watch ended is not asked.
+func (f *feed) same(o runtime.Object) runtime.Object {
+	if f != nil && f.state.Load() == following {
+		kept, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name
+		k, ok := kept.(client.Object)
+		if ok && k.GetResourceVersion() == o.(client.Object).GetResourceVersion() { //nolint:forcetypeassert // of the same kind
+			return k
+		}
+	}
+	return trimmed(o).(runtime.Object) //nolint:forcetypeassert // as it was
+}
+
+func (f *feed) note(err error, otherwise int32) error {
+	if err != nil {
+		otherwise = refused
+	}
+	f.state.Store(otherwise)
+	return err
+}
+
+// watched notes the end of a watch: an informer stops each one.
+type watched struct {
+	watch.Interface
+	state *atomic.Int32
+}
+
+func (w watched) Stop() {
+	w.state.Store(pending)
+	w.Interface.Stop()
+}
+
+// current waits for the informer, and reports whether it follows the API server.
+func (f *feed) current(ctx context.Context) bool {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, syncTimeout, true, func(context.Context) (bool, error) {
+		if f.state.Load() == refused {
+			return false, context.Canceled
+		}
+		return f.state.Load() == following && f.HasSynced(), nil
+	})
+	return err == nil
+}
+
+// What there is one of for each node is trimmed as it comes, be it listed or watched, so
+// that both show the same: a field that is judged has to be kept here. Of a node of 20 KiB
+// one is left, of a pod of 15 KiB half of one.
+
+// trimmed returns what is kept of an object; the object itself may go. One without managed fields,
+// which the API server adds, is trimmed already.
+func trimmed(o any) any {
+	if m, ok := o.(metav1.Object); ok && len(m.GetManagedFields()) == 0 {
+		return o
+	}
+	switch o := o.(type) {
+	case *corev1.Node:
+		return trimNode(o)
+	case *storagev1.CSINode:
+		return trimCSINode(o)
+	case *corev1.Pod:
+		return trimPod(o)
+	case *unstructured.Unstructured:
+		return trimTopology(o)
+	}
+	return o
+}
+
+func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: intern(m.Namespace), Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: internLabels(m.Labels),
+	}
+}
+
+func trimNode(n *corev1.Node) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
+	out.Spec.ProviderID, out.Spec.Unschedulable, out.Spec.Taints = n.Spec.ProviderID, n.Spec.Unschedulable, n.Spec.Taints
+	out.Status.NodeInfo.KubeletVersion = intern(n.Status.NodeInfo.KubeletVersion)
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			status := intern(c.Status)
+			kept := corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: c.LastTransitionTime}
+			out.Status.Conditions = []corev1.NodeCondition{kept}
+		}
+	}
+	return out
+}
+
+func trimCSINode(n *storagev1.CSINode) *storagev1.CSINode {
+	out := &storagev1.CSINode{ObjectMeta: trimMeta(n.ObjectMeta)}
+	for _, d := range n.Spec.Drivers {
+		if d.Name == drivers.CSIDriver {
+			d.Name, d.Allocatable = drivers.CSIDriver, nil
+			out.Spec.Drivers = []storagev1.CSINodeDriver{d}
+		}
+	}
+	return out
+}
+
+// trimPod keeps of containers those that wait: why they do, and how they ended before; and
+// of a pod without a node which one it is for.
+func trimPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
+	out.Labels = shareLabels(out.Labels) // a workload's pods have the same
+	if out.Spec.NodeName = p.Spec.NodeName; out.Spec.NodeName == "" {
+		out.Spec.Affinity = p.Spec.Affinity
+	}
+	out.Status.Phase = intern(p.Status.Phase)
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Type == corev1.PodReady:
+			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: intern(c.Status)})
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+			out.Status.Conditions = append(out.Status.Conditions, c)
+		}
+	}
+	out.Status.InitContainerStatuses = waiting(p.Status.InitContainerStatuses)
+	out.Status.ContainerStatuses = waiting(p.Status.ContainerStatuses)
+	return out
+}
+
+func waiting(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, c := range all {
+		if c.State.Waiting == nil {
+			continue
+		}
+		is := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount, State: corev1.ContainerState{Waiting: c.State.Waiting}}
+		is.LastTerminationState.Terminated = c.LastTerminationState.Terminated
+		kept = append(kept, is)
+	}
+	return kept
+}
+
+// trimTopology keeps of a CSINodeTopology its status, where that is an error.
+func trimTopology(o *unstructured.Unstructured) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: map[string]any{}}
+	out.SetGroupVersionKind(o.GroupVersionKind())
+	out.SetName(o.GetName())
+	out.SetUID(o.GetUID())
+	out.SetResourceVersion(o.GetResourceVersion())
+	if state, _, _ := unstructured.NestedString(o.Object, "status", "status"); state == topologyError {
+		message, _, _ := unstructured.NestedString(o.Object, "status", "errorMessage")
+		out.Object["status"] = map[string]any{"status": state, "errorMessage": message}
+	}
+	return out
+}
+
+// shared are the labels of pods by their text. The pods of a workload have the same.
+var shared sync.Map
+
+// shareLabels returns labels equal to m that others share: the caller must not change them.
+func shareLabels(m map[string]string) map[string]string {
+	is, _ := shared.LoadOrStore(labels.FormatLabels(m), m)
+	return is.(map[string]string) //nolint:forcetypeassert // nothing else is stored
+}
+
+// internLabels returns m with texts that equal ones share: those of thousands of nodes are few.
+func internLabels(m map[string]string) map[string]string {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[intern(k)] = intern(v)
+	}
+	return out
+}
+
+// intern returns the one copy of a text.
+func intern[T ~string](s T) T { return unique.Make(s).Value() }

@@ -45,6 +45,8 @@ func Fault(op string, err error) error {
 		f.Err = errors.New("the operator's resources are not known to this cluster")
 	case apierrors.IsNotFound(err):
 		f.Reason = fault.NotFound
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		f.Reason = fault.Conflict
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):

@@ -83,46 +83,24 @@ func (all owned) without(ours string, path []string, value any) any {
 	return rest
 }
 
-// Changer is the manager that has last set one of an object's fields and is not ours, "" where
-// managedFields do not tell. Fields are written as a plan writes them: spec.replicas.
-func Changer(o *unstructured.Unstructured, ours string, fields []string) string {
-	if o == nil {
-		return ""
-	}
+// Changer is the manager that has last set one of an object's fields, by their paths, and is not ours, "" where
+// managedFields do not tell.
+func Changer(o *unstructured.Unstructured, ours string, fields [][]string) string {
 	var found manager
 	for _, m := range owners(o) {
 		if m.name == ours || (found.name != "" && m.at.Before(found.at)) {
 			continue
 		}
-		if slices.ContainsFunc(fields, func(f string) bool { return m.has(dotted(f)) }) {
+		sets := func(path []string) bool {
+			path = slices.Clone(path)
+			for i, key := range path {
+				path[i] = "f:" + key
+			}
+			return m.has(path)
+		}
+		if slices.ContainsFunc(fields, sets) {
 			found = m
 		}
 	}
 	return found.name
-}
-
-// dotted is a plan's path as managedFields write it.
-func dotted(field string) []string {
-	var all []string
-	for len(field) > 0 {
-		var key string
-		if field[0] == '[' { // a key that has a dot or a slash
-			end := slices.Index([]byte(field), ']')
-			if end < 0 {
-				end = len(field) - 1
-			}
-			key, field = field[1:end], field[end+1:]
-		} else {
-			end := slices.Index([]byte(field), '.')
-			if end < 0 {
-				end = len(field)
-			}
-			key, field = field[:end], field[end:]
-		}
-		all = append(all, "f:"+key)
-		if len(field) > 0 && field[0] == '.' {
-			field = field[1:]
-		}
-	}
-	return all
 }

@@ -2,6 +2,10 @@ package drivers
 
 import (
 	"regexp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -17,8 +21,8 @@ type Ceiling struct {
 	Accounts []string
 	// Users that bindings may name besides; ForeignRoles that they may bind.
 	Users, ForeignRoles []string
-	// Grants are rights that are refused otherwise, by the name of the role.
-	Grants map[string][]Grant
+	// Grants are sensitive rights that are refused otherwise, by the name of the role: see [grants].
+	Grants map[string]*regexp.Regexp
 	// Aggregated roles may add their rules to the built-in view, edit and admin.
 	Aggregated *regexp.Regexp
 	Pods       map[string]Pods // by "Kind namespace/name"
@@ -26,13 +30,6 @@ type Ceiling struct {
 	Services []string
 	// WebhookGroups are the API groups whose objects webhooks may see.
 	WebhookGroups []string
-}
-
-// Grant permits verbs on a resource; with names, only on those.
-type Grant struct {
-	Group, Resource string
-	Verbs           []string
-	Names           *regexp.Regexp
 }
 
 // Pods is what a workload's pods may do beyond a plain pod.
@@ -81,12 +78,12 @@ func cpi() *Ceiling {
 		Accounts:     []string{"kube-system/cloud-controller-manager"},
 		Users:        []string{"cloud-controller-manager"},
 		ForeignRoles: []string{"Role kube-system/extension-apiserver-authentication-reader"},
-		Grants: map[string][]Grant{"system:cloud-controller-manager": {
-			{Group: "", Resource: "nodes", Verbs: []string{"*"}},
-			{Group: "", Resource: "secrets", Verbs: []string{"get", "list", "watch"}},
-			{Group: "", Resource: "serviceaccounts", Verbs: []string{"create", "update"}},
-			{Group: "", Resource: "persistentvolumes", Verbs: []string{"update"}},
-		}},
+		Grants: map[string]*regexp.Regexp{"system:cloud-controller-manager": grants(
+			`/nodes .*`,
+			`/secrets (get|list|watch) .*`,
+			`/serviceaccounts (create|update) .*`,
+			`/persistentvolumes update .*`,
+		)},
 		Pods: map[string]Pods{
 			"DaemonSet kube-system/vsphere-cloud-controller-manager": {
 				Account: "cloud-controller-manager", HostNetwork: true,
@@ -96,7 +93,6 @@ func cpi() *Ceiling {
 }
 
 func csi() *Ceiling {
-	volumes := []string{"create", "update", "patch", "delete"}
 	return &Ceiling{
 		Objects: patterns(
 			`Namespace vmware-system-csi`,
@@ -123,11 +119,11 @@ func csi() *Ceiling {
 			"vmware-system-csi/vsphere-csi-controller", "vmware-system-csi/vsphere-csi-node",
 			"vmware-system-csi/vsphere-csi-webhook", "kube-system/snapshot-webhook",
 		},
-		Grants: map[string][]Grant{"vsphere-csi-controller-role": {
-			{Group: "", Resource: "configmaps", Verbs: []string{"create"}},
-			{Group: "", Resource: "persistentvolumes", Verbs: volumes},
-			{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verbs: []string{"create", "update"}},
-		}},
+		Grants: map[string]*regexp.Regexp{"vsphere-csi-controller-role": grants(
+			`/configmaps create .*`,
+			`/persistentvolumes (create|update|patch|delete) .*`,
+			`apiextensions[.]k8s[.]io/customresourcedefinitions (create|update) .*`,
+		)},
 		Pods: map[string]Pods{
 			"Deployment vmware-system-csi/vsphere-csi-controller": {
 				Account: "vsphere-csi-controller", Secrets: []string{ConfigSecret},
@@ -188,8 +184,6 @@ func snapshotController() *Ceiling {
 }
 
 func antrea() *Ceiling {
-	own := regexp.MustCompile(`^antrea-[a-z-]+$`)
-	read := []string{"get", "list", "watch"}
 	return &Ceiling{
 		Objects: patterns(
 			`CustomResourceDefinition [a-z]+\.crd\.antrea\.io`,
@@ -207,26 +201,23 @@ func antrea() *Ceiling {
 			`ValidatingWebhookConfiguration crdvalidator\.antrea\.io`,
 		),
 		Accounts: []string{"kube-system/antrea-agent", "kube-system/antctl", "kube-system/antrea-controller"},
-		Grants: map[string][]Grant{
-			"antctl": {{Resource: "/debug/pprof/*", Verbs: []string{"get"}}},
-			"antrea-agent": {
-				{Resource: "secrets", Verbs: read, Names: own},
-				{Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Verbs: []string{"create"}},
-			},
-			"antrea-controller": {
-				{Resource: "nodes", Verbs: []string{"patch"}},
-				{Resource: "secrets", Verbs: []string{"create"}},
-				{Resource: "secrets", Verbs: append([]string{"update"}, read...), Names: own},
-				{Resource: "configmaps", Verbs: []string{"create"}},
-				{Resource: "configmaps", Verbs: []string{"update"}, Names: own},
-				{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations", Verbs: []string{"update"}},
-				{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations", Verbs: []string{"update"}},
-				{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verbs: []string{"update"}},
-				{Group: "certificates.k8s.io", Resource: "certificatesigningrequests/approval", Verbs: []string{"update"}},
-				{Group: "certificates.k8s.io", Resource: "certificatesigningrequests/status", Verbs: []string{"update"}},
-				{Group: "certificates.k8s.io", Resource: "signers", Verbs: []string{"approve", "sign"}, Names: regexp.MustCompile(`^antrea\.io/antrea-agent-ipsec-tunnel$`)},
-				{Group: "apiregistration.k8s.io", Resource: "apiservices", Verbs: []string{"update"}},
-			},
+		Grants: map[string]*regexp.Regexp{
+			"antctl": grants(`url://debug/pprof/[*] get .*`),
+			"antrea-agent": grants(
+				`/secrets (get|list|watch) antrea-[a-z-]+`,
+				`certificates[.]k8s[.]io/certificatesigningrequests create .*`,
+			),
+			"antrea-controller": grants(
+				`/nodes patch .*`,
+				`/(secrets|configmaps) create .*`,
+				`/secrets (get|list|watch|update) antrea-[a-z-]+`,
+				`/configmaps update antrea-[a-z-]+`,
+				`admissionregistration[.]k8s[.]io/(mutating|validating)webhookconfigurations update .*`,
+				`apiextensions[.]k8s[.]io/customresourcedefinitions update .*`,
+				`certificates[.]k8s[.]io/certificatesigningrequests/(approval|status) update .*`,
+				`certificates[.]k8s[.]io/signers (approve|sign) antrea[.]io/antrea-agent-ipsec-tunnel`,
+				`apiregistration[.]k8s[.]io/apiservices update .*`,
+			),
 		},
 		Aggregated: regexp.MustCompile(`^aggregate-(antrea-policies|traceflows|antrea-clustergroups)-(edit|view)$`),
 		Pods: map[string]Pods{
@@ -251,4 +242,60 @@ func antrea() *Ceiling {
 		Services:      []string{"kube-system/antrea"},
 		WebhookGroups: []string{"crd.antrea.io", "policy.networking.k8s.io"},
 	}
+}
+
+// Sensitive are rights by which more rights can be had, or other people's secrets, or the nodes, as
+// "GROUP/RESOURCE VERB". SensitiveWrites are so unless the verb only reads.
+//
+// The admission policy for the operator's account has the same expressions, and those of
+// [Ceiling.Grants]: deploy/rbac-policy.yaml.
+var (
+	Sensitive = regexp.MustCompile(`[*]|^/secrets[/ ]` +
+		`|^/(pods|nodes|services)/(exec|attach|portforward|proxy|ephemeralcontainers) ` +
+		`| (escalate|bind|impersonate.*|approve|sign|use)$`)
+	SensitiveWrites = regexp.MustCompile(`^/(pods|nodes) ` +
+		`|^/(serviceaccounts|configmaps|namespaces|persistentvolumes|replicationcontrollers)[/ ]` +
+		`|^(apps|batch|extensions|policy)/` +
+		`|^(rbac[.]authorization|admissionregistration|apiextensions|apiregistration|certificates)[.]`)
+)
+
+// grants matches "GROUP/RESOURCE VERB NAME" with an empty name for all names.
+func grants(exprs ...string) *regexp.Regexp {
+	return regexp.MustCompile("^(" + strings.Join(exprs, "|") + ")$")
+}
+
+// Excess returns the sensitive rights of a rule that a role may not have, such as "get secrets" and
+// "use x in GROUP".
+func (p *Ceiling) Excess(role string, rule rbacv1.PolicyRule) (all []string) {
+	may := p.Grants[role]
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	check := func(group, resource, in string) {
+		for _, verb := range rule.Verbs {
+			right := group + "/" + resource + " " + verb
+			reads := verb == "get" || verb == "list" || verb == "watch"
+			if !Sensitive.MatchString(right) && (reads || !SensitiveWrites.MatchString(right)) {
+				continue
+			}
+			refused := func(name string) bool { return !may.MatchString(right + " " + name) }
+			if may == nil || slices.ContainsFunc(names, refused) {
+				all = append(all, verb+" "+resource+in)
+			}
+		}
+	}
+	for _, url := range rule.NonResourceURLs {
+		check("url:", url, "")
+	}
+	for _, group := range rule.APIGroups {
+		in := ""
+		if group != "" {
+			in = " in " + group
+		}
+		for _, resource := range rule.Resources {
+			check(group, resource, in)
+		}
+	}
+	return all
 }

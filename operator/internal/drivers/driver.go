@@ -40,10 +40,8 @@ const (
 	CloudConfigKey = "vsphere.conf"
 	// CloudDeprecatedConfigMap is the cloud provider's of upstream's deprecated manifests.
 	CloudDeprecatedConfigMap = "cloud-config"
-	// AntreaConfigMap has the configurations of Antrea's programs and of the CNI.
-	AntreaConfigMap = "antrea-config"
-	CloudSecret     = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
-	CloudOldSecret  = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
+	CloudSecret              = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
+	CloudOldSecret           = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
 )
 
 // MirrorSet is what of the installation is no driver's: the object by which OpenShift's nodes

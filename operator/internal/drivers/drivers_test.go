@@ -1,13 +1,18 @@
 package drivers_test
 
 import (
+	"bytes"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -44,6 +49,46 @@ func TestAccountsOfPodsAreThoseThatTheDriverMayName(t *testing.T) {
 			require.Contains(t, c.Accounts, namespace+"/"+pods.Account, name)
 		}
 	}
+}
+
+// The API server holds whoever has the operator's token to the rights and accounts that the operator
+// accepts of a manifest.
+func TestTheAdmissionPolicyHasTheSameRightsAndAccounts(t *testing.T) {
+	manifests := deploy.Manifests()
+	i := slices.IndexFunc(manifests, func(m deploy.Manifest) bool { return m.Name == deploy.RightsPolicy })
+	var policy admissionv1.ValidatingAdmissionPolicy
+	require.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests[i].Data), 4096).Decode(&policy))
+	is := map[string]string{}
+	for _, v := range policy.Spec.Variables {
+		is[v.Name] = strings.ReplaceAll(v.Expression, "' + '", "")
+	}
+	grants := map[string]string{ // of the roles that the operator makes for OpenShift
+		"vdo-cloud-controller-manager-scc": "^(security[.]openshift[.]io/securitycontextconstraints use hostnetwork-v2)$",
+		"vdo-vsphere-csi-node-scc":         "^(security[.]openshift[.]io/securitycontextconstraints use privileged)$",
+	}
+	accounts := map[string]bool{"": true}
+	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		for role, may := range drivers.CeilingOf(d).Grants {
+			grants[role] = may.String()
+		}
+		for name, pods := range drivers.CeilingOf(d).Pods {
+			if name != "Deployment kube-system/snapshot-validation-deployment" { // never installed
+				accounts[pods.Account] = true
+			}
+		}
+	}
+	quoted := func(s string) string { return "'" + s + "'" }
+	var byRole, names []string
+	for _, role := range slices.Sorted(maps.Keys(grants)) {
+		byRole = append(byRole, quoted(role)+": "+quoted(grants[role]))
+	}
+	for _, a := range slices.Sorted(maps.Keys(accounts)) {
+		names = append(names, quoted(a))
+	}
+	require.Equal(t, quoted(drivers.Sensitive.String()), is["sensitive"])
+	require.Equal(t, quoted(drivers.SensitiveWrites.String()), is["sensitiveWrites"])
+	require.Equal(t, "{"+strings.Join(byRole, ", ")+"}", is["grants"])
+	require.Equal(t, "["+strings.Join(names, ", ")+"]", is["accounts"])
 }
 
 func TestPlacesAreNotSharedState(t *testing.T) {

@@ -10,6 +10,7 @@ package installer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/install"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Source is where a bundle is.
@@ -56,7 +58,6 @@ func Open(ctx context.Context, s Source) (*Bundle, error) {
 // Digest is that of the root.
 func (b *Bundle) Digest() image.Digest { return b.digest }
 
-// maxSignatures bounds what is looked at.
 const maxSignatures = 256
 
 // Verify holds the root against a policy, and returns the ids of the keys that counted.
@@ -96,4 +97,18 @@ func (b *Bundle) Manifests(ctx context.Context, to install.Options) (*install.Ma
 		return nil, err
 	}
 	return install.Of(b.digest, c, to)
+}
+
+type mirror struct{ *remote.Repository }
+
+// Mirror is a bundle in a registry.
+func Mirror(c *remote.Client, ref image.Reference) Source { return mirror{c.Repository(ref)} }
+
+func (m mirror) Root(ctx context.Context) (ocispec.Descriptor, error) {
+	id := m.Reference().Identifier()
+	d, _, found, err := m.Get(ctx, remote.Look{Op: "read", ID: id})
+	if err == nil && !found {
+		err = &fault.Error{Reason: fault.NotFound, Op: "read", Subject: m.At(id), Err: errors.New("the registry does not have it"), Hint: "check the name and the tag, or push the bundle with `vdo-bundle push`"}
+	}
+	return d, err
 }

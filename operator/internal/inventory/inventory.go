@@ -22,8 +22,8 @@
 // Namespace has the UID "clusterUID": with them a driver is
 // repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
 // configuration is lost. "kubernetes" is the version that drivers were last chosen for:
-// it does not go back. "bundle" is the one that they come from, as status.bundle says too.
-// "revisions" is the history of package revision.
+// it does not go back.
+// "revisions" are the histories of package revision, by group.
 //
 // Each object is of a [Part]: "driver" is the driver, or the name of the SIPCluster's
 // service.
@@ -43,9 +43,9 @@ package inventory
 
 import (
 	"bytes"
-	"net/netip"
+	"cmp"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -86,10 +86,6 @@ type Memory struct {
 	ClusterID string   `json:"clusterID,omitempty"`
 	// ClusterUID is the UID of the kube-system Namespace of the cluster that has this cluster id.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
-	Bundle string `json:"bundle,omitempty"`
-	// ImageNames is how pods were last told to name images; "" is in the bundle's repository.
-	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
 	// Mirrored is all that OpenShift's nodes were ever led to a mirror for by the set that the
 	// inventory has: nothing of it is taken away while the set is there.
 	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
@@ -105,11 +101,8 @@ type Memory struct {
 	NewerSince time.Time `json:"newerSince,omitzero"`
 	// Seen are the vCenters with their versions, as they were last seen.
 	Seen []revision.VCenter `json:"seen,omitempty"`
-	// HostAddresses are those that a SIPCluster's services were last led to, by
-	// NAMESPACE/NAME of the host and nodeInterfaceId.
-	HostAddresses map[string]map[string][]netip.Addr `json:"hostAddresses,omitempty"`
 	// Revisions are what was installed from, and what became of it.
-	Revisions revision.History `json:"revisions,omitzero"`
+	Revisions revision.Histories `json:"revisions,omitempty"`
 }
 
 // Key tells objects apart, whatever version of their kind they are read in.
@@ -130,15 +123,8 @@ func (k Key) String() string {
 
 // Compare orders keys by group, kind, namespace and name.
 func (k Key) Compare(other Key) int {
-	for _, c := range []int{
-		strings.Compare(k.Group, other.Group), strings.Compare(k.Kind, other.Kind),
-		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name),
-	} {
-		if c != 0 {
-			return c
-		}
-	}
-	return 0
+	return cmp.Or(strings.Compare(k.Group, other.Group), strings.Compare(k.Kind, other.Kind),
+		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name))
 }
 
 // ID is a key with the version of the kind to read the object in.
@@ -183,11 +169,7 @@ func (i Inventory) WithMemory(m Memory) Inventory {
 
 // Of returns an inventory of entries; of two with the same key the last counts.
 func Of(entries ...Entry) Inventory {
-	inv := Inventory{entries: map[Key]Entry{}}
-	for _, e := range entries {
-		inv.entries[e.Key] = e
-	}
-	return inv
+	return Inventory{}.With(entries...)
 }
 
 // Len returns how many objects there are.
@@ -201,12 +183,7 @@ func (i Inventory) Get(k Key) (Entry, bool) {
 
 // Entries returns all entries, sorted.
 func (i Inventory) Entries() []Entry {
-	all := make([]Entry, 0, len(i.entries))
-	for _, e := range i.entries {
-		all = append(all, e)
-	}
-	sort.Slice(all, func(a, b int) bool { return all[a].Compare(all[b].Key) < 0 })
-	return all
+	return slices.SortedFunc(maps.Values(i.entries), func(a, b Entry) int { return a.Compare(b.Key) })
 }
 
 // Drivers returns the drivers that have objects, sorted.
@@ -223,12 +200,7 @@ func (i Inventory) Drivers() []matrix.Driver {
 
 // Has tells whether a driver has objects.
 func (i Inventory) Has(d matrix.Driver) bool {
-	for _, e := range i.entries {
-		if e.Driver == d {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(i.Drivers(), d)
 }
 
 // Complete returns the version of a driver whose roll-out was last seen complete, or "".
@@ -287,29 +259,14 @@ func (i Inventory) Union(entries ...Entry) Inventory {
 	return out
 }
 
-// Minus returns the entries whose keys are not among those given, sorted.
-func (i Inventory) Minus(keys map[Key]bool) []Entry {
-	var rest []Entry
-	for _, e := range i.Entries() {
-		if !keys[e.Key] {
-			rest = append(rest, e)
-		}
-	}
-	return rest
-}
-
 // Equal tells whether both record the same.
 func (i Inventory) Equal(other Inventory) bool {
 	return bytes.Equal(i.Marshal(), other.Marshal())
 }
 
 func (i Inventory) clone() Inventory {
-	out := Inventory{entries: make(map[Key]Entry, len(i.entries)), complete: make(map[matrix.Driver]string, len(i.complete)), memory: i.memory}
-	for k, e := range i.entries {
-		out.entries[k] = e
-	}
-	for d, v := range i.complete {
-		out.complete[d] = v
-	}
+	out := Inventory{entries: map[Key]Entry{}, complete: map[matrix.Driver]string{}, memory: i.memory}
+	maps.Copy(out.entries, i.entries)
+	maps.Copy(out.complete, i.complete)
 	return out
 }

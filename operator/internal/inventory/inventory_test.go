@@ -43,13 +43,6 @@ func TestUnionKeepsWhatIsKnownAndForgetsNothing(t *testing.T) {
 	require.Equal(t, 2, old.Len(), "operations leave their operand alone")
 }
 
-func TestMinusIsWhatIsNoLongerWanted(t *testing.T) {
-	inv := inventory.Of(entry(matrix.CSI, "Deployment", "a", ""), entry(matrix.CSI, "Deployment", "b", ""))
-	rest := inv.Minus(map[inventory.Key]bool{entry(matrix.CSI, "Deployment", "a", "").Key: true})
-	require.Len(t, rest, 1)
-	require.Equal(t, "b", rest[0].Name)
-}
-
 func TestWithoutForgetsTheVersionOfADriverThatIsGone(t *testing.T) {
 	e := entry(matrix.CSI, "Deployment", "a", "csi@3.5.1")
 	inv := inventory.Of(e).WithComplete(matrix.CSI, "3.5.1").Without(e.Key)

@@ -12,46 +12,19 @@ import (
 
 type record struct {
 	APIVersion string                   `json:"apiVersion"`
-	Complete   map[matrix.Driver]string `json:"complete,omitempty"`
-	Memory     Memory                   `json:"memory,omitzero"`
+	Complete   map[matrix.Driver]string `json:"complete"`
+	Memory     Memory                   `json:"memory"`
 	Objects    []Entry                  `json:"objects"`
 }
 
-// Marshal returns the record, one object a line.
+// Marshal returns the record.
 func (i Inventory) Marshal() []byte {
-	var out bytes.Buffer
-	head := record{APIVersion: APIVersion, Complete: i.complete}
-	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
-	if memory := mustJSON(i.memory); string(memory) != "{}" {
-		fmt.Fprintf(&out, "\"memory\":%s,\n", memory)
-	}
-	out.WriteString("\"objects\":[")
-	for n, e := range i.Entries() {
-		if n > 0 {
-			out.WriteByte(',')
-		}
-		out.WriteByte('\n')
-		out.Write(mustJSON(e))
-	}
-	out.WriteString("]}\n")
-	return out.Bytes()
-}
-
-func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {
-	if m == nil {
-		return map[matrix.Driver]string{}
-	}
-	return m
-}
-
-// mustJSON cannot fail: the values are strings, numbers, booleans, and maps and
-// structures of them.
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
+	all := i.clone()
+	data, err := json.Marshal(record{APIVersion, all.complete, all.memory, append([]Entry{}, all.Entries()...)})
 	if err != nil {
-		panic(err)
+		panic(err) // never: it is made of texts, numbers, and maps and structures of them
 	}
-	return data
+	return append(data, '\n')
 }
 
 func corrupt(name string, why error) (Inventory, error) {
@@ -76,7 +49,7 @@ func Parse(name string, data []byte) (Inventory, error) {
 	if r.APIVersion != APIVersion {
 		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
 	}
-	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete), memory: r.Memory}
+	inv := Inventory{complete: r.Complete, memory: r.Memory}.clone()
 	for n, e := range r.Objects {
 		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
 			return bad("object %d lacks kind, name, version or driver", n)

@@ -15,7 +15,9 @@ package jumphost
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -35,9 +37,6 @@ const (
 	principalsFile     = "authorized_principals"
 	hostsFile          = "hosts"
 )
-
-// MaxAddresses of a host.
-const MaxAddresses = 16
 
 // Config is what the server is to do. Keys are lines that [AuthorizedKey] returned.
 type Config struct {
@@ -122,20 +121,16 @@ func (c Config) permitted() []string {
 	}
 	var all []string
 	for _, h := range c.Hosts {
-		names := []string{h.Name}
-		for _, a := range h.Addresses {
-			if name := a.String(); a.Is6() {
-				names = append(names, "["+name+"]")
-			} else {
-				names = append(names, name)
-			}
-		}
 		if len(h.Addresses) == 0 {
 			continue
 		}
+		names := []string{h.Name}
+		for _, a := range h.Addresses {
+			names = append(names, a.String())
+		}
 		for _, name := range names {
 			for _, port := range ports {
-				all = append(all, name+":"+port)
+				all = append(all, net.JoinHostPort(name, port))
 			}
 		}
 	}
@@ -158,10 +153,5 @@ func (c Config) hosts() string {
 	return b.String()
 }
 
-func lines(all []string) string {
-	var b strings.Builder
-	for _, one := range all {
-		b.WriteString(one + "\n")
-	}
-	return b.String()
-}
+// lines returns lines that end.
+func lines(all []string) string { return strings.Join(slices.Concat(all, []string{""}), "\n") }

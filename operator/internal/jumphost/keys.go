@@ -3,7 +3,6 @@ package jumphost
 import (
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/rsa"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,8 +13,8 @@ import (
 
 const minRSABits = 2048
 
-// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options, certificates and
-// weak keys.
+// AuthorizedKey returns a public key as one line of authorized_keys. It refuses options; sshd refuses weak
+// keys.
 func AuthorizedKey(line string) (string, error) {
 	line = strings.TrimSpace(line)
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
@@ -27,26 +26,8 @@ func AuthorizedKey(line string) (string, error) {
 	case len(options) > 0:
 		return "", fmt.Errorf("it has options (%.80q), which are not supported", options)
 	}
-	if err := strong(public); err != nil {
-		return "", err
-	}
 	key := strings.TrimSuffix(string(ssh.MarshalAuthorizedKey(public)), "\n")
 	return strings.TrimSpace(key + " " + comment), nil
-}
-
-func strong(key ssh.PublicKey) error {
-	switch key.Type() {
-	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256:
-		return nil
-	case ssh.KeyAlgoRSA:
-		if c, ok := key.(ssh.CryptoPublicKey); ok {
-			if k, ok := c.CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() >= minRSABits {
-				return nil
-			}
-		}
-		return fmt.Errorf("it is an RSA key of fewer than %d bits", minRSABits)
-	}
-	return fmt.Errorf("keys of type %.80s are not accepted", key.Type())
 }
 
 // IsHostKey reports whether data is a private key that sshd takes.

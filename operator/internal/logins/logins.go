@@ -49,6 +49,7 @@ import (
 	"maps"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,8 @@ type Logins struct {
 	refusals map[hash]refusal
 	accounts map[hash]*account
 	opened   map[hash]asked // accounts
+	// letIn are the places whose last answer was yes, by account, since the last refusal of any.
+	letIn map[hash]map[place]bool
 }
 
 // hash is a keyed one, of a login or an account.
@@ -236,8 +239,8 @@ func (a *account) corrected(q Question) (n int) {
 	return n
 }
 
-// Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is
-// known as it is: a vCenter that is away says nothing about the password.
+// Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is known as it is. An
+// error that is no fault is no answer: the vCenter has the password, and may have refused it.
 func (l *Logins) Learn(q Question, err error, now time.Time) {
 	of, same := l.login(q), l.account(q)
 	at := now.Truncate(time.Second) // as a status has it
@@ -247,6 +250,11 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 	switch {
 	case err == nil:
 		delete(l.refusals, of)
+		delete(l.opened, same)
+		if l.letIn[same] == nil {
+			l.letIn[same] = map[place]bool{}
+		}
+		l.letIn[same][q.place()] = true
 		if a := l.accounts[same]; a != nil {
 			a.letIn[q.place()] = true
 			maps.DeleteFunc(a.refusing, func(p place, asker string) bool {
@@ -254,6 +262,7 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 			})
 		}
 	case Refusing(err):
+		delete(l.letIn, same)
 		passes := map[string]string{}
 		maps.Copy(passes, l.refusals[of].passes)
 		passes[q.Asker] = q.Pass
@@ -262,6 +271,12 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 			l.accounts[same] = &account{letIn: map[place]bool{}, refusing: map[place]string{}}
 		}
 		l.accounts[same].refuse(q, at)
+	case len(fault.All(err)) == 0:
+		delete(l.letIn[same], q.place())
+		if last, ok := l.opened[same]; ok && last.where != q.address() {
+			delete(l.letIn, same) // of two the password may be wrong by now
+		}
+		l.opened[same] = asked{now, q.address()}
 	}
 }
 
@@ -279,7 +294,8 @@ func (a *account) refuse(q Question, at time.Time) {
 // being refused goes on being delayed.
 func (l *Logins) forget(now time.Time) {
 	if l.refusals == nil {
-		l.refusals, l.accounts = map[hash]refusal{}, map[hash]*account{}
+		l.refusals, l.accounts, l.opened = map[hash]refusal{}, map[hash]*account{}, map[hash]asked{}
+		l.letIn = map[hash]map[place]bool{}
 	}
 	maps.DeleteFunc(l.refusals, func(_ hash, r refusal) bool { return over(r.at, Guard, now) })
 	maps.DeleteFunc(l.accounts, func(_ hash, a *account) bool { return len(a.refusing) == 0 || over(a.at, 2*Guard, now) })
@@ -312,4 +328,41 @@ func (l *Logins) sum(parts ...string) hash {
 		_, _ = h.Write([]byte(part))
 	}
 	return hash(h.Sum(nil))
+}
+
+// place is where an account is used, and under which name.
+type place struct{ address, name string }
+
+func (q Question) place() place { return place{q.address(), spelled(q.Username)} }
+
+// spelled is a name as one that is only written differently is spelled too: vCenters have
+// no letter case in names, and DOMAIN\name is name@domain.
+func spelled(username string) string {
+	name := strings.ToLower(username)
+	if domain, user, ok := strings.Cut(name, `\`); ok {
+		return user + "@" + domain
+	}
+	return name
+}
+
+// user is the part of a name that is the user's own.
+func user(username string) string {
+	name, _, _ := strings.Cut(spelled(username), "@")
+	return name
+}
+
+// lanes are mutexes by name; a wait for one ends with its context. One stays for each name: an
+// address, or an account with its password.
+type lanes struct{ m sync.Map }
+
+// enter waits until the lane is free, or ctx is over. Call leave when done.
+func (l *lanes) enter(ctx context.Context, name string) (leave func(), err error) {
+	v, _ := l.m.LoadOrStore(name, make(chan struct{}, 1))
+	lane, _ := v.(chan struct{})
+	select {
+	case lane <- struct{}{}:
+		return func() { <-lane }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

@@ -12,33 +12,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-func TestALaneHoldsOne(t *testing.T) {
-	var l lanes
-	leave, err := l.enter(t.Context(), "a")
-	require.NoError(t, err)
-
-	other, err := l.enter(t.Context(), "b")
-	require.NoError(t, err)
-	other()
-
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = l.enter(over, "a")
-	require.ErrorIs(t, err, context.Canceled)
-
-	entered := make(chan error)
-	go func() {
-		leave, err := l.enter(t.Context(), "a")
-		if err == nil {
-			leave()
-		}
-		entered <- err
-	}()
-	leave()
-	require.NoError(t, <-entered)
-	require.Empty(t, l.busy)
-}
-
 var refused = &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc", Err: errors.New("refused")}
 
 func at(host string) Question {
@@ -64,6 +37,20 @@ func (d *domain) ask(q Question, answer error) {
 	d.l.Learn(q, answer, d.now)
 }
 
+// locksNothing requires few failures within three minutes.
+func (d *domain) locksNothing(t *testing.T) {
+	t.Helper()
+	for _, m := range d.all {
+		near := 0
+		for _, n := range d.all {
+			if n >= m && n < m+3 {
+				near++
+			}
+		}
+		require.LessOrEqual(t, near, 2, "failures within three minutes, of the five that lock: %v", d.all)
+	}
+}
+
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func TestARefusedAccountIsNotTriedAtOtherAddressesTogether(t *testing.T) {
@@ -85,15 +72,7 @@ func TestARefusedAccountIsNotTriedAtOtherAddressesTogether(t *testing.T) {
 			require.GreaterOrEqual(t, m-d.tried[h][i], 54, "the hour of one that refused")
 		}
 	}
-	for _, m := range d.all {
-		near := 0
-		for _, n := range d.all {
-			if n >= m && n < m+3 {
-				near++
-			}
-		}
-		require.LessOrEqual(t, near, 2, "failures within three minutes, of the five that lock: %v", d.all)
-	}
+	d.locksNothing(t)
 }
 
 // Where the vCenters have accounts of their own which are called the same, the one that
@@ -188,5 +167,166 @@ func TestOneAccountIsTriedAtOneAddressAtATime(t *testing.T) {
 	answer <- refused
 	require.Equal(t, refused, <-first)
 	require.Positive(t, (<-second).Wait, "it sees the refusal that it waited for")
-	require.Empty(t, l.lanes.busy)
+}
+
+func TestNamesThatMayBeOfOneAccount(t *testing.T) {
+	for _, c := range []struct {
+		a, b           string
+		login, account bool // one of the same
+	}{
+		{"vdo@vsphere.local", "vdo@vsphere.local", true, true},
+		{"vdo@vsphere.local", "VDO@VSPHERE.LOCAL", true, true},
+		{"vdo@vsphere.local", `VSPHERE.LOCAL\vdo`, true, true},
+		{"Vdo@Corp", `corp\VDO`, true, true},
+		{"vdo@corp.example", `CORP\vdo`, false, true},       // most often one, but the short name is chosen
+		{"vdo@ad.corp.example", `MAIN\vdo`, false, true},    // a short name of its own
+		{"vdo@corp.example", "vdo@ad.example", false, true}, // the suffix of a principal name need not be the domain
+		{"vdo@corp.example@ad.example", "vdo@corp.example", false, true},
+		{"vdo", "vdo@vsphere.local", false, true}, // of the default domain, whichever that is
+		{"vdo", `LOCALOS\vdo`, false, true},
+		{`A\vdo`, `B\vdo`, false, true},
+		{"vdo@vsphere.local", "vdo2@vsphere.local", false, false},
+		{`vsphere.local\vdo`, "vsphere.local@vdo", false, false},
+		{"vdo", "other", false, false},
+		{"", "vdo", false, false},
+	} {
+		var l Logins
+		a, b := Question{Host: "vc", Username: c.a, Password: "x"}, Question{Host: "VC", Username: c.b, Password: "x"}
+		require.Equal(t, c.login, l.login(a) == l.login(b), "login as %s and %s", c.a, c.b)
+		require.Equal(t, c.account, l.account(a) == l.account(b), "account of %s and %s", c.a, c.b)
+		b.Password = "y"
+		require.NotEqual(t, l.login(a), l.login(b))
+		require.NotEqual(t, l.account(a), l.account(b))
+	}
+}
+
+// Five vCenters of one domain, each with a Secret of its own that has the account in another
+// notation, and one vCenter that is named twice.
+func TestNotationsOfOneAccountAddNoFailedLogins(t *testing.T) {
+	d := &domain{now: begin, tried: map[string][]int{}}
+	var asked []Question
+	for i, name := range []string{"vdo@corp.example", `CORP\vdo`, "VDO@corp.example", "vdo", `corp.example\Vdo`} {
+		q := at(string(rune('a' + i)))
+		q.Username = name
+		asked = append(asked, q)
+	}
+	again := asked[0]
+	again.Username, again.Asker = `CORP\vdo`, "another resource"
+	asked = append(asked, again)
+	for range 6 * 60 {
+		for _, q := range asked {
+			d.ask(q, refused)
+		}
+		d.now = d.now.Add(time.Minute)
+	}
+	d.locksNothing(t)
+	for _, q := range asked {
+		require.NotEmpty(t, d.tried[q.Host], "each is tried in the end")
+	}
+}
+
+// Who mistyped the domain does not wait for the correction to be tried, and neither does
+// anybody else once it is let in.
+func TestANameThatAPersonCorrectsIsTried(t *testing.T) {
+	var l Logins
+	wrong, right := at("a"), at("a")
+	wrong.Username = "vdo@vsphere.loca"
+	l.Learn(wrong, refused, begin)
+	require.NotNil(t, l.Known(wrong, begin))
+	require.Nil(t, l.Known(right, begin))
+	other := right
+	other.Asker = "another resource"
+	require.Positive(t, l.Known(other, begin).Wait, "it may be the same account")
+	require.Positive(t, l.Known(at("b"), begin).Wait)
+
+	l.Learn(right, refused, begin)
+	require.NotNil(t, l.Known(right, begin))
+	third := right
+	third.Username = "vdo@corp.example"
+	require.Nil(t, l.Known(third, begin))
+
+	l.Learn(third, nil, begin)
+	for _, q := range []Question{third, other, at("b")} {
+		q.Username = third.Username
+		require.Nil(t, l.Known(q, begin), "nobody refuses it any more")
+	}
+	require.NotNil(t, l.Known(right, begin), "what was refused is not tried again")
+}
+
+// entered is the answer that whoever enters is given.
+func entered(t *testing.T, l *Logins, q Question, at time.Time) *Known {
+	t.Helper()
+	known, leave, err := l.Enter(t.Context(), q, func() time.Time { return at })
+	require.NoError(t, err)
+	leave()
+	return known
+}
+
+func TestWhatAProcessBeforeKnewIsLearnedBeforeAnybodyIsAsked(t *testing.T) {
+	read := 0
+	l := &Logins{Past: func(context.Context) ([]Past, error) {
+		if read++; read == 1 {
+			return nil, errors.New("the API server is away")
+		}
+		return []Past{ // in no order
+			{Question: at("d"), At: begin.Add(7 * time.Minute)},
+			{Question: at("b"), At: begin.Add(6 * time.Minute), Err: refused},
+			{Question: at("a"), At: begin, Err: refused},
+			{Question: at("e"), At: begin}, // before a refused it, or after
+		}, nil
+	}}
+	now := begin.Add(8 * time.Minute)
+	_, _, err := l.Enter(t.Context(), at("c"), func() time.Time { return now })
+	require.ErrorContains(t, err, "recall which logins were refused: the API server is away")
+
+	require.Equal(t, 8*time.Minute, entered(t, l, at("c"), now).Wait, "ten minutes after the second refusal")
+	require.Equal(t, 8*time.Minute, entered(t, l, at("e"), now).Wait)
+	require.Nil(t, entered(t, l, at("d"), now), "it was let in since")
+	require.Equal(t, refused, entered(t, l, at("a"), now).Err)
+	asks := at("b")
+	asks.Pass = "now"
+	require.Nil(t, entered(t, l, asks, now))
+	require.Equal(t, 2, read, "once")
+}
+
+func TestALoginWithoutAnAnswerMayHaveBeenRefused(t *testing.T) {
+	before := &Logins{Past: func(context.Context) ([]Past, error) {
+		return []Past{{Question: at("a"), At: begin, Err: ErrLost}}, nil
+	}}
+	silent := &Logins{}
+	silent.Learn(at("a"), context.DeadlineExceeded, begin)
+	for name, l := range map[string]*Logins{"of a process before": before, "of this one": silent} {
+		for _, host := range []string{"a", "b"} {
+			known := entered(t, l, at(host), begin.Add(20*time.Second))
+			require.NotNil(t, known, name)
+			require.Equal(t, 40*time.Second, known.Wait, host)
+			require.ErrorContains(t, known.Err, "was tried at a:443 at 2026-01-02T03:04:05Z, and may have been refused; it is tried here at 2026-01-02T03:05:05Z")
+			require.Nil(t, entered(t, l, at(host), begin.Add(time.Minute)), host)
+			require.Nil(t, entered(t, l, at(host), begin.Add(-time.Minute)), "a clock that went back")
+		}
+		q := at("b")
+		q.Password = "other"
+		require.Nil(t, entered(t, l, q, begin))
+		l.Learn(at("b"), nil, begin.Add(20*time.Second))
+		require.Nil(t, entered(t, l, at("a"), begin.Add(20*time.Second)), "the password is right")
+	}
+}
+
+func TestAVCenterThatHangsHoldsUpNoneThatLetItIn(t *testing.T) {
+	l := &Logins{}
+	for _, host := range []string{"a", "b", "c"} {
+		l.Learn(at(host), nil, begin)
+	}
+	l.Learn(at("a"), context.DeadlineExceeded, begin)
+	require.NotNil(t, entered(t, l, at("a"), begin), "itself")
+	require.NotNil(t, entered(t, l, at("new"), begin))
+	require.Nil(t, entered(t, l, at("b"), begin))
+	l.Learn(at("b"), context.DeadlineExceeded, begin)
+	require.NotNil(t, entered(t, l, at("c"), begin), "two hang")
+
+	l.Learn(at("a"), nil, begin)
+	l.Learn(at("b"), nil, begin)
+	l.Learn(at("c"), refused, begin)
+	l.Learn(at("b"), context.DeadlineExceeded, begin.Add(time.Hour))
+	require.NotNil(t, entered(t, l, at("a"), begin.Add(time.Hour)), "the password may have been changed")
 }

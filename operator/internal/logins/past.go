@@ -3,6 +3,7 @@ package logins
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,11 +19,12 @@ const Unanswered = time.Minute
 // Past is the end of what is on record of a login by a process before this one.
 type Past struct {
 	Question Question
-	At       time.Time // of the answer, or of an Open question
-	Err      error     // a refusal; nil where the vCenter let it in
-	// Open is set where the vCenter was about to be asked, and the answer was lost.
-	Open bool
+	At       time.Time // of the answer, or of the question
+	Err      error     // a refusal or ErrLost; nil where the vCenter let it in
 }
+
+// ErrLost says that the vCenter was about to be asked, and that the answer is not on record.
+var ErrLost = errors.New("the answer is lost")
 
 // recall is what a process does once, before anything else.
 type recall struct {
@@ -59,10 +61,6 @@ func (l *Logins) replay(past []Past) {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(fault.ReasonOf(a.Err), fault.ReasonOf(b.Err)))
 	})
 	for _, p := range past {
-		if p.Open {
-			l.open(p)
-			continue
-		}
 		l.Learn(p.Question, p.Err, p.At)
 	}
 }
@@ -73,25 +71,16 @@ type asked struct {
 	where string
 }
 
-func (l *Logins) open(p Past) {
-	same := l.account(p.Question)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.opened == nil {
-		l.opened = map[hash]asked{}
-	}
-	l.opened[same] = asked{p.At, p.Question.address()}
-}
-
-// unanswered is why an account is left alone whose last login may have been refused.
+// unanswered is why an account is left alone whose last login may have been refused. Where it was let in
+// before it is not: a vCenter that hangs would hold up one that is well.
 func (l *Logins) unanswered(q Question, same hash, now time.Time) *Known {
 	last, ok := l.opened[same]
 	until := last.at.Add(Unanswered)
-	if !ok || last.at.After(now) || !now.Before(until) {
+	if !ok || l.letIn[same][q.place()] || last.at.After(now) || !now.Before(until) {
 		return nil
 	}
 	return &Known{Wait: until.Sub(now), At: now, Err: &fault.Error{
 		Reason: fault.Throttled, Op: "log in to", Subject: q.Host,
-		Err: fmt.Errorf("the operator ended while the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
+		Err: fmt.Errorf("the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
 			last.where, last.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}}
 }

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,18 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
 // until looks again and again until nothing is to be waited for. An API server that is
 // away for a while, as its node may be the one that is worked on, is waited for too.
 func (r *Run) until(ctx context.Context, op string, look func() (string, error)) error {
-	limit, poll := r.Wait, r.Poll
-	if limit <= 0 {
-		limit = 15 * time.Minute
-	}
-	if poll <= 0 {
-		poll = 2 * time.Second
-	}
+	limit, poll := cmp.Or(r.Wait, 15*time.Minute), cmp.Or(r.Poll, 2*time.Second)
 	for end := time.Now().Add(limit); ; {
 		why, err := look()
 		if err == nil && why == "" {
@@ -33,15 +29,13 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 		}
 		var refused *fault.Error
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			return clusterFault(op, err)
+			return clusterstate.Fault(op, err)
 		}
 		if errors.As(err, &refused) && !refused.Reason.Passing() {
 			return err
 		}
 		if time.Now().After(end) {
-			if err == nil {
-				err = errors.New(why)
-			}
+			err = cmp.Or(err, errors.New(why))
 			return &fault.Error{Reason: fault.Incomplete, Op: op, Err: fmt.Errorf("not within %s: %w", limit, err), Hint: "see what holds it up, and run the same command again"}
 		}
 		select {
@@ -111,7 +105,7 @@ func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 func (r *Run) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, clusterFault("read the pods of "+node, err)
+		return nil, clusterstate.Fault("read the pods of "+node, err)
 	}
 	var out []corev1.Pod
 	for i := range list.Items {

@@ -19,6 +19,8 @@
 //
 // The plan is a first look. The VM is read before each step, and once more before the node is
 // uncordoned, since others may change it meanwhile. Nodes that a Machine owns are refused.
+//
+// VMs that are no nodes, such as templates, are changed alike, without a cluster ([Run.Machines]).
 package maintenance
 
 import (
@@ -35,41 +37,45 @@ import (
 // Fix is a setting that is put right while the VM is off.
 type Fix string
 
-// The fixes.
+// The settings that the drivers need.
 const (
 	DiskUUID   Fix = "disk.EnableUUID"
 	Hardware   Fix = "hardware version"
 	Controller Fix = "paravirtual SCSI controller"
 )
 
-// LeastHardware is the version that older VMs are upgraded to.
-const LeastHardware = "vmx-15"
-
-// Machine is the VM behind a node, and what is to be done about it.
+// Machine is a VM, and what is to be done about it.
 type Machine struct {
-	Node         string   `json:"node"`
+	Node         string   `json:"node,omitempty"` // that it is behind
 	ControlPlane bool     `json:"controlPlane,omitempty"`
 	VCenter      string   `json:"vcenter"`
 	Path         string   `json:"path"`
 	ID           string   `json:"-"`
-	Off          []Fix    `json:"off"`    // takes the VM off
-	ByHand       []string `json:"byHand"` // what nobody but a person can decide, or do in the guest
+	On           bool     `json:"on,omitempty"`
+	Template     bool     `json:"template,omitempty"` // it is to be one afterwards
+	Off          []Fix    `json:"off"`                // takes the VM off
+	ByHand       []string `json:"byHand"`             // what nobody but a person can decide, or do in the guest
 
 	begun bool // by an earlier run
 }
 
-// Plan says what is to be done about each VM, workers first.
-func Plan(list []preflight.NodeMachine) []Machine {
+// Name is the node's or, of a VM that is no node, its path.
+func (m *Machine) Name() string { return cmp.Or(m.Node, m.Path) }
+
+// Plan says what is to be done about each VM, workers first. Hardware versions are to have the number at
+// least.
+func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 	var out []Machine
 	for _, n := range list {
 		m := n.Machine
-		out = append(out, Machine{Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path,
-			ID:     m.Ref.Type + "-" + m.Ref.Value,
-			Off:    fixes(vcenter.MachineState{DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers}),
-			ByHand: byHand(&m)})
+		state := vcenter.MachineState{DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers}
+		out = append(out, Machine{
+			Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path,
+			ID: m.Ref.Type + "-" + m.Ref.Value, On: m.On, Template: m.Template,
+			Off: fixes(state, hardware), ByHand: byHand(&m)})
 	}
 	slices.SortStableFunc(out, func(a, b Machine) int {
-		return cmp.Or(cmp.Compare(rank(a.ControlPlane), rank(b.ControlPlane)), cmp.Compare(a.Node, b.Node))
+		return cmp.Or(cmp.Compare(rank(a.ControlPlane), rank(b.ControlPlane)), cmp.Compare(a.Name(), b.Name()))
 	})
 	return out
 }
@@ -81,13 +87,12 @@ func rank(b bool) int {
 	return 0
 }
 
-// fixes are what a VM in this state needs.
-func fixes(s vcenter.MachineState) []Fix {
+func fixes(s vcenter.MachineState, hardware int) []Fix {
 	out := []Fix{}
 	if !s.DiskUUID {
 		out = append(out, DiskUUID)
 	}
-	if old(s.Hardware) {
+	if n, err := strconv.Atoi(strings.TrimPrefix(s.Hardware, "vmx-")); err == nil && n < max(hardware, preflight.LeastHardware) {
 		out = append(out, Hardware)
 	}
 	if len(s.Controllers) == 0 {
@@ -96,17 +101,10 @@ func fixes(s vcenter.MachineState) []Fix {
 	return out
 }
 
-// old says whether a hardware version is older than the drivers ask for.
-func old(version string) bool {
-	n, err := strconv.Atoi(strings.TrimPrefix(version, "vmx-"))
-	least, _ := strconv.Atoi(strings.TrimPrefix(LeastHardware, "vmx-"))
-	return err == nil && n < least
-}
-
 // byHand is what is not changed from here: in the guest, or what may lose data.
 func byHand(m *preflight.Machine) []string {
 	out := []string{}
-	if !m.ToolsRunning {
+	if m.On && !m.ToolsRunning {
 		out = append(out, "VMware Tools does not run: install and start open-vm-tools in the guest")
 	}
 	if m.Snapshots > 0 {

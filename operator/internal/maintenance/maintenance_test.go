@@ -2,303 +2,430 @@ package maintenance_test
 
 import (
 	"context"
-	"sync"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vmware/govmomi/vim25/mo"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-func TestMain(m *testing.M) { cluster.Main(m) }
-
-// world is a cluster of four nodes, three of them of the control plane, whose VMs are not as
-// they have to be, and kubelets that follow their VMs' power.
+// world is a cluster whose VMs are not as they have to be, and kubelets that follow their power. It
+// notes what must never be.
 type world struct {
-	t      *testing.T
-	api    client.Client
-	ns     string
-	target vcenter.Target
-	nodes  []preflight.Node
-	vms    []vcsim.VM
-	v      *vcsim.VCenter
+	maintenance.VMs
 
-	mu     sync.Mutex
-	faults []string // what must never be
+	t       *testing.T
+	api     client.Client
+	vms     map[string]*vm // by id, which is the node's name
+	names   []string
+	faults  []string
+	budget  bool                     // holds back evictions
+	ignores bool                     // changes, as where another tool takes them back
+	looking func(w *world, time int) // before each look at a VM
+	looks   int
+	run     maintenance.Run
 }
 
-var names = []string{"cp-0", "cp-1", "cp-2", "worker-0"}
+type vm struct {
+	state      vcenter.MachineState
+	boot, shut int
+}
 
-func newWorld(t *testing.T) *world {
+// newWorld has so many nodes of the control plane, of which the last are not ready, and a worker.
+func newWorld(t *testing.T, control, down int) *world {
 	t.Helper()
-	cfg := cluster.Config(t)
+	w := &world{t: t, vms: map[string]*vm{}}
 	s := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(s))
-	c, err := client.New(cfg, client.Options{Scheme: s})
-	require.NoError(t, err)
-	v := vcsim.Start(t, vcsim.Options{Machines: len(names)})
-	w := &world{t: t, api: c, v: v, ns: cluster.Namespace(t, cfg), target: vcenter.Target{Host: v.Host, Port: v.Port, Username: vcsim.Administrator.Username,
-		Password: vcenter.Password(vcsim.Administrator.Password), Trust: vcenter.Trust{CA: v.CA}}}
-	w.vms, err = v.VMs(t.Context(), "/lab")
-	require.NoError(t, err)
-	for i, n := range names {
-		w.bad(i)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{}}}
-		if i < 3 {
-			node.Labels["node-role.kubernetes.io/control-plane"] = ""
+	w.api = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&corev1.Node{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
+			return []string{o.(*corev1.Pod).Spec.NodeName} //nolint:forcetypeassert // an index of pods
+		}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourceCreate: w.evict,
+		}).Build()
+	for i := range control + 1 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+		if i < control {
+			n.Name, n.Labels = fmt.Sprint("cp-", i), map[string]string{"node-role.kubernetes.io/control-plane": ""}
 		}
-		require.NoError(t, c.Create(t.Context(), node))
-		t.Cleanup(func() { require.NoError(t, c.Delete(context.Background(), node)) })
-		w.nodes = append(w.nodes, preflight.Node{Name: n, UUID: w.vms[i].UUID, ControlPlane: i < 3})
+		require.NoError(t, w.api.Create(t.Context(), n))
+		w.names = append(w.names, n.Name)
+		w.vms[n.Name] = &vm{}
+		w.bad(n.Name)
+		w.report(n.Name, i < control-down || i == control)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go w.kubelets(ctx, ended)
-	t.Cleanup(func() { stop(); <-ended })
-	for _, n := range names {
-		require.Eventually(t, func() bool { return w.node(n).Status.NodeInfo.BootID != "" }, time.Minute, 5*time.Millisecond)
-	}
+	w.run = maintenance.Run{API: w.api, Drain: true, Wait: time.Minute, Poll: time.Millisecond,
+		Open: func(context.Context, string) (maintenance.VMs, func(), error) { return w, func() {}, nil }}
 	return w
 }
 
-// bad makes a VM as it must not be.
-func (w *world) bad(i int) {
+func (w *world) evict(
+	ctx context.Context, c client.Client, _ string, pod, _ client.Object, _ ...client.SubResourceCreateOption,
+) error {
+	if w.budget {
+		return apierrors.NewTooManyRequests("guarded", 0)
+	}
+	return c.Delete(ctx, pod)
+}
+
+func (w *world) bad(name string) {
+	on := vcenter.MachineState{On: true, ToolsRunning: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
+	w.vms[name].state = on
+}
+
+func (w *world) node(name string) *corev1.Node {
 	w.t.Helper()
-	require.NoError(w.t, w.v.Ready(w.vms[i].Path, names[i]))
-	require.NoError(w.t, w.v.Change(w.vms[i].Path, func(vm *mo.VirtualMachine) {
-		off := false
-		vm.Config.Version, vm.Config.Flags.DiskUuidEnabled = "vmx-13", &off
-	}))
-}
-
-func (w *world) boot(node, id string, ready bool) {
 	var n corev1.Node
-	if w.api.Get(context.Background(), client.ObjectKey{Name: node}, &n) != nil {
-		return
-	}
-	status := corev1.ConditionUnknown
+	require.NoError(w.t, w.api.Get(context.Background(), client.ObjectKey{Name: name}, &n))
+	return &n
+}
+
+func (w *world) change(name string, change func(*corev1.Node)) {
+	w.t.Helper()
+	n := w.node(name)
+	change(n)
+	require.NoError(w.t, w.api.Update(context.Background(), n))
+}
+
+// report is what a kubelet says of its node.
+func (w *world) report(name string, ready bool) {
+	w.t.Helper()
+	n, status := w.node(name), corev1.ConditionUnknown
 	if ready {
-		status = corev1.ConditionTrue
-		n.Status.NodeInfo.BootID = id
+		status, n.Status.NodeInfo.BootID = corev1.ConditionTrue, fmt.Sprint("boot-", w.vms[name].boot)
 	}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}
-	_ = w.api.Status().Update(context.Background(), &n) // the next turn tries again
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	require.NoError(w.t, w.api.Status().Update(context.Background(), n))
 }
 
-// kubelets report what the VMs are like, and end pods that are evicted.
-func (w *world) kubelets(ctx context.Context, ended chan<- struct{}) {
-	defer close(ended)
-	boots, off := map[string]string{}, map[string]bool{}
-	for ctx.Err() == nil {
-		down := 0
-		for i, n := range names {
-			is, boot := false, "boot-0"
-			_ = w.v.Change(w.vms[i].Path, func(vm *mo.VirtualMachine) {
-				is = vm.Runtime.PowerState == "poweredOff"
-				if at := vm.Summary.Runtime.BootTime; at != nil {
-					boot = at.String()
-				}
-			})
-			if is != off[n] || !is && boots[n] != boot {
-				off[n], boots[n] = is, boot
-				w.boot(n, boot, !is)
-			}
-			if is && i < 3 {
-				down++
-			}
-		}
-		if down > 1 {
-			w.wrong("two nodes of the control plane are off")
-		}
-		var pods corev1.PodList
-		if w.api.List(ctx, &pods, client.InNamespace(w.ns)) == nil {
-			for i := range pods.Items {
-				p := &pods.Items[i]
-				if off[p.Spec.NodeName] {
-					w.wrong("pod " + p.Name + " was on a node that is off")
-				}
-				if p.DeletionTimestamp != nil {
-					_ = w.api.Delete(ctx, p, client.GracePeriodSeconds(0))
-				}
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
+func (w *world) MachineState(_ context.Context, id string) (vcenter.MachineState, error) {
+	if w.looks++; w.looking != nil {
+		w.looking(w, w.looks)
 	}
+	return w.vms[id].state, nil
 }
 
-func (w *world) wrong(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.faults = append(w.faults, what)
+func (w *world) ExposeDisks(_ context.Context, id string, _ vcenter.MachineState) error {
+	w.vms[id].state.DiskUUID = !w.ignores
+	return nil
+}
+
+func (w *world) UpgradeHardware(_ context.Context, id, version string) error {
+	w.vms[id].state.Hardware = version
+	return nil
+}
+
+func (w *world) AddController(_ context.Context, id string) error {
+	w.vms[id].state.Controllers = []string{"pvscsi"}
+	return nil
+}
+
+func (w *world) ShutDown(_ context.Context, id string) error {
+	var pods corev1.PodList
+	require.NoError(w.t, w.api.List(context.Background(), &pods))
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName == id && !strings.HasPrefix(p.Name, "stays") {
+			w.faults = append(w.faults, "pod "+p.Name+" was on a node that is off")
+		}
+	}
+	for other, x := range w.vms {
+		if x.state.Off && strings.HasPrefix(other, "cp") && strings.HasPrefix(id, "cp") {
+			w.faults = append(w.faults, "two nodes of the control plane are off")
+		}
+	}
+	x := w.vms[id]
+	x.state.On, x.state.Off, x.shut = false, true, x.shut+1
+	w.report(id, false)
+	return nil
+}
+
+func (w *world) PowerOn(_ context.Context, id string) error {
+	x := w.vms[id]
+	x.state.On, x.state.Off, x.boot = true, false, x.boot+1
+	w.report(id, true)
+	return nil
+}
+
+func (w *world) UnmarkTemplate(_ context.Context, id string) error {
+	w.vms[id].state.Template = false
+	return nil
+}
+
+func (w *world) MarkTemplate(_ context.Context, id string) error {
+	w.vms[id].state.Template = true
+	return nil
 }
 
 // plan looks at the VMs as they are.
-func (w *world) plan() []maintenance.Machine {
-	w.t.Helper()
-	found := vcenter.Inspect(w.t.Context(), w.target, vcenter.Ask{Nodes: w.nodes})
-	require.NoError(w.t, found.Err)
-	found.Name = "lab"
-	return maintenance.Plan(preflight.NodeMachines(preflight.Snapshot{Cluster: preflight.Cluster{Nodes: w.nodes}, VCenters: []preflight.VCenter{found}}))
+func (w *world) plan(names ...string) []maintenance.Machine {
+	if len(names) == 0 {
+		names = w.names
+	}
+	var list []preflight.NodeMachine
+	for _, name := range names {
+		s := w.vms[name].state
+		n := preflight.NodeMachine{Node: preflight.Node{Name: name, ControlPlane: name != "worker"}, Path: "/lab/" + name}
+		n.Machine.DiskUUID, n.Machine.Hardware, n.Machine.Controllers = s.DiskUUID, s.Hardware, s.Controllers
+		list = append(list, n)
+	}
+	out := maintenance.Plan(list, preflight.LeastHardware)
+	for i := range out {
+		out[i].ID = out[i].Node
+	}
+	return out
 }
 
-// run is one run of the program; done is told of each thing that was done.
-func (w *world) run(ctx context.Context, change func(*maintenance.Run), done func(text string)) error {
+func (w *world) pod(name string, change func(*corev1.Pod)) {
 	w.t.Helper()
-	r := &maintenance.Run{
-		API: w.api, Drain: true, Wait: 2 * time.Minute, Poll: 20 * time.Millisecond,
-		Progress: func(node, text string) {
-			if done != nil {
-				done(node + ": " + text)
-			}
-		},
-		Open: func(ctx context.Context, _ string) (maintenance.VMs, func(), error) {
-			a, err := vcenter.Open(ctx, w.target)
-			if err != nil {
-				return nil, nil, err
-			}
-			return a, a.Close, nil
-		},
-	}
-	if change != nil {
-		change(r)
-	}
-	return r.Nodes(ctx, w.plan())
-}
-
-func (w *world) pod(name, node string, change func(*corev1.Pod)) {
-	w.t.Helper()
-	yes, no := true, int64(0)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app": name},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "u", Controller: &yes}}},
-		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: &no, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	yes := true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: "worker"}}
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: &yes}}
 	if change != nil {
 		change(p)
 	}
 	require.NoError(w.t, w.api.Create(w.t.Context(), p))
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	require.NoError(w.t, w.api.Status().Update(w.t.Context(), p))
 }
 
-func (w *world) node(name string) corev1.Node {
-	w.t.Helper()
-	var n corev1.Node
-	require.NoError(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Name: name}, &n))
-	return n
-}
-
-// well demands that all is as it shall be, and that only those nodes are cordoned.
-func (w *world) well(cordoned ...string) {
+// well demands that all is as it shall be, and that only this node is cordoned.
+func (w *world) well(cordoned string) {
 	w.t.Helper()
 	for _, m := range w.plan() {
 		require.Empty(w.t, m.Off, m.Node)
+		n := w.node(m.Node)
+		require.NotContains(w.t, n.Annotations, maintenance.Annotation, m.Node)
+		require.Equal(w.t, cordoned == m.Node, n.Spec.Unschedulable, m.Node)
 	}
-	for _, name := range names {
-		n := w.node(name)
-		require.NotContains(w.t, n.Annotations, maintenance.Annotation, name)
-		require.Equal(w.t, len(cordoned) > 0 && cordoned[0] == name, n.Spec.Unschedulable, name)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	require.Empty(w.t, w.faults)
 }
 
 func TestVMsArePutRightNodeByNode(t *testing.T) {
-	w := newWorld(t)
-	ctx := t.Context()
-	plan := w.plan()
-	require.Equal(t, []string{"worker-0", "cp-0", "cp-1", "cp-2"}, []string{plan[0].Node, plan[1].Node, plan[2].Node, plan[3].Node}, "workers first")
+	w := newWorld(t, 3, 0)
+	ctx, plan := t.Context(), w.plan()
+	require.Equal(t, []string{"worker", "cp-0"}, []string{plan[0].Node, plan[1].Node}, "workers first")
 	require.Equal(t, []maintenance.Fix{maintenance.DiskUUID, maintenance.Hardware}, plan[0].Off)
 
 	// What would be lost is refused before anything is evicted.
-	w.pod("alone", "worker-0", func(p *corev1.Pod) { p.OwnerReferences = nil })
-	w.pod("scratch", "worker-0", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	w.pod("stays", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" })
+	w.pod("stays-static", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
+	w.pod("alone", func(p *corev1.Pod) { p.OwnerReferences = nil })
+	w.pod("scratch", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
+		p.Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
 	})
-	err := w.run(ctx, nil, nil)
+	err := w.run.Nodes(ctx, plan)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "alone from worker-0: nothing makes it again")
+	require.ErrorContains(t, err, "alone from worker: nothing makes it again")
 	require.ErrorContains(t, err, "it keeps data on the node (emptyDir data)")
-	err = w.run(ctx, func(r *maintenance.Run) { r.Drain = false }, nil)
-	require.ErrorContains(t, err, "2 pods run there")
-	for _, name := range []string{"alone", "scratch"} {
-		require.NoError(t, w.api.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
-	}
+	w.run.Drain = false
+	require.ErrorContains(t, w.run.Nodes(ctx, plan), "2 pods run there")
+	w.run.Drain, w.run.Force, w.run.EmptyDirs = true, true, true
 
-	// A disruption budget holds it up, and nothing is powered off meanwhile.
-	w.pod("guarded", "worker-0", nil)
-	one := intstr.FromInt32(1)
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "guard"},
-		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}}
-	require.NoError(t, w.api.Create(ctx, budget))
-	err = w.run(ctx, func(r *maintenance.Run) { r.Wait = time.Nanosecond }, nil)
+	// A disruption budget holds it up, and then a volume; nothing is powered off meanwhile.
+	w.budget, w.run.Wait = true, time.Nanosecond
+	err = w.run.Nodes(ctx, plan)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "disruption budgets hold back "+w.ns+"/guarded")
-	require.True(t, w.node("worker-0").Spec.Unschedulable, "it stays cordoned")
-	require.NoError(t, w.api.Delete(ctx, budget))
-
-	// The API server's own majority is kept.
-	w.boot("cp-2", "boot-0", false)
-	err = w.run(ctx, nil, nil)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "1 other nodes of the control plane are ready")
-	require.False(t, w.node("worker-0").Spec.Unschedulable, "the worker is done before")
-	w.boot("cp-2", "boot-0", true)
+	require.ErrorContains(t, err, "disruption budgets hold back ns/alone")
+	require.True(t, w.node("worker").Spec.Unschedulable, "it stays cordoned")
+	w.budget, w.run.Wait = false, time.Minute
+	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	attached.Spec.NodeName = "worker"
+	require.NoError(t, w.api.Create(ctx, attached))
+	w.run.Wait = 50 * time.Millisecond
+	require.ErrorContains(t, w.run.Nodes(ctx, plan), "1 volumes are attached")
+	require.NoError(t, w.api.Delete(ctx, attached))
+	require.Zero(t, w.vms["worker"].shut)
+	w.run.Wait = time.Minute
 
 	// A node that somebody else has cordoned stays so.
-	cp := w.node("cp-0")
-	cp.Spec.Unschedulable = true
-	require.NoError(t, w.api.Update(ctx, &cp))
-	require.NoError(t, w.run(ctx, nil, nil))
+	w.change("cp-0", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	require.NoError(t, w.run.Nodes(ctx, plan))
 	w.well("cp-0")
 }
 
 // Stopped after anything that it does, it goes on with the node that it was at, and ends
 // with all VMs as they have to be.
 func TestStoppedAnywhereItGoesOn(t *testing.T) {
-	w := newWorld(t)
-	steps := 0
-	require.NoError(t, w.run(t.Context(), nil, func(string) { steps++ }))
-	w.well()
-	steps /= 2
-	w.bad(0)
-	w.bad(3)
-	for n := 1; n < steps; n++ {
-		ctx, stop := context.WithCancel(t.Context())
-		did, last := 0, ""
-		err := w.run(ctx, nil, func(text string) {
-			if did++; did == n {
-				last = text
-				stop()
+	w, steps := newWorld(t, 3, 0), 0
+	w.run.Progress = func(string, string) { steps++ }
+	require.NoError(t, w.run.Nodes(t.Context(), w.plan()))
+	w.well("")
+	for n := 1; n <= steps/2; n++ { // two nodes are enough from here on
+		w.bad("cp-0")
+		w.bad("worker")
+		for range 2 { // and again
+			ctx, stop := context.WithCancel(t.Context())
+			did, last := 0, ""
+			w.run.Progress = func(node, text string) {
+				if did++; did == n {
+					last = node + ": " + text
+					stop()
+				}
 			}
-		})
-		stop()
-		if err == nil {
-			break
+			if err := w.run.Nodes(ctx, w.plan()); err != nil {
+				require.ErrorIs(t, err, context.Canceled, last)
+			}
+			stop()
 		}
-		require.ErrorIs(t, err, context.Canceled, last)
-		w.mu.Lock()
-		require.Empty(t, w.faults, last)
-		w.mu.Unlock()
-		if n%3 == 0 { // some runs are stopped again and again, others have the end of it
-			require.NoError(t, w.run(t.Context(), nil, nil), last)
-			w.well()
-			w.bad(n % len(names))
+		require.NoError(t, w.run.Nodes(t.Context(), w.plan()), n)
+		w.well("")
+	}
+}
+
+func (w *world) begun(names ...string) {
+	for _, name := range names {
+		w.change(name, func(n *corev1.Node) {
+			n.Annotations = map[string]string{maintenance.Annotation: `{"cordoned":true,"bootID":"boot-0"}`}
+			n.Spec.Unschedulable = true
+		})
+	}
+}
+
+// Nothing of the control plane is powered off unless what stays is a majority of all of it,
+// wherever the work was begun.
+func TestTheControlPlaneKeepsItsMajority(t *testing.T) {
+	for _, c := range []struct {
+		all, down int
+		begun     string
+		why       string // "" where it is shut down
+	}{
+		{1, 0, "", "0 other nodes"}, {2, 0, "", "1 other nodes"}, {3, 0, "", ""}, {3, 1, "", "1 other nodes"}, {4, 0, "", ""},
+		{4, 1, "", "fewer than 3"}, {5, 1, "", ""}, {5, 2, "", "no majority of 5"}, {7, 2, "", ""}, {7, 3, "", "fewer than 4"},
+		{3, 0, "cp-0", ""}, {3, 1, "cp-0", "1 other nodes"}, {5, 2, "cp-0", "no majority of 5"}, {5, 0, "cp-1", "node cp-1 was begun"},
+	} {
+		w := newWorld(t, c.all, c.down)
+		if c.begun != "" {
+			w.begun(c.begun)
+		}
+		err := w.run.Nodes(t.Context(), w.plan("cp-0"))
+		require.Equal(t, c.why == "", w.vms["cp-0"].shut == 1, "%+v", c)
+		if c.why == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Equal(t, fault.Refused, fault.ReasonOf(err))
+		require.ErrorContains(t, err, c.why)
+	}
+	w := newWorld(t, 1, 0)
+	w.run.Outage = true
+	require.NoError(t, w.run.Nodes(t.Context(), w.plan("cp-0")), "who accepts an outage has it done")
+}
+
+// What others do to the VM, and to the control plane, meanwhile counts, and not what it was like when
+// the plan was made. Nodes of a Machine are refused unless work on them was begun.
+func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
+	owned := func(key string) func(*world) {
+		return func(w *world) {
+			w.change("cp-0", func(n *corev1.Node) { n.Annotations = map[string]string{key: "cp-0-x7x2m"} })
 		}
 	}
-	require.NoError(t, w.run(t.Context(), nil, nil))
-	w.well()
+	for name, c := range map[string]struct {
+		arrange func(*world)
+		look    func(w *world, time int)
+		shut    int
+		why     string
+	}{
+		"fixed since the plan": {look: func(w *world, _ int) { w.vms["cp-0"].state.DiskUUID, w.vms["cp-0"].state.Hardware = true, "vmx-15" }},
+		"powered on before the change": {shut: 1, why: "the VM is not powered off any more", look: func(w *world, time int) {
+			s := &w.vms["cp-0"].state
+			s.Off = s.Off && time != 4 // the first look after the shutdown has ended
+		}},
+		"the change is taken back": {arrange: func(w *world) { w.ignores = true }, shut: 1, why: "it still needs: [disk.EnableUUID]"},
+		"another fails in the drain": {why: "1 other nodes of the control plane are ready", look: func(w *world, time int) {
+			w.report("cp-2", time != 2) // the second look is the one after the drain
+		}},
+		"another is worked on": {why: "cp-2, of the control plane too, is worked on", look: func(w *world, _ int) { w.begun("cp-2") }},
+		"Cluster API's":        {arrange: owned("cluster.x-k8s.io/machine"), why: "Machine cp-0-x7x2m owns the node"},
+		"Machine API's":        {arrange: owned("machine.openshift.io/machine"), why: "Machine cp-0-x7x2m owns the node"},
+		"and begun": {shut: 1, arrange: func(w *world) {
+			w.begun("cp-0")
+			w.change("cp-0", func(n *corev1.Node) { n.Annotations["cluster.x-k8s.io/machine"] = "m" })
+		}},
+		"a guest without Tools": {arrange: func(w *world) { w.vms["cp-0"].state.ToolsRunning = false }, why: "VMware Tools does not run in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3, 0)
+			if c.arrange != nil {
+				c.arrange(w)
+			}
+			plan := w.plan("cp-0")
+			w.looking = c.look
+			err := w.run.Nodes(t.Context(), plan)
+			require.Equal(t, c.shut, w.vms["cp-0"].shut)
+			if c.why == "" {
+				require.NoError(t, err)
+				require.False(t, w.node("cp-0").Spec.Unschedulable)
+				return
+			}
+			require.ErrorContains(t, err, c.why)
+			require.Equal(t, !strings.Contains(c.why, "owns"), w.node("cp-0").Spec.Unschedulable, "a node that is not done stays cordoned")
+		})
+	}
+}
+
+// VMs that are no nodes are left on, off or a template as they were, also where a run before was interrupted.
+func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
+	for name, c := range map[string]struct {
+		state vcenter.MachineState
+		named bool   // as a template
+		says  string // what puts back what a run that is stopped leaves, and a further one takes for as it was
+		why   string
+	}{
+		"on":          {state: vcenter.MachineState{On: true, ToolsRunning: true}, says: "govc vm.power -on '/lab/a worker'\n"},
+		"off":         {state: vcenter.MachineState{Off: true}},
+		"template":    {state: vcenter.MachineState{Off: true, Template: true}, named: true, says: "govc vm.markastemplate '/lab/a worker'\n"},
+		"interrupted": {state: vcenter.MachineState{Off: true}, named: true},
+		"no template": {state: vcenter.MachineState{On: true}, named: true, why: "it is a VM that runs"},
+		"no Tools":    {state: vcenter.MachineState{On: true}, why: "VMware Tools does not run in it"},
+	} {
+		w := newWorld(t, 0, 0)
+		c.state.Hardware = "vmx-15"
+		w.vms["worker"].state, w.run.Hardware = c.state, 19
+		at := preflight.NodeMachine{Path: "/lab/a worker"}
+		at.Machine = preflight.Machine{On: c.state.On, Template: c.named, Hardware: "vmx-15"}
+		plan := maintenance.Plan([]preflight.NodeMachine{at}, 19)
+		require.Len(t, plan[0].Off, 3)
+		plan[0].ID = "worker"
+		said := ""
+		w.run.Progress = func(_, text string) { said += text + "\n" }
+		err, is := w.run.Machines(t.Context(), plan), w.vms["worker"].state
+		require.Contains(t, said, c.says, name)
+		if c.why != "" {
+			require.ErrorContains(t, err, c.why, name)
+			require.Equal(t, c.state, is, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		want := []any{c.state.On, c.named, true, "vmx-19"}
+		require.Equal(t, want, []any{is.On, is.Template, is.DiskUUID, is.Hardware}, name)
+		require.Equal(t, []string{"pvscsi"}, is.Controllers)
+	}
+}
+
+// A right that is missing is named, and is no API server that is away.
+func TestAMissingRightIsNamed(t *testing.T) {
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+		},
+	})
+	_, err := (&maintenance.Run{API: c}).Pending(t.Context(), nil)
+	require.Equal(t, fault.Forbidden, fault.ReasonOf(err))
 }

@@ -15,13 +15,13 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // Annotation is on a node that work was begun on.
 const Annotation = "vdo.vmware.com/vm-fix"
 
-// begun is what the annotation says.
 type begun struct {
 	Cordoned bool   `json:"cordoned"` // here; false where it was before
 	BootID   string `json:"bootID"`   // that the node ran then
@@ -35,6 +35,9 @@ type VMs interface {
 	ExposeDisks(ctx context.Context, id string, now vcenter.MachineState) error
 	UpgradeHardware(ctx context.Context, id, version string) error
 	AddController(ctx context.Context, id string) error
+	// UnmarkTemplate makes a VM of a template, MarkTemplate a template of a VM that is off.
+	UnmarkTemplate(ctx context.Context, id string) error
+	MarkTemplate(ctx context.Context, id string) error
 }
 
 // Run is a run over nodes.
@@ -46,6 +49,8 @@ type Run struct {
 	Drain bool
 	// Force deletes pods that nothing makes again, EmptyDirs such with data on the node.
 	Force, EmptyDirs bool
+	// Hardware is the least number of the hardware version; default [preflight.LeastHardware].
+	Hardware int
 	// Outage works on the control plane also where the others have no majority.
 	Outage bool
 	// Progress is told what is done.
@@ -106,7 +111,7 @@ func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[string]string, err error) {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
-		return nil, nil, clusterFault("read the nodes", err)
+		return nil, nil, clusterstate.Fault("read the nodes", err)
 	}
 	begun, owners = map[string]bool{}, map[string]string{}
 	for i := range nodes.Items {
@@ -126,8 +131,6 @@ func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[strin
 // machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
 var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
-func clusterFault(op string, err error) error { return clusterstate.Fault(op, err) }
-
 // machine works on one VM, unless it has become as it should be since the plan was made.
 func (r *Run) machine(ctx context.Context, m Machine) error {
 	if m.ControlPlane && !m.begun {
@@ -144,7 +147,7 @@ func (r *Run) machine(ctx context.Context, m Machine) error {
 	if err != nil {
 		return err
 	}
-	if len(fixes(state)) == 0 && !m.begun {
+	if len(fixes(state, r.Hardware)) == 0 && !m.begun {
 		r.say(m.Node, "nothing left to change")
 		return nil
 	}
@@ -152,12 +155,71 @@ func (r *Run) machine(ctx context.Context, m Machine) error {
 		return err
 	}
 	r.say(m.Node, "cordoned")
-	if err := r.fix(ctx, vms, m, len(fixes(state)) > 0 && state.On); err != nil {
+	if err := r.fix(ctx, vms, m, len(fixes(state, r.Hardware)) > 0 && state.On); err != nil {
 		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
 		return err
 	}
 	r.say(m.Node, "done")
 	return nil
+}
+
+// Machines works on VMs that are no nodes, one after another, and leaves each on, off or a template as it
+// was. It ends at the first fault.
+func (r *Run) Machines(ctx context.Context, list []Machine) error {
+	for _, m := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		vms, end, err := r.Open(ctx, m.VCenter)
+		if err != nil {
+			return err
+		}
+		err = r.prepare(ctx, vms, m)
+		end()
+		if err != nil {
+			return err
+		}
+		r.say(m.Name(), "done")
+	}
+	return nil
+}
+
+func (r *Run) prepare(ctx context.Context, vms VMs, m Machine) error {
+	state, err := vms.MachineState(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	on := state.On
+	switch { // a further run does not know how it was, so that it is said before anything is done
+	case on && m.Template:
+		return &fault.Error{Reason: fault.Conflict, Op: "change template", Subject: m.Path,
+			Err: errors.New("it is a VM that runs"), Hint: "name it with --vm"}
+	case m.Template:
+		r.say(m.Name(), "if this is stopped, and leaves it as no template: govc vm.markastemplate "+fault.Quote(m.Path))
+	case on:
+		r.say(m.Name(), "if this is stopped, and leaves it off: govc vm.power -on "+fault.Quote(m.Path))
+	}
+	switch {
+	case state.Template:
+		err = vms.UnmarkTemplate(ctx, m.ID)
+	case on:
+		err = r.shutDown(ctx, vms, m)
+	}
+	if err == nil {
+		err = r.change(ctx, vms, m)
+	}
+	switch {
+	case err != nil:
+		return err
+	case m.Template:
+		err = vms.MarkTemplate(ctx, m.ID)
+	case on:
+		err = r.powerOn(ctx, vms, m)
+	}
+	if err != nil {
+		return err
+	}
+	return r.verify(ctx, vms, m)
 }
 
 // fix takes a cordoned node through a restart with the right settings, and uncordons it.
@@ -170,18 +232,25 @@ func (r *Run) fix(ctx context.Context, vms VMs, m Machine, shutDown bool) error 
 	if err := r.change(ctx, vms, m); err != nil {
 		return err
 	}
+	if err := r.powerOn(ctx, vms, m); err != nil {
+		return err
+	}
 	if err := r.back(ctx, m.Node); err != nil {
 		return err
 	}
-	state, err := vms.MachineState(ctx, m.ID)
-	if err != nil {
+	if err := r.verify(ctx, vms, m); err != nil {
 		return err
 	}
-	if left := fixes(state); len(left) > 0 {
-		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: m.Path,
-			Err: fmt.Errorf("it runs, and still needs: %v", left), Hint: "run the same command again"}
-	}
 	return r.uncordon(ctx, m.Node)
+}
+
+func (r *Run) verify(ctx context.Context, vms VMs, m Machine) error {
+	state, err := vms.MachineState(ctx, m.ID)
+	if left := fixes(state, r.Hardware); err == nil && len(left) > 0 {
+		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: m.Path,
+			Err: fmt.Errorf("it still needs: %v", left), Hint: "run the same command again"}
+	}
+	return err
 }
 
 func (r *Run) say(node, text string) {
@@ -196,7 +265,7 @@ func (r *Run) say(node, text string) {
 func (r *Run) majority(ctx context.Context, node string) error {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
-		return clusterFault("read the nodes", err)
+		return clusterstate.Fault("read the nodes", err)
 	}
 	all, ready := 0, 0
 	for i := range nodes.Items {
@@ -263,7 +332,6 @@ func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (
 	})
 }
 
-// off drains the node and shuts its guest down.
 func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
 	if err := r.drain(ctx, m.Node); err != nil {
 		return err
@@ -271,6 +339,10 @@ func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
 	if err := r.detached(ctx, m.Node); err != nil {
 		return err
 	}
+	return r.shutDown(ctx, vms, m)
+}
+
+func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.Off {
 		return err
@@ -284,7 +356,7 @@ func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
 		return &fault.Error{Reason: fault.Refused, Op: "shut down the guest of", Subject: m.Path, Err: errors.New("VMware Tools does not run in it"),
 			Hint: "shut it down in the guest, and run the same command again: it goes on from there"}
 	}
-	r.say(m.Node, "shutting down "+m.Path)
+	r.say(m.Name(), "shutting down "+m.Path)
 	if err := vms.ShutDown(ctx, m.ID); err != nil {
 		return err
 	}
@@ -318,14 +390,16 @@ func (r *Run) detached(ctx context.Context, node string) error {
 	})
 }
 
-// change puts the settings right that still are not, and powers the VM on. It reads the VM before
+// change puts the settings right that still are not. It reads the VM before
 // each step: someone else may have changed it or powered it on.
 func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 	for _, f := range []struct {
 		fix Fix
 		do  func(vcenter.MachineState) error
 	}{
-		{Hardware, func(vcenter.MachineState) error { return vms.UpgradeHardware(ctx, m.ID, LeastHardware) }},
+		{Hardware, func(vcenter.MachineState) error {
+			return vms.UpgradeHardware(ctx, m.ID, fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware)))
+		}},
 		{DiskUUID, func(s vcenter.MachineState) error { return vms.ExposeDisks(ctx, m.ID, s) }},
 		{Controller, func(vcenter.MachineState) error { return vms.AddController(ctx, m.ID) }},
 	} {
@@ -333,27 +407,30 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(fixes(state), f.fix) {
+		if !slices.Contains(fixes(state, r.Hardware), f.fix) {
 			continue
 		}
 		if !state.Off {
 			return &fault.Error{Reason: fault.Conflict, Op: "set " + string(f.fix) + " of", Subject: m.Path,
 				Err: errors.New("the VM is not powered off any more"), Hint: "run the same command again"}
 		}
-		r.say(m.Node, "setting "+string(f.fix)+" of "+m.Path)
+		r.say(m.Name(), "setting "+string(f.fix)+" of "+m.Path)
 		if err := f.do(state); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (r *Run) powerOn(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.On {
 		return err
 	}
-	r.say(m.Node, "powering on "+m.Path)
+	r.say(m.Name(), "powering on "+m.Path)
 	return vms.PowerOn(ctx, m.ID)
 }
 
-// back waits for the kubelet after its boot.
 func (r *Run) back(ctx context.Context, name string) error {
 	r.say(name, "waiting until it is ready")
 	return r.until(ctx, "wait for node "+name, func() (string, error) {

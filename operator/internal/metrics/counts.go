@@ -95,18 +95,6 @@ func (c counts) all() []*prometheus.CounterVec {
 	return []*prometheus.CounterVec{c.objects, c.rollouts, c.upgrades, c.events, c.checks}
 }
 
-func (c counts) describe(to chan<- *prometheus.Desc) {
-	for _, v := range c.all() {
-		v.Describe(to)
-	}
-}
-
-func (c counts) collect(to chan<- prometheus.Metric) {
-	for _, v := range c.all() {
-		v.Collect(to)
-	}
-}
-
 // ObjectChanged counts an object that was written or deleted. The cause is one of
 // package plan's, or Removal.
 func (c counts) ObjectChanged(of, cause string) {

@@ -7,8 +7,8 @@
 // counters, which begin at 0 with it, and how long vCenters took to answer.
 //
 // Labels are bounded. Names are those of resources; drivers, causes, states and reasons are
-// words of this program; versions have to look like ones, and are "other" where they do not
-// (labels.go): a vCenter may say anything. Messages, addresses, nodes' names and users' texts
+// words of this program; versions have to look like ones, and are "other" where they do not:
+// a vCenter may say anything. Messages, addresses, nodes' names and users' texts
 // are never labels.
 //
 // Where the cache cannot be read the scrape fails as a whole: an alert that is silent
@@ -20,11 +20,14 @@ package metrics
 
 import (
 	"context"
+	"regexp"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // scrapeTimeout bounds the wait for caches that are not filled yet.
@@ -62,7 +65,9 @@ func (m *Meter) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range siteDescs {
 		to <- d
 	}
-	m.describe(to)
+	for _, v := range m.all() {
+		v.Describe(to)
+	}
 }
 
 // Collect sends the metrics as they are now.
@@ -70,7 +75,9 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	to <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, version(m.Version), runtime.Version())
-	m.collect(to)
+	for _, v := range m.all() {
+		v.Collect(to)
+	}
 	s, err := read(ctx, m.Reader, m.Namespace)
 	if err != nil {
 		to <- prometheus.NewInvalidMetric(buildInfo, err)
@@ -89,4 +96,18 @@ func number(yes bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+var versionForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
+
+// drivers are the values of the label driver.
+var drivers = []string{string(matrix.CNI), string(matrix.CPI), string(matrix.CSI), string(matrix.SnapshotController)}
+
+// version returns what a vCenter or an API server calls its version, or "other" where it does not
+// look like one.
+func version(s string) string {
+	if s == "" || versionForm.MatchString(s) {
+		return s
+	}
+	return "other"
 }

@@ -272,12 +272,7 @@ func TestTheDashboardWorksAnywhere(t *testing.T) {
 	require.Equal(t, "vdo-operator", d.UID)
 	require.Equal(t, []struct{ Name, Type, Query string }{{"datasource", "datasource", "prometheus"}}, d.Templating.List)
 	require.NotContains(t, string(monitoring(t, "dashboard.json")), "http")
-	served := gather(t, func() *metrics.Meter {
-		m := newMeter(site())
-		m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-		m.EventRecorded("VDOConfig", "Normal", "RolledOut")
-		return m
-	}())
+	served := gather(t, busy())
 	ids, used := map[int]bool{}, string(monitoring(t, "rules.yaml"))
 	for _, p := range d.Panels {
 		require.False(t, ids[p.ID], "two panels with id %d", p.ID)

@@ -120,17 +120,16 @@ func (w *world) apiEvent(arg string) {
 var faults = map[string]string{"the request fails": "fails", "its answer is lost": "lost", "the operator is killed": "killed"}
 
 func (w *world) statusEvent(arg string) {
-	w.wire.mu.Lock()
-	defer w.wire.mu.Unlock()
-	w.wire.refuse = nil
-	if arg == "cannot be written" {
-		w.wire.refuse = func(req *http.Request) *http.Response {
-			if isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/") {
-				return answer(req, http.StatusInternalServerError)
-			}
-			return nil
-		}
+	if arg == "can be written" {
+		w.wire.refuses(nil)
+		return
 	}
+	w.wire.refuses(func(req *http.Request) *http.Response {
+		if isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/") {
+			return answer(req, http.StatusInternalServerError, wireFault)
+		}
+		return nil
+	})
 }
 
 // changePassword has the vCenter take another password.

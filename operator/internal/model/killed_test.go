@@ -1,8 +1,11 @@
 package model
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"net/http"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,22 +108,25 @@ func (w *world) since(n int) []write {
 	return notes(writes)
 }
 
-// goesBack upgrades to pods that fall over, and returns the revision that is gone back from
-// once the deadline is over: each workload is then what it was, and so is what is in force.
+// goesBack upgrades to pods that fall over, and returns the revision of the storage driver that is gone back
+// from once the deadline is over: each workload is then what it was, and so is what is current.
 func (w *world) goesBack(each int) (failing string) {
 	v := w.config()
 	v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 5 * time.Minute}}
 	w.must(w.Update(w.ctx, v))
-	was, before := v.Status.Revision, w.templates()
+	was, before := current(v), w.templates()
 	w.onlyRuns, w.back = before, true
 	w.retag(bundleNewer)
 	w.lives(each) // the deadline passes meanwhile: how long it has waited is written now and then
 	v = w.config()
-	if v.Status.Candidate != nil {
-		failing = v.Status.Candidate.Name
+	for _, r := range v.Status.Revisions {
+		if r.Group == "csi" && r.Outcome == string(revision.RolledBack) {
+			failing = r.Name
+		}
 	}
-	if v.Status.Revision != was || w.outcome(was) != revision.Healthy || w.outcome(failing) != revision.RolledBack {
-		w.fail("what fails is gone back from", "%s is in force, of %s and %q: %s", v.Status.Revision, was, failing, describe(v.Status.Conditions))
+	if now := current(v); now.Name != was.Name || now.Outcome != string(revision.Healthy) || failing == "" {
+		w.fail("what fails is gone back from", "%s is current, of %s and %q: %s", now.Name, was.Name, failing,
+			describe(v.Status.Conditions))
 	}
 	for hash := range w.templates() {
 		if !before[hash] {
@@ -134,13 +140,14 @@ func (w *world) goesBack(each int) (failing string) {
 // succeeds has a revision that failed tried again, now that its pods run.
 func (w *world) succeeds(each int, failing string) {
 	v := w.config()
-	v.Annotations = map[string]string{v1alpha1.AnnotationRetry: failing}
+	v.Annotations = map[string]string{v1alpha1.AnnotationRetry: v.Status.Candidate.Name}
 	w.must(w.Update(w.ctx, v))
 	w.lives(each)
 	w.now = w.now.Add(interval) // it has to stay well for a while before it counts
 	w.lives(each)
-	if v := w.config(); v.Status.Revision != failing || w.outcome(failing) != revision.Healthy {
-		w.fail("an upgrade is tried again", "%s is in force: %s", v.Status.Revision, describe(v.Status.Conditions))
+	v = w.config()
+	if now := current(v); now.Name != failing || now.Outcome != string(revision.Healthy) {
+		w.fail("an upgrade is tried again", "%s is current: %s", now.Name, describe(v.Status.Conditions))
 	}
 }
 
@@ -150,13 +157,14 @@ func (w *world) config() *v1alpha1.VDOConfig {
 	return v
 }
 
-// outcome is what became of a revision.
-func (w *world) outcome(name string) revision.Outcome {
-	all := w.config().Status.Revisions
-	if i := slices.IndexFunc(all, func(r v1alpha1.RevisionStatus) bool { return r.Name == name }); i >= 0 {
-		return revision.Outcome(all[i].Outcome)
+// current is the storage driver's current revision.
+func current(v *v1alpha1.VDOConfig) v1alpha1.RevisionStatus {
+	for _, r := range v.Status.Revisions {
+		if r.Current && r.Group == "csi" {
+			return r
+		}
 	}
-	return ""
+	return v1alpha1.RevisionStatus{}
 }
 
 // templates are the hashes of what pods are made from.
@@ -192,4 +200,104 @@ func (w *world) removed() {
 			}
 		}
 	}
+}
+
+// apiFault is what an API server answers to some of the operator's requests for a while.
+type apiFault struct {
+	name   string
+	status int
+	to     func(*http.Request) bool
+	says   string // and has to reach the conditions; empty: they cannot be written
+}
+
+// admitted are kinds about which an admission webhook of the site is asked.
+var admitted = regexp.MustCompile(`/(daemonsets|deployments|serviceaccounts|clusterroles)/`)
+
+// apiServerFails has the API server refuse what the operator asks for, in all the ways that
+// it has, over and over in the course of an installation, an upgrade and a removal. No
+// invariant breaks, the conditions say what is wrong wherever they can be written, and the
+// operator goes on by itself once it is over.
+func apiServerFails(t *testing.T, s *site) {
+	writes := func(req *http.Request) bool { return req.Method != http.MethodGet }
+	ofWebhook := func(req *http.Request) bool { return writes(req) && admitted.MatchString(req.URL.Path) }
+	ofOthers := func(req *http.Request) bool { // all but the conditions, and what they are written by
+		return writes(req) && !strings.Contains(req.URL.Path, "/vdo.vmware.com/")
+	}
+	ofStatus := func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/status") }
+	every := func(*http.Request) bool { return true }
+	faults := []apiFault{
+		{"a webhook denies", http.StatusForbidden, ofWebhook, `admission webhook "policy.site.example" denied the request: not before Monday`},
+		{"nothing is served", http.StatusServiceUnavailable, every, ""},
+	}
+	if tier.Open(tier.All) {
+		faults = append(faults,
+			apiFault{"conditions are not written", http.StatusInternalServerError, ofStatus, ""},
+			apiFault{"a webhook is away", http.StatusInternalServerError, ofWebhook, `failed calling webhook "policy.site.example": context deadline exceeded`},
+			apiFault{"writes are throttled", http.StatusTooManyRequests, ofOthers, wireFault},
+			apiFault{"writes fail", http.StatusInternalServerError, ofOthers, wireFault},
+			apiFault{"writes conflict", http.StatusConflict, ofOthers, wireFault},
+			apiFault{"writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault})
+	}
+	met := map[string]int{}
+	w, broken, err := enact(context.Background(), s, func(w *world) {
+		through := func() { // all of them, with some progress after each
+			for _, f := range faults {
+				met[f.name] += w.suffers(t, f)
+				w.wire.live(life)
+				w.round()
+				w.wire.live(0)
+			}
+		}
+		through()
+		w.peace(true)
+		if tier.Open(tier.All) {
+			w.retag(bundleNewer)
+			through()
+			w.peace(true)
+			w.drop(w.vdoConfig("m-site"))
+			through()
+			w.lives(life)
+			w.removed()
+		}
+	})
+	require.NoError(t, err)
+	if broken != nil {
+		t.Fatalf("%v\nwhat happened:\n%s", broken, w.told())
+	}
+	t.Log(met)
+	for _, f := range faults {
+		require.Positive(t, met[f.name], f.name)
+	}
+}
+
+// round is a pass of each controller.
+func (w *world) round() {
+	w.play()
+	for _, which := range []string{passBundle, passVCenter, passDrivers} {
+		w.pass(which)
+	}
+	w.now = w.now.Add(30 * time.Second)
+}
+
+// suffers does passes under a fault, and tells how often it was met.
+func (w *world) suffers(t *testing.T, f apiFault) int {
+	w.note("begins", f.name)
+	defer w.note("ends", f.name)
+	w.wire.refuses(func(req *http.Request) *http.Response {
+		if f.to(req) {
+			return answer(req, f.status, cmp.Or(f.says, wireFault))
+		}
+		return nil
+	})
+	defer w.wire.refuses(nil)
+	before := w.wire.refused
+	for range 3 {
+		w.round()
+	}
+	met := w.wire.refused - before
+	v := &v1alpha1.VDOConfig{}
+	if client.IgnoreNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(w.vdoConfig("m-site")), v)) == nil && v.UID != "" && met > 0 && f.says != "" {
+		require.Contains(t, describe(v.Status.Conditions), f.says, f.name)
+	}
+	return met
 }

@@ -11,9 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -268,14 +268,14 @@ func (w *world) bringStatus(x workload, updated, ready int32) bool {
 	case *appsv1.DaemonSet:
 		is := appsv1.DaemonSetStatus{ObservedGeneration: o.Generation, DesiredNumberScheduled: n, CurrentNumberScheduled: n,
 			UpdatedNumberScheduled: updated, NumberReady: ready, NumberAvailable: ready, NumberUnavailable: n - ready}
-		if same(o.Status, is) {
+		if equality.Semantic.DeepEqual(o.Status, is) {
 			return false
 		}
 		o.Status = is
 	case *appsv1.Deployment:
 		is := appsv1.DeploymentStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: updated, ReadyReplicas: ready,
 			AvailableReplicas: ready, UnavailableReplicas: n - ready}
-		if same(o.Status, is) {
+		if equality.Semantic.DeepEqual(o.Status, is) {
 			return false
 		}
 		o.Status = is
@@ -285,12 +285,6 @@ func (w *world) bringStatus(x workload, updated, ready int32) bool {
 		w.must(err)
 	}
 	return true
-}
-
-func same(a, b any) bool {
-	x, _ := json.Marshal(a) //nolint:errchkjson // statuses
-	y, _ := json.Marshal(b) //nolint:errchkjson // statuses
-	return string(x) == string(y)
 }
 
 // available counts the running pods of a workload that is up to date.
@@ -437,10 +431,4 @@ func (w *world) endNamespaces() bool {
 		did = true
 	}
 	return did
-}
-
-// toJSON is for messages.
-func toJSON(o runtime.Object) string {
-	data, _ := json.Marshal(o) //nolint:errchkjson // an object of the API server
-	return string(data)
 }

@@ -56,7 +56,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.kill()
 		return nil, errWire
 	case what == "fails":
-		return answer(req, http.StatusInternalServerError), nil
+		return answer(req, http.StatusInternalServerError, wireFault), nil
 	case refused != nil:
 		return refused, nil
 	case do != nil:
@@ -103,6 +103,13 @@ func (w *wire) live(writes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.life, w.lived, w.last, w.spared = writes, 0, write{}, false
+}
+
+// refuses has requests be answered in the place of the API server; nil ends it.
+func (w *wire) refuses(refuse func(*http.Request) *http.Response) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuse = refuse
 }
 
 // met counts a request, and returns what shall happen to it.
@@ -165,15 +172,15 @@ func (w *wire) written(from int) ([]write, int) {
 var reasons = map[int]metav1.StatusReason{
 	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusConflict: metav1.StatusReasonConflict,
 	http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
-	http.StatusGatewayTimeout: metav1.StatusReasonTimeout,
+	http.StatusGatewayTimeout: metav1.StatusReasonTimeout, http.StatusForbidden: metav1.StatusReasonForbidden,
 }
 
-// wireFault is what every refusal of the wire says.
+// wireFault is what a refusal of the wire says.
 const wireFault = "etcdserver: request timed out"
 
-func answer(req *http.Request, status int) *http.Response {
+func answer(req *http.Request, status int, message string) *http.Response {
 	body, _ := json.Marshal(map[string]any{ //nolint:errchkjson // strings and numbers
-		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status], "code": status, "message": wireFault,
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status], "code": status, "message": message,
 	})
 	return &http.Response{
 		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,

@@ -1,15 +1,11 @@
 package model
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,11 +19,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -44,8 +40,10 @@ import (
 	vclogins "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+	sites "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 const (
@@ -230,17 +228,14 @@ func (w *world) start() {
 	writer := condition.Writer{Client: w.api, Recorder: w.events}
 	trust := &driverbundle.Reconciler{
 		Reader: w.api, Writer: writer,
-		Options: driverbundle.Options{Store: bundles, Now: now, Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
-			m, err := bundles.Open(ctx, b)
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		}},
+		Options: driverbundle.Options{Store: bundles, Now: now},
 	}
 	w.op.bundle = reconcile.AsReconciler(w.api, trust)
 	known := &vclogins.Logins{Past: vspherecloudconfig.Past(w.api, namespace)}
-	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Check: vcenter.Check, Now: now, Logins: known})
+	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{
+		Reader: w.api, Writer: writer,
+		Options: vspherecloudconfig.Options{Check: vcenter.Check, Now: now, Logins: known},
+	})
 	w.op.drivers = &vdoconfig.Reconciler{
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
 		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
@@ -299,28 +294,12 @@ func (w *world) pass(which string) {
 		r, list = w.op.vcenter, &v1alpha1.VsphereCloudConfigList{}
 	}
 	w.must(w.List(w.ctx, list, client.InNamespace(namespace)))
-	for _, key := range keys(list) {
-		w.one(which, r, key)
-	}
-}
-
-func keys(list client.ObjectList) []types.NamespacedName {
-	var all []types.NamespacedName
-	switch l := list.(type) {
-	case *v1alpha1.VDOConfigList:
-		for i := range l.Items {
-			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
-		}
-	case *v1alpha1.DriverBundleList:
-		for i := range l.Items {
-			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
-		}
-	case *v1alpha1.VsphereCloudConfigList:
-		for i := range l.Items {
-			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
-		}
-	}
-	return all
+	w.must(meta.EachListItem(list, func(o runtime.Object) error {
+		named, err := meta.Accessor(o)
+		w.must(err)
+		w.one(which, r, types.NamespacedName{Namespace: named.GetNamespace(), Name: named.GetName()})
+		return nil
+	}))
 }
 
 // one is one pass over one resource, and the look at the world after it.
@@ -480,26 +459,12 @@ func (w *world) empty(ns string) {
 	w.wipe(&corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
 }
 
-// rights applies the operator's RBAC, and gives the tenant a namespace with ordinary
+// rights gives the operator what it is shipped with, and gives the tenant a namespace with ordinary
 // rights to edit: what upstream's ClusterRole edit adds up to is the controller
 // manager's to write, and there is none.
 func (w *world) rights() {
 	w.endNamespaces()
-	var data []byte
-	for _, name := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"} {
-		file, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", name))
-		w.must(err)
-		data = append(append(data, file...), "---\n"...)
-	}
-	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := dec.Decode(&u.Object); errors.Is(err, io.EOF) {
-			break
-		} else {
-			w.must(err)
-		}
-		w.must(w.Apply(w.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
-	}
+	w.must(cluster.Operator.Grant(w.ctx, w.Client))
 	all := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}},
@@ -613,3 +578,58 @@ func (w *world) bundleUIDs() map[types.UID]bool {
 
 // told is the trace of the program.
 func (w *world) told() string { return "  " + strings.Join(w.trace, "\n  ") + "\n" }
+
+// The bundles that the connected host made, in the order of their serials: tags of the
+// repository, which the tag "site" moves between.
+const (
+	bundleFirst     = "first"     // cpi@1.33.1, snapshot-controller@8.2.0, csi@3.5.1
+	bundleRebuilt   = "rebuilt"   // the same releases under another root
+	bundleNewer     = "newer"     // csi@3.7.3 beside them
+	bundleUnsigned  = "unsigned"  // by nobody
+	bundleStrangers = "strangers" // by somebody else's key
+)
+
+const repository = sites.Repository
+
+// mirror is the site's registry with all bundles in it.
+type mirror struct {
+	*registry.Registry
+	keys map[string]string // public, in PEM: release, stranger
+}
+
+// deliver has vdo-bundle lock, pull, sign and push every bundle.
+func deliver(ctx context.Context, dir string) (_ *mirror, err error) {
+	m := &mirror{keys: map[string]string{}}
+	if m.Registry, err = registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword}); err != nil {
+		return nil, err
+	}
+	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
+	newer := slices.Concat(releases, []string{"csi@3.7.3"})
+	up, err := sites.NewUpstream(ctx, sites.UpstreamOptions{Dir: dir, Releases: newer})
+	if err != nil {
+		return nil, err
+	}
+	defer up.Close()
+	host, err := sites.NewConnected(ctx, up, m.Registry, "release", "stranger")
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range []sites.Delivery{
+		{Tag: bundleFirst, Key: "release", Releases: releases},
+		{Tag: bundleRebuilt, Key: "release", Releases: releases},
+		{Tag: bundleNewer, Key: "release", Releases: newer},
+		{Tag: bundleUnsigned, Releases: newer},
+		{Tag: bundleStrangers, Key: "stranger", Releases: newer},
+	} {
+		d.Serial = 101 + i
+		if err := host.Deliver(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range []string{"release", "stranger"} {
+		if m.keys[name], err = host.PublicKey(name); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -28,12 +28,21 @@ const PerNode = 100
 // Each reads a list page by page, and calls each after every one with the list filled; opts
 // limit it to a namespace, or to what has a label, and with [client.Limit] the size of a page.
 func Each(ctx context.Context, c client.Reader, list client.ObjectList, each func(), opts ...client.ListOption) error {
+	return Until(ctx, c, list, func() bool { each(); return false }, opts...)
+}
+
+// Until is [Each] that ends after the page of which done returns true.
+func Until(
+	ctx context.Context, c client.Reader, list client.ObjectList, done func() bool, opts ...client.ListOption,
+) error {
 	opts = append([]client.ListOption{client.Limit(Size)}, opts...)
 	for token := ""; ; {
 		if err := c.List(ctx, list, append(opts[:len(opts):len(opts)], client.Continue(token))...); err != nil {
 			return err
 		}
-		each()
+		if done() {
+			return nil
+		}
 		if token = list.GetContinue(); token == "" {
 			return nil
 		}

@@ -1,12 +1,17 @@
 package plan
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
@@ -24,7 +29,7 @@ const (
 
 // mayAdopt says why an object that is not ours must not be taken over, or nil.
 func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
-	without := orDefault(in.WithoutIt, "take the driver out of the VDOConfig")
+	without := cmp.Or(in.WithoutIt, "take the driver out of the VDOConfig")
 	subject := IDOf(live).Key.String()
 	refuse := func(hint, format string, args ...any) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "take over", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
@@ -41,7 +46,7 @@ func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
 		}
 	}
 	if release := annotations[annotationHelm]; release != "" {
-		return refuse(helmHint(live.GetKind(), release, orDefault(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
+		return refuse(helmHint(live.GetKind(), release, cmp.Or(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}
 	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
 		return refuse("remove it with the tool that made it, or "+without, "%s manages it (label %s)", by, render.LabelManagedBy)
@@ -68,13 +73,6 @@ func helmHint(kind, release, namespace string) string {
 	return fmt.Sprintf("see that `helm get manifest %[1]s -n %[2]s` names no CustomResourceDefinition, since with one go all objects of its kind; then remove the release with `helm uninstall %[1]s -n %[2]s`: volumes and nodes stay as they are", release, namespace)
 }
 
-func orDefault(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
 // otherSubjects refuses a binding that gives rights to somebody whom applying ours
 // would take them from: some of upstream's names look shared, and are.
 func otherSubjects(live, wanted *unstructured.Unstructured, refuse func(hint, format string, args ...any) error) error {
@@ -97,17 +95,11 @@ func isMirrorSet(o *unstructured.Unstructured) bool {
 func isBinding(kind string) bool { return kind == "RoleBinding" || kind == "ClusterRoleBinding" }
 
 func subjects(o *unstructured.Unstructured) []string {
-	list, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+	var binding rbacv1.RoleBinding
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding) //nolint:errcheck // the API server sees to the types
 	var all []string
-	for _, item := range list {
-		m, ok := item.(map[string]any)
-		if !ok {
-			continue
-		}
-		kind, _, _ := unstructured.NestedString(m, "kind")
-		ns, _, _ := unstructured.NestedString(m, "namespace")
-		name, _, _ := unstructured.NestedString(m, "name")
-		all = append(all, strings.TrimPrefix(kind+" "+ns+"/"+name, "/"))
+	for _, s := range binding.Subjects {
+		all = append(all, strings.TrimPrefix(s.Kind+" "+s.Namespace+"/"+s.Name, "/"))
 	}
 	return all
 }
@@ -169,11 +161,9 @@ func (s Step) anew(o render.Object, live *unstructured.Unstructured, field strin
 	return s
 }
 
-// Trial is what the API server can be asked about a workload that has to be made anew while the old
-// one is there: the new one with the selector of the old and the labels that its pods have for it.
-// It is put in the place of the old one whole, since merging would ask about what both have together,
-// and not under another name, for which there are no rights. nil where nothing is made anew so, or is
-// being deleted already: the API server then says that the selector is immutable, and nothing else.
+// Trial is what the API server can be asked about a workload that has to be made anew while the old one is there: the
+// new one with the selector of the old and the labels that its pods have for it, in the place of the old one, since
+// there are no rights for another name. nil where nothing is made anew so, or is being deleted already.
 func Trial(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
 	if live == nil || !live.GetDeletionTimestamp().IsZero() || immutable(live, wanted) != "spec.selector" {
 		return nil
@@ -244,15 +234,103 @@ func otherConflict(o Other) error {
 	case o.Driver == matrix.SnapshotController:
 		hint = "remove it or install that version; to keep it and care for it yourself, set policy: disabled for driver snapshot-controller in spec.drivers"
 	}
+	what := o.Key.String()
+	if o.Version != "" {
+		what += " of version " + o.Version
+	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "install", Subject: string(o.Driver), Hint: hint,
-		Err: fmt.Errorf("another installation of it exists: %s%s", o.Key, versionNote(o.Version)),
+		Err: errors.New("another installation of it exists: " + what),
 	}
 }
 
-func versionNote(v string) string {
-	if v == "" {
-		return ""
+// tool applies its objects again and again, and prunes those that leave its source.
+type tool struct {
+	name     string
+	marks    []string // labels and annotations of its objects
+	managers []string // prefixes of its field managers
+	keep     string   // how to exempt an object from pruning, in the tool's source
+}
+
+// tools are those that Helm's and kubectl's marks do not tell. The label app.kubernetes.io/instance,
+// by which Argo CD may track too, proves nothing: charts and people set it.
+var tools = []tool{
+	{"Argo CD", []string{"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/instance"}, []string{"argocd"},
+		"annotate it with argocd.argoproj.io/sync-options: Prune=false,Delete=false"},
+	{"Flux", []string{"kustomize.toolkit.fluxcd.io/name"}, []string{"kustomize-controller"},
+		"annotate it with kustomize.toolkit.fluxcd.io/prune: disabled"},
+	{"Flux", []string{"helm.toolkit.fluxcd.io/name"}, []string{"helm-controller"},
+		"set spec.suspend of its HelmRelease"},
+	{"kapp", []string{"kapp.k14s.io/app", "kapp.k14s.io/identity"}, []string{"kapp"},
+		"annotate it with kapp.k14s.io/delete-strategy: orphan"},
+	{"Fleet", []string{"objectset.rio.cattle.io/hash", "objectset.rio.cattle.io/id", "fleet.cattle.io/bundle-id"},
+		[]string{"fleet"},
+		"set keepResources: true in fleet.yaml"},
+}
+
+// marksOn returns the tool's labels and annotations that an object has.
+func (t tool) marksOn(o metav1.Object) []string {
+	return slices.DeleteFunc(slices.Clone(t.marks), func(m string) bool {
+		_, label := o.GetLabels()[m]
+		_, annotation := o.GetAnnotations()[m]
+		return !label && !annotation
+	})
+}
+
+// hint is the safe order: a tool prunes an object that leaves its source, unless it is told to keep it.
+func (t tool) hint(marks []string) string {
+	return fmt.Sprintf("disable pruning in %s first: %s; then take it out of the source of %[1]s, and last remove %[3]s from its metadata",
+		t.name, t.keep, strings.Join(marks, ", "))
+}
+
+// AppliedBy returns the name of the GitOps tool that applies an object, or "": by the tool's labels
+// and annotations, or its field manager.
+func AppliedBy(o metav1.Object) string {
+	for _, t := range tools {
+		if len(t.marksOn(o)) > 0 || slices.ContainsFunc(o.GetManagedFields(), t.writes) {
+			return t.name
+		}
 	}
-	return " of version " + v
+	return ""
+}
+
+func (t tool) writes(m metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(t.managers, func(prefix string) bool { return strings.HasPrefix(m.Manager, prefix) })
+}
+
+// classes are kinds whose objects nothing of a driver needs: what is wrong with one of
+// them concerns that one alone, and stops neither repairs nor upgrades.
+var classes = map[string][]string{
+	"StorageClass": {
+		"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode", "mountOptions", "allowedTopologies"},
+	"VolumeSnapshotClass": {"driver", "parameters", "deletionPolicy"},
+}
+
+// frozen says which field of a class would have to change and cannot, or should not: what
+// was made by it was made as it was. A class is never deleted to be made again.
+func frozen(live, wanted *unstructured.Unstructured) error {
+	fields := classes[wanted.GetKind()]
+	i := slices.IndexFunc(fields, func(f string) bool { return !sameField(live, wanted, f) })
+	if i < 0 {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "apply", Subject: IDOf(live).Key.String(),
+		Hint: "give the class with the new settings another name; or delete this one, if nothing is to use it any more",
+		Err:  fmt.Errorf("its %s differs and cannot change", fields[i]),
+	}
+}
+
+// alone tells whether a step concerns nothing but its object.
+func (s Step) alone() bool { return classes[s.Kind] != nil }
+
+// Blocked returns the drivers that have a conflict, other than about a class.
+func (p Plan) Blocked() map[matrix.Driver]error {
+	all := map[matrix.Driver]error{}
+	for _, s := range p.Steps {
+		if s.Err != nil && !s.alone() {
+			all[s.Driver] = fault.Join(all[s.Driver], s.Err)
+		}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,13 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Diff returns the paths of the fields that differ, sorted; no values, since an
+// Diff returns the paths of the fields that differ, in no order; no values, since an
 // object may be a Secret. What the API server keeps for itself does not count.
-func Diff(live, wanted *unstructured.Unstructured) []string {
-	var paths []string
-	diff(stripped(live), stripped(wanted), "", &paths)
-	slices.Sort(paths)
-	return paths
+func Diff(live, wanted *unstructured.Unstructured) [][]string {
+	return diff(stripped(live), stripped(wanted), nil)
+}
+
+// Fields writes paths, sorted: "metadata.labels.[example.com/x]", "spec.replicas".
+func Fields(paths [][]string) []string {
+	var all []string
+	for _, path := range paths {
+		keys := slices.Clone(path)
+		for i, key := range keys {
+			if strings.ContainsAny(key, "./") {
+				keys[i] = "[" + key + "]"
+			}
+		}
+		all = append(all, strings.Join(keys, "."))
+	}
+	slices.Sort(all)
+	return all
 }
 
 func stripped(o *unstructured.Unstructured) map[string]any {
@@ -30,50 +44,56 @@ func stripped(o *unstructured.Unstructured) map[string]any {
 // deepest is where a path stops: what lies below is one field for a reader.
 const deepest = 5
 
-func diff(a, b any, path string, paths *[]string) {
+func diff(a, b any, path []string) [][]string {
 	if reflect.DeepEqual(a, b) {
-		return
+		return nil
 	}
 	am, aok := a.(map[string]any)
 	bm, bok := b.(map[string]any)
-	if !aok || !bok || strings.Count(path, ".") >= deepest {
-		*paths = append(*paths, path)
-		return
+	if !aok || !bok || len(path) > deepest {
+		return [][]string{path}
 	}
-	for _, k := range keys(am, bm) {
-		diff(am[k], bm[k], join(path, k), paths)
+	all := map[string]any{}
+	maps.Copy(all, am)
+	maps.Copy(all, bm)
+	var paths [][]string
+	for k := range all {
+		paths = append(paths, diff(am[k], bm[k], append(slices.Clip(path), k))...)
 	}
-}
-
-func keys(a, b map[string]any) []string {
-	var all []string
-	for k := range a {
-		all = append(all, k)
-	}
-	for k := range b {
-		if _, both := a[k]; !both {
-			all = append(all, k)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-func join(path, key string) string {
-	if strings.ContainsAny(key, "./") {
-		key = fmt.Sprintf("[%s]", key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
+	return paths
 }
 
 // summary names a few paths and counts the rest.
-func summary(paths []string) string {
+func summary(paths [][]string) string {
 	const few = 3
-	if len(paths) <= few {
-		return strings.Join(paths, ", ")
+	fields := Fields(paths)
+	if len(fields) <= few {
+		return strings.Join(fields, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(paths[:few], ", "), len(paths)-few)
+	return fmt.Sprintf("%s and %d more", strings.Join(fields[:few], ", "), len(fields)-few)
+}
+
+// Merged returns what a whole replacement puts: the live object with the rendered
+// data, labels, annotations and type.
+func Merged(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
+	out := live.DeepCopy()
+	for _, field := range []string{"data", "binaryData", "stringData"} {
+		delete(out.Object, field)
+		if v, ok := wanted.Object[field]; ok {
+			out.Object[field] = v
+		}
+	}
+	if v, ok := wanted.Object["type"]; ok {
+		out.Object["type"] = v
+	}
+	out.SetLabels(merge(live.GetLabels(), wanted.GetLabels()))
+	out.SetAnnotations(merge(live.GetAnnotations(), wanted.GetAnnotations()))
+	return out
+}
+
+func merge(base, over map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, base)
+	maps.Copy(out, over)
+	return out
 }

@@ -229,7 +229,6 @@ func Make(in Input) Plan {
 	return p
 }
 
-// step decides on one wanted object.
 func (in *Input) step(o render.Object, id inventory.ID) Step {
 	s := Step{ID: id, Driver: o.Driver, Release: ReleaseOf(o.Unstructured), Object: o.Unstructured, Strategy: o.Apply}
 	known, recorded := in.Inventory.Get(id.Key)
@@ -323,11 +322,8 @@ func (s Step) failed(err error) Step {
 	return s.conflict(err)
 }
 
-// Ours tells whether an object was applied by us, as the entry that the inventory has of it
-// says: under its UID.
-// An entry without UID is of an object that was about to be made when the pass was
-// interrupted: then the label that it would have been made with tells. The label
-// alone proves nothing, since others can set it.
+// Ours tells whether an object was applied by us: under the UID that the inventory has of it, or, where the pass was
+// interrupted before that was noted, with the label that it would have been made with. The label alone proves nothing.
 func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
 	if known.UID != "" {
 		return known.UID == string(live.GetUID())

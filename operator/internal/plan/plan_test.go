@@ -14,7 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -30,7 +32,8 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 func ours(o *unstructured.Unstructured, release string) *unstructured.Unstructured {
 	driver, version, _ := strings.Cut(release, "@")
 	o = o.DeepCopy()
-	o.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: driver, render.LabelVersion: version})
+	o.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: driver,
+		render.LabelVersion: version})
 	return o
 }
 
@@ -54,8 +57,9 @@ spec:
 func one(t *testing.T, wanted, live, dry *unstructured.Unstructured, edit func(*plan.Input)) plan.Step {
 	t.Helper()
 	in := plan.Input{
-		Stages: []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI, Apply: render.Merge}}}},
-		Live:   plan.Live{}, DryRun: map[inventory.Key]plan.Outcome{},
+		Stages: []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CPI},
+			Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI, Apply: render.Merge}}}},
+		Live: plan.Live{}, DryRun: map[inventory.Key]plan.Outcome{},
 	}
 	key := plan.IDOf(wanted).Key
 	if live != nil {
@@ -76,7 +80,8 @@ func TestStepOfAWantedObject(t *testing.T) {
 	changed := ours(base, "cpi@1.33.1")
 	require.NoError(t, unstructured.SetNestedField(changed.Object, "x", "spec", "template", "spec", "dnsPolicy"))
 	otherSelector := base.DeepCopy()
-	require.NoError(t, unstructured.SetNestedField(otherSelector.Object, "x", "spec", "selector", "matchLabels", "k8s-app"))
+	require.NoError(t, unstructured.SetNestedField(otherSelector.Object, "x", "spec", "selector", "matchLabels",
+		"k8s-app"))
 	deprecated := base.DeepCopy()
 	require.NoError(t, unstructured.SetNestedMap(deprecated.Object, map[string]any{"matchLabels": map[string]any{"k8s-app": "vsphere-cloud-controller-manager"}}, "spec", "selector"))
 	recorded := func(uid string) func(*plan.Input) {
@@ -100,16 +105,18 @@ func TestStepOfAWantedObject(t *testing.T) {
 		says      string
 		hint      string
 	}{
-		"absent":                 {action: plan.Create, says: "is not there"},
-		"as it shall be":         {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
-		"drift":                  {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
-		"an unlabelled install":  {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
-		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
+		"absent":                {action: plan.Create, says: "is not there"},
+		"as it shall be":        {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
+		"drift":                 {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
+		"an unlabelled install": {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
+		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")),
+			edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
 		"ours, the new one is refused": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: func(in *plan.Input) {
 			recorded("uid-vsphere-cloud-controller-manager")(in)
 			refused(in)
 		}, action: plan.Conflict, says: "policy.site.example denied"},
-		"an interrupted pass made it":  {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded(""), action: plan.Recreate, says: "spec.selector"},
+		"an interrupted pass made it": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded(""),
+			action: plan.Recreate, says: "spec.selector"},
 		"our label on somebody else's": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Conflict, says: "another source"},
 		"made anew under our label":    {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("another"), action: plan.Conflict, says: "another source"},
 		"not to be read": {edit: func(in *plan.Input) {
@@ -119,7 +126,8 @@ func TestStepOfAWantedObject(t *testing.T) {
 			hint: "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager"},
 		"upstream's deprecated manifests'": {live: alive(deprecated), action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, put in the place of ours": {live: alive(deprecated), edit: func(in *plan.Input) {
-			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1"})
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another",
+				Release: "cpi@1.33.1"})
 		}, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
 			action: plan.Wait, says: "once the configuration that is asked for is accepted"},
@@ -127,21 +135,25 @@ func TestStepOfAWantedObject(t *testing.T) {
 		"likewise, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			o.SetFinalizers([]string{"foregroundDeletion", "site.example/keep"})
-		})), edit: refused, action: plan.Recreate, adopts: true, says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
+		})), edit: refused, action: plan.Recreate, adopts: true,
+			says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
 		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
 			in.Unwatched, in.Key = true, []byte("key")
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
 		}, action: plan.Unchanged},
 		"likewise, of a bundle that is not trusted": {live: alive(deprecated),
-			edit: func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} }, action: plan.Wait, says: "it is not trusted"},
+			edit:   func(in *plan.Input) { in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"} },
+			action: plan.Wait, says: "it is not trusted"},
 		"likewise, under Helm": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi"})
 		})), action: plan.Conflict, says: "Helm release cpi"},
 		"likewise, with expressions": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
-			require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"key": "x", "operator": "Exists"}}, "spec", "selector", "matchExpressions"))
+			require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"key": "x",
+				"operator": "Exists"}}, "spec", "selector", "matchExpressions"))
 		})), action: plan.Conflict, says: "another source"},
 		"Helm's": {live: alive(with(base, func(o *unstructured.Unstructured) {
-			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi", "meta.helm.sh/release-namespace": "infra"})
+			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi",
+				"meta.helm.sh/release-namespace": "infra"})
 		})), action: plan.Conflict, says: "Helm release cpi", hint: "helm uninstall cpi -n infra"},
 		"another tool's": {live: alive(with(base, func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{render.LabelManagedBy: "argocd"}) })),
 			action: plan.Conflict, says: "argocd manages it"},
@@ -362,7 +374,7 @@ func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
 func TestReasonsOfSecretsNameNoValues(t *testing.T) {
 	a := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: b2xk}}`)
 	b := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: bmV3}}`)
-	require.Equal(t, []string{"data.password"}, plan.Diff(a, b))
+	require.Equal(t, []string{"data.password"}, plan.Fields(plan.Diff(a, b)))
 }
 
 func entry(group, kind, ns, name string, d matrix.Driver) inventory.Entry {
@@ -521,5 +533,150 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 			Live: plan.Live{l.Key: live}, Leftovers: []plan.Leftover{l}}
 		c.edit(&in, live)
 		require.Equal(t, c.want, len(plan.Make(in).NextWave()) == 1, name)
+	}
+}
+
+// Of a bundle that is not trusted nothing is applied that it did not give before.
+func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
+	base := ours(object(t, daemonSet), "cpi@1.33.1")
+	other := base.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
+	id := plan.IDOf(base)
+	key := func(in *plan.Input) { in.Key = []byte("key") }
+	entry := inventory.Entry{ID: id, Driver: matrix.CPI, UID: "uid-" + id.Name, Release: "cpi@1.33.1", Rendered: one(t, base, nil, nil, key).Rendered, Content: "p/a"}
+	before, unknown := entry, entry
+	before.Release, unknown.Content = "cpi@1.32.1", "a"
+	for name, c := range map[string]struct {
+		wanted, live *unstructured.Unstructured
+		known        inventory.Entry
+		content      string
+		action       plan.Action
+	}{
+		"somebody changed it":                    {base, other, entry, "p/a", plan.Change},
+		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Change},
+		"somebody deleted it":                    {base, nil, entry, "p/a", plan.Create},
+		"somebody deleted what both have alike":  {base, nil, entry, "p/b", plan.Create},
+		"the bundle is rebuilt":                  {other, base, entry, "p/b", plan.Wait},
+		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", plan.Wait},
+		"what the bundle gave before is unknown": {other, base, unknown, "p/a", plan.Wait},
+		"the site says something else":           {other, base, entry, "p/a", plan.Change},
+		"deleted, and the site says another":     {other, nil, entry, "p/a", plan.Create},
+		"the program is another":                 {other, base, entry, "q/a", plan.Change},
+		"deleted, and the program is another":    {other, nil, entry, "q/a", plan.Create},
+		"another release":                        {base, other, before, "p/b", plan.Wait},
+		"never applied":                          {base, nil, inventory.Entry{}, "p/a", plan.Wait},
+		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", plan.Wait},
+	} {
+		for _, untrusted := range []bool{true, false} {
+			live := c.live
+			if live != nil {
+				live = alive(live)
+			}
+			s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
+				key(in)
+				in.Content = map[matrix.Driver]string{matrix.CPI: c.content}
+				if untrusted {
+					in.Untrusted = map[matrix.Driver]string{matrix.CPI: "it is not trusted"}
+				}
+				if c.known.Kind != "" {
+					in.Inventory = inventory.Of(c.known)
+				}
+			})
+			waits := untrusted && c.action == plan.Wait
+			require.Equal(t, waits, s.Action == plan.Wait, name)
+			require.Equal(t, waits, s.Object == nil, name)
+			require.Equal(t, waits, !s.Writes(), name)
+			if untrusted {
+				require.Equal(t, c.action, s.Action, name)
+			}
+		}
+	}
+}
+
+// What a bundle that is not trusted lacks is not pruned for its sake.
+func TestNothingIsPrunedForABundleThatIsNotTrusted(t *testing.T) {
+	base := ours(object(t, daemonSet), "cpi@1.33.1")
+	old := alive(ours(object(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: old, namespace: kube-system}}`), "cpi@1.33.1"))
+	for _, c := range []struct {
+		content, untrusted string
+		action             plan.Action
+	}{
+		{"p/b", "why", plan.Keep}, {"p/a", "why", plan.Prune}, {"q/a", "why", plan.Prune}, {"p/b", "", plan.Prune},
+	} {
+		var removals []plan.Step
+		one(t, base, nil, nil, func(in *plan.Input) {
+			in.Untrusted, in.Content = map[matrix.Driver]string{matrix.CPI: c.untrusted},
+				map[matrix.Driver]string{matrix.CPI: c.content}
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(old), Driver: matrix.CPI, UID: string(old.GetUID()), Release: "cpi@1.33.1", Content: "p/a"})
+			in.Live[plan.IDOf(old).Key] = old
+			removals = plan.Make(*in).Removals()
+		})
+		require.Len(t, removals, 1)
+		require.Equal(t, c.action, removals[0].Action, "%+v", c)
+	}
+}
+
+func mirrorSet() *unstructured.Unstructured {
+	return render.MirrorSet(mirrorset.Entries{{Source: "up.example/a", Mirrors: []string{"m.site/vdo/up.example/a"}}}).Unstructured
+}
+
+// A set of the operator's name is the operator's where the inventory has it, or it carries the
+// labels that are put on it, as after the inventory was lost. Any other is left as it is, and so
+// is nothing of the drivers.
+func TestAMirrorSetThatSomebodyElseMadeIsNotTakenOver(t *testing.T) {
+	set := mirrorSet()
+	bare := set.DeepCopy()
+	bare.SetLabels(nil)
+	step := func(live *unstructured.Unstructured, inv inventory.Inventory) plan.Step {
+		return one(t, set, live, set, func(in *plan.Input) {
+			in.Stages[0].Drivers, in.Stages[0].Objects[0].Driver = []matrix.Driver{drivers.MirrorSet}, drivers.MirrorSet
+			in.Inventory = inv
+		})
+	}
+	recorded := inventory.Of(inventory.Entry{ID: plan.IDOf(set), Driver: drivers.MirrorSet, UID: "uid-vdo-operator"})
+	require.Equal(t, plan.Create, step(nil, inventory.Of()).Action)
+	require.Equal(t, plan.Unchanged, step(alive(set), inventory.Of()).Action)
+	require.Equal(t, plan.Change, step(alive(bare), recorded).Action, "drift of what is ours")
+	s := step(alive(bare), inventory.Of())
+	require.Equal(t, plan.Conflict, s.Action)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(s.Err))
+	require.ErrorContains(t, s.Err, "the operator did not make it")
+	require.Contains(t, fault.HintOf(s.Err), "set spec.openShift.mirrorSet of the VDOConfig to Check")
+	require.Equal(t, map[matrix.Driver]error{drivers.MirrorSet: s.Err}, plan.Plan{Steps: []plan.Step{s}}.Blocked())
+}
+
+// With the VDOConfig it goes after all pods, and stays where pods stay; while there is a
+// VDOConfig, what holds it keeps it.
+func TestAMirrorSetGoesAfterThePods(t *testing.T) {
+	set, pods := alive(ours(mirrorSet(), "mirror-set@v1")), alive(ours(object(t, daemonSet), "cpi@1.33.1"))
+	role := alive(ours(object(t, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}}"), "cpi@1.33.1"))
+	var entries []inventory.Entry
+	live := plan.Live{}
+	for _, o := range []*unstructured.Unstructured{set, pods, role} {
+		live[plan.IDOf(o).Key] = o
+		entries = append(entries, inventory.Entry{ID: plan.IDOf(o), UID: string(o.GetUID()), Driver: matrix.Driver(o.GetLabels()[render.LabelDriver])})
+	}
+	inv := inventory.Of(entries...)
+	var kinds []string
+	for len(live) > 0 {
+		wave := plan.Removal(inv, live, nil, nil).NextWave()
+		require.NotEmpty(t, wave)
+		for _, s := range wave {
+			kinds = append(kinds, s.Kind)
+			delete(live, s.Key)
+		}
+	}
+	require.Equal(t, []string{"DaemonSet", "ClusterRole", "ImageDigestMirrorSet"}, kinds)
+
+	live = plan.Live{plan.IDOf(set).Key: set, plan.IDOf(pods).Key: pods}
+	stays := plan.Removal(inv, live, nil, map[matrix.Driver]plan.Leave{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
+	for _, s := range stays.Steps {
+		require.NotEqual(t, plan.Prune, s.Action, s)
+	}
+	held := plan.Make(plan.Input{Inventory: inv, Live: live, Held: map[matrix.Driver]string{drivers.MirrorSet: "it stays"}})
+	for _, s := range held.Steps {
+		if s.Driver == drivers.MirrorSet {
+			require.Equal(t, plan.Keep, s.Action)
+		}
 	}
 }

@@ -33,38 +33,32 @@ var order = [][]string{
 	{"ServiceAccount", mirrorset.Digests.Kind}, // nodes pull by the latter while there are pods
 }
 
-// wave returns the place of a kind in the order; what is not in it goes with the rights.
-func wave(kind string) int {
-	for i, kinds := range order {
-		if slices.Contains(kinds, kind) {
-			return i
-		}
+// wave is the place of a step in the order; what is not in it goes with the rights. The network goes after
+// everything that needs it to be removed in good order.
+func wave(s Step) int {
+	at := slices.IndexFunc(order, func(kinds []string) bool { return slices.Contains(kinds, s.Kind) })
+	if at < 0 {
+		at = len(order) - 2
 	}
-	return len(order) - 2
+	if s.Driver == matrix.CNI {
+		at += len(order)
+	}
+	return at
 }
 
 // drivers in the order of removal: the reverse of installation.
 var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
 
 func byRemoval(a, b Step) int {
-	// The network goes after everything that needs it to be removed in good order.
-	if d := boolInt(a.Driver == matrix.CNI) - boolInt(b.Driver == matrix.CNI); d != 0 {
-		return d
-	}
-	if d := wave(a.Kind) - wave(b.Kind); d != 0 {
-		return d
-	}
-	if d := slices.Index(reverse, a.Driver) - slices.Index(reverse, b.Driver); d != 0 {
-		return d
-	}
-	return a.Compare(b.Key)
+	return cmp.Or(wave(a)-wave(b), slices.Index(reverse, a.Driver)-slices.Index(reverse, b.Driver), a.Compare(b.Key))
 }
 
-// removals decides on what the inventory has and nobody wants.
 func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
 	var steps []Step
-	for _, e := range in.Inventory.Minus(wanted) {
-		steps = append(steps, in.removal(e))
+	for _, e := range in.Inventory.Entries() {
+		if !wanted[e.Key] {
+			steps = append(steps, in.removal(e))
+		}
 	}
 	slices.SortStableFunc(steps, byRemoval)
 	return steps
@@ -72,43 +66,35 @@ func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
 
 func (in *Input) removal(e inventory.Entry) Step {
 	s := Step{ID: e.ID, Driver: e.Driver}
-	live := in.Live[e.Key]
+	live, wanted := in.Live[e.Key], in.wants(e.Driver)
+	held, isHeld := in.Held[e.Driver]
+	leave, stays := in.Leaving[e.Driver]
+	untrusted := in.Untrusted[e.Driver]
 	if err := in.Refused[e.Key]; err != nil {
 		s.Action, s.Reason = Keep, err.Error()
 		return s
 	}
-	if why, held := in.Held[e.Driver]; held {
-		s.Action, s.Reason = Keep, why // one that was deleted is made again later
-		return s
+	if live != nil && !isHeld {
+		s.of(live)
 	}
-	if live == nil {
+	switch {
+	case isHeld:
+		s.Action, s.Reason = Keep, held // one that was deleted is made again later
+	case live == nil:
 		s.Action, s.Reason = Gone, "no longer exists"
-		return s
-	}
-	s.of(live)
-	leave, stays := in.Leaving[e.Driver]
-	if stays && !in.wants(e.Driver) && leave.But[e.Key] == "" {
+	case stays && !wanted && leave.But[e.Key] == "":
 		s.Action, s.Reason = leave.Action, leave.Reason
-		return s
-	}
-	why := in.Untrusted[e.Driver]
-	if why != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
-		s.Action, s.Reason = Keep, why
-		return s
-	}
-	if why, kept := never[e.Kind]; kept {
-		s.Action, s.Reason = Keep, why
-		return s
-	}
-	if e.Kind == "CSIDriver" && in.wants(e.Driver) {
+	case untrusted != "" && wanted && !sameBundle(e.Content, in.Content[e.Driver]):
+		s.Action, s.Reason = Keep, untrusted
+	case never[e.Kind] != "":
+		s.Action, s.Reason = Keep, never[e.Kind]
+	case e.Kind == "CSIDriver" && wanted:
 		s.Action, s.Reason = Keep, "volumes are attached through it"
-		return s
-	}
-	if !Ours(live, e) {
+	case !Ours(live, e):
 		s.Action, s.Reason = Forget, "another manager has created it again"
-		return s
+	default:
+		s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")
 	}
-	s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")
 	return s
 }
 
@@ -171,13 +157,6 @@ func (p Plan) keepMirrors() {
 	}
 }
 
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // Without returns the plan without the steps of drivers.
 func (p Plan) Without(drivers map[matrix.Driver]bool) Plan {
 	return Plan{Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return drivers[s.Driver] })}
@@ -187,20 +166,9 @@ func (p Plan) Without(drivers map[matrix.Driver]bool) Plan {
 // kinds in order that are still there. What reads or is allowed by others goes
 // before them, and is waited for.
 func (p Plan) NextWave() []Step {
-	first := -1
 	var steps []Step
 	for _, s := range p.Steps {
-		if s.Action != Prune {
-			continue
-		}
-		w := wave(s.Kind)
-		if s.Driver == matrix.CNI {
-			w += len(order)
-		}
-		if first < 0 {
-			first = w
-		}
-		if w == first {
+		if s.Action == Prune && (len(steps) == 0 || wave(s) == wave(steps[0])) {
 			steps = append(steps, s)
 		}
 	}

@@ -13,11 +13,6 @@ import (
 // maxNamed is how many of a VM's addresses a finding names.
 const maxNamed = 4
 
-// addressRemedy is for all findings of addresses: a setting that does not fit, or a guest that
-// reports others than one thinks.
-const addressRemedy = "compare what the guest reports, govc object.collect '{}' guest.net, with nodeAddresses and ipFamilies in spec.cloudProvider, and correct them; " +
-	"where interfaces of the cluster's network hide the adapter: primary-nics and exclude-nics in the guest's tools.conf"
-
 // cannotBeANode says whether the cloud provider passes an address over, whatever its settings are.
 func cannotBeANode(a netip.Addr) bool {
 	return !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast()
@@ -110,18 +105,14 @@ func joined(prefixes []netip.Prefix) string {
 	return strings.Join(out, ", ")
 }
 
-func nodeAddresses(s *Snapshot) []found {
-	var out []found
-	for _, b := range s.nodesMachines() {
-		m := b.machine
-		if !b.vcenter.UsedByCPI || m.Addresses == 0 || m.MoreAddresses {
-			continue // without any it is the check's of VMware Tools; where not all are kept nothing is known
-		}
-		for _, f := range s.Wants.addresses(m.NICs) {
-			f.on, f.object, f.remedy = b.vcenter.Name, b.vcenter.MachinePath(m), addressRemedy
-			f.of = "node " + b.node.Name + ", with " + m.addresses()
-			out = append(out, f)
-		}
+func nodeAddresses(s *Snapshot, b behind) []found {
+	m := b.machine
+	if m.Addresses == 0 || m.MoreAddresses {
+		return nil // without any it is the check's of VMware Tools; where not all are kept nothing is known
+	}
+	out := s.Wants.addresses(m.NICs)
+	for i := range out {
+		out[i].of = "node " + b.node.Name + ", with " + m.addresses()
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,13 +21,6 @@ type OwnSet struct {
 	Live   mirrorset.Entries // that it has on the cluster
 }
 
-// Bounds of what the set grows to by the operator: nobody may take anything away from it for whom
-// nodes are not drained. They are far from what a site has in use.
-const (
-	maxSources = 200
-	maxMirrors = 16 // of a source, beside others': each is asked in vain where the one that counts does not answer
-)
-
 // Left is why a source, or a mirror of it, is left out, and what to do.
 type Left struct{ Why, Remedy string }
 
@@ -40,10 +32,9 @@ type Left struct{ Why, Remedy string }
 func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map[string]Left) {
 	left = map[string]Left{}
 	there := mirrorset.Union(o.Was, o.Live)
-	sources := len(there)
 	for _, e := range mirrorset.Union(o.Wanted, o.Was, o.Live) {
 		l := leading(others, e.Source)
-		had, known := there.Get(e.Source)
+		_, known := there.Get(e.Source)
 		if tags := l.tags(); l.broader() && tags != "" && !known {
 			left[e.Source] = Left{
 				Why:    "an entry of the operator would hide from names with a tag what " + tags + " says of " + l.source,
@@ -58,43 +49,10 @@ func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map
 				}
 			}
 		}
-		if full := fullOf(e, had, known, sources, l); full != "" {
-			left[e.Source] = Left{Why: full, Remedy: anew}
-			e.Mirrors = slices.DeleteFunc(e.Mirrors, func(to string) bool { return !slices.Contains(had.Mirrors, to) })
-			if !known {
-				continue
-			}
-		}
-		if !known {
-			sources++
-		}
 		e.Policy = o.policy(e, l, others)
 		entries = append(entries, e)
 	}
 	return entries, left
-}
-
-const anew = "to have the set begin anew with what is in use, which drains the nodes: set spec.openShift.mirrorSet of the VDOConfig to Check, " +
-	"wait until status.plan.actions counts it under keep, `oc delete imagedigestmirrorset vdo-operator`, wait until it is not counted any more, and set Write again; " +
-	"or lead {} by a set of your own"
-
-// fullOf says that the set has no room for an entry as it would be, "" where it has: of one that is
-// there already nothing counts that stays as it is, nor ever what others' sets say of a broader source
-// now, which nodes ask anyway.
-func fullOf(e, had mirrorset.Entry, known bool, sources int, l led) string {
-	var others []string
-	if l.broader() {
-		others = l.mirrors()
-	}
-	own := slices.DeleteFunc(slices.Clone(e.Mirrors), func(to string) bool { return slices.Contains(others, to) })
-	adds := slices.ContainsFunc(e.Mirrors, func(to string) bool { return !slices.Contains(had.Mirrors, to) })
-	switch {
-	case !known && sources >= maxSources:
-		return fmt.Sprintf("its set has %d sources, and gets no more than %d", sources, maxSources)
-	case adds && len(own) > maxMirrors:
-		return fmt.Sprintf("its set has %d mirrors of this source, would need %d, and gets no more than %d beside those of others' sets", len(had.Mirrors), len(e.Mirrors), maxMirrors)
-	}
-	return ""
 }
 
 func (o OwnSet) policy(e mirrorset.Entry, l led, others []MirrorRule) mirrorset.Policy {

@@ -10,52 +10,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// cloudOnly and storageOnly are the checks that concern one driver; all others concern
-// both, as far as they are asked for and use the vCenter.
-var (
-	cloudOnly   = []ID{"node-name", "node-address", "node-cloud-provider", "vm-tools"}
-	storageOnly = []ID{
-		"cluster-id", "node-zone-labels", "node-registered", "vcenter-cns", "host-version", "vm-disk-uuid", "vm-scsi",
-		"vm-snapshots", "vm-change-tracking", "datastore-shared", "datastore-space", "storage-class", "topology-vcenters",
-	}
-)
-
-// stopping are the checks of what a driver does not start with. Where one fails, not
-// only a release is held back: the configuration that it fails on is not handed to a
-// driver that runs with another one.
-var stopping = []ID{
-	"cluster", "cluster-id", "vcenter-connection", "vcenter-account", "vcenter-datacenters", "vcenter-version",
-	"topology-category", "topology-tag", "topology-vcenters",
-}
-
-// concerned are the drivers that a finding is about: those of the check, or of the finding
-// where it says so, that are asked for and, at a vCenter, use it.
-func (s *Snapshot) concerned(id ID, f found) []matrix.Driver {
-	if id.OfBundle() {
-		return f.drivers // of those that are chosen
-	}
-	var out []matrix.Driver
-	for _, d := range []struct {
-		driver matrix.Driver
-		wanted bool
-		others []ID
-		uses   func(*VCenter) bool
-	}{
-		{matrix.CPI, s.Wants.CPI, storageOnly, func(v *VCenter) bool { return v.UsedByCPI }},
-		{matrix.CSI, s.Wants.CSI, cloudOnly, func(v *VCenter) bool { return v.UsedByCSI }},
-	} {
-		at := slices.IndexFunc(s.VCenters, func(v VCenter) bool { return v.Name == f.on })
-		switch {
-		case !d.wanted, slices.Contains(d.others, id):
-		case f.on != "" && at >= 0 && !d.uses(&s.VCenters[at]):
-		case len(f.drivers) > 0 && !slices.Contains(f.drivers, d.driver):
-		default:
-			out = append(out, d.driver)
-		}
-	}
-	return out
-}
-
 // Hold is what the checks keep back of one driver. The zero value keeps back nothing.
 type Hold struct {
 	Upgrade       bool  // no other release, where one is installed

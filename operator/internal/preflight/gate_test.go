@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -162,34 +163,18 @@ func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
 func TestTheCRDKnowsTheChecks(t *testing.T) {
 	data, err := os.ReadFile("../../../deploy/crds/vdo.vmware.com_vdoconfigs.yaml")
 	require.NoError(t, err)
-	var crd struct {
-		Spec struct {
-			Versions []struct {
-				Schema struct {
-					OpenAPIV3Schema struct {
-						Properties struct {
-							Spec struct {
-								Properties struct {
-									Preflight struct {
-										Properties struct {
-											Checks struct {
-												Items struct {
-													Properties struct {
-														ID struct{ Enum []preflight.ID }
-													}
-												}
-											}
-										}
-									}
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
+	var crd map[string]any
 	require.NoError(t, yaml.Unmarshal(data, &crd))
-	got := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec.Properties.Preflight.Properties.Checks.Items.Properties.ID.Enum
-	require.ElementsMatch(t, preflight.IDs(), got, "api/v1alpha1/preflight.go, and make generate")
+	versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
+	require.NoError(t, err)
+	schema, _ := versions[0].(map[string]any)
+	checks := strings.Split("schema openAPIV3Schema properties spec properties preflight properties checks items properties id enum", " ")
+	got, found, err := unstructured.NestedStringSlice(schema, checks...)
+	require.NoError(t, err)
+	require.True(t, found)
+	var want []string
+	for _, id := range preflight.IDs() {
+		want = append(want, string(id))
+	}
+	require.ElementsMatch(t, want, got, "api/v1alpha1/preflight.go, and make generate")
 }

@@ -31,25 +31,7 @@ type Images struct {
 
 // CheckImages runs the checks of what the bundle holds, which need nobody's answer: each pass
 // makes them anew.
-func CheckImages(i *Images) []Result {
-	s := Snapshot{Images: i}
-	var out []Result
-	for _, c := range imageChecks() {
-		if c.applies(&s) {
-			out = append(out, c.results(&s)...)
-		}
-	}
-	return out
-}
-
-func imageChecks() []check {
-	return []check{
-		{id: "image-platform", why: "a container of another platform ends with exec format error, or its image is never pulled",
-			applies: func(s *Snapshot) bool { return s.Images != nil }, run: imagePlatforms, passed: platformsPassed},
-		{id: "image-mirror-set", why: "the kubelet asks upstream, which an isolated site does not reach",
-			applies: func(s *Snapshot) bool { return s.Images != nil && s.Images.Mirrors != nil }, run: mirrorSets, passed: mirrorsPassed},
-	}
-}
+func CheckImages(i *Images) []Result { return run(&Snapshot{Images: i}, imageChecks()) }
 
 // OfBundle tells whether a check is one of what the bundle holds.
 func (id ID) OfBundle() bool {

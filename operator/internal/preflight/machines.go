@@ -1,124 +1,166 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// leastHardware is the least virtual hardware version that the drivers ask for.
-const leastHardware = 15
+// LeastHardware is the number of the least virtual hardware version that the drivers ask for.
+const LeastHardware = 15
 
-func machineChecks() []check {
-	return []check{
-		{id: "vm-disk-uuid", why: "without it a volume is attached and cannot be mounted: the guest does not see which disk it is", applies: machinesForStorage, run: diskUUID},
-		{id: "vm-hardware", why: "the drivers ask for hardware version 15 or later", applies: machinesKnown, run: hardware},
-		{id: "vm-scsi", why: "each controller of another kind takes 15 places for volumes away", applies: machinesForStorage, run: controllers},
-		{id: "vm-tools", why: "the cloud provider takes a node's name and addresses from VMware Tools", applies: func(s *Snapshot) bool { return s.Wants.CPI && machinesKnown(s) }, run: tools},
-		{id: "vm-snapshots", why: "volumes cannot be attached to or detached from a VM with snapshots as they should", applies: machinesForStorage, run: snapshots},
-		{id: "vm-change-tracking", why: "a volume that moves between VMs that differ in it breaks incremental backups", applies: machinesForStorage, run: changeTracking},
-		{id: "vm-folder", why: "neither driver needs it; one folder makes privileges simpler", applies: machinesKnown, run: func(*Snapshot) []found { return nil }, passed: folders},
+func diskUUID(_ *Snapshot, b behind) []found {
+	if b.machine.DiskUUID {
+		return nil
 	}
+	return is("disk.EnableUUID is off")
 }
 
-func machinesForStorage(s *Snapshot) bool { return s.Wants.CSI && machinesKnown(s) }
+func hardware(_ *Snapshot, b behind) []found {
+	n, err := strconv.Atoi(strings.TrimPrefix(b.machine.Hardware, "vmx-"))
+	if err != nil || n >= LeastHardware {
+		return nil
+	}
+	return is(fmt.Sprintf("hardware version %d, older than %d", n, LeastHardware))
+}
 
-// each makes a finding of each node's machine for which what is not empty.
-func each(s *Snapshot, what func(behind) (string, Action), remedy string) []found {
-	var out []found
+func controllers(_ *Snapshot, b behind) []found {
+	other := slices.DeleteFunc(slices.Clone(b.machine.Controllers), func(c string) bool { return c == "pvscsi" })
+	switch {
+	case len(b.machine.Controllers) == 0:
+		return is("no SCSI controller")
+	case len(other) > 0:
+		return []found{{what: "SCSI controllers that are not paravirtual: " + strings.Join(slices.Compact(other), ", "), action: Warn}}
+	}
+	return nil
+}
+
+func tools(_ *Snapshot, b behind) []found {
+	switch m := b.machine; {
+	case !m.ToolsRunning:
+		return is("VMware Tools does not run")
+	case m.HostName == "":
+		return is("VMware Tools reports no hostname")
+	case m.Addresses == 0:
+		return is("VMware Tools reports no address")
+	}
+	return nil
+}
+
+func snapshots(_ *Snapshot, b behind) []found {
+	if b.machine.Snapshots == 0 {
+		return nil
+	}
+	return is("the VM has snapshots")
+}
+
+// maxLatency is that of a control plane's disks: etcd loses its leader with more. It is the limit of
+// vsphere-problem-detector, pkg/check/node_perf.go.
+const maxLatency = 100 * time.Millisecond
+
+func diskLatency(_ *Snapshot, b behind) []found {
+	if !b.node.ControlPlane || b.machine.DiskLatency <= maxLatency {
+		return nil
+	}
+	of := fmt.Sprintf("node %s, %s", b.node.Name, b.machine.DiskLatency)
+	return []found{{what: "disks of the control plane answer slowly", of: of}}
+}
+
+// changeTracking finds where it is off, if it is on elsewhere: to turn it on loses nothing.
+func changeTracking(s *Snapshot) []found {
+	off := machines(func(_ *Snapshot, b behind) []found {
+		if b.machine.ChangeTracking {
+			return nil
+		}
+		return is("changed block tracking is off, and on at other nodes")
+	})(s)
+	if len(off) == len(s.nodesMachines()) {
+		return nil
+	}
+	return off
+}
+
+func folders(s *Snapshot) string {
+	var names []string
 	for _, b := range s.nodesMachines() {
-		if text, action := what(b); text != "" {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.MachinePath(b.machine), of: "node " + b.node.Name, what: text, action: action, remedy: remedy})
+		names = append(names, b.vcenter.Path(b.machine.Folder))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	r := Result{Objects: names[:min(len(names), MaxObjects)], Count: len(names)}
+	return "the nodes' VMs are in " + r.Named()
+}
+
+// behind is the machine of a node, and where it is.
+type behind struct {
+	node    *Node
+	vcenter *VCenter
+	machine *Machine
+}
+
+// machines finds what is behind each node, as the cloud provider does: by UUID, and for
+// want of it by name. A template is never a node.
+func (s *Snapshot) machines() map[string][]behind {
+	byUUID, byName := map[string][]behind{}, map[string][]behind{}
+	for _, v := range s.readable() {
+		for i := range v.Machines {
+			m := &v.Machines[i]
+			if m.Template {
+				continue
+			}
+			b := behind{vcenter: v, machine: m}
+			byUUID[m.UUID] = append(byUUID[m.UUID], b)
+			if m.HostName != "" {
+				byName[strings.ToLower(m.HostName)] = append(byName[strings.ToLower(m.HostName)], b)
+			}
+		}
+	}
+	out := make(map[string][]behind, len(s.Cluster.Nodes))
+	for i := range s.Cluster.Nodes {
+		n := &s.Cluster.Nodes[i]
+		list := byUUID[strings.ToLower(n.UUID)]
+		if len(list) == 0 {
+			list = byUUID[Swapped(n.UUID)]
+		}
+		if len(list) == 0 {
+			list = byName[strings.ToLower(n.Name)]
+		}
+		for _, b := range list {
+			b.node = n
+			out[n.Name] = append(out[n.Name], b)
 		}
 	}
 	return out
 }
 
-func diskUUID(s *Snapshot) []found {
-	return each(s, func(b behind) (string, Action) {
-		if b.machine.DiskUUID {
-			return "", Pass
-		}
-		return "disk.EnableUUID is off", BlockInstall
-	}, "drain the node, power the VM off, then: govc vm.change -vm '{}' -e disk.enableUUID=TRUE, and power it on")
+// several tells whether these are more than one machine. One vCenter may be there under two names,
+// for the cloud provider and for the storage driver say, and has each machine under both.
+func several(list []behind) bool {
+	return slices.ContainsFunc(list[1:], func(b behind) bool {
+		a := list[0]
+		return a.vcenter.ID == "" || a.vcenter.ID != b.vcenter.ID || a.machine.Ref != b.machine.Ref || a.machine.UUID != b.machine.UUID
+	})
 }
 
-func hardware(s *Snapshot) []found {
-	return each(s, func(b behind) (string, Action) {
-		n, err := strconv.Atoi(strings.TrimPrefix(b.machine.Hardware, "vmx-"))
-		if err != nil || n >= leastHardware {
-			return "", Pass
+// nodesMachines are the nodes with exactly one machine behind, sorted by node; once for each name
+// under which its vCenter is there, since what is found concerns the drivers that use that.
+func (s *Snapshot) nodesMachines() []behind {
+	var out []behind
+	for _, list := range s.machines() {
+		if !several(list) {
+			out = append(out, list...)
 		}
-		return fmt.Sprintf("hardware version %d, older than %d", n, leastHardware), BlockInstall
-	}, "drain the node, power the VM off, then: govc vm.upgrade -vm '{}' -version 15, and power it on")
-}
-
-func controllers(s *Snapshot) []found {
-	return each(s, func(b behind) (string, Action) {
-		var other []string
-		for _, c := range b.machine.Controllers {
-			if c != "pvscsi" {
-				other = append(other, c)
-			}
-		}
-		switch {
-		case len(b.machine.Controllers) == 0:
-			return "no SCSI controller", BlockInstall
-		case len(other) > 0:
-			return "SCSI controllers that are not paravirtual: " + strings.Join(slices.Compact(other), ", "), Warn
-		}
-		return "", Pass
-	}, "add a VMware Paravirtual controller: govc device.scsi.add -vm '{}' -type pvscsi; a boot disk is moved to it with the VM off")
-}
-
-func tools(s *Snapshot) []found {
-	return each(s, func(b behind) (string, Action) {
-		switch m := b.machine; {
-		case !m.ToolsRunning:
-			return "VMware Tools does not run", BlockInstall
-		case m.HostName == "":
-			return "VMware Tools reports no hostname", BlockInstall
-		case m.Addresses == 0:
-			return "VMware Tools reports no address", BlockInstall
-		}
-		return "", Pass
-	}, "in the guest: apt-get install open-vm-tools (or the like) and systemctl enable --now open-vm-tools; then: govc vm.info '{}'")
-}
-
-func snapshots(s *Snapshot) []found {
-	return each(s, func(b behind) (string, Action) {
-		if b.machine.Snapshots == 0 {
-			return "", Pass
-		}
-		return "the VM has snapshots", Warn
-	}, "list them: govc snapshot.tree -vm '{}'; ask who made each, since it may be a backup, and delete the unneeded by name")
-}
-
-// changeTracking finds where it is off, if it is on elsewhere: to turn it on loses nothing.
-func changeTracking(s *Snapshot) []found {
-	list := s.nodesMachines()
-	if !slices.ContainsFunc(list, func(b behind) bool { return b.machine.ChangeTracking }) {
-		return nil
 	}
-	return each(s, func(b behind) (string, Action) {
-		if b.machine.ChangeTracking {
-			return "", Pass
-		}
-		return "changed block tracking is off, and on at other nodes", Warn
-	}, "turn it on, as backups need it, with the VM off: govc vm.change -vm '{}' -e ctkEnabled=TRUE")
+	slices.SortFunc(out, func(a, b behind) int {
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.vcenter.Name, b.vcenter.Name))
+	})
+	return out
 }
 
-func folders(s *Snapshot) string {
-	seen := map[string]bool{}
-	for _, b := range s.nodesMachines() {
-		seen[b.vcenter.Path(b.machine.Folder)] = true
-	}
-	names := make([]string, 0, len(seen))
-	for f := range seen {
-		names = append(names, f)
-	}
-	slices.Sort(names)
-	r := Result{Objects: names[:min(len(names), MaxObjects)], Count: len(names)}
-	return "the nodes' VMs are in " + r.Named()
+// nodesOnce are those, each node once.
+func (s *Snapshot) nodesOnce() []behind {
+	return slices.CompactFunc(s.nodesMachines(), func(a, b behind) bool { return a.node.Name == b.node.Name })
 }

@@ -100,10 +100,8 @@ func Zones(s Snapshot) []Zone {
 		if a.name != "" {
 			z.Tags = strings.Split(a.name, "/")
 		}
-		for i := range a.vcenter.Datastores {
-			if d := &a.vcenter.Datastores[i]; d.Accessible && d.MayHold && d.sharedBy(a.hosts) {
-				z.Datastores = append(z.Datastores, d.Name)
-			}
+		for _, d := range a.shared(true) {
+			z.Datastores = append(z.Datastores, d.Name)
 		}
 		out = append(out, z)
 	}

@@ -8,50 +8,11 @@
 // asked is one result, and hides nothing of another one; a part of a vCenter that cannot
 // be read is a warning of the check that needs it.
 //
-// The checks. Their ids are part of the interface:
+// The checks are the rows of one table, which is published as a page: each says what it reads,
+// when it fails, what to do, and where that is from. Their ids are part of the interface.
 //
-//	id                     worst action   what it asks
-//	cluster                block install  can the API server be read
-//	cluster-id             block install  is the storage driver's cluster id given once only
-//	node-vm                block install  is there exactly one VM behind each node, by UUID or name
-//	node-name              warn           is the guest's hostname the node's name, in the same case
-//	node-address           block install  does each node get addresses by nodeAddresses and ipFamilies, as the cloud provider chooses them
-//	node-provider-id       block install  is the provider id of the VM behind the node, or can the cloud provider set it
-//	node-cloud-provider    block install  runs kube-controller-manager, as a pod, no in-tree provider
-//	node-uninitialized     warn           has the cloud provider initialized each node
-//	node-control-plane     block install  is there a node that the controllers can be scheduled on
-//	node-zone-labels       warn           are there labels of one generation only
-//	node-registered        warn           is the storage driver registered on each node, with its topology keys
-//	vcenter-connection     block install  does the vCenter answer, with a certificate that is trusted
-//	vcenter-account        block install  does the login succeed, with a name that the drivers accept
-//	vcenter-privileges     warn           has the account the privileges, each with its object
-//	vcenter-excess         warn           has it no privileges that the drivers never need, each with its object; not asked while a VsphereCloudConfig is not there
-//	vcenter-datacenters    block install  are the datacenters there
-//	vcenter-version        block install  is it one that the storage driver starts with, and makes snapshots with where they are asked for
-//	vcenter-certificate    warn           does its certificate end soon
-//	vcenter-clock          warn           are its clock and ours together
-//	vcenter-tasks          warn           can tasks be read
-//	vcenter-cns            warn           does cloud native storage answer
-//	host-version           warn           are the hosts' ESXi releases not behind their vCenter's, nor too old for snapshots
-//	vm-disk-uuid           block install  has each node's VM disk.EnableUUID
-//	vm-hardware            block install  is its hardware version 15 or later
-//	vm-scsi                warn           are its SCSI controllers paravirtual
-//	vm-tools               block install  does VMware Tools report a hostname and addresses
-//	vm-snapshots           warn           has it no snapshots
-//	vm-change-tracking     warn           is changed block tracking the same on all
-//	vm-folder              pass           in which folders they are
-//	datastore-shared       warn           is there a datastore that all hosts (of a zone) see but for those in maintenance, and the account may use
-//	datastore-space        warn           is a tenth of each of these free
-//	storage-class          warn           do StorageClasses name policies and datastores that are there
-//	topology-category      block install  are the tag categories there, in each vCenter: the storage driver exits without
-//	topology-tag           block install  has each node's host, or what it is in, a tag of each category
-//	topology-vcenters      block install  are there categories where there are several vCenters, and five of them at most
-//	image-platform         block install  are the bundle's images for the platforms of the nodes that their pods would come to
-//	image-mirror-set       block install  on OpenShift, with imageNames Upstream: do mirror sets lead to the bundle's place
-//
-// The last ones, of what the bundle holds ([CheckImages]), ask nobody: they are made at each
-// pass, whether or not cluster and vCenters have answered, and hold back drivers that no vCenter
-// has to do with too.
+// The last ones, of what the bundle holds ([CheckImages]), ask neither cluster nor vCenters: each
+// reconcile makes them, and they block drivers that use no vCenter too.
 //
 // A result names the first [MaxObjects] objects, how many there are, and the drivers that
 // it concerns. What results keep back of a driver is [Gate]: BlockUpgrade another release,
@@ -140,53 +101,68 @@ type Result struct {
 	Override *Override `json:"override,omitempty"`
 }
 
-// found is one finding. Findings of one check at one place that differ in their objects
+// found is one finding. Findings of one check in one vCenter that differ in their objects
 // only become one result.
 type found struct {
 	on     string
 	object string
-	of     string // what is said of it in brackets
-	what   string
-	action Action
-	why    string // in the place of the check's
-	remedy string // {} stands for the first object
+	of     string // more about the object, shown in brackets
+	what   string // "" for no finding
+	// In the place of what the check's row says. {} in a remedy stands for the first object.
+	action      Action
+	why, remedy string
 	// drivers that it concerns, where not all that the check is about.
 	drivers []matrix.Driver
 }
 
-// check is one entry of the table.
+// check is a row of the table.
 type check struct {
-	id      ID
-	why     string
-	applies func(*Snapshot) bool
-	run     func(*Snapshot) []found
-	passed  func(*Snapshot) string
-	// seen says whether all was seen that it has to see to have passed; nil: always.
+	id    ID
+	worst Action
+	// of is the one driver that it is about, which is desired and uses the vCenter; "" for both.
+	of matrix.Driver
+	// stops is set where a driver does not start with what fails: the configuration that it fails
+	// on is not handed to a driver that runs with another one.
+	stops                             bool
+	reads, fails, why, remedy, source string
+	when                              func(*Snapshot) bool // nil: always
+	run                               func(*Snapshot) []found
+	part                              Part // that it needs of each vCenter
+	passed                            func(*Snapshot) string
+	// seen reports whether all was seen that has to be seen to pass; nil: always.
 	seen func(*Snapshot) bool
 }
 
 // IDs returns the ids of all checks in their order.
-func IDs() []ID {
-	var out []ID
+func IDs() (out []ID) {
 	for _, c := range checks() {
 		out = append(out, c.id)
 	}
 	return out
 }
 
-func checks() []check {
-	return slices.Concat(clusterChecks(), vcenterChecks(), nodeChecks(), machineChecks(), storageChecks(), topologyChecks(), imageChecks())
-}
-
 // Check runs all checks that the snapshot has something for.
-func Check(s Snapshot) []Result {
-	var out []Result
-	for _, c := range checks() {
-		if c.applies == nil || c.applies(&s) {
-			out = append(out, c.results(&s)...)
+func Check(s Snapshot) []Result { return run(&s, checks()) }
+
+func run(s *Snapshot, list []check) (out []Result) {
+	for _, c := range list {
+		if s.desires(c.of) && (c.when == nil || c.when(s)) {
+			out = append(out, c.results(s)...)
 		}
 	}
 	return out
+}
+
+// desires reports whether a driver is desired; "" is any.
+func (s *Snapshot) desires(d matrix.Driver) bool {
+	return d == "" || d == matrix.CPI && s.Wants.CPI || d == matrix.CSI && s.Wants.CSI
+}
+
+// elsewhere reports whether a vCenter is one that a driver does not use.
+func (s *Snapshot) elsewhere(on string, d matrix.Driver) bool {
+	at := slices.IndexFunc(s.VCenters, func(v VCenter) bool { return v.Name == on })
+	return on != "" && at >= 0 &&
+		(d == matrix.CPI && !s.VCenters[at].UsedByCPI || d == matrix.CSI && !s.VCenters[at].UsedByCSI)
 }
 
 // Worst is the gravest action of results.
@@ -199,7 +175,9 @@ func Worst(results []Result) Action {
 }
 
 func (c check) results(s *Snapshot) []Result {
-	list := c.run(s)
+	list := slices.DeleteFunc(append(c.unread(s), c.run(s)...), func(f found) bool {
+		return f.what == "" || s.elsewhere(f.on, c.of)
+	})
 	if len(list) == 0 && c.seen != nil && !c.seen(s) {
 		return nil
 	}
@@ -210,12 +188,49 @@ func (c check) results(s *Snapshot) []Result {
 		}
 		return []Result{{ID: c.id, Severity: Info, Action: Pass, Found: what}}
 	}
+	for i := range list {
+		f := &list[i]
+		f.action, f.why, f.remedy = cmp.Or(f.action, c.worst), cmp.Or(f.why, c.why), cmp.Or(f.remedy, c.remedy)
+	}
 	groups := grouped(list)
 	out := make([]Result, 0, len(groups))
 	for _, g := range groups {
 		r := c.result(g)
-		r.Drivers, r.Stops = s.concerned(c.id, g[0]), slices.Contains(stopping, c.id)
+		r.Drivers, r.Stops = c.drivers(s, g[0]), c.stops
 		out = append(out, r)
+	}
+	return out
+}
+
+// unread are the vCenters whose part that the check needs could not be read.
+func (c check) unread(s *Snapshot) (out []found) {
+	for _, v := range s.readable() {
+		if err := v.Failed[c.part]; err != nil {
+			out = append(out, found{on: v.Name, action: Warn, what: fmt.Sprintf("%s could not be read: %v", c.part, err),
+				remedy: cmp.Or(toRead[c.part], "give the account the role ReadOnly on the vCenter's root")})
+		}
+	}
+	return out
+}
+
+// toRead is what a part needs beyond ReadOnly on the root.
+var toRead = map[Part]string{
+	Policies: "give the account StorageProfile.View on the vCenter's root",
+	CNS:      "start the service vsan-health in the vCenter (VAMI > Services), and give the account Cns.Searchable on the root",
+	Tags:     "give the account the role ReadOnly on the vCenter's root, and see that the service vsphere-tagging answers",
+}
+
+// drivers are those that a finding is about: those of the check, or of the finding where it says
+// so, that are desired and, in a vCenter, use it.
+func (c check) drivers(s *Snapshot, f found) (out []matrix.Driver) {
+	if c.id.OfBundle() {
+		return f.drivers // of those that are chosen
+	}
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		if s.desires(d) && (c.of == "" || c.of == d) && !s.elsewhere(f.on, d) &&
+			(len(f.drivers) == 0 || slices.Contains(f.drivers, d)) {
+			out = append(out, d)
+		}
 	}
 	return out
 }
@@ -251,7 +266,7 @@ func grouped(list []found) [][]found {
 
 func (c check) result(group []found) Result {
 	first := group[0]
-	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: cmp.Or(first.why, c.why)}
+	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: first.why}
 	names, bare := make([]string, 0, len(group)), map[string]string{}
 	for _, f := range group {
 		if f.object != "" {
@@ -323,21 +338,67 @@ func (s *Snapshot) readable() []*VCenter {
 	return out
 }
 
-func anyVCenter(s *Snapshot) bool   { return len(s.VCenters) > 0 }
-func someReadable(s *Snapshot) bool { return len(s.readable()) > 0 }
-
-func nodesKnown(s *Snapshot) bool {
-	return !s.Cluster.Skipped && s.Cluster.Err == nil && len(s.Cluster.Nodes) > 0
+// nodes finds what is wrong with each node.
+func nodes(look func(*Snapshot, *Node) found) func(*Snapshot) []found {
+	return func(s *Snapshot) (out []found) {
+		for i := range s.Cluster.Nodes {
+			f := look(s, &s.Cluster.Nodes[i])
+			f.object = s.Cluster.Nodes[i].Name
+			out = append(out, f)
+		}
+		return out
+	}
 }
 
-// machinesKnown says whether there are nodes and a vCenter to find them in.
-func machinesKnown(s *Snapshot) bool { return nodesKnown(s) && someReadable(s) }
-
-// unread is the finding that a part could not be read.
-func (v *VCenter) unread(p Part, remedy string) []found {
-	err := v.Failed[p]
-	if err == nil {
-		return nil
+// vcenters finds what is wrong with each vCenter that could be read, by default with its server.
+func vcenters(look func(*Snapshot, *VCenter) []found) func(*Snapshot) []found {
+	return func(s *Snapshot) (out []found) {
+		for _, v := range s.readable() {
+			for _, f := range look(s, v) {
+				f.on, f.object = v.Name, cmp.Or(f.object, v.Server)
+				out = append(out, f)
+			}
+		}
+		return out
 	}
-	return []found{{on: v.Name, what: fmt.Sprintf("%s could not be read: %v", p, err), action: Warn, remedy: remedy}}
+}
+
+// machines finds what is wrong with the VM behind each node.
+func machines(look func(*Snapshot, behind) []found) func(*Snapshot) []found {
+	return func(s *Snapshot) (out []found) {
+		for _, b := range s.nodesMachines() {
+			for _, f := range look(s, b) {
+				f.on = b.vcenter.Name
+				f.object = cmp.Or(f.object, b.vcenter.MachinePath(b.machine))
+				f.of = cmp.Or(f.of, "node "+b.node.Name)
+				out = append(out, f)
+			}
+		}
+		return out
+	}
+}
+
+// is makes one finding where a text says what is wrong.
+func is(what string) []found { return []found{{what: what}} }
+
+// allAnswered says whether each vCenter let the account in.
+func allAnswered(s *Snapshot) bool {
+	return !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Err != nil })
+}
+
+// Only returns the results of the checks that are wanted, and why those could not be made.
+func (s *Snapshot) Only(all []Result, wanted func(ID) bool) []Result {
+	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool { return !wanted(r.ID) && !s.blind(r) })
+}
+
+// blind tells whether a result is why other checks could not be made: a cluster or a vCenter
+// that was not seen.
+func (s *Snapshot) blind(r Result) bool {
+	if r.Action == Pass {
+		return false
+	}
+	blocks := strings.HasPrefix(string(r.ID), "vcenter-") && r.Action >= BlockUpgrade
+	return (r.ID == "cluster" && s.Cluster.Err != nil) || slices.ContainsFunc(s.VCenters, func(v VCenter) bool {
+		return blocks && r.On == v.Name && (v.Err != nil || v.Failed[Inventory] != nil)
+	})
 }

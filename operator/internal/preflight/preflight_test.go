@@ -36,11 +36,13 @@ func healthy() preflight.Snapshot {
 			root: {}, dc: {Name: "dc", Parent: root}, cluster: {Name: "c", Parent: dc}, folder: {Name: "k8s", Parent: dc}, pool: {Name: "Resources", Parent: cluster},
 			one: {Name: "esx1", Parent: cluster, Version: "8.0.3"}, two: {Name: "esx2", Parent: cluster, Version: "8.0.2"},
 		},
-		Datastores: []preflight.Datastore{{Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Capacity: 1000, Free: 100, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
+		Datastores: []preflight.Datastore{{Ref: ref("Datastore", "vsan"),
+			Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Capacity: 1000, Free: 100, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
 		Categories: map[string]bool{"region": true, "zone": true},
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
-		Policies: []string{"gold"},
+		Policies: []string{"gold"}, Fits: map[string][]preflight.Ref{"gold": {ref("Datastore", "vsan")}},
+		Removed: &preflight.Removed{},
 	}
 	s := preflight.Snapshot{
 		Now:   now,
@@ -205,6 +207,9 @@ var failing = []struct {
 	{"certificate of another authority", vcenterError(fault.CertificateInvalid, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"host that is away", vcenterError(fault.Unreachable, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
 	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
+	{"user name that the storage driver refuses", func(s *preflight.Snapshot) {
+		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go
+	}, "vcenter-account", preflight.BlockInstall, []string{"vdo@my_domain.example", "CSI from 3.1 on refuses it"}},
 	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN"}},
 	{"vCenter 6.7", func(s *preflight.Snapshot) {
 		v := &s.VCenters[0]
@@ -231,6 +236,12 @@ var failing = []struct {
 	{"certificate that ends soon", func(s *preflight.Snapshot) { s.VCenters[0].CertificateExpires = now.Add(time.Hour) }, "vcenter-certificate", preflight.Warn, []string{"ends on 2027-01-01"}},
 	{"certificate that is not checked", func(s *preflight.Snapshot) { s.VCenters[0].Insecure = true }, "vcenter-certificate", preflight.Warn, []string{"spec.thumbprint"}},
 	{"clock behind", func(s *preflight.Snapshot) { s.VCenters[0].Skew = -90 * time.Second }, "vcenter-clock", preflight.Warn, []string{"1m30s behind ours"}},
+	{"Integrated Windows Authentication before vCenter 9", func(s *preflight.Snapshot) {
+		s.VCenters[0].Removed.WindowsDomains = []string{"corp.example"}
+	}, "vcenter-upgrade", preflight.Warn, []string{"corp.example", "Integrated Windows", "AD over LDAPS"}},
+	{"baselines before vCenter 9", func(s *preflight.Snapshot) {
+		s.VCenters[0].Removed.Baselines = []string{"/dc/c"}
+	}, "vcenter-upgrade", preflight.Warn, []string{"/dc/c", "baselines", "image"}},
 	{"cloud native storage does not answer", failed(preflight.CNS), "vcenter-cns", preflight.Warn, []string{"vsan-health"}},
 	{"tasks not readable", failed(preflight.Tasks), "vcenter-tasks", preflight.Warn, nil},
 	{"storage policies not readable", failed(preflight.Policies), "storage-class", preflight.Warn, []string{"StorageProfile.View"}},
@@ -264,6 +275,34 @@ var failing = []struct {
 		"topology-tag", preflight.BlockInstall, []string{"/dc/c/esx1 (node node-0)", "several tags of zone", "before 3.3"},
 	},
 	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
+	{"StorageClass with a policy that no datastore fits", func(s *preflight.Snapshot) {
+		s.Cluster.StorageClasses[0].DatastoreURL, s.VCenters[0].Fits["gold"] = "", nil
+	}, "storage-class", preflight.Warn, []string{"fast (gold)", "fits no datastore"}},
+	{"StorageClass with a datastore that its policy does not fit", func(s *preflight.Snapshot) {
+		s.VCenters[0].Fits["gold"] = nil
+	}, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "their storage policy does not fit"}},
+	{"StorageClass with a datastore that no vCenter of several has", func(s *preflight.Snapshot) {
+		s.Cluster.StorageClasses[0] = preflight.StorageClass{Name: "fast", DatastoreURL: "ds:///x/"}
+		west := s.VCenters[0]
+		west.Name = "west"
+		s.VCenters = append(s.VCenters, west)
+	}, "storage-class", preflight.Warn, []string{"fast (ds:///x/)", "no vCenter has"}},
+	{"StorageClass with a datastore that the account may not use", func(s *preflight.Snapshot) {
+		s.VCenters[0].Datastores[0].MayHold = false
+	}, "storage-class", preflight.Warn, []string{"fast", "Datastore.FileManagement", "vdoctl users plan"}},
+	{"datastore cluster with Storage DRS", func(s *preflight.Snapshot) {
+		pod := preflight.Object{Name: "pod", Parent: ref("Datacenter", "dc"), StorageDRS: true}
+		s.VCenters[0].Objects[ref("StoragePod", "p")] = pod
+		s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Name: "vsan", Parent: ref("StoragePod", "p")}
+	}, "datastore-cluster", preflight.Warn, []string{"vsan (in /dc/pod)", "turn Storage DRS off"}},
+	{"datastore cluster that the account may not read", func(s *preflight.Snapshot) {
+		s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Name: "vsan", Parent: ref("StoragePod", "p")}
+	}, "datastore-cluster", preflight.Warn, []string{"vsan", "may not read"}},
+	{"a cluster that moves VMs to another zone", func(s *preflight.Snapshot) { movesVMs(s) },
+		"topology-host-group", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0)", "cluster.rule.create"}},
+	{"slow disk of the control plane", func(s *preflight.Snapshot) {
+		s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond
+	}, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
 	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
 
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false 'rack'"}},
@@ -315,6 +354,64 @@ func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
 			}
 			t.Fatalf("%s says nothing; only %v", c.id, said)
 		})
+	}
+}
+
+// movesVMs has DRS move VMs between the hosts of the cluster, which are in two zones.
+func movesVMs(s *preflight.Snapshot) {
+	o := s.VCenters[0].Objects[ref("ClusterComputeResource", "c")]
+	o.MovesVMs = true
+	s.VCenters[0].Objects[ref("ClusterComputeResource", "c")] = o
+}
+
+// What the checks find only where they have to: each of these is as it should be.
+func TestWhatLooksLikeAFindingPasses(t *testing.T) {
+	for name, change := range map[string]func(*preflight.Snapshot){
+		"rules bind VMs to the hosts of their zone": func(s *preflight.Snapshot) {
+			movesVMs(s)
+			s.VCenters[0].Bound = map[preflight.Ref][]preflight.Ref{}
+			for _, m := range s.VCenters[0].Machines {
+				s.VCenters[0].Bound[m.Ref] = []preflight.Ref{m.Host}
+			}
+		},
+		"a slow disk of a worker": func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskLatency = time.Second },
+		"a datastore of one of several vCenters": func(s *preflight.Snapshot) {
+			s.Cluster.StorageClasses[0].Policy = ""
+			west := s.VCenters[0]
+			west.Name, west.Machines, west.Datastores = "west", nil, nil
+			s.VCenters = append(s.VCenters, west)
+		},
+		"a datastore cluster without Storage DRS": func(s *preflight.Snapshot) {
+			s.VCenters[0].Objects[ref("StoragePod", "p")] = preflight.Object{Name: "pod"}
+			s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Parent: ref("StoragePod", "p")}
+		},
+	} {
+		s := healthy()
+		change(&s)
+		for _, r := range preflight.Check(s) {
+			require.Equal(t, preflight.Pass, r.Action, "%s: %+v", name, r)
+		}
+	}
+}
+
+// Each check of OpenShift's detector is one here, or says why not.
+func TestTheDetectorsChecksAreNamed(t *testing.T) {
+	for _, d := range preflight.Detector() {
+		require.Equal(t, d.By == "", d.Why != "", d.Check)
+		for _, id := range strings.FieldsFunc(d.By, func(r rune) bool { return strings.ContainsRune(", ", r) }) {
+			require.Contains(t, preflight.IDs(), preflight.ID(id), d.Check)
+		}
+	}
+}
+
+// Remedies lose nothing that is not the finding itself: a snapshot may be a backup, which change tracking serves.
+func TestRemediesLoseNothing(t *testing.T) {
+	for _, c := range failing {
+		s := healthy()
+		c.change(&s)
+		for _, r := range preflight.Check(s) {
+			require.NotRegexp(t, `snapshot\.remove|ctkEnabled=FALSE|(destroy|kubectl delete|rm) `, r.Remedy, c.name)
+		}
 	}
 }
 
@@ -503,4 +600,29 @@ func TestEncryptionIsPartOfTheConfiguration(t *testing.T) {
 	wants, uses := preflight.WantsOf(spec)
 	require.Empty(t, privileges.Beyond(wants.FeaturesAt(uses[0]), []string{"Cryptographer.AddDisk"}))
 	require.Contains(t, privileges.Needed(wants.FeaturesAt(uses[0]), privileges.VM), "Cryptographer.AddDisk")
+}
+
+// maintenance puts a host into it.
+func maintenance(s *preflight.Snapshot, host string) {
+	r := ref("HostSystem", host)
+	o := s.VCenters[0].Objects[r]
+	o.Maintenance = true
+	s.VCenters[0].Objects[r] = o
+}
+
+// A host in maintenance may have no storage for that time: what the others see is what counts.
+func TestAHostInMaintenanceDoesNotCountForSharedDatastores(t *testing.T) {
+	s := healthy()
+	s.Wants.Categories = nil
+	s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
+	shared := func() preflight.Action {
+		results := preflight.Check(s)
+		at := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "datastore-shared" })
+		return results[at].Action
+	}
+	require.Equal(t, preflight.Warn, shared())
+	maintenance(&s, "h2")
+	require.Equal(t, preflight.Pass, shared())
+	maintenance(&s, "h1")
+	require.Equal(t, preflight.Warn, shared(), "where all are, all count")
 }

@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -72,6 +74,17 @@ type Cluster struct {
 	CloudProviders map[string]string
 }
 
+// Policies are the storage policies that StorageClasses name, sorted, each once.
+func (c *Cluster) Policies() (out []string) {
+	for _, class := range c.StorageClasses {
+		if class.Policy != "" {
+			out = append(out, class.Policy)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Node is a node of the cluster.
 type Node struct {
 	Name          string
@@ -103,6 +116,10 @@ const (
 	Clock      Part = "clock"
 	Tasks      Part = "tasks"
 	Inventory  Part = "inventory"
+	Upgrade    Part = "what vSphere 9 removes"
+	StorageDRS Part = "datastore clusters"
+	Rules      Part = "rules of clusters"
+	Latency    Part = "disk latency"
 )
 
 // VCenter is what was found at one.
@@ -132,9 +149,19 @@ type VCenter struct {
 	Categories map[string]bool    // of those asked for: which are there
 	Tagged     map[Ref][]Category // the categories that tags on an object are of
 	Policies   []string           // names of the storage policies
+	Fits       map[string][]Ref   // datastores that fit a storage policy, of those asked for
+	Bound      map[Ref][]Ref      // hosts that rules bind a VM to
 	Shares     []Share            // the vSAN clusters, where file volumes are wanted
 	Lacking    []Lack             // privileges that the account does not have
 	Excess     []Lack             // privileges that it has and the drivers never need
+	// Removed is what vSphere 9 removes; nil where the account may not read it, or it is a vCenter 9.
+	Removed *Removed
+}
+
+// Removed is what a vCenter has that vSphere 9 removes.
+type Removed struct {
+	WindowsDomains []string // of Integrated Windows Authentication
+	Baselines      []string // clusters whose hosts baselines patch, by path
 }
 
 // Share is a vSAN cluster, and whether the account may make file shares there.
@@ -155,6 +182,8 @@ type Object struct {
 	Parent      Ref    // zero at the root
 	Version     string // of a host's ESXi
 	Maintenance bool   // of a host
+	MovesVMs    bool   // of a cluster: DRS or HA runs VMs on another host by itself
+	StorageDRS  bool   // of a datastore cluster: it is on
 }
 
 // Machine is a VM.
@@ -166,12 +195,14 @@ type Machine struct {
 	Addresses      int    // how many addresses the guest reports
 	NICs           []NIC  // the VM's adapters, with those that can be a node's
 	MoreAddresses  bool   // than are kept
+	On             bool
 	DiskUUID       bool
 	Hardware       string   // vmx-15
 	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …
 	ToolsRunning   bool
 	Snapshots      int // at the root of its tree
 	ChangeTracking bool
+	DiskLatency    time.Duration // highest of its disks, average of some minutes; 0 where it is not known
 	Folder         Ref
 	Pool           Ref
 	Host           Ref
@@ -246,21 +277,13 @@ func SameUUID(a, b string) bool {
 }
 
 // Swapped returns a UUID with the first three groups in the other byte order.
-func Swapped(uuid string) string {
-	groups := strings.Split(strings.ToLower(uuid), "-")
-	if len(groups) != 5 {
-		return uuid
+func Swapped(id string) string {
+	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	if err != nil || len(b) != 16 {
+		return id
 	}
-	for i, g := range groups[:3] {
-		groups[i] = swapBytes(g)
-	}
-	return strings.Join(groups, "-")
-}
-
-func swapBytes(hex string) string {
-	var out strings.Builder
-	for i := len(hex) - 2; i >= 0; i -= 2 {
-		out.WriteString(hex[i : i+2])
-	}
-	return out.String()
+	slices.Reverse(b[:4])
+	slices.Reverse(b[4:6])
+	slices.Reverse(b[6:8])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

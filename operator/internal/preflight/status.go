@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -25,17 +26,8 @@ const (
 // the caller.
 func Status(results []Result) *v1alpha1.PreflightStatus {
 	out := limited{v1alpha1.PreflightStatus{Verdict: Worst(results).String()}}
-	var listed []Result
-	for _, r := range results {
-		if r.Action == Pass && r.Override == nil {
-			out.Passed++
-			continue
-		}
-		listed = append(listed, r)
-	}
-	for _, r := range listed {
-		out.Results = append(out.Results, r.status())
-	}
+	out.add(results)
+	out.Passed = len(results) - len(out.Results)
 	out.limit()
 	return &out.PreflightStatus
 }
@@ -48,11 +40,7 @@ func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStat
 	}
 	out := limited{*was.DeepCopy()}
 	out.Results = slices.DeleteFunc(out.Results, func(r v1alpha1.PreflightResult) bool { return ID(r.ID).OfBundle() })
-	for _, r := range now {
-		if r.Action != Pass || r.Override != nil {
-			out.Results = append(out.Results, r.status())
-		}
-	}
+	out.add(now)
 	out.limit()
 	out.Verdict = Worst(Listed(&out.PreflightStatus)).String()
 	return &out.PreflightStatus
@@ -61,66 +49,53 @@ func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStat
 // limited is a status that lists no more than it may.
 type limited struct{ v1alpha1.PreflightStatus }
 
-// limit puts the gravest results first, and counts those that are too many.
+// add lists results but for those that pass.
+func (l *limited) add(results []Result) {
+	for _, r := range results {
+		if r.Action != Pass || r.Override != nil {
+			l.Results = append(l.Results, r.status())
+		}
+	}
+}
+
+// limit puts the gravest results first, and counts those that are too many. What each driver is
+// blocked for is listed however much else there is: a status blocks the same as all results do. Next
+// comes what the bundle lacks, which is found and would be counted at each reconcile.
 func (l *limited) limit() {
-	all := Listed(&l.PreflightStatus)
-	at := make([]int, len(all))
-	for n := range at {
-		at[n] = n
+	type item struct {
+		status v1alpha1.PreflightResult
+		Result
+		at   int // in the order of gravity
+		rank int // 0 has to be listed, 1 goes before 2
 	}
-	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b].gravity(), all[a].gravity()) })
-	decisive, rest := decisiveFirst(all, at)
-	fit := fitting(all, decisive, rest)
-	l.Omitted += len(all) - len(fit)
-	var kept []v1alpha1.PreflightResult
-	for _, n := range fit {
-		kept = append(kept, l.Results[n])
+	var items []item
+	for i, r := range Listed(&l.PreflightStatus) {
+		items = append(items, item{status: l.Results[i], Result: r})
 	}
-	l.Results = kept
-}
-
-// fitting are the first ones of an order that are listed. What the bundle lacks is found anew each
-// time, and would be counted each time: it goes before what is not decisive.
-func fitting(all []Result, decisive, rest []int) []int {
-	others := func(n int) bool { return !all[n].ID.OfBundle() }
-	kept := slices.Concat(decisive, slices.DeleteFunc(slices.Clone(rest), others))
-	for _, n := range rest {
-		if others(n) {
-			kept = append(kept, n)
-		}
-	}
-	kept = kept[:min(len(kept), maxListed)]
-	return slices.DeleteFunc(slices.Concat(decisive, rest), func(n int) bool { return !slices.Contains(kept, n) })
-}
-
-// decisiveFirst puts first what each driver is held back for, so that it is listed however
-// much else there is: what a status lists keeps back the same as all results do. The order is
-// of places in all.
-func decisiveFirst(all []Result, sorted []int) (first, rest []int) {
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.gravity(), a.gravity()) })
 	seen := map[string]bool{}
-	decisive := func(r Result) bool {
-		if r.Action < BlockUpgrade {
-			return false
+	for i := range items {
+		n := &items[i]
+		if n.at, n.rank = i, 2; n.ID.OfBundle() {
+			n.rank = 1
 		}
-		news := false
-		for _, d := range r.Drivers {
-			key := string(d) + r.Action.String()
-			if r.Stops {
-				key += " stops"
+		for _, d := range n.Drivers {
+			key := fmt.Sprint(d, n.gravity())
+			if n.Action >= BlockUpgrade && !seen[key] {
+				n.rank, seen[key] = 0, true
 			}
-			news = news || !seen[key]
-			seen[key] = true
-		}
-		return news
-	}
-	for _, n := range sorted {
-		if decisive(all[n]) {
-			first = append(first, n)
-		} else {
-			rest = append(rest, n)
 		}
 	}
-	return first, rest
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.rank, b.rank) })
+	l.Omitted += max(len(items)-maxListed, 0)
+	items = items[:min(len(items), maxListed)]
+	slices.SortFunc(items, func(a, b item) int {
+		return cmp.Or(cmp.Compare(min(a.rank, 1), min(b.rank, 1)), cmp.Compare(a.at, b.at))
+	})
+	l.Results = nil
+	for _, n := range items {
+		l.Results = append(l.Results, n.status)
+	}
 }
 
 func (r Result) status() v1alpha1.PreflightResult {

@@ -10,14 +10,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func storageChecks() []check {
-	return []check{
-		{id: "datastore-shared", why: "a volume is made where every node that may use it can reach it", applies: machinesForStorage, run: sharedDatastores},
-		{id: "datastore-space", why: "a volume is not made where there is no room, and one that grows when it is written to stops the VM", applies: machinesForStorage, run: fullDatastores},
-		{id: "storage-class", why: "a claim of such a class stays Pending", applies: func(s *Snapshot) bool { return forStorage(s) && len(s.Cluster.StorageClasses) > 0 }, run: storageClasses},
-	}
-}
-
 // area is the hosts that have to see a datastore in common: those of the nodes in a vCenter or, with
 // topology, all that are below the tags of one zone.
 type area struct {
@@ -91,49 +83,40 @@ func (v *VCenter) working(hosts []Ref) []Ref {
 const leastFree = 10
 
 // fullDatastores are those among the datastores that volumes may be made on.
-func fullDatastores(s *Snapshot) []found {
-	var out []found
+func fullDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
-		for i := range a.vcenter.Datastores {
-			d := &a.vcenter.Datastores[i]
-			if !d.Accessible || !d.MayHold || d.Capacity <= 0 || !d.sharedBy(a.hosts) {
-				continue
-			}
-			if free := d.Free / max(d.Capacity/100, 1); free < leastFree {
-				out = append(out, found{on: a.vcenter.Name, object: d.Name, of: fmt.Sprintf("%d %% free", free), action: Warn,
-					what:   fmt.Sprintf("less than %d %% of a datastore that volumes may be made on is free", leastFree),
-					remedy: "extend it or move VMs away: govc datastore.info '{}'; or take it out of the storage policies that StorageClasses name"})
+		for _, d := range a.shared(true) {
+			if free := d.Free / max(d.Capacity/100, 1); d.Capacity > 0 && free < leastFree {
+				out = append(out, found{on: a.vcenter.Name, object: d.Name, of: fmt.Sprintf("%d %% free", free),
+					what: fmt.Sprintf("less than %d %% of a datastore that volumes may be made on is free", leastFree)})
 			}
 		}
 	}
 	return out
 }
 
-func sharedDatastores(s *Snapshot) []found {
-	var out []found
+func sharedDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
 		where := "all hosts of the nodes"
 		if a.name != "" {
 			where = "all hosts in " + a.name
 		}
-		seen, usable := 0, 0
-		for i := range a.vcenter.Datastores {
-			d := &a.vcenter.Datastores[i]
-			if !d.Accessible || !d.sharedBy(a.hosts) {
-				continue
-			}
-			seen++
-			if d.MayHold {
-				usable++
-			}
-		}
 		switch {
-		case seen == 0:
-			out = append(out, found{on: a.vcenter.Name, action: Warn, what: "no datastore is seen by " + where + ", and accessible",
-				remedy: "mount one on all of them, or configure topology by zones with a datastore each"})
-		case usable == 0:
-			out = append(out, found{on: a.vcenter.Name, action: Warn, what: "the account lacks Datastore.FileManagement on each datastore that is seen by " + where,
+		case len(a.shared(false)) == 0:
+			out = append(out, found{on: a.vcenter.Name, what: "no datastore is seen by " + where + ", and accessible"})
+		case len(a.shared(true)) == 0:
+			out = append(out, found{on: a.vcenter.Name, what: "the account lacks Datastore.FileManagement on each datastore that is seen by " + where,
 				remedy: "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"})
+		}
+	}
+	return out
+}
+
+// shared are the datastores that all hosts see; with usable, those where the account may keep volumes.
+func (a *area) shared(usable bool) (out []*Datastore) {
+	for i := range a.vcenter.Datastores {
+		if d := &a.vcenter.Datastores[i]; d.Accessible && (d.MayHold || !usable) && d.sharedBy(a.hosts) {
+			out = append(out, d)
 		}
 	}
 	return out
@@ -148,38 +131,98 @@ func (d *Datastore) sharedBy(hosts []Ref) bool {
 	return true
 }
 
-func storageClasses(s *Snapshot) []found {
-	var out []found
-	for _, v := range s.readable() {
+func storageClasses(s *Snapshot) (out []found) {
+	for _, c := range s.Cluster.StorageClasses {
+		f := found{object: c.Name}
+		for _, v := range s.readable() {
+			if c.Policy != "" && v.Failed[Policies] == nil && !slices.Contains(v.Policies, c.Policy) {
+				out = append(out, found{on: v.Name, object: c.Name, of: c.Policy,
+					what: "StorageClasses name a storage policy that the vCenter does not have"})
+			}
+		}
+		stores, known := s.stores(c)
+		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
+		case !known:
+		case len(stores) == 0 && c.DatastoreURL != "":
+			f.of = c.DatastoreURL
+			f.what = "StorageClasses name a datastore that no vCenter has, or that their storage policy does not fit"
+			f.remedy = "correct the class's parameter datastoreurl: govc datastore.info shows URLs"
+		case len(stores) == 0:
+			f.of, f.what = c.Policy, "StorageClasses name a storage policy that fits no datastore"
+			f.remedy = "see which rule no datastore meets: vSphere Client > VM Storage Policies > the policy > Storage compatibility"
+		case !slices.ContainsFunc(stores, mayHold):
+			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
+			f.remedy = "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// stores are the datastores that a class chooses by its URL and its storage policy, in any vCenter of the
+// storage driver. They are not known where a vCenter is not, and for a class that chooses none.
+func (s *Snapshot) stores(c StorageClass) (out []*Datastore, known bool) {
+	if c.Policy == "" && c.DatastoreURL == "" {
+		return nil, false
+	}
+	for i := range s.VCenters {
+		v := &s.VCenters[i]
 		if !v.UsedByCSI {
 			continue
 		}
-		out = append(out, v.unread(Policies, "give the account StorageProfile.View on the vCenter's root")...)
-		for _, c := range s.Cluster.StorageClasses {
-			if c.Policy != "" && v.Failed[Policies] == nil && !slices.Contains(v.Policies, c.Policy) {
-				out = append(out, found{on: v.Name, object: c.Name, of: c.Policy, action: Warn,
-					what:   "StorageClasses name a storage policy that the vCenter does not have",
-					remedy: "make it: vSphere Client > Policies and Profiles > VM Storage Policies; or correct the class's parameter storagepolicyname"})
+		fits, has := v.Fits[c.Policy]
+		if v.Err != nil || v.Failed[Inventory] != nil || v.Failed[Privileges] != nil || c.Policy != "" && !has {
+			return nil, false
+		}
+		for n := range v.Datastores {
+			d := &v.Datastores[n]
+			if (c.DatastoreURL == "" || d.URL == c.DatastoreURL) && (c.Policy == "" || slices.Contains(fits, d.Ref)) {
+				out = append(out, d)
 			}
-			if c.DatastoreURL != "" && !v.hasDatastore(c.DatastoreURL) && len(s.readable()) == 1 {
-				out = append(out, found{on: v.Name, object: c.Name, of: c.DatastoreURL, action: Warn,
-					what: "StorageClasses name a datastore that the vCenter does not have", remedy: "correct the class's parameter datastoreurl: govc datastore.info shows URLs"})
+		}
+	}
+	return out, true
+}
+
+// storageDRS finds datastores for volumes that are in a datastore cluster which moves disks.
+func storageDRS(s *Snapshot) (out []found) {
+	for _, a := range s.areas() {
+		for _, d := range a.shared(true) {
+			ref := a.vcenter.Objects[d.Ref].Parent
+			pod, known := a.vcenter.Objects[ref]
+			f := found{on: a.vcenter.Name, object: d.Name}
+			switch {
+			case ref.Type == "StoragePod" && !known:
+				f.what = "a datastore that volumes may be made on is in a datastore cluster that the account may not read"
+			case pod.StorageDRS:
+				f.of = "in " + a.vcenter.Path(ref)
+				f.what = "a datastore that volumes may be made on is in a datastore cluster with Storage DRS"
 			}
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-func (v *VCenter) hasDatastore(url string) bool {
-	return slices.ContainsFunc(v.Datastores, func(d Datastore) bool { return d.URL == url })
-}
-
-func topologyChecks() []check {
-	asked := func(s *Snapshot) bool { return someReadable(s) && len(s.Wants.AllCategories()) > 0 }
-	return []check{
-		{id: "topology-category", why: "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized", applies: asked, run: categories},
-		{id: "topology-tag", why: "a node without a tag of each category gets no zone, and does not come up", applies: func(s *Snapshot) bool { return asked(s) && machinesKnown(s) }, run: tags},
+// hostGroups finds nodes whose VMs may come to run in another zone of the same cluster: DRS and HA keep a VM
+// on the hosts of a group for a rule that it must run there alone.
+func hostGroups(s *Snapshot, b behind) []found {
+	v := b.vcenter
+	cluster := v.Objects[b.machine.Host].Parent
+	if !v.UsedByCSI || !v.Objects[cluster].MovesVMs {
+		return nil
 	}
+	bound, rule := v.Bound[b.machine.Ref]
+	zone, _ := v.tagsOf(s.Wants.Categories, v.Ancestors(b.machine.Host))
+	for r, o := range v.Objects {
+		if o.Parent != cluster || r.Type != "HostSystem" || rule && !slices.Contains(bound, r) {
+			continue
+		}
+		if other, _ := v.tagsOf(s.Wants.Categories, v.Ancestors(r)); !slices.Equal(zone, other) {
+			return is("the node's VM may move to a host of another zone in its cluster")
+		}
+	}
+	return nil
 }
 
 // of are the categories that a vCenter has to have, sorted, each with the drivers that ask
@@ -199,19 +242,11 @@ func (w Wants) of(v *VCenter) (names []string, drivers map[string][]matrix.Drive
 	return slices.Sorted(maps.Keys(drivers)), drivers
 }
 
-func categories(s *Snapshot) []found {
-	var out []found
-	for _, v := range s.readable() {
-		out = append(out, v.unread(Tags, "give the account the role ReadOnly on the vCenter's root, and see that the service vsphere-tagging answers")...)
-		if v.Failed[Tags] != nil {
-			continue
-		}
-		names, drivers := s.Wants.of(v)
-		for _, c := range names {
-			if !v.Categories[c] {
-				out = append(out, found{on: v.Name, object: c, action: BlockInstall, drivers: drivers[c], what: "the vCenter has no tag category of this name",
-					remedy: "make it there too: govc tags.category.create -m=false '{}'; then tag datacenters, clusters or hosts; or correct the name in the VDOConfig"})
-			}
+func categories(s *Snapshot, v *VCenter) (out []found) {
+	names, drivers := s.Wants.of(v)
+	for _, c := range names {
+		if v.Failed[Tags] == nil && !v.Categories[c] {
+			out = append(out, found{object: c, drivers: drivers[c], what: "the vCenter has no tag category of this name"})
 		}
 	}
 	return out
@@ -242,36 +277,26 @@ func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []
 	return tags, without
 }
 
-// tags looks for a tag of each category above each node.
-func tags(s *Snapshot) []found {
-	var out []found
-	for _, b := range s.nodesMachines() {
-		if b.vcenter.Failed[Tags] != nil {
-			continue
-		}
-		out = append(out, s.taggedTwice(b)...)
-		if without, drivers := s.untagged(b); len(without) > 0 {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "node " + b.node.Name, action: BlockInstall, drivers: drivers,
-				what:   "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in",
-				remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'"})
-		}
-	}
-	return out
-}
-
-// taggedTwice finds a second tag of a category on the way up, where it stops the storage driver:
-// vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
-func (s *Snapshot) taggedTwice(b behind) (out []found) {
-	if !b.vcenter.UsedByCSI || s.Wants.CSIVersion == "" || !older(s.Wants.CSIVersion, 3, 3) {
+// tags looks for a tag of each category above a node. A second tag of a category stops the storage
+// driver: vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+func tags(s *Snapshot, b behind) (out []found) {
+	if b.vcenter.Failed[Tags] != nil {
 		return nil
 	}
-	for _, l := range b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host)) {
-		if l.twice {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host),
-				of: "node " + b.node.Name, action: BlockInstall, drivers: []matrix.Driver{matrix.CSI},
-				what:   "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that",
-				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"})
+	f := found{object: b.vcenter.Path(b.machine.Host)}
+	if b.vcenter.UsedByCSI && s.Wants.CSIVersion != "" && older(s.Wants.CSIVersion, 3, 3) {
+		for _, l := range b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host)) {
+			if l.twice {
+				f.drivers = []matrix.Driver{matrix.CSI}
+				f.what = "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that"
+				f.remedy = "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"
+				out = append(out, f)
+			}
 		}
+	}
+	if without, drivers := s.untagged(b); len(without) > 0 {
+		what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"
+		out = append(out, found{object: f.object, drivers: drivers, what: what})
 	}
 	return out
 }

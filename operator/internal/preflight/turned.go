@@ -23,45 +23,29 @@ func Turned(results []Result, policy *v1alpha1.PreflightPolicy) []Result {
 	if policy == nil {
 		return results
 	}
-	out := slices.Clone(results)
+	was, turned := map[ID]Action{}, map[ID]v1alpha1.PreflightCheck{}
+	for _, r := range results {
+		was[r.ID] = max(was[r.ID], r.Action)
+	}
 	for _, c := range policy.Checks {
-		switch c.Action {
-		case v1alpha1.PreflightWarn:
-			out = warned(out, c)
-		case v1alpha1.PreflightDisabled:
-			out = disable(out, c)
+		turned[ID(c.ID)] = c
+	}
+	var out []Result
+	for _, r := range results {
+		c := turned[r.ID]
+		override := &Override{To: c.Action, Was: r.Action, Reason: c.Reason}
+		switch {
+		case c.Action == v1alpha1.PreflightWarn && r.Action > Warn:
+			r.Override, r.Action, r.Severity = override, Warn, Warning
+		case c.Action == v1alpha1.PreflightDisabled && slices.ContainsFunc(out, func(o Result) bool { return o.ID == r.ID }):
+			continue
+		case c.Action == v1alpha1.PreflightDisabled:
+			override.Was = was[r.ID]
+			r = Result{ID: r.ID, Severity: Info, Found: "disabled: " + c.Reason, Override: override}
 		}
+		out = append(out, r)
 	}
 	return out
-}
-
-func warned(results []Result, c v1alpha1.PreflightCheck) []Result {
-	for i := range results {
-		if r := &results[i]; string(r.ID) == c.ID && r.Action > Warn {
-			r.Override = &Override{To: c.Action, Was: r.Action, Reason: c.Reason}
-			r.Action, r.Severity = Warn, Warning
-		}
-	}
-	return results
-}
-
-func disable(results []Result, c v1alpha1.PreflightCheck) []Result {
-	at := slices.IndexFunc(results, func(r Result) bool { return string(r.ID) == c.ID })
-	if at < 0 {
-		return results
-	}
-	worst := Pass
-	for _, r := range results {
-		if string(r.ID) == c.ID {
-			worst = max(worst, r.Action)
-		}
-	}
-	results[at] = Result{ID: ID(c.ID), Severity: Info, Action: Pass, Found: "disabled: " + c.Reason, Override: &Override{To: c.Action, Was: worst, Reason: c.Reason}}
-	n := 0
-	return slices.DeleteFunc(results, func(r Result) bool {
-		n++
-		return n-1 != at && string(r.ID) == c.ID
-	})
 }
 
 // Valid refuses a policy that the API server would not take, for configurations that come

@@ -21,9 +21,14 @@ package preview
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,11 +38,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
@@ -103,7 +111,8 @@ func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflig
 // reconciler makes passes that write nothing; own is for the operator's own kinds.
 func (e *edges) reconciler(own client.Client, o Options) *vdoconfig.Reconciler {
 	return &vdoconfig.Reconciler{
-		Client: own, Reader: own, Store: e.kept, Trust: e.bundles, Recorder: silent{}, Now: o.Now, Checks: found{},
+		Client: own, Reader: own, Store: e.bundles.Store, Trust: e.bundles,
+		Recorder: silent{}, Now: o.Now, Checks: found{},
 		Cluster: &cluster.Cluster{Client: e.client, Reader: e.client, Versions: e.versions, Ask: cluster.Asking(e.config), TrustFloor: e.bundles.FloorID},
 	}
 }
@@ -118,12 +127,10 @@ func Candidate(ctx context.Context, o Options, config *v1alpha1.VDOConfig, refer
 	return e.candidate(ctx, config, reference)
 }
 
-// edges are what passes read through.
 type edges struct {
 	config   *rest.Config
 	client   client.Client
 	versions discovery.DiscoveryInterface
-	kept     *kept
 	bundles  *driverbundle.Reconciler
 }
 
@@ -150,10 +157,9 @@ func newEdges(ctx context.Context, o Options) (*edges, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := store.New(store.Options{Client: e.client, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
-	e.kept = newKept(s)
+	s := store.New(store.Options{Client: e.client, InMemory: true, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
 	e.bundles = &driverbundle.Reconciler{Reader: e.client, Options: driverbundle.Options{
-		Open: e.kept.open, Store: e.kept, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
+		Store: s, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
 	}}
 	return e, nil
 }
@@ -183,7 +189,6 @@ func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, refer
 	return is, would, nil
 }
 
-// readsOnly lets nothing through that writes.
 func readsOnly(next http.RoundTripper) http.RoundTripper { return readOnly{next} }
 
 type readOnly struct{ next http.RoundTripper }
@@ -205,3 +210,101 @@ func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
 type found struct{}
 
 func (found) Look(preflight.Question) *preflight.Answer { return nil }
+
+// instead is the cluster with another state of one DriverBundle.
+type instead struct {
+	client.Client
+
+	bundle *v1alpha1.DriverBundle
+}
+
+// Get reads, or returns the other state.
+func (i instead) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	err := i.Client.Get(ctx, key, o, opts...)
+	if b, is := o.(*v1alpha1.DriverBundle); is && err == nil {
+		i.put(b)
+	}
+	return err
+}
+
+// List lists, with the other state.
+func (i instead) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := i.Client.List(ctx, list, opts...)
+	if all, is := list.(*v1alpha1.DriverBundleList); is && err == nil {
+		for n := range all.Items {
+			i.put(&all.Items[n])
+		}
+	}
+	return err
+}
+
+func (i instead) put(b *v1alpha1.DriverBundle) {
+	if b.UID == i.bundle.UID {
+		i.bundle.DeepCopyInto(b)
+	}
+}
+
+const operatorName = "vdo-operator"
+
+// started is how the operator was started, as far as it decides on bundles.
+type started struct {
+	floor     *trust.Policy
+	floorID   string
+	plainHTTP []string
+}
+
+// howStarted reads it from the operator's Deployment. One that does not run in the cluster has
+// no floor that could be known here: then none is there.
+func howStarted(ctx context.Context, c client.Reader, namespace string) (started, error) {
+	var d appsv1.Deployment
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorName}, &d)
+	if apierrors.IsNotFound(err) {
+		return started{}, nil
+	}
+	if err != nil {
+		return started{}, clusterstate.Fault("read how the operator was started", err)
+	}
+	pod := &d.Spec.Template.Spec
+	for i := range pod.Containers {
+		s, floor := argumentsOf(&pod.Containers[i])
+		if floor != "" {
+			read := func(file string) ([]byte, error) {
+				return readMounted(ctx, c, namespace, file, pod, &pod.Containers[i])
+			}
+			if s.floor, s.floorID, err = driverbundle.ReadFloor(floor, read); err != nil {
+				return s, err
+			}
+		}
+		if floor != "" || len(s.plainHTTP) > 0 {
+			return s, nil
+		}
+	}
+	return started{}, nil
+}
+
+// argumentsOf reads those of the operator's arguments that count.
+func argumentsOf(c *corev1.Container) (s started, floor string) {
+	fl := pflag.NewFlagSet(operatorName, pflag.ContinueOnError)
+	fl.SetOutput(io.Discard)
+	fl.ParseErrorsAllowlist.UnknownFlags = true
+	fl.StringVar(&floor, "trust-floor", "", "")
+	fl.StringArrayVar(&s.plainHTTP, "plain-http", nil, "")
+	_ = fl.Parse(append(append([]string{}, c.Command...), c.Args...)) //nolint:errcheck // what is not known is passed over
+	return s, floor
+}
+
+// readMounted reads a file that a container sees, as far as it is of a ConfigMap or a Secret.
+func readMounted(
+	ctx context.Context, c client.Reader, namespace, file string, pod *corev1.PodSpec, in *corev1.Container,
+) ([]byte, error) {
+	ref, found := source.Mounted(file, pod, in)
+	err := errors.New("nothing is mounted there that can be read from here: neither of a ConfigMap nor of a Secret")
+	if found {
+		var read source.Value
+		if read, err = source.Key(ctx, c, source.Wanted{Namespace: namespace, Ref: ref}); err == nil {
+			return read.Bytes, nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.Refused, Op: "read the operator's --trust-floor", Subject: file, Err: err,
+		Hint: "mount it from a ConfigMap or a Secret that you may read"}
+}

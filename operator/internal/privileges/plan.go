@@ -18,6 +18,7 @@ type Object struct {
 type Existing struct {
 	Roles       map[string][]string   // privileges, by name
 	Permissions map[string]Permission // by path
+	IDs         map[string]string     // of the objects of Permissions, by path
 	// Effective are the privileges of the account, by path, through groups and inheritance
 	// too; of what is not there nothing is known.
 	Effective map[string][]string
@@ -70,6 +71,8 @@ type Plan struct {
 	Permissions []PlannedPermission `json:"permissions"`
 	// NotNeeded are permissions of the account on other objects.
 	NotNeeded map[string]Permission `json:"notNeeded,omitempty"`
+	// Covered are the IDs of those objects that a role of the plan propagates to, which gives the same.
+	Covered []string `json:"-"`
 }
 
 // NewPlan computes which roles an account needs on which objects, and compares them with
@@ -109,9 +112,19 @@ func NewPlan(f Features, principal string, objects []Object, folders bool, has E
 				p.NotNeeded = map[string]Permission{}
 			}
 			p.NotNeeded[path] = perm
+			if p.covers(path, perm) {
+				p.Covered = append(p.Covered, has.IDs[path])
+			}
 		}
 	}
 	return p
+}
+
+// covers tells whether the account keeps on an object what a permission gives it, without that permission.
+func (p *Plan) covers(path string, has Permission) bool {
+	return slices.ContainsFunc(p.Permissions, func(x PlannedPermission) bool {
+		return x.Propagate && strings.HasPrefix(path, x.Path+"/") && (x.Role == has.Role || has.Role == ReadOnly)
+	})
 }
 
 // bySpecific puts last what needs ReadOnly: an object that is something else besides has the

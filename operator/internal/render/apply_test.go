@@ -18,20 +18,20 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // Every object of every release is accepted by a real API server, with every
 // optional part switched on.
 func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
-	plane, err := cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr})
-	require.NoError(t, err)
+	plane := must(cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr}))(t)
 	t.Cleanup(plane.Stop)
-	c, err := client.New(plane.Config(), client.Options{})
-	require.NoError(t, err)
-	cert, err := webhookcert.Issue(time.Now(), rand.Reader)
-	require.NoError(t, err)
-	everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
+	c := must(client.New(plane.Config(), client.Options{}))(t)
+	cert := must(webhookcert.Issue(time.Now(), rand.Reader))(t)
+	each := func(t *testing.T, dir string, id matrix.ReleaseID) {
 		in := input(t, id)
+		in.Lock, in.Manifests = contentsIn(t, dir, id)
+		in.Matrix = upstream.Listed(t, in.Manifests)
 		in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
 		in.Spec.StorageProvider.Webhook, in.Webhook = true, cert
 		in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
@@ -43,12 +43,13 @@ func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 			Containers: []v1alpha1.Container{{Name: "liveness-probe", Resources: &v1alpha1.Resources{Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi")}}}},
 		}}}}
 		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node", "spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 10%}}}")}
-		one := in.VCenters["vc-one"]
-		one.CA = authority(t)
-		in.VCenters["vc-one"] = one
+		changeVCenter(in, func(v *render.VCenter) { v.CA = authority(t) })
 		acceptsAll(t, c, mustRender(t, in))
 		in.Cluster.Distribution = "openshift"
 		acceptsAll(t, c, mustRender(t, in))
+	}
+	upstream.Each(t, func(t *testing.T, dir string) {
+		everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) { each(t, dir, id) })
 	})
 }
 

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,22 +22,18 @@ const (
 // checkClasses reports what a StorageClass would be refused for, or what the driver would
 // pass over without a word.
 func checkClasses(s *source, p *v1alpha1.StorageProvider) error {
-	var errs []error
+	var bad problems
 	for i, c := range p.StorageClasses {
 		field := fmt.Sprintf("spec.storageProvider.storageClasses[%s]", c.Name)
-		if c.StoragePolicy != "" && c.DatastoreURL != "" {
-			errs = append(errs, badSpec(field, "give one of the two: a policy chooses datastores by itself", "both storagePolicy and datastoreURL"))
-		}
+		bad.when(c.StoragePolicy != "" && c.DatastoreURL != "", field,
+			"give one of the two: a policy chooses datastores by itself", "both storagePolicy and datastoreURL")
 		for _, o := range p.StorageClasses[:i] {
-			if o.Default && c.Default {
-				errs = append(errs, badSpec(field, "make one class the default", "class %s is the default too", o.Name))
-			}
+			bad.when(o.Default && c.Default, field, "make one class the default", "class %s is the default too", o.Name)
 		}
 	}
-	if len(p.SnapshotClasses) > 0 && !s.since(snapshotsSince) {
-		errs = append(errs, badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name()))
-	}
-	return fault.Join(errs...)
+	bad.when(len(p.SnapshotClasses) > 0 && !s.since(snapshotsSince), "spec.storageProvider.snapshotClasses",
+		"use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name())
+	return fault.Join(bad...)
 }
 
 // addClasses adds the classes that the spec asks for, after the driver that serves them.
@@ -47,7 +44,7 @@ func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {
 	for _, c := range p.SnapshotClasses {
 		o := object("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "", c.Name)
 		o.Object["driver"] = drivers.CSIDriver
-		o.Object["deletionPolicy"] = first(c.DeletionPolicy, "Delete")
+		o.Object["deletionPolicy"] = cmp.Or(c.DeletionPolicy, "Delete")
 		o.SetAnnotations(map[string]string{annotationDefaultSnapshotClass: fmt.Sprint(c.Default)})
 		r.add(s, StageClasses, o, Merge).Keep = true
 	}
@@ -71,8 +68,8 @@ func storageClass(c v1alpha1.StorageClass, topology bool) *unstructured.Unstruct
 	if topology {
 		binding = "WaitForFirstConsumer"
 	}
-	o.Object["volumeBindingMode"] = first(c.VolumeBindingMode, binding)
-	o.Object["reclaimPolicy"] = first(c.ReclaimPolicy, "Delete")
+	o.Object["volumeBindingMode"] = cmp.Or(c.VolumeBindingMode, binding)
+	o.Object["reclaimPolicy"] = cmp.Or(c.ReclaimPolicy, "Delete")
 	o.Object["allowVolumeExpansion"] = c.AllowVolumeExpansion == nil || *c.AllowVolumeExpansion
 	o.SetAnnotations(map[string]string{annotationDefaultClass: fmt.Sprint(c.Default)})
 	return o

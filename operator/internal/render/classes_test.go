@@ -54,10 +54,11 @@ func TestFeatureStatesAreThoseOfTheReleaseButForWhatIsAskedFor(t *testing.T) {
 	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
 		in := input(t, id)
 		states := func() map[string]string {
-			o := must(t, mustRender(t, in), "ConfigMap "+render.FeatureStates)
+			out := mustRender(t, in)
+			o := object(t, out, "ConfigMap "+render.FeatureStates)
 			require.Equal(t, render.Replace, o.Apply)
-			data, _, err := unstructured.NestedStringMap(o.Object, "data")
-			require.NoError(t, err)
+			require.Equal(t, "csi-controller", stageOf(out, "ConfigMap "+render.FeatureStates))
+			data := nested(unstructured.NestedStringMap(o.Object, "data"))(t)
 			return data
 		}
 		was := states()
@@ -79,11 +80,7 @@ func TestFeatureStatesAreThoseOfTheReleaseButForWhatIsAskedFor(t *testing.T) {
 func TestTopologySwitchedOnRestartsControllerAndNodePlugins(t *testing.T) {
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
 	in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
-	annotations := func(what string) map[string]string {
-		a, _, err := unstructured.NestedStringMap(must(t, mustRender(t, in), what).Object, "spec", "template", "metadata", "annotations")
-		require.NoError(t, err)
-		return a
-	}
+	annotations := func(what string) map[string]string { return podAnnotations(t, mustRender(t, in), what) }
 	controller := annotations("Deployment vsphere-csi-controller")
 	require.NotContains(t, annotations("DaemonSet vsphere-csi-node"), render.AnnotationTopology)
 	in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
@@ -91,9 +88,7 @@ func TestTopologySwitchedOnRestartsControllerAndNodePlugins(t *testing.T) {
 	for _, node := range []string{"DaemonSet vsphere-csi-node", "DaemonSet vsphere-csi-node-windows"} {
 		require.Equal(t, "k8s-region,k8s-zone", annotations(node)[render.AnnotationTopology])
 	}
-	vc := in.VCenters["vc-one"]
-	vc.Credentials.Password = "another"
-	in.VCenters["vc-one"] = vc
+	changeVCenter(in, func(v *render.VCenter) { v.Credentials.Password = "another" })
 	require.Equal(t, map[string]string{render.AnnotationTopology: "k8s-region,k8s-zone"}, annotations("DaemonSet vsphere-csi-node"))
 }
 
@@ -107,22 +102,23 @@ func TestClassesComeAfterTheDriverThatServesThem(t *testing.T) {
 	}
 	p.SnapshotClasses = []v1alpha1.SnapshotClass{{Name: "snap", Default: true, DeletionPolicy: "Retain"}}
 	out := mustRender(t, in)
-	gold := must(t, out, "StorageClass gold")
+	gold := object(t, out, "StorageClass gold")
 	require.True(t, gold.Keep)
 	require.Equal(t, map[string]any{"storagepolicyname": "Gold, 2 copies", "csi.storage.k8s.io/fstype": "xfs"}, gold.Object["parameters"])
 	require.Equal(t, "csi.vsphere.vmware.com", gold.Object["provisioner"])
 	require.Equal(t, "Immediate", gold.Object["volumeBindingMode"])
 	require.Equal(t, true, gold.Object["allowVolumeExpansion"])
 	require.Equal(t, "true", gold.GetAnnotations()["storageclass.kubernetes.io/is-default-class"])
-	archive := must(t, out, "StorageClass archive")
+	archive := object(t, out, "StorageClass archive")
 	require.Equal(t, []any{"Retain", false, "false"}, []any{archive.Object["reclaimPolicy"], archive.Object["allowVolumeExpansion"], archive.GetAnnotations()["storageclass.kubernetes.io/is-default-class"]})
-	snap := must(t, out, "VolumeSnapshotClass snap")
+	snap := object(t, out, "VolumeSnapshotClass snap")
 	require.Equal(t, []any{"csi.vsphere.vmware.com", "Retain"}, []any{snap.Object["driver"], snap.Object["deletionPolicy"]})
 	require.Equal(t, "classes", stageOf(out, "StorageClass gold"))
 	require.Equal(t, "classes", out.Stages[len(out.Stages)-1].Name)
 
 	p.TopologyCategories = []string{"k8s-zone"}
-	require.Equal(t, "WaitForFirstConsumer", must(t, mustRender(t, in), "StorageClass gold").Object["volumeBindingMode"])
+	gold = object(t, mustRender(t, in), "StorageClass gold")
+	require.Equal(t, "WaitForFirstConsumer", gold.Object["volumeBindingMode"])
 
 	p.StorageClasses[1].StoragePolicy, p.StorageClasses[1].Default = "both", true
 	_, err := render.Render(in)

@@ -17,8 +17,7 @@ import (
 // cloudConf is the rendered vsphere.conf.
 func cloudConf(t testing.TB, out *render.Rendered) string {
 	t.Helper()
-	data, _, err := unstructured.NestedStringMap(must(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data")
-	require.NoError(t, err)
+	data := nested(unstructured.NestedStringMap(object(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data"))(t)
 	return data[render.CPIConfigKey]
 }
 
@@ -51,11 +50,14 @@ func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
 		const cloud = "vsphere-cloud-controller-manager"
 		require.Equal(t, "true", variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["ENABLE_ALPHA_DUAL_STACK"])
 
-		in.Spec.CloudProvider.IPFamilies, in.Spec.CloudProvider.NodeAddresses = nil, nil
-		out = mustRender(t, in)
-		require.NotContains(t, cloudConf(t, out), "nodes")
-		require.NotContains(t, cloudConf(t, out), "ipFamily")
-		require.NotContains(t, variables(containerOf(t, out, "DaemonSet "+cloud, cloud)), "ENABLE_ALPHA_DUAL_STACK")
+		in.Spec.CloudProvider.IPFamilies = nil
+		for _, none := range []*v1alpha1.NodeAddresses{nil, {InternalSubnets: []string{}}} {
+			in.Spec.CloudProvider.NodeAddresses = none
+			out = mustRender(t, in)
+			require.NotContains(t, cloudConf(t, out), "nodes")
+			require.NotContains(t, cloudConf(t, out), "ipFamily")
+			require.NotContains(t, variables(containerOf(t, out, "DaemonSet "+cloud, cloud)), "ENABLE_ALPHA_DUAL_STACK")
+		}
 	})
 }
 
@@ -116,9 +118,7 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-			one := in.VCenters["vc-one"]
-			one.Datacenters = c.datacenters
-			in.VCenters["vc-one"] = one
+			changeVCenter(in, func(v *render.VCenter) { v.Datacenters = c.datacenters })
 			in.Cluster.CloudConfig = []byte(c.live)
 			in.Spec.CloudProvider.AcceptNodeDeletion = c.accept
 			out, err := render.Render(in)

@@ -79,8 +79,7 @@ type cpiConfig struct {
 
 func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) {
 	t.Helper()
-	data, _, err := unstructured.NestedStringMap(must(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data")
-	require.NoError(t, err)
+	data := nested(unstructured.NestedStringMap(object(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data"))(t)
 	var c cpiConfig
 	require.NoError(t, yaml.UnmarshalStrict([]byte(data[render.CPIConfigKey]), &c))
 	return c, data
@@ -88,8 +87,7 @@ func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) 
 
 func authority(t testing.TB) []byte {
 	t.Helper()
-	c, err := webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader)
-	require.NoError(t, err)
+	c := must(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
 	return c.CA
 }
 
@@ -113,9 +111,8 @@ func TestCloudProviderGetsAllVCenters(t *testing.T) {
 	everyRelease(t, []matrix.Driver{matrix.CPI}, func(t *testing.T, id matrix.ReleaseID) {
 		in := input(t, id)
 		twoVCenters(&in, second())
-		one := in.VCenters["vc-one"]
-		one.Thumbprint, one.CA = strings.ToLower(sha1Print), authority(t)
-		in.VCenters["vc-one"] = one
+		ca := authority(t)
+		changeVCenter(in, func(v *render.VCenter) { v.Thumbprint, v.CA = strings.ToLower(sha1Print), ca })
 		in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Zone: "k8s-zone", Region: "yes"}
 		out := mustRender(t, in)
 		c, data := readCPI(t, out)
@@ -128,7 +125,7 @@ func TestCloudProviderGetsAllVCenters(t *testing.T) {
 		require.Equal(t, []string{"DC one", "folder/dc2"}, got.Datacenters)
 		require.Equal(t, sha1Print, got.Thumbprint)
 		require.Equal(t, "/etc/cloud/vc-one.ca.crt", got.CAFile)
-		require.Equal(t, string(one.CA), data["vc-one.ca.crt"])
+		require.Equal(t, string(ca), data["vc-one.ca.crt"])
 		require.Equal(t, "fd00::2", c.VCenter["vc-two"].Server)
 		require.True(t, c.VCenter["vc-two"].InsecureFlag)
 		require.Equal(t, "yes", c.Labels.Region)
@@ -138,10 +135,10 @@ func TestCloudProviderGetsAllVCenters(t *testing.T) {
 			"server_2": "fd00::2", "username_2": "csi@corp.example", "password_2": "second",
 		}, secretData(t, out, render.CPISecret))
 		for _, what := range []string{"Secret " + render.CPISecret, "ConfigMap " + render.CPIConfigMap} {
-			require.Equal(t, render.Replace, must(t, out, what).Apply)
+			require.Equal(t, render.Replace, object(t, out, what).Apply)
 		}
 		// The whole ConfigMap is mounted where the configuration says that its files are.
-		mounts := fmt.Sprint(must(t, out, "DaemonSet vsphere-cloud-controller-manager").Object["spec"])
+		mounts := fmt.Sprint(object(t, out, "DaemonSet vsphere-cloud-controller-manager").Object["spec"])
 		require.Contains(t, mounts, "mountPath:/etc/cloud ")
 	})
 }
@@ -150,9 +147,8 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
 		v := id.Version.String()
 		in := input(t, id)
-		one := in.VCenters["vc-one"]
-		one.Port, one.CA, one.Thumbprint = 8443, authority(t), sha1Print
-		in.VCenters["vc-one"] = one
+		ca := authority(t)
+		changeVCenter(in, func(v *render.VCenter) { v.Port, v.CA, v.Thumbprint = 8443, ca, sha1Print })
 		p := in.Spec.StorageProvider
 		p.ClusterDistribution = `my "own" distribution; #1`
 		p.TopologyCategories = []string{"k8s-region", "k8s-zone"}
@@ -175,7 +171,7 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 		require.Equal(t, "READ_ONLY", c.NetPermissions["1"].Permissions)
 		require.True(t, c.NetPermissions["1"].RootSquash)
 		require.Equal(t, "*", c.NetPermissions["2"].Ips)
-		require.Equal(t, string(one.CA), secretData(t, out, render.CSISecret)["vc-one.ca.crt"])
+		require.Equal(t, string(ca), secretData(t, out, render.CSISecret)["vc-one.ca.crt"])
 
 		perVCenter, old := v >= "3.3", v < "3.2"
 		const file = "/etc/cloud/vc-one.ca.crt"
@@ -205,9 +201,7 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 func TestAnyPasswordReachesTheDriverUnchanged(t *testing.T) {
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
 	holds := func(given string) bool {
-		vc := in.VCenters["vc-one"]
-		vc.Credentials.Password = given
-		in.VCenters["vc-one"] = vc
+		changeVCenter(in, func(v *render.VCenter) { v.Credentials.Password = given })
 		out, err := render.Render(in)
 		want := strings.TrimSuffix(strings.TrimSuffix(given, "\n"), "\r")
 		if !utf8.ValidString(want) || strings.ContainsAny(want, "\x00\r") || want == "" {
@@ -323,9 +317,7 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 		require.ErrorContains(t, err, "several vCenters need topology categories")
 	})
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	one := in.VCenters["vc-one"]
-	one.InstanceUUID = "1-1"
-	in.VCenters["vc-one"] = one
+	changeVCenter(in, func(v *render.VCenter) { v.InstanceUUID = "1-1" })
 	for server, id := range map[string]string{"vc1.site.example": "", "VC1.site.example": "", "vc1.site.example.": "", "10.0.0.1": "1-1"} {
 		same := second()
 		same.Server, same.InstanceUUID = server, id
@@ -336,17 +328,14 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 	another := second()
 	another.InstanceUUID = "2-2"
 	twoVCenters(&in, another)
-	_, err := render.Render(in)
-	require.NoError(t, err)
+	must(render.Render(in))(t)
 }
 
 func TestUserNameNeedsADomainFrom31On(t *testing.T) {
 	for user, fine := range map[string]bool{"vdo@vsphere.local": true, `corp\vdo-1`: true, "vdo": false, "v do@x": false, "a@b@c": false, "a_b@c": true, "a@b_c": false} {
 		for _, v := range []string{"3.0.3", "3.1.2", "3.7.3"} {
 			in := input(t, release(t, matrix.CSI, v))
-			vc := in.VCenters["vc-one"]
-			vc.Credentials.Username = user
-			in.VCenters["vc-one"] = vc
+			changeVCenter(in, func(v *render.VCenter) { v.Credentials.Username = user })
 			out, err := render.Render(in)
 			require.Equal(t, fine || v == "3.0.3", err == nil, "%s with CSI %s: %v", user, v, err)
 			if err == nil {
@@ -361,19 +350,14 @@ func TestSHA256ThumbprintNeedsTheCertificateItIsOf(t *testing.T) {
 	sum := sha256.Sum256(block.Bytes)
 	short := sha1.Sum(block.Bytes) //nolint:gosec // the drivers' form
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-	vc := in.VCenters["vc-one"]
-	vc.Thumbprint = strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
-	in.VCenters["vc-one"] = vc
-	_, err := render.Render(in)
-	require.ErrorContains(t, err, "SHA-1 thumbprints only")
-
-	vc.Certificate = []byte("another")
-	in.VCenters["vc-one"] = vc
-	_, err = render.Render(in)
-	require.ErrorContains(t, err, "SHA-1 thumbprints only")
-
-	vc.Certificate = block.Bytes
-	in.VCenters["vc-one"] = vc
+	for _, other := range [][]byte{nil, []byte("another")} {
+		changeVCenter(in, func(v *render.VCenter) {
+			v.Thumbprint, v.Certificate = strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":"), other
+		})
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, "SHA-1 thumbprints only")
+	}
+	changeVCenter(in, func(v *render.VCenter) { v.Certificate = block.Bytes })
 	out := mustRender(t, in)
 	want := strings.ReplaceAll(fmt.Sprintf("% X", short), " ", ":")
 	c, _ := readCPI(t, out)
@@ -382,8 +366,7 @@ func TestSHA256ThumbprintNeedsTheCertificateItIsOf(t *testing.T) {
 }
 
 func TestWebhookComesLastWithItsCertificate(t *testing.T) {
-	cert, err := webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader)
-	require.NoError(t, err)
+	cert := must(webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader))(t)
 	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
 		in := input(t, id)
 		require.Nil(t, find(mustRender(t, in), "Deployment vsphere-csi-webhook"))
@@ -403,10 +386,8 @@ func TestWebhookComesLastWithItsCertificate(t *testing.T) {
 		}
 		require.NoError(t, gcfg.ReadStringInto(&conf, data["webhook.config"]))
 		require.Equal(t, "8443", conf.WebHookConfig.Port)
-		hooks, _, err := unstructured.NestedSlice(must(t, out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com").Object, "webhooks")
-		require.NoError(t, err)
-		bundle, _, err := unstructured.NestedString(hooks[0].(map[string]any), "clientConfig", "caBundle")
-		require.NoError(t, err)
+		hooks := nested(unstructured.NestedSlice(object(t, out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com").Object, "webhooks"))(t)
+		bundle := nested(unstructured.NestedString(hooks[0].(map[string]any), "clientConfig", "caBundle"))(t)
 		require.NotContains(t, bundle, "$")
 		require.Nil(t, find(out, "Deployment snapshot-validation-deployment"))
 	})

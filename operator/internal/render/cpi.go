@@ -69,12 +69,10 @@ func (r *renderer) renderCPI(s *source) error {
 	}
 	credentials := cpiCredentials(vcenters)
 	hash := configHash(r.in.HashKey, config, credentials)
-	reader := NoConfig
-	if kept {
-		config, credentials, hash, reader = nil, nil, "", ConfigHash
-	}
 	r.cloud = &Cloud{}
-	if !kept {
+	if kept {
+		config, credentials, hash = nil, nil, ""
+	} else {
 		r.cloud.Searched = Places(config[CPIConfigKey])
 	}
 	for _, o := range s.objects {
@@ -82,15 +80,13 @@ func (r *renderer) renderCPI(s *source) error {
 		case kind == "Secret" && name == CPISecret, kind == "ConfigMap" && name == CPIConfigMap:
 			// upstream's samples, with placeholders for a vCenter and its password
 		case kind == "DaemonSet":
-			setTemplateAnnotation(o, AnnotationConfigHash, hash)
-			r.letOpenShiftChooseUser(o)
 			setFamilies(o, r.in.Spec.Cloud().IPFamilies)
 			r.keepForeignNodes(o)
-			r.add(s, StageNode, o, Merge).Config = reader
+			r.placeReader(s, o, hash)
 			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
 				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})
 		default:
-			r.add(s, StageConfig, o, Merge)
+			r.place(s, o)
 		}
 	}
 	r.drops(kept, "cloud provider's configuration", r.in.Cluster.FoundCloudConfig, config[CPIConfigKey])
@@ -161,16 +157,21 @@ func cpiCredentials(vcenters []vcenter) map[string][]byte {
 }
 
 func missingSettings(s *source, field string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "configure", Subject: s.name(),
-		Hint: "set spec." + field + " of the VDOConfig", Err: fmt.Errorf("spec.%s is not set", field),
-	}
+	return fault.Errorf(fault.InvalidInput, "configure", s.name(), "set spec."+field+" of the VDOConfig",
+		"spec.%s is not set", field)
 }
 
 func badSpec(field, hint, format string, args ...any) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "configure drivers", Subject: field, Hint: hint,
-		Err: fmt.Errorf(format, args...),
+	return fault.Errorf(fault.InvalidInput, "configure drivers", field, hint, format, args...)
+}
+
+// problems are what is wrong with a VDOConfig and what it names.
+type problems []error
+
+// when adds a problem where it is one.
+func (p *problems) when(wrong bool, field, hint, format string, args ...any) {
+	if wrong {
+		*p = append(*p, badSpec(field, hint, format, args...))
 	}
 }
 
@@ -180,13 +181,21 @@ func (s *source) requires(objects ...string) error {
 	for _, want := range objects {
 		kind, name, _ := strings.Cut(want, " ")
 		if s.find(kind, name) == nil {
-			errs = append(errs, &fault.Error{
-				Reason: fault.Incomplete, Op: "read manifests", Subject: s.name(),
-				Hint: "make the bundle again from upstream's manifests", Err: fmt.Errorf("there is no %s", want),
-			})
+			errs = append(errs, fault.Errorf(fault.Incomplete, "read manifests", s.name(),
+				"make the bundle again from upstream's manifests", "there is no %s", want))
 		}
 	}
 	return fault.Join(errs...)
+}
+
+// placeReader places a workload that reads the driver's configuration; without a hash of
+// it that of the cluster stays.
+func (r *renderer) placeReader(s *source, o *unstructured.Unstructured, hash string) {
+	setTemplateAnnotation(o, AnnotationConfigHash, hash)
+	r.letOpenShiftChooseUser(o)
+	if added := r.place(s, o); hash == "" {
+		added.Config = ConfigHash
+	}
 }
 
 func setTemplateAnnotation(o *unstructured.Unstructured, key, value string) {

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -28,10 +27,10 @@ const ipv4, ipv6 = "ipv4", "ipv6"
 // nodeAddresses checks what the cloud provider would pass over without a word: a subnet
 // that is none, or of a family that nodes get no address of.
 func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
-	errs := []error{checkFamilies(p.IPFamilies)}
+	bad := problems{checkFamilies(p.IPFamilies)}
 	a := p.NodeAddresses
-	if a == nil || equalAddresses(*a) {
-		return nil, fault.Join(errs...)
+	if a == nil {
+		return nil, fault.Join(bad...)
 	}
 	families := p.IPFamilies
 	if len(families) == 0 {
@@ -44,23 +43,21 @@ func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
 		{"internalSubnets", a.InternalSubnets}, {"externalSubnets", a.ExternalSubnets},
 		{"excludeInternalSubnets", a.ExcludeInternalSubnets}, {"excludeExternalSubnets", a.ExcludeExternalSubnets},
 	} {
-		errs = append(errs, checkSubnets("spec.cloudProvider.nodeAddresses."+l.field, l.subnets, families))
+		bad = append(bad, checkSubnets("spec.cloudProvider.nodeAddresses."+l.field, l.subnets, families))
 	}
 	for field, name := range map[string]string{"internalNetwork": a.InternalNetwork, "externalNetwork": a.ExternalNetwork} {
-		if strings.TrimSpace(name) != name || strings.ContainsAny(name, "\n\r\t") {
-			errs = append(errs, badSpec("spec.cloudProvider.nodeAddresses."+field, "write the port group's name, on one line", "%q has space around it", name))
-		}
+		bad.when(strings.TrimSpace(name) != name || strings.ContainsAny(name, "\n\r\t"),
+			"spec.cloudProvider.nodeAddresses."+field, "write the port group's name, on one line", "%q has space around it", name)
 	}
-	return &cpiNodes{
+	nodes := cpiNodes{
 		InternalSubnets: strings.Join(a.InternalSubnets, ","), ExternalSubnets: strings.Join(a.ExternalSubnets, ","),
 		InternalNetwork: a.InternalNetwork, ExternalNetwork: a.ExternalNetwork,
 		ExcludeInternalSubnets: strings.Join(a.ExcludeInternalSubnets, ","), ExcludeExternalSubnets: strings.Join(a.ExcludeExternalSubnets, ","),
-	}, fault.Join(errs...)
-}
-
-func equalAddresses(a v1alpha1.NodeAddresses) bool {
-	return len(a.InternalSubnets)+len(a.ExternalSubnets)+len(a.ExcludeInternalSubnets)+len(a.ExcludeExternalSubnets) == 0 &&
-		a.InternalNetwork == "" && a.ExternalNetwork == ""
+	}
+	if nodes == (cpiNodes{}) {
+		return nil, fault.Join(bad...)
+	}
+	return &nodes, fault.Join(bad...)
 }
 
 func checkFamilies(families []string) error {
@@ -73,23 +70,20 @@ func checkFamilies(families []string) error {
 }
 
 func checkSubnets(field string, subnets, families []string) error {
-	var errs []error
+	var bad problems
 	for _, s := range subnets {
 		prefix, err := netip.ParsePrefix(s)
-		if err != nil {
-			errs = append(errs, badSpec(field, "write it as 10.0.0.0/16; one address as 10.0.0.5/32", "%q is not a subnet", s))
+		if bad.when(err != nil, field, "write it as 10.0.0.0/16; one address as 10.0.0.5/32", "%q is not a subnet", s); err != nil {
 			continue
 		}
 		family := ipv6
 		if prefix.Addr().Is4() {
 			family = ipv4
 		}
-		if !slices.Contains(families, family) {
-			errs = append(errs, badSpec(field, "add "+family+" to spec.cloudProvider.ipFamilies, or leave the subnet out",
-				"%s has no effect: nodes get no %s addresses", s, family))
-		}
+		bad.when(!slices.Contains(families, family), field, "add "+family+" to spec.cloudProvider.ipFamilies, or leave the subnet out",
+			"%s has no effect: nodes get no %s addresses", s, family)
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 // setFamilies lets the cloud provider have two families, which it refuses otherwise.
@@ -122,11 +116,10 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	if len(lost) == 0 {
 		return r.checkExclusion()
 	}
-	return fault.Join(r.checkExclusion(), &fault.Error{
-		Reason: fault.Refused, Op: "configure drivers", Subject: "spec.cloudProvider",
-		Hint: fmt.Sprintf("keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: [%s]", strings.Join(lost, ", ")),
-		Err:  fmt.Errorf("the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", ")),
-	})
+	places := strings.Join(lost, ", ")
+	return fault.Join(r.checkExclusion(), fault.Errorf(fault.Refused, "configure drivers", "spec.cloudProvider",
+		"keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: ["+places+"]",
+		"the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", places))
 }
 
 // searchedUntilNow is what the cloud provider's configuration says on the cluster, and of

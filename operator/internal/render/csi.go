@@ -71,11 +71,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		if len(p.TopologyCategories) > 0 {
 			addTopologyFlags(o)
 		}
-		setTemplateAnnotation(o, AnnotationConfigHash, hash)
-		r.letOpenShiftChooseUser(o)
-		if added := r.add(s, StageCSIController, o, Merge); hash == "" {
-			added.Config = ConfigHash
-		}
+		r.placeReader(s, o, hash)
 	case kind == "DaemonSet" && name == drivers.NodeWindows && !r.windows():
 	case kind == "DaemonSet":
 		moveKubelet(o, p.KubeletPath())
@@ -86,11 +82,9 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		if r.in.Canary {
 			_ = unstructured.SetNestedMap(o.Object, map[string]any{"type": string(appsv1.OnDeleteDaemonSetStrategyType)}, "spec", "updateStrategy") // spec is a map
 		}
-		r.add(s, StageCSINode, o, Merge)
-	case kind == "CSIDriver", kind == "Service":
-		r.add(s, StageCSIController, o, Merge)
+		r.place(s, o)
 	default:
-		r.add(s, StageConfig, o, Merge)
+		r.place(s, o)
 	}
 }
 
@@ -105,17 +99,15 @@ func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	var bad problems
+	states := slices.Sorted(maps.Keys(data))
 	for _, name := range slices.Sorted(maps.Keys(p.FeatureStates)) {
-		if _, known := data[name]; !known {
-			errs = append(errs, badSpec("spec.storageProvider.featureStates", "it has these: "+strings.Join(slices.Sorted(maps.Keys(data)), ", "),
-				"%s has no feature state %q", s.name(), name))
-			continue
-		}
+		bad.when(!slices.Contains(states, name), "spec.storageProvider.featureStates",
+			"it has these: "+strings.Join(states, ", "), "%s has no feature state %q", s.name(), name)
 		data[name] = fmt.Sprint(p.FeatureStates[name])
 	}
 	_ = unstructured.SetNestedStringMap(o.Object, data, "data") // data is a map: it was read above
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 func partOfSnapshotWebhook(kind, name string) bool {

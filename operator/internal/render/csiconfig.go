@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -103,11 +104,9 @@ func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
 			continue
 		}
 		if string(v.ca) != string(first.ca) || v.thumbprint != first.thumbprint {
-			return trust, &fault.Error{
-				Reason: fault.Incompatible, Op: "configure", Subject: s.name(),
-				Hint: "give all of them one CA and no thumbprint, or use CSI 3.3 or later",
-				Err:  fmt.Errorf("VsphereCloudConfigs %s and %s have different CAs or thumbprints: CSI before 3.3 has one for all vCenters", first.name, v.name),
-			}
+			return trust, fault.Errorf(fault.Incompatible, "configure", s.name(),
+				"give all of them one CA and no thumbprint, or use CSI 3.3 or later",
+				"VsphereCloudConfigs %s and %s have different CAs or thumbprints: CSI before 3.3 has one for all vCenters", first.name, v.name)
 		}
 	}
 	return trust, nil
@@ -123,17 +122,15 @@ func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
 func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, error) {
 	c, generates := r.in.Cluster, s.since("3.0.0")
 	for _, v := range []string{p.ClusterID, c.ConfiguredClusterID} {
-		if len(v) > 64 || iniCan(v) != nil || strings.ContainsAny(v, "\n\t") {
+		if len(v) > 64 || !onOneLine(v) {
 			return "", badSpec("spec.storageProvider.clusterID", "use at most 64 characters on one line", "%q cannot be a cluster id", v)
 		}
 	}
-	switch known := first(c.GeneratedClusterID, c.ConfiguredClusterID); {
+	switch known := cmp.Or(c.GeneratedClusterID, c.ConfiguredClusterID); {
 	case p.ClusterID != "" && known != "" && p.ClusterID != known:
-		return "", &fault.Error{
-			Reason: fault.Conflict, Op: "configure", Subject: "spec.storageProvider.clusterID",
-			Hint: fmt.Sprintf("set it to %q or leave it out", known),
-			Err:  fmt.Errorf("the driver's volumes are registered under another cluster id, %q", known),
-		}
+		return "", fault.Errorf(fault.Conflict, "configure", "spec.storageProvider.clusterID",
+			fmt.Sprintf("set it to %q or leave it out", known),
+			"the driver's volumes are registered under another cluster id, %q", known)
 	case c.GeneratedClusterID != "" && generates:
 		return "", nil
 	case known != "":
@@ -142,10 +139,8 @@ func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, er
 	case p.ClusterID != "" || generates:
 		return p.ClusterID, nil
 	case c.UID == "":
-		return "", &fault.Error{
-			Reason: fault.Internal, Op: "configure", Subject: s.name(),
-			Err: fmt.Errorf("the UID of namespace kube-system is not known, and CSI before 3.0 needs a cluster id"),
-		}
+		return "", fault.Errorf(fault.Internal, "configure", s.name(), "",
+			"the UID of namespace kube-system is not known, and CSI before 3.0 needs a cluster id")
 	}
 	return c.UID, nil
 }
@@ -160,43 +155,23 @@ func (r *renderer) warnOfSharedID(id string) {
 	}
 }
 
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 func topologyCategories(s *source, p *v1alpha1.StorageProvider, vcenters int) (string, error) {
 	const field = "spec.storageProvider.topologyCategories"
-	var errs []error
+	var bad problems
 	for i, c := range p.TopologyCategories {
-		if c == "" || strings.TrimSpace(c) != c || strings.ContainsAny(c, ",\n\t") || iniCan(c) != nil {
-			errs = append(errs, badSpec(field, "list each tag category as an item", "category %q is empty or has a comma, or space around it", c))
-		}
-		if slices.Contains(p.TopologyCategories[:i], c) {
-			errs = append(errs, badSpec(field, "name each once", "category %q is named twice", c))
-		}
+		bad.when(strings.TrimSpace(c) != c || !isItem(c), field, "list each tag category as an item",
+			"category %q is empty or has a comma, or space around it", c)
+		bad.when(slices.Contains(p.TopologyCategories[:i], c), field, "name each once", "category %q is named twice", c)
 	}
-	if len(p.TopologyCategories) > 5 {
-		errs = append(errs, badSpec(field, "name at most 5", "%d categories", len(p.TopologyCategories)))
-	}
-	if vcenters > maxCSIVCenters {
-		errs = append(errs, badSpec("spec.storageProvider.vsphereCloudConfigs", "name at most 5 vCenters", "%d vCenters", vcenters))
-	}
+	bad.when(len(p.TopologyCategories) > 5, field, "name at most 5", "%d categories", len(p.TopologyCategories))
+	bad.when(vcenters > maxCSIVCenters, "spec.storageProvider.vsphereCloudConfigs", "name at most 5 vCenters", "%d vCenters", vcenters)
 	if vcenters > 1 && !s.since("3.0.0") {
-		errs = append(errs, &fault.Error{
-			Reason: fault.Incompatible, Op: "configure", Subject: s.name(),
-			Hint: "name one vCenter only, or use CSI 3.0 or later",
-			Err:  fmt.Errorf("%d vCenters: CSI before 3.0 has one", vcenters),
-		})
+		bad = append(bad, fault.Errorf(fault.Incompatible, "configure", s.name(), "name one vCenter only, or use CSI 3.0 or later",
+			"%d vCenters: CSI before 3.0 has one", vcenters))
 	}
-	if vcenters > 1 && len(p.TopologyCategories) == 0 {
-		errs = append(errs, badSpec(field, "name the tag categories that tell the vCenters' nodes apart", "several vCenters need topology categories"))
-	}
-	return strings.Join(p.TopologyCategories, ","), fault.Join(errs...)
+	bad.when(vcenters > 1 && len(p.TopologyCategories) == 0, field,
+		"name the tag categories that tell the vCenters' nodes apart", "several vCenters need topology categories")
+	return strings.Join(p.TopologyCategories, ","), fault.Join(bad...)
 }
 
 // QualifiedAccount reports whether CSI from 3.1 on accepts a user name: name@domain or domain\name,
@@ -209,18 +184,17 @@ func checkUsers(s *source, vcenters []vcenter) error {
 	if !s.since("3.1.0") {
 		return nil
 	}
-	var errs []error
+	var bad problems
 	for _, v := range vcenters {
-		if !QualifiedAccount(v.username) {
-			errs = append(errs, badVCenter(v.name, `write the user name in the Secret as user@domain or domain\user: letters, digits, . and -, and _ before the @`,
-				"CSI from 3.1 on needs a user name with a domain"))
-		}
+		bad.when(!QualifiedAccount(v.username), v.config(),
+			`write the user name in the Secret as user@domain or domain\user: letters, digits, . and -, and _ before the @`,
+			"CSI from 3.1 on needs a user name with a domain")
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 func checkDistribution(d string) error {
-	if len(d) > 128 || strings.ContainsAny(d, "\n\t") || iniCan(d) != nil {
+	if len(d) > 128 || !onOneLine(d) {
 		return badSpec("spec.storageProvider.clusterDistribution", "use at most 128 characters on one line", "%q cannot be a distribution's name", d)
 	}
 	return nil
@@ -230,14 +204,12 @@ func checkDatastores(files *v1alpha1.FileVolumes) error {
 	if files == nil {
 		return nil
 	}
-	var errs []error
+	var bad problems
 	for _, u := range files.VsanDataStoreURLs {
-		if u == "" || strings.ContainsAny(u, ", \n\t") || iniCan(u) != nil {
-			errs = append(errs, badSpec("spec.storageProvider.fileVolumes.vsanDataStoreUrl",
-				"list each datastore's URL, such as ds:///vmfs/volumes/vsan:…/, as an item", "%q is not a datastore URL", u))
-		}
+		bad.when(strings.Contains(u, " ") || !isItem(u), "spec.storageProvider.fileVolumes.vsanDataStoreUrl",
+			"list each datastore's URL, such as ds:///vmfs/volumes/vsan:…/, as an item", "%q is not a datastore URL", u)
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 func checkNetPermissions(files *v1alpha1.FileVolumes) error {
@@ -245,21 +217,15 @@ func checkNetPermissions(files *v1alpha1.FileVolumes) error {
 		return nil
 	}
 	const field = "spec.storageProvider.fileVolumes.netPermissions"
-	var errs []error
+	var bad problems
 	for i, n := range files.NetPermissions {
-		switch n.Permissions {
-		case "", "READ_WRITE", "READ_ONLY", "NO_ACCESS":
-		default:
-			errs = append(errs, badSpec(field, "use READ_WRITE, READ_ONLY or NO_ACCESS", "permissions %q", n.Permissions))
-		}
-		if !addresses(n.IPs) {
-			errs = append(errs, badSpec(field, "use an address, a subnet such as 10.0.0.0/24, a range FIRST-LAST, or *", "ips %q", n.IPs))
-		}
-		if slices.ContainsFunc(files.NetPermissions[:i], func(o v1alpha1.NetPermission) bool { return o.IPs == n.IPs }) {
-			errs = append(errs, badSpec(field, "give one rule for each", "two rules for ips %q", n.IPs))
-		}
+		bad.when(!slices.Contains([]string{"", "READ_WRITE", "READ_ONLY", "NO_ACCESS"}, n.Permissions), field,
+			"use READ_WRITE, READ_ONLY or NO_ACCESS", "permissions %q", n.Permissions)
+		bad.when(!addresses(n.IPs), field, "use an address, a subnet such as 10.0.0.0/24, a range FIRST-LAST, or *", "ips %q", n.IPs)
+		same := func(o v1alpha1.NetPermission) bool { return o.IPs == n.IPs }
+		bad.when(slices.ContainsFunc(files.NetPermissions[:i], same), field, "give one rule for each", "two rules for ips %q", n.IPs)
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 func addresses(s string) bool {
@@ -283,8 +249,8 @@ func netPermissions(w *ini, files *v1alpha1.FileVolumes) {
 	}
 	for i, n := range files.NetPermissions {
 		w.section("NetPermissions", fmt.Sprint(i+1))
-		w.set("ips", first(n.IPs, "*"))
-		w.set("permissions", first(n.Permissions, "READ_WRITE"))
+		w.set("ips", cmp.Or(n.IPs, "*"))
+		w.set("permissions", cmp.Or(n.Permissions, "READ_WRITE"))
 		w.set("rootsquash", fmt.Sprint(n.RootSquash))
 	}
 }

@@ -28,7 +28,7 @@ func snapshotLimits(w *ini, l *v1alpha1.SnapshotLimits) {
 
 // checkLimits refuses keys that a release would pass over without a word.
 func checkLimits(s *source, p *v1alpha1.StorageProvider) error {
-	var errs []error
+	var bad problems
 	for _, limit := range []struct {
 		field, since string
 		set          bool
@@ -39,12 +39,9 @@ func checkLimits(s *source, p *v1alpha1.StorageProvider) error {
 		{"listVolumeThreshold", "2.6.0", p.ListVolumeThreshold != 0, p.ListVolumeThreshold < 0},
 	} {
 		field := "spec.storageProvider." + limit.field
-		if limit.set && !s.since(limit.since) {
-			errs = append(errs, badSpec(field, "leave it out, or use csi@"+limit.since+" or later", "%s does not know it", s.name()))
-		}
-		if limit.negative {
-			errs = append(errs, badSpec(field, "write a positive number", "it is negative"))
-		}
+		bad.when(limit.set && !s.since(limit.since), field,
+			"leave it out, or use csi@"+limit.since+" or later", "%s does not know it", s.name())
+		bad.when(limit.negative, field, "write a positive number", "it is negative")
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }

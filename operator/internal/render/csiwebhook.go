@@ -2,7 +2,6 @@ package render
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,10 +18,7 @@ func (r *renderer) checkWebhook(s *source, p *v1alpha1.StorageProvider) error {
 	}
 	var err error
 	if c := r.in.Webhook; c == nil || len(c.CA) == 0 || len(c.Cert) == 0 || len(c.Key) == 0 {
-		err = &fault.Error{
-			Reason: fault.Internal, Op: "configure", Subject: s.name(),
-			Err: fmt.Errorf("the webhook's certificate was not made"),
-		}
+		err = fault.Errorf(fault.Internal, "configure", s.name(), "", "the webhook's certificate was not made")
 	}
 	return fault.Join(err, s.requires("Deployment "+drivers.Webhook, "Service "+drivers.WebhookService,
 		"ValidatingWebhookConfiguration "+drivers.WebhookConfiguration))
@@ -91,21 +87,8 @@ func webhookConfig() string {
 	return w.String()
 }
 
-// dropPlaceholderBundles removes caBundles that are no base64, as upstream's
-// ${CA_BUNDLE} is not.
-func dropPlaceholderBundles(o *unstructured.Unstructured) {
-	eachWebhook(o, func(client map[string]any) {
-		text, _ := client["caBundle"].(string)
-		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			delete(client, "caBundle")
-		}
-	})
-}
-
 func eachWebhook(o *unstructured.Unstructured, do func(client map[string]any)) {
-	list, _ := o.Object["webhooks"].([]any)
-	for _, item := range list {
-		webhook, _ := item.(map[string]any)
+	for _, webhook := range items(o.Object["webhooks"]) {
 		if client, ok := webhook["clientConfig"].(map[string]any); ok {
 			do(client)
 		}

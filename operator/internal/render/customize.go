@@ -66,9 +66,18 @@ func (s *source) settings(policy v1alpha1.DriverPolicy) error {
 }
 
 func (s *source) workload(field string, w v1alpha1.Workload) error {
-	i := slices.IndexFunc(s.objects, func(o *unstructured.Unstructured) bool { return podSpec(o) != nil && o.GetName() == w.Name })
+	i, names := -1, []string(nil)
+	for n, o := range s.objects {
+		if podSpec(o) == nil {
+			continue
+		}
+		if names = append(names, o.GetName()); o.GetName() == w.Name {
+			i = n
+		}
+	}
 	if i < 0 {
-		return badSpec(field, "name one of these: "+strings.Join(s.workloads(), ", "), "%s has no Deployment or DaemonSet %q", s.name(), w.Name)
+		return badSpec(field, "name one of these: "+strings.Join(names, ", "),
+			"%s has no Deployment or DaemonSet %q", s.name(), w.Name)
 	}
 	changed := s.objects[i].DeepCopy()
 	spec := podSpec(changed)
@@ -78,8 +87,7 @@ func (s *source) workload(field string, w v1alpha1.Workload) error {
 		if err != nil {
 			return err // a Toleration always converts
 		}
-		have, _ := spec["tolerations"].([]any)
-		spec["tolerations"] = append(have, any(asMap))
+		spec["tolerations"] = append(list(spec["tolerations"]), any(asMap))
 	}
 	if w.PriorityClassName != "" {
 		spec["priorityClassName"] = w.PriorityClassName
@@ -92,17 +100,6 @@ func (s *source) workload(field string, w v1alpha1.Workload) error {
 		return err
 	}
 	return s.replace(i, changed, field)
-}
-
-// workloads names a release's Deployments and DaemonSets.
-func (s *source) workloads() []string {
-	var names []string
-	for _, o := range s.objects {
-		if podSpec(o) != nil {
-			names = append(names, o.GetName())
-		}
-	}
-	return names
 }
 
 // selectNodes adds to a node selector. What the manifest selects by stays: a CSI node
@@ -153,14 +150,16 @@ func child(m map[string]any, key string) map[string]any {
 
 // setArg gives a flag its value, in the place of the one that is there.
 func setArg(c map[string]any, arg string) {
-	list, _ := c["args"].([]any)
-	for i, have := range list {
-		if flagName(have) == flagName(arg) {
-			list[i] = arg
-			return
-		}
+	if i := flagIndex(c, arg); i >= 0 {
+		list(c["args"])[i] = arg
+		return
 	}
-	c["args"] = append(list, any(arg))
+	c["args"] = append(list(c["args"]), any(arg))
+}
+
+// flagIndex is where a container's arguments have the flag of an argument, or -1.
+func flagIndex(c map[string]any, arg string) int {
+	return slices.IndexFunc(list(c["args"]), func(have any) bool { return flagName(have) == flagName(arg) })
 }
 
 // flagName is the name of an argument's flag: both of Go's forms, -v and --v, are one.
@@ -173,8 +172,7 @@ func flagName(arg any) string {
 const (
 	logVariable = "LOGGER_LEVEL" // of the storage driver's own programs
 	logDebug    = "DEVELOPMENT"
-	logFlag     = "v" // of everything else
-	logVerbose  = "--v=6"
+	logVerbose  = "--v=6" // of everything else
 )
 
 // logMore turns up every level that the manifests set, and tells whether there was one.
@@ -182,11 +180,11 @@ func logMore(s *source) bool {
 	found := false
 	for _, o := range s.objects {
 		for _, c := range containers(podSpec(o)) {
-			if slices.ContainsFunc(argsOf(c), func(a any) bool { return flagName(a) == logFlag }) {
+			if flagIndex(c, logVerbose) >= 0 {
 				setArg(c, logVerbose)
 				found = true
 			}
-			for _, e := range environment(c) {
+			for _, e := range items(c["env"]) {
 				if e["name"] == logVariable {
 					e["value"], found = logDebug, true
 				}
@@ -194,22 +192,6 @@ func logMore(s *source) bool {
 		}
 	}
 	return found
-}
-
-func argsOf(c map[string]any) []any {
-	list, _ := c["args"].([]any)
-	return list
-}
-
-func environment(c map[string]any) []map[string]any {
-	list, _ := c["env"].([]any)
-	var out []map[string]any
-	for _, item := range list {
-		if e, ok := item.(map[string]any); ok {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 // inCluster is what is never reached through a proxy: the API server, whose address the
@@ -249,8 +231,7 @@ func setVariable(c map[string]any, name, value string) {
 	if value == "" {
 		return
 	}
-	list, _ := c["env"].([]any)
-	c["env"] = append(list, any(map[string]any{"name": name, "value": value}))
+	c["env"] = append(list(c["env"]), any(map[string]any{"name": name, "value": value}))
 }
 
 // checkProxy accepts a URL of a proxy without a login. It does not quote what it refuses.

@@ -25,8 +25,8 @@ func patchOf(d matrix.Driver, kind, name, text string) v1alpha1.Patch {
 // containerOf returns a container of a rendered workload.
 func containerOf(t testing.TB, out *render.Rendered, workload, name string) map[string]any {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(must(t, out, workload).Object, "spec", "template", "spec", "containers")
-	require.NoError(t, err)
+	o := object(t, out, workload).Object
+	list := nested(unstructured.NestedSlice(o, "spec", "template", "spec", "containers"))(t)
 	for _, item := range list {
 		if c := item.(map[string]any); c["name"] == name {
 			return c
@@ -87,12 +87,10 @@ func TestSettingsReachThePodsOfEveryRelease(t *testing.T) {
 			require.Equal(t, "DEVELOPMENT", env["LOGGER_LEVEL"])
 		}
 		require.Equal(t, "DEVELOPMENT", variables(containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node"))["LOGGER_LEVEL"])
-		spec, _, err := unstructured.NestedMap(must(t, out, controller).Object, "spec", "template", "spec")
-		require.NoError(t, err)
+		spec := nested(unstructured.NestedMap(object(t, out, controller).Object, "spec", "template", "spec"))(t)
 		require.Equal(t, "site-critical", spec["priorityClassName"])
 		require.Equal(t, "infra", spec["nodeSelector"].(map[string]any)["pool"])
-		replicas, _, err := unstructured.NestedInt64(must(t, out, controller).Object, "spec", "replicas")
-		require.NoError(t, err)
+		replicas := nested(unstructured.NestedInt64(object(t, out, controller).Object, "spec", "replicas"))(t)
 		require.Equal(t, int64(1), replicas, "replicas fit the nodes that the settings leave")
 	})
 }
@@ -157,22 +155,22 @@ spec:
 		patchOf(matrix.CNI, "DaemonSet", "antrea-agent", `metadata: {annotations: {a: b}}`),
 	}
 	out := mustRender(t, in)
-	node := must(t, out, "DaemonSet vsphere-csi-node").Object
-	unavailable, _, err := unstructured.NestedFieldNoCopy(node, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable")
-	require.NoError(t, err)
-	require.Equal(t, "10%", unavailable)
+	node := object(t, out, "DaemonSet vsphere-csi-node").Object
+	update := nested(unstructured.NestedMap(node, "spec", "updateStrategy", "rollingUpdate"))(t)
+	require.Equal(t, "10%", update["maxUnavailable"])
 	c := containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node")
 	require.Equal(t, "30", variables(c)["MAX_VOLUMES_PER_NODE"])
 	require.Equal(t, "node", variables(c)["X_CSI_MODE"], "lists are merged by their keys")
 	require.Equal(t, true, c["securityContext"].(map[string]any)["privileged"])
 	require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, c["image"])
 	require.Contains(t, containerArgs(t, out, "Deployment vsphere-csi-controller", "csi-attacher"), "--v=2")
-	require.Contains(t, fmt.Sprint(must(t, out, "DaemonSet vsphere-cloud-controller-manager").Object), "proxy-ca")
+	require.Contains(t, fmt.Sprint(object(t, out, "DaemonSet vsphere-cloud-controller-manager").Object), "proxy-ca")
 	require.Contains(t, out.Notes, "spec.patches[3] changes nothing: DaemonSet vsphere-csi-node-windows of csi is not installed here")
 	require.Contains(t, out.Notes, "spec.patches[4] changes nothing: DaemonSet antrea-agent of cni is not installed here")
 	require.Equal(t, out, mustRender(t, in), "rendering again gives the same: upstream's objects are not changed")
 	in.Spec.Patches = nil
-	require.NotContains(t, fmt.Sprint(must(t, mustRender(t, in), "DaemonSet vsphere-csi-node").Object), "MAX_VOLUMES_PER_NODE:30")
+	node = object(t, mustRender(t, in), "DaemonSet vsphere-csi-node").Object
+	require.NotContains(t, fmt.Sprint(node), "MAX_VOLUMES_PER_NODE:30")
 }
 
 func TestAPatchMayNameAnotherImageOfTheBundle(t *testing.T) {
@@ -272,14 +270,13 @@ func FuzzPatches(f *testing.F) {
 		if err != nil {
 			return
 		}
-		o := must(t, out, "Deployment vsphere-csi-controller")
+		o := object(t, out, "Deployment vsphere-csi-controller")
 		texts(o.Object, "", func(path, text string) {
 			if strings.HasSuffix(path, "containers.image") && text != "image" {
 				require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, text)
 			}
 		})
-		spec, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
-		require.NoError(t, err)
+		spec := nested(unstructured.NestedMap(o.Object, "spec", "template", "spec"))(t)
 		for _, k := range []string{"hostPID", "hostIPC", "hostNetwork"} {
 			require.NotEqual(t, true, spec[k])
 		}

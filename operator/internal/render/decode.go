@@ -24,10 +24,7 @@ const (
 // hold comments only are skipped.
 func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	bad := func(err error) error {
-		return &fault.Error{
-			Reason: fault.Corrupt, Op: "read manifest", Subject: name, Err: err,
-			Hint: "make the bundle again from upstream's manifests",
-		}
+		return fault.Errorf(fault.Corrupt, "read manifest", name, "make the bundle again from upstream's manifests", "%w", err)
 	}
 	if len(data) > maxFileBytes {
 		return nil, bad(fmt.Errorf("%d bytes: more than %d", len(data), maxFileBytes))

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -25,10 +24,8 @@ func exclude(spec map[string]any, labels map[string]string) {
 	if len(terms) == 0 {
 		terms = []any{map[string]any{}}
 	}
-	for _, t := range terms {
-		if term, ok := t.(map[string]any); ok {
-			term["matchExpressions"] = slices.Concat(list(term["matchExpressions"]), without)
-		}
+	for _, term := range items(terms) {
+		term["matchExpressions"] = slices.Concat(list(term["matchExpressions"]), without)
 	}
 	required["nodeSelectorTerms"] = terms
 }
@@ -47,11 +44,9 @@ func (r *renderer) checkExclusion() error {
 	if c := &r.in.Cluster; !c.KeepsNodes || c.UnsureOfNodes || len(r.in.Spec.ExcludedNodes) > 0 || r.acceptsDeletion() {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "configure drivers", Subject: exclusion,
-		Hint: "keep a label there; or, where all nodes of this cluster are on vSphere, in datacenters that it looks in, set spec.cloudProvider.acceptNodeDeletion: [" + exclusion + "]",
-		Err:  errors.New("without excluded nodes the cloud provider would delete the Nodes that are not on vSphere"),
-	}
+	return fault.Errorf(fault.Refused, "configure drivers", exclusion,
+		"keep a label there; or, where all nodes of this cluster are on vSphere, in datacenters that it looks in, set spec.cloudProvider.acceptNodeDeletion: ["+exclusion+"]",
+		"without excluded nodes the cloud provider would delete the Nodes that are not on vSphere")
 }
 
 func (r *renderer) acceptsDeletion() bool {

@@ -17,8 +17,7 @@ import (
 // requiredTerms are a workload's node selector terms, of which one has to hold.
 func requiredTerms(t *testing.T, out *render.Rendered, what string) []corev1.NodeSelectorTerm {
 	t.Helper()
-	m, _, err := unstructured.NestedMap(must(t, out, what).Object, "spec", "template", "spec")
-	require.NoError(t, err)
+	m := nested(unstructured.NestedMap(object(t, out, what).Object, "spec", "template", "spec"))(t)
 	var spec corev1.PodSpec
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(m, &spec))
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {

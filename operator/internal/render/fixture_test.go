@@ -31,18 +31,11 @@ const repository = "mirror.site:5000/vdo/drivers"
 
 func version(t testing.TB, s string) matrix.Version {
 	t.Helper()
-	v, err := matrix.ParseVersion(s)
-	require.NoError(t, err)
-	return v
+	return must(matrix.ParseVersion(s))(t)
 }
 
-// contents returns the lock and the manifests of a bundle of the releases' stand-ins.
-func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][]byte) {
-	t.Helper()
-	return contentsIn(t, "", ids...)
-}
-
-// contentsIn is contents with the manifests of a directory, see [upstream.Read].
+// contentsIn returns the lock and the manifests of a bundle of the releases' stand-ins, with the manifests of a
+// directory, see [upstream.Read].
 func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][]byte) {
 	t.Helper()
 	lock, manifests := &bundle.Lock{Platforms: []image.Platform{{}}}, map[string][]byte{}
@@ -65,8 +58,7 @@ func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock
 func releases(t testing.TB, d matrix.Driver) (ids []matrix.ReleaseID) {
 	t.Helper()
 	for _, text := range upstream.Releases() {
-		id, err := matrix.ParseReleaseID(text)
-		require.NoError(t, err)
+		id := must(matrix.ParseReleaseID(text))(t)
 		if id.Driver == d {
 			ids = append(ids, id)
 		}
@@ -84,9 +76,10 @@ const password = `p"a\s#s;w=o[r]d 'x' $y`
 // input is a site with one vCenter and three control-plane nodes that wants the releases.
 func input(t testing.TB, ids ...matrix.ReleaseID) render.Input {
 	t.Helper()
-	lock, manifests := contents(t, ids...)
+	lock, manifests := contentsIn(t, "", ids...)
 	return render.Input{
-		Lock: lock, Manifests: manifests, Matrix: upstream.Listed(t, manifests), Repository: repository, Releases: ids,
+		Origin:   render.Origin{Lock: lock, Manifests: manifests, Matrix: upstream.Listed(t, manifests), Repository: repository},
+		Releases: ids,
 		Spec: v1alpha1.VDOConfigSpec{
 			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
 			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},
@@ -104,6 +97,20 @@ func input(t testing.TB, ids ...matrix.ReleaseID) render.Input {
 	}
 }
 
+// changeVCenter changes the one vCenter of a site.
+func changeVCenter(in render.Input, change func(*render.VCenter)) {
+	v := in.VCenters["vc-one"]
+	change(&v)
+	in.VCenters["vc-one"] = v
+}
+
+// podAnnotations are those of a rendered workload's pods.
+func podAnnotations(t testing.TB, out *render.Rendered, what string) map[string]string {
+	t.Helper()
+	o := object(t, out, what).Object
+	return nested(unstructured.NestedStringMap(o, "spec", "template", "metadata", "annotations"))(t)
+}
+
 func controlPlane(name string) render.Node {
 	return render.Node{
 		Name:   name,
@@ -117,9 +124,7 @@ func controlPlane(name string) render.Node {
 
 func mustRender(t testing.TB, in render.Input) *render.Rendered {
 	t.Helper()
-	out, err := render.Render(in)
-	require.NoError(t, err)
-	return out
+	return must(render.Render(in))(t)
 }
 
 // find returns an object by "Kind name", or nil.
@@ -133,7 +138,7 @@ func find(out *render.Rendered, what string) *render.Object {
 	return nil
 }
 
-func must(t testing.TB, out *render.Rendered, what string) *render.Object {
+func object(t testing.TB, out *render.Rendered, what string) *render.Object {
 	t.Helper()
 	o := find(out, what)
 	require.NotNil(t, o, what)
@@ -143,12 +148,10 @@ func must(t testing.TB, out *render.Rendered, what string) *render.Object {
 // secretData returns a rendered Secret's data, decoded.
 func secretData(t testing.TB, out *render.Rendered, name string) map[string]string {
 	t.Helper()
-	encoded, _, err := unstructured.NestedStringMap(must(t, out, "Secret "+name).Object, "data")
-	require.NoError(t, err)
+	encoded := nested(unstructured.NestedStringMap(object(t, out, "Secret "+name).Object, "data"))(t)
 	data := map[string]string{}
 	for k, v := range encoded {
-		text, err := base64.StdEncoding.DecodeString(v)
-		require.NoError(t, err)
+		text := must(base64.StdEncoding.DecodeString(v))(t)
 		data[k] = string(text)
 	}
 	return data
@@ -181,3 +184,15 @@ func texts(value any, path string, do func(path, text string)) {
 		}
 	}
 }
+
+// must gives what a call returns, which may not fail.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
+}
+
+// nested gives a field of an object, which may not be of another type.
+func nested[T any](v T, _ bool, err error) func(t testing.TB) T { return must(v, err) }

@@ -50,21 +50,20 @@ func iniCan(s string) error {
 	return nil
 }
 
+// onOneLine reports whether a value can be written, and is one line.
+func onOneLine(s string) bool { return iniCan(s) == nil && !strings.ContainsAny(s, "\n\t") }
+
+// isItem reports whether a value can be one of a list with commas.
+func isItem(s string) bool { return s != "" && onOneLine(s) && !strings.Contains(s, ",") }
+
 // ConfiguredClusterID returns the cluster-id of section Global in a
 // csi-vsphere.conf, whoever wrote it, or "". It reads as the driver does: keys
 // and sections without regard to case, the last one counts.
 func ConfiguredClusterID(conf []byte) string {
-	section, id := "", ""
-	for line := range strings.Lines(string(conf)) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "["); ok {
-			name, _, _ = strings.Cut(name, "]")
-			section = strings.ToLower(strings.TrimSpace(name))
-			continue
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if ok && section == "global" && strings.EqualFold(strings.TrimSpace(key), "cluster-id") {
-			id = iniUnquote(value)
+	id := ""
+	for _, s := range readINI(conf) {
+		if s.section == "global" && s.key == "clusterid" {
+			id = s.value
 		}
 	}
 	return id

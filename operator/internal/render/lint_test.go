@@ -15,15 +15,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-func TestUpstreamsManifestsPass(t *testing.T) {
-	upstream.Each(t, func(t *testing.T, dir string) {
-		everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
-			lock, manifests := contentsIn(t, dir, id)
-			require.NoError(t, render.Lint(lock, manifests, id, upstream.Listed(t, manifests)))
-		})
-	})
-}
-
 // relock makes the lock, and what the matrix lists, those of manifests that were
 // changed, as whoever signs both could.
 func relock(t *testing.T, in *render.Input) {
@@ -35,6 +26,13 @@ func relock(t *testing.T, in *render.Input) {
 		}
 	}
 	in.Matrix = upstream.Listed(t, in.Manifests)
+}
+
+// inputOf is a site that wants the release of a manifest, DRIVER/VERSION/FILE.
+func inputOf(t *testing.T, file string) render.Input {
+	t.Helper()
+	parts := strings.Split(file, "/")
+	return input(t, release(t, matrix.Driver(parts[0]), parts[1]))
 }
 
 // Each case changes one thing in a release's manifest, or adds an object to it, and has
@@ -88,10 +86,7 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			driver, rest, _ := strings.Cut(c.file, "/")
-			version, _, _ := strings.Cut(rest, "/")
-			id := release(t, matrix.Driver(driver), version)
-			in := input(t, id)
+			in := inputOf(t, c.file)
 			original := string(in.Manifests[c.file])
 			changed := original + "\n---\n" + c.to + "\n"
 			if c.from != "" {
@@ -100,11 +95,9 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 			}
 			in.Manifests[c.file] = []byte(changed)
 			relock(t, &in)
-			err := render.Lint(in.Lock, in.Manifests, id, in.Matrix)
+			_, err := render.Render(in)
 			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, fault.HintOf(err))
-			_, rendered := render.Render(in)
-			require.Error(t, rendered)
 		})
 	}
 }
@@ -128,18 +121,13 @@ func TestWhatTheMatrixDoesNotListIsRefused(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			driver, rest, _ := strings.Cut(c.file, "/")
-			version, _, _ := strings.Cut(rest, "/")
-			id := release(t, matrix.Driver(driver), version)
-			in := input(t, id)
+			in := inputOf(t, c.file)
 			require.Contains(t, string(in.Manifests[c.file]), c.from)
 			in.Manifests[c.file] = []byte(strings.Replace(string(in.Manifests[c.file]), c.from, c.to, 1))
-			err := render.Lint(in.Lock, in.Manifests, id, in.Matrix)
+			_, err := render.Render(in)
 			require.ErrorContains(t, err, c.want)
-			_, rendered := render.Render(in)
-			require.ErrorContains(t, rendered, c.want)
 			relock(t, &in)
-			require.NoError(t, render.Lint(in.Lock, in.Manifests, id, in.Matrix), "a new release needs a new list and no new program")
+			mustRender(t, in) // a new release needs a new list and no new program
 		})
 	}
 }
@@ -186,8 +174,7 @@ func TestAnInstalledReleaseWithoutAListIsRepaired(t *testing.T) {
 	_, err := render.Render(in)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err), "it is not installed anew")
 	in.Installed = map[matrix.Driver]matrix.Version{matrix.CSI: id.Version}
-	out, err := render.Render(in)
-	require.NoError(t, err)
+	out := must(render.Render(in))(t)
 	require.Equal(t, listed.Objects(), out.Objects())
 	require.Contains(t, out.Notes, "csi@3.6.3 is repaired and not installed anew: the matrix does not list what it needs of a cluster")
 	require.NotContains(t, strings.Join(listed.Notes, "\n"), "repaired")
@@ -202,7 +189,7 @@ func TestBundlesOfOldMatricesAreHeldToTheCarriedList(t *testing.T) {
 	in.Lock, in.Manifests = contentsIn(t, upstream.Dir(t), id)
 	in.Matrix = withoutList(in.Matrix)
 	require.NoError(t, render.Listed(in.Lock, id, in.Matrix))
-	require.NoError(t, render.Lint(in.Lock, in.Manifests, id, in.Matrix))
+	mustRender(t, in)
 	in.Manifests[file] = append(in.Manifests[file], "\n# another byte\n"...)
 	for i := range in.Lock.Releases[0].Manifests {
 		in.Lock.Releases[0].Manifests[i].Digest = image.DigestOf(in.Manifests[file])
@@ -234,21 +221,13 @@ func TestManifestsThatCannotBeReadAreRefused(t *testing.T) {
 	}
 	for name, text := range cases {
 		t.Run(name, func(t *testing.T) {
-			id := release(t, matrix.CPI, "1.33.1")
-			lock, manifests := contents(t, id)
-			manifests[file] = []byte(text)
-			err := render.Lint(lock, manifests, id, nil)
+			in := inputOf(t, file)
+			in.Manifests[file] = []byte(text)
+			_, err := render.Render(in)
 			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), err)
 			require.ErrorContains(t, err, file)
 		})
 	}
-}
-
-func TestUnknownDriverIsRefused(t *testing.T) {
-	in := input(t, release(t, matrix.CPI, "1.33.1"))
-	in.Releases = []matrix.ReleaseID{release(t, "rootkit", "1.0.0")}
-	_, err := render.Render(in)
-	require.Equal(t, fault.Incompatible, fault.ReasonOf(err))
 }
 
 func FuzzManifests(f *testing.F) {

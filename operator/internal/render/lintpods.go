@@ -7,148 +7,115 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-func (s *source) lintPods(p drivers.Pods, o *unstructured.Unstructured, f *finding) {
-	template, ok, err := unstructured.NestedMap(o.Object, "spec", "template")
-	if err != nil || !ok {
+// workload judges the pods of a Deployment or DaemonSet.
+func (f *finding) workload() {
+	content, _, _ := unstructured.NestedFieldNoCopy(f.object.Object, "spec", "template")
+	template, ok := content.(map[string]any)
+	if !ok {
 		f.add("has no pod template")
 		return
 	}
-	var t corev1.PodTemplateSpec
-	if !as(template, &t, f) {
-		return
-	}
-	lintPodSpec(p, t.Spec, f)
-	for _, v := range t.Spec.Volumes {
-		lintVolume(p, v, f)
-	}
-	for _, c := range slices.Concat(t.Spec.InitContainers, t.Spec.Containers) {
-		lintContainer(p, c, f)
-		if _, err := s.digest(c.Image); err != nil {
-			f.all = append(f.all, err)
+	as(f, template, true, func(f *finding, t *corev1.PodTemplateSpec) {
+		p := f.ceiling.Pods[RefOf(f.object).String()]
+		f.pods(p, t.Spec)
+		for _, v := range t.Spec.Volumes {
+			f.volume(p, v)
 		}
-	}
+		for _, c := range slices.Concat(t.Spec.InitContainers, t.Spec.Containers) {
+			f.container(p, c)
+			if _, err := f.source.digest(c.Image); err != nil {
+				f.all = append(f.all, err)
+			}
+		}
+	})
 }
 
-func lintPodSpec(p drivers.Pods, spec corev1.PodSpec, f *finding) {
-	if len(spec.Containers) == 0 {
-		f.add("has no container")
-	}
+func (f *finding) pods(p drivers.Pods, spec corev1.PodSpec) {
+	f.when(len(spec.Containers) == 0, "has no container")
 	for _, account := range []string{spec.ServiceAccountName, spec.DeprecatedServiceAccount} {
-		if account != "" && account != p.Account {
-			f.add("runs as ServiceAccount %s", account)
-		}
+		f.when(account != "" && account != p.Account, "runs as ServiceAccount %s", account)
 	}
-	if spec.HostNetwork && !p.HostNetwork {
-		f.add("uses the node's network")
-	}
-	if spec.HostPID || spec.HostIPC {
-		f.add("sees the node's processes")
-	}
-	if spec.NodeName != "" || len(spec.EphemeralContainers) > 0 || len(spec.HostAliases) > 0 {
-		f.add("names a node, host aliases or ephemeral containers")
-	}
+	f.when(spec.HostNetwork && !p.HostNetwork, "uses the node's network")
+	f.when(spec.HostPID || spec.HostIPC, "sees the node's processes")
+	f.when(spec.NodeName != "" || len(spec.EphemeralContainers) > 0 || len(spec.HostAliases) > 0,
+		"names a node, host aliases or ephemeral containers")
 	if sc := spec.SecurityContext; sc != nil {
-		if len(sc.Sysctls) > 0 {
-			f.add("sets sysctls")
-		}
-		if hostProcess(sc.WindowsOptions) && !p.HostProcess {
-			f.add("runs as a process of the node")
-		}
+		f.when(len(sc.Sysctls) > 0, "sets sysctls")
+		f.when(hostProcess(sc.WindowsOptions) && !p.HostProcess, "runs as a process of the node")
 	}
 }
 
 func hostProcess(w *corev1.WindowsSecurityContextOptions) bool {
-	return w != nil && w.HostProcess != nil && *w.HostProcess
+	return w != nil && ptr.Deref(w.HostProcess, false)
 }
 
-func lintVolume(p drivers.Pods, v corev1.Volume, f *finding) {
+func (f *finding) volume(p drivers.Pods, v corev1.Volume) {
 	switch {
 	case v.HostPath != nil:
-		if !slices.Contains(p.HostPaths, v.HostPath.Path) {
-			f.add("mounts %s of the node", v.HostPath.Path)
-		}
+		f.when(!slices.Contains(p.HostPaths, v.HostPath.Path), "mounts %s of the node", v.HostPath.Path)
 	case v.Secret != nil:
-		if !slices.Contains(p.Secrets, v.Secret.SecretName) {
-			f.add("mounts Secret %s", v.Secret.SecretName)
-		}
+		f.when(!slices.Contains(p.Secrets, v.Secret.SecretName), "mounts Secret %s", v.Secret.SecretName)
 	case v.ConfigMap != nil, v.EmptyDir != nil:
 	default:
 		f.add("has volume %s of a kind that the driver does not need", v.Name)
 	}
 }
 
-func lintContainer(p drivers.Pods, c corev1.Container, f *finding) {
-	if len(c.EnvFrom) > 0 {
-		f.add("container %s takes its environment from an object", c.Name)
-	}
+func (f *finding) container(p drivers.Pods, c corev1.Container) {
+	f.when(len(c.EnvFrom) > 0, "container %s takes its environment from an object", c.Name)
 	for _, e := range c.Env {
-		if e.ValueFrom != nil && e.ValueFrom.FieldRef == nil && e.ValueFrom.ResourceFieldRef == nil {
-			f.add("container %s takes variable %s from an object", c.Name, e.Name)
-		}
-		if divertsTraffic(e.Name) {
-			f.add("container %s sets variable %s, which overrides the configuration", c.Name, e.Name)
-		}
+		f.when(e.ValueFrom != nil && e.ValueFrom.FieldRef == nil && e.ValueFrom.ResourceFieldRef == nil,
+			"container %s takes variable %s from an object", c.Name, e.Name)
+		f.when(divertsTraffic(e.Name), "container %s sets variable %s, which overrides the configuration", c.Name, e.Name)
 	}
-	lintCommands(p, c, f)
+	f.commands(p, c)
 	sc := c.SecurityContext
 	if sc == nil {
 		return
 	}
-	if sc.Privileged != nil && *sc.Privileged && !slices.Contains(p.Privileged, c.Name) {
-		f.add("container %s is privileged", c.Name)
-	}
-	if sc.AllowPrivilegeEscalation != nil && *sc.AllowPrivilegeEscalation && !slices.Contains(p.Privileged, c.Name) {
-		f.add("container %s may gain privileges", c.Name)
-	}
+	privileged := slices.Contains(p.Privileged, c.Name)
+	f.when(ptr.Deref(sc.Privileged, false) && !privileged, "container %s is privileged", c.Name)
+	f.when(ptr.Deref(sc.AllowPrivilegeEscalation, false) && !privileged, "container %s may gain privileges", c.Name)
 	if sc.Capabilities != nil {
 		for _, capability := range sc.Capabilities.Add {
-			if !slices.Contains(p.Capabilities[c.Name], string(capability)) {
-				f.add("container %s has capability %s", c.Name, capability)
-			}
+			f.when(!slices.Contains(p.Capabilities[c.Name], string(capability)),
+				"container %s has capability %s", c.Name, capability)
 		}
 	}
-	if sc.ProcMount != nil && *sc.ProcMount != corev1.DefaultProcMount {
-		f.add("container %s sees all of /proc", c.Name)
-	}
-	if hostProcess(sc.WindowsOptions) && !p.HostProcess {
-		f.add("container %s runs as a process of the node", c.Name)
-	}
+	f.when(ptr.Deref(sc.ProcMount, corev1.DefaultProcMount) != corev1.DefaultProcMount,
+		"container %s sees all of /proc", c.Name)
+	f.when(hostProcess(sc.WindowsOptions) && !p.HostProcess, "container %s runs as a process of the node", c.Name)
 }
 
 // flag is an argument as drivers take them: nothing that a shell would read otherwise.
 var flag = regexp.MustCompile(`^--?[A-Za-z0-9][A-Za-z0-9_-]*(=[A-Za-z0-9._,:/\\$()=*+-]*)?$`)
 
-// lintCommands keeps to the images' own programs and flags for them: whatever is
+// commands keeps to the images' own programs and flags for them: whatever is
 // listed, no driver has hooks, and none runs a program of the manifest's choice.
-func lintCommands(p drivers.Pods, c corev1.Container, f *finding) {
-	if c.Lifecycle != nil {
-		f.add("container %s has hooks that run when it starts or stops", c.Name)
-	}
-	if len(c.VolumeDevices) > 0 {
-		f.add("container %s has block devices", c.Name)
-	}
-	if len(c.Command) > 0 && !runs(p, c.Command) {
-		f.add("container %s runs %q", c.Name, strings.Join(c.Command, " "))
-	}
+func (f *finding) commands(p drivers.Pods, c corev1.Container) {
+	f.when(c.Lifecycle != nil, "container %s has hooks that run when it starts or stops", c.Name)
+	f.when(len(c.VolumeDevices) > 0, "container %s has block devices", c.Name)
+	f.when(len(c.Command) > 0 && !runs(p, c.Command), "container %s runs %q", c.Name, strings.Join(c.Command, " "))
 	for _, a := range c.Args {
-		if !flag.MatchString(a) {
-			f.add("container %s has the argument %q, which is not a flag", c.Name, a)
-		}
+		f.when(!flag.MatchString(a), "container %s has the argument %q, which is not a flag", c.Name, a)
 	}
-	for name, probe := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe} {
+	for name, probe := range map[string]*corev1.Probe{
+		"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe,
+	} {
 		if probe == nil {
 			continue
 		}
 		if probe.Exec != nil && !runs(p, probe.Exec.Command) {
 			f.add("container %s runs %q as its %s probe", c.Name, strings.Join(probe.Exec.Command, " "), name)
 		}
-		if (probe.HTTPGet != nil && elsewhere(probe.HTTPGet.Host)) || (probe.TCPSocket != nil && elsewhere(probe.TCPSocket.Host)) {
-			f.add("container %s has a %s probe of another host", c.Name, name)
-		}
+		f.when((probe.HTTPGet != nil && elsewhere(probe.HTTPGet.Host)) ||
+			(probe.TCPSocket != nil && elsewhere(probe.TCPSocket.Host)),
+			"container %s has a %s probe of another host", c.Name, name)
 	}
 }
 

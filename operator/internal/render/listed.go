@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -64,11 +62,8 @@ type unlisted struct {
 }
 
 func (u *unlisted) fault() error {
-	f := &fault.Error{
-		Reason: fault.Refused, Op: "check manifests", Subject: u.id.String(), Err: errors.New(u.Error()),
-		Hint: "make the bundle again with a matrix that lists it: `vdo-bundle matrix needs` makes the list from the manifests",
-	}
-	return f
+	return fault.Errorf(fault.Refused, "check manifests", u.id.String(),
+		"make the bundle again with a matrix that lists it: `vdo-bundle matrix needs` makes the list from the manifests", "%w", u)
 }
 
 // Error says it in one sentence.
@@ -76,18 +71,18 @@ func (u *unlisted) Error() string {
 	if u.differ != nil {
 		return u.differ.Error()
 	}
-	return "the matrix does not list what it needs of a cluster"
+	return matrix.WhyUnlisted
 }
 
 // bound tells whether a release's manifests are those that a document lists.
 func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) error {
-	i := slices.IndexFunc(doc.Releases, func(r matrix.Release) bool { return r.ReleaseID.Compare(id) == 0 })
-	if i < 0 {
+	listed, ok := doc.Release(id)
+	if !ok {
 		return errors.New("the matrix does not list it")
 	}
 	for _, f := range release.Manifests {
 		same := func(m matrix.Manifest) bool { return m.Name == f.Name && m.SHA256 == f.Digest.Hex() }
-		if !slices.ContainsFunc(doc.Releases[i].Manifests, same) {
+		if !slices.ContainsFunc(listed.Manifests, same) {
 			return fmt.Errorf("%s of %s is not the manifest whose needs the matrix lists", f.Name, f.Digest)
 		}
 	}
@@ -98,19 +93,13 @@ func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) e
 // exactly what is listed. Objects that are listed and not there are no finding: the
 // list is bound to whole files, and parts of a release may be left out.
 func (s *source) checkList(list map[string][]string) error {
-	var all []error
-	for _, o := range s.objects {
-		f := &finding{subject: s.name() + ": " + RefOf(o).String()}
-		compare(o, list, f)
-		all = append(all, f.all...)
-	}
-	return fault.Join(all...)
+	return s.judge(func(f *finding) { f.compare(list) })
 }
 
 // compare tells of everything that an object has and the list does not, and of what
 // the list has and the object does not.
-func compare(o *unstructured.Unstructured, list map[string][]string, f *finding) {
-	described, err := needs.Of(o.Object)
+func (f *finding) compare(list map[string][]string) {
+	described, err := needs.Of(f.object.Object)
 	if err != nil {
 		f.add("cannot be described: %w", err)
 		return
@@ -121,13 +110,9 @@ func compare(o *unstructured.Unstructured, list map[string][]string, f *finding)
 		return
 	}
 	for _, line := range described[0].Lines {
-		if !slices.Contains(listed, line) {
-			f.add("has what the matrix does not list: %s", line)
-		}
+		f.when(!slices.Contains(listed, line), "has what the matrix does not list: %s", line)
 	}
 	for _, line := range listed {
-		if !slices.Contains(described[0].Lines, line) {
-			f.add("lacks what the matrix lists: %s", line)
-		}
+		f.when(!slices.Contains(described[0].Lines, line), "lacks what the matrix lists: %s", line)
 	}
 }

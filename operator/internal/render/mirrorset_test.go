@@ -19,7 +19,7 @@ func TestTheMirrorSetComesBeforeWhatPulls(t *testing.T) {
 	require.Nil(t, find(mustRender(t, in), "ImageDigestMirrorSet vdo-operator"))
 	in.Mirrored = mirrorset.Entries{{Source: "up.example/a", Mirrors: []string{"m.site/vdo/up.example/a", "old.site/up.example/a"}}, {Source: "up.example/b", Mirrors: []string{"m.site/vdo/up.example/b"}}}
 	out := mustRender(t, in)
-	set := must(t, out, "ImageDigestMirrorSet vdo-operator")
+	set := object(t, out, "ImageDigestMirrorSet vdo-operator")
 	require.Equal(t, map[string]any{
 		"apiVersion": "config.openshift.io/v1", "kind": "ImageDigestMirrorSet",
 		"metadata": map[string]any{"name": "vdo-operator", "labels": map[string]any{

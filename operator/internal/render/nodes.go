@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/klog/v2"
 )
 
 // nodesFor returns the names of the nodes that can hold a workload's pods, sorted.
@@ -81,21 +82,13 @@ func operator(op corev1.NodeSelectorOperator) selection.Operator {
 
 func tolerates(tolerations []corev1.Toleration, taints []corev1.Taint) bool {
 	return !slices.ContainsFunc(taints, func(t corev1.Taint) bool {
-		return lasts(t) && !slices.ContainsFunc(tolerations, func(have corev1.Toleration) bool { return covers(have, t) })
+		return lasts(t) && !slices.ContainsFunc(tolerations, func(have corev1.Toleration) bool {
+			return have.ToleratesTaint(klog.Background(), &t, false)
+		})
 	})
 }
 
 func lasts(t corev1.Taint) bool {
 	return t.Effect != corev1.TaintEffectPreferNoSchedule &&
 		!strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
-}
-
-func covers(have corev1.Toleration, t corev1.Taint) bool {
-	if (have.Effect != "" && have.Effect != t.Effect) || (have.Key != "" && have.Key != t.Key) {
-		return false
-	}
-	if have.Operator == corev1.TolerationOpExists {
-		return true
-	}
-	return have.Key != "" && have.Value == t.Value
 }

@@ -41,9 +41,7 @@ var patchable = map[string]func() any{
 }
 
 func badPatch(field, hint, format string, args ...any) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "patch drivers", Subject: field, Hint: hint, Err: fmt.Errorf(format, args...),
-	}
+	return fault.Errorf(fault.InvalidInput, "patch drivers", field, hint, format, args...)
 }
 
 // patch applies one patch to the one object that it names.

@@ -64,24 +64,18 @@ func Render(in Input) (*Rendered, error) {
 func (in *Input) check() error {
 	var errs []error
 	if _, err := image.ParseReference(in.Repository + "@" + image.DigestOf(nil).String()); err != nil || strings.Contains(in.Repository, "@") {
-		errs = append(errs, &fault.Error{
-			Reason: fault.InvalidInput, Op: "render drivers", Subject: fmt.Sprintf("repository %q", in.Repository),
-			Hint: "set the DriverBundle's spec.reference to HOST/PATH:TAG", Err: fmt.Errorf("it is not a repository"),
-		})
+		errs = append(errs, fault.Errorf(fault.InvalidInput, "render drivers",
+			fmt.Sprintf("repository %q", in.Repository), "set the DriverBundle's spec.reference to HOST/PATH:TAG", "it is not a repository"))
 	}
 	if len(in.HashKey) < minHashKey {
-		errs = append(errs, &fault.Error{
-			Reason: fault.Internal, Op: "render drivers", Subject: "configuration hash",
-			Err: fmt.Errorf("a key of %d bytes: at least %d are needed", len(in.HashKey), minHashKey),
-		})
+		errs = append(errs, fault.Errorf(fault.Internal, "render drivers", "configuration hash", "",
+			"a key of %d bytes: at least %d are needed", len(in.HashKey), minHashKey))
 	}
 	seen := map[matrix.Driver]bool{}
 	for _, id := range in.Releases {
 		if seen[id.Driver] {
-			errs = append(errs, &fault.Error{
-				Reason: fault.Internal, Op: "render drivers", Subject: string(id.Driver),
-				Err: fmt.Errorf("two releases of one driver were chosen"),
-			})
+			errs = append(errs, fault.Errorf(fault.Internal, "render drivers", string(id.Driver), "",
+				"two releases of one driver were chosen"))
 		}
 		seen[id.Driver] = true
 		if drivers.CeilingOf(id.Driver) == nil {
@@ -92,10 +86,8 @@ func (in *Input) check() error {
 }
 
 func unknownDriver(id matrix.ReleaseID) error {
-	return &fault.Error{
-		Reason: fault.Incompatible, Op: "check manifests", Subject: string(id.Driver) + "@" + id.Version.String(),
-		Hint: "update the operator to one that knows this driver", Err: fmt.Errorf("driver %q is not known", id.Driver),
-	}
+	return fault.Errorf(fault.Incompatible, "check manifests", id.String(),
+		"update the operator to one that knows this driver", "driver %q is not known", id.Driver)
 }
 
 // renderer gathers stages.
@@ -127,8 +119,10 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 		err = r.renderCSI(s)
 	case matrix.SnapshotController:
 		err = r.renderSnapshot(s)
-	case matrix.CNI:
-		err = r.renderCNI(s)
+	case matrix.CNI: // Antrea's objects are as they are
+		for _, o := range s.objects {
+			r.place(s, o)
+		}
 	}
 	if err != nil {
 		return err
@@ -177,6 +171,26 @@ func (r *renderer) configuration(s *source, o *unstructured.Unstructured) {
 	if r.in.Keep[s.driver] {
 		added.Config = ConfigData
 	}
+}
+
+// placed are the stages of objects by driver and kind; the others are configuration.
+var placed = map[matrix.Driver]map[string]string{
+	matrix.CNI: {
+		"CustomResourceDefinition": StageBase, "Namespace": StageBase,
+		"Deployment": StageNode, "DaemonSet": StageNode, "APIService": StageNode, "Service": StageNode,
+		"ValidatingWebhookConfiguration": StageNode, "MutatingWebhookConfiguration": StageNode,
+	},
+	matrix.CPI:                {"DaemonSet": StageNode},
+	matrix.SnapshotController: {"CustomResourceDefinition": StageBase, "Deployment": StageSnapshot},
+	matrix.CSI: {
+		"Deployment": StageCSIController, "CSIDriver": StageCSIController, "Service": StageCSIController,
+		"DaemonSet": StageCSINode,
+	},
+}
+
+// place adds an object where its kind belongs.
+func (r *renderer) place(s *source, o *unstructured.Unstructured) *Object {
+	return r.add(s, cmp.Or(placed[s.driver][o.GetKind()], StageConfig), o, Merge)
 }
 
 // add puts an object into a stage; workloads and CRDs get the gate that fits them. What
@@ -260,15 +274,17 @@ func (r *renderer) rendered() (*Rendered, error) {
 			continue
 		}
 		slices.Sort(st.Drivers)
-		slices.SortStableFunc(st.Objects, compareObjects)
-		slices.SortStableFunc(st.Gates, compareGates)
+		slices.SortStableFunc(st.Objects, func(a, b Object) int {
+			return compareRefs(RefOf(a.Unstructured), RefOf(b.Unstructured))
+		})
+		slices.SortStableFunc(st.Gates, func(a, b Gate) int {
+			return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
+		})
 		for _, o := range st.Objects {
 			ref := RefOf(o.Unstructured)
 			if other, ok := owner[ref]; ok {
-				errs = append(errs, &fault.Error{
-					Reason: fault.Conflict, Op: "render drivers", Subject: ref.String(),
-					Hint: "disable one of the two", Err: fmt.Errorf("both %s and %s have it", other, o.Driver),
-				})
+				errs = append(errs, fault.Errorf(fault.Conflict, "render drivers", ref.String(),
+					"disable one of the two", "both %s and %s have it", other, o.Driver))
 			}
 			owner[ref] = o.Driver
 		}
@@ -285,14 +301,6 @@ var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role",
 	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver", "StorageClass", "VolumeSnapshotClass",
 	"Deployment", "DaemonSet", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-}
-
-func compareObjects(a, b Object) int {
-	return compareRefs(RefOf(a.Unstructured), RefOf(b.Unstructured))
-}
-
-func compareGates(a, b Gate) int {
-	return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
 }
 
 func compareRefs(a, b Ref) int {

@@ -5,8 +5,10 @@
 // the same [Rendered].
 //
 //	out, err := render.Render(render.Input{
-//		Lock: contents.Lock, Manifests: contents.Manifests,
-//		Repository: "registry.site/vdo/drivers", Releases: chosen,
+//		Origin: render.Origin{
+//			Lock: contents.Lock, Manifests: contents.Manifests, Repository: "registry.site/vdo/drivers",
+//		},
+//		Releases: chosen,
 //		Spec: vdoConfig.Spec, VCenters: vcenters, Cluster: facts, HashKey: key,
 //	})
 //	for _, stage := range out.Stages {
@@ -15,7 +17,7 @@
 //
 // # What is done to upstream's objects
 //
-//   - every manifest passes [Lint] first: what the matrix does not list of the
+//   - every manifest is judged first: what the matrix does not list of the
 //     release, or is beyond the driver's ceiling, is refused, all findings together
 //   - images become REPOSITORY@DIGEST of the signed lock; imagePullPolicy Always
 //     becomes IfNotPresent, because a digest cannot change; pods get the pull
@@ -95,18 +97,9 @@ const (
 
 // Input is everything that rendering depends on.
 type Input struct {
-	// Lock and Manifests are those of the accepted bundle (bundle.Contents);
-	// manifests are keyed DRIVER/VERSION/FILE.
-	Lock      *bundle.Lock
-	Manifests map[string][]byte
-	// Matrix is the bundle's: it lists what releases need of a cluster.
-	Matrix *matrix.Document
+	Origin // the accepted bundle
 	// Installed are the versions that run: those that no matrix lists are repaired.
 	Installed map[matrix.Driver]matrix.Version
-	// Repository is the bundle's repository in the mirror, HOST/PATH.
-	Repository string
-	// ImageNames is how pods name images; "" is in Repository.
-	ImageNames v1alpha1.ImageNames
 	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
 	// operator writes nothing of the sort.
 	Mirrored mirrorset.Entries
@@ -134,13 +127,13 @@ type Input struct {
 	Webhook *webhookcert.Certificate
 }
 
-// Origin is what a release is rendered from; its fields are as those of [Input].
+// Origin is the bundle that a release is rendered from (bundle.Contents).
 type Origin struct {
 	Lock       *bundle.Lock
-	Manifests  map[string][]byte
-	Matrix     *matrix.Document
-	Repository string
-	ImageNames v1alpha1.ImageNames
+	Manifests  map[string][]byte   // keyed DRIVER/VERSION/FILE
+	Matrix     *matrix.Document    // lists what releases need of a cluster
+	Repository string              // of the bundle in the mirror, HOST/PATH
+	ImageNames v1alpha1.ImageNames // how pods name images; "" is in Repository
 }
 
 // origin is what a driver's release is rendered from.
@@ -148,7 +141,7 @@ func (in *Input) origin(d matrix.Driver) Origin {
 	if o, apart := in.Apart[d]; apart {
 		return o
 	}
-	return Origin{Lock: in.Lock, Manifests: in.Manifests, Matrix: in.Matrix, Repository: in.Repository, ImageNames: in.ImageNames}
+	return in.Origin
 }
 
 // VCenter is one vCenter and the account to use there.

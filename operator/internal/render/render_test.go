@@ -50,8 +50,7 @@ func TestEveryReleaseRenders(t *testing.T) {
 				}
 			})
 		}
-		_, err := render.Render(in) // the input is not changed by rendering
-		require.NoError(t, err)
+		mustRender(t, in) // the input is not changed by rendering
 	})
 }
 
@@ -87,8 +86,7 @@ func TestPodsPullFromTheMirrorWithItsLogin(t *testing.T) {
 		if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
 			continue
 		}
-		secrets, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "imagePullSecrets")
-		require.NoError(t, err)
+		secrets := nested(unstructured.NestedSlice(o.Object, "spec", "template", "spec", "imagePullSecrets"))(t)
 		require.Equal(t, []any{map[string]any{"name": render.PullSecret}}, secrets, o)
 		texts(o.Object, "", func(path, text string) {
 			if strings.HasSuffix(path, ".imagePullPolicy") {
@@ -102,32 +100,25 @@ func TestPodsPullFromTheMirrorWithItsLogin(t *testing.T) {
 	require.Nil(t, find(mustRender(t, in), "Secret "+render.PullSecret))
 }
 
-func TestImageThatTheLockDoesNotHoldIsRefused(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	in.Lock.Images = in.Lock.Images[1:]
-	_, err := render.Render(in)
-	require.Equal(t, fault.Untrusted, fault.ReasonOf(err))
-	require.NotEmpty(t, fault.HintOf(err))
-}
-
-func TestReleaseOrManifestThatIsNotThereIsNamed(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	in.Releases = []matrix.ReleaseID{release(t, matrix.CSI, "3.7.3")}
-	_, err := render.Render(in)
-	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "csi@3.7.3")
-
-	in = input(t, release(t, matrix.CSI, "3.5.1"))
-	delete(in.Manifests, "csi/3.5.1/vsphere-csi-driver.yaml")
-	_, err = render.Render(in)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "csi/3.5.1/vsphere-csi-driver.yaml")
-
-	in = input(t, release(t, matrix.CSI, "3.5.1"))
-	in.Manifests["csi/3.5.1/vsphere-csi-driver.yaml"] = []byte("# nothing\n")
-	_, err = render.Render(in)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "vsphere-csi-node")
+func TestWhatTheBundleDoesNotHoldIsNamed(t *testing.T) {
+	const file = "csi/3.5.1/vsphere-csi-driver.yaml"
+	for want, c := range map[string]struct {
+		change func(*render.Input)
+		reason fault.Reason
+	}{
+		"pin image":        {func(in *render.Input) { in.Lock.Images = in.Lock.Images[1:] }, fault.Untrusted},
+		"csi@3.7.3":        {func(in *render.Input) { in.Releases[0] = release(t, matrix.CSI, "3.7.3") }, fault.NotFound},
+		file:               {func(in *render.Input) { delete(in.Manifests, file) }, fault.Incomplete},
+		"vsphere-csi-node": {func(in *render.Input) { in.Manifests[file] = []byte("# nothing\n") }, fault.Incomplete},
+		"is not known":     {func(in *render.Input) { in.Releases[0] = release(t, "rootkit", "1.0.0") }, fault.Incompatible},
+	} {
+		in := input(t, release(t, matrix.CSI, "3.5.1"))
+		c.change(&in)
+		_, err := render.Render(in)
+		require.Equal(t, c.reason, fault.ReasonOf(err), want)
+		require.ErrorContains(t, err, want)
+		require.NotEmpty(t, fault.HintOf(err), want)
+	}
 }
 
 func TestSpecWithoutTheDriversSettingsIsNamed(t *testing.T) {
@@ -164,8 +155,8 @@ func TestReplicasFitTheControlPlane(t *testing.T) {
 				in := input(t, id)
 				in.Cluster.Nodes = c.nodes
 				out := mustRender(t, in)
-				got, _, err := unstructured.NestedInt64(must(t, out, "Deployment vsphere-csi-controller").Object, "spec", "replicas")
-				require.NoError(t, err)
+				controller := object(t, out, "Deployment vsphere-csi-controller").Object
+				got := nested(unstructured.NestedInt64(controller, "spec", "replicas"))(t)
 				require.Equal(t, c.want, got)
 				require.Equal(t, c.noted, strings.Contains(strings.Join(out.Notes, "\n"), "no node can hold"), out.Notes)
 			})
@@ -179,7 +170,7 @@ func TestKubeletPathIsMovedEverywhere(t *testing.T) {
 		in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
 		count := func(name string, fragments ...string) int {
 			n := 0
-			texts(must(t, mustRender(t, in), "DaemonSet "+name).Object, "", func(_, text string) {
+			texts(object(t, mustRender(t, in), "DaemonSet "+name).Object, "", func(_, text string) {
 				for _, f := range fragments {
 					n += strings.Count(text, f)
 				}
@@ -225,17 +216,7 @@ func TestTopologyFlagsOnlyWithCategories(t *testing.T) {
 
 func containerArgs(t *testing.T, out *render.Rendered, workload, name string) []string {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(must(t, out, workload).Object, "spec", "template", "spec", "containers")
-	require.NoError(t, err)
-	for _, item := range list {
-		if c := item.(map[string]any); c["name"] == name {
-			args, _, err := unstructured.NestedStringSlice(c, "args")
-			require.NoError(t, err)
-			return args
-		}
-	}
-	t.Fatalf("%s has no container %s", workload, name)
-	return nil
+	return nested(unstructured.NestedStringSlice(containerOf(t, out, workload, name), "args"))(t)
 }
 
 func TestSnapshotControllerIsPinnedToTheControlPlane(t *testing.T) {
@@ -247,7 +228,7 @@ func TestSnapshotControllerIsPinnedToTheControlPlane(t *testing.T) {
 		require.Contains(t, args, "--kube-api-burst=100")
 		require.Equal(t, "snapshot", stageOf(out, "Deployment snapshot-controller"))
 		require.Equal(t, "base", stageOf(out, "CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io"))
-		require.True(t, must(t, out, "CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io").Keep)
+		require.True(t, object(t, out, "CustomResourceDefinition volumesnapshots.snapshot.storage.k8s.io").Keep)
 		in.Cluster.Nodes = []render.Node{{Name: "w"}}
 		require.Contains(t, strings.Join(mustRender(t, in).Notes, "\n"), "no node can hold")
 	})
@@ -263,36 +244,24 @@ func TestSnapshotControllerIsPinnedToTheControlPlane(t *testing.T) {
 	}
 }
 
-func TestNamespaceAdmitsThePrivilegedNodePlugin(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	ns := must(t, mustRender(t, in), "Namespace vmware-system-csi")
+func TestNamespacesAdmitThePodsAndOpenShiftGetsTheLeastThatDoes(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	out := mustRender(t, in)
+	require.Nil(t, find(out, "Role vdo-vsphere-csi-node-scc"))
+	ns := object(t, out, "Namespace vmware-system-csi")
 	require.Equal(t, "privileged", ns.GetLabels()["pod-security.kubernetes.io/enforce"])
 	require.True(t, ns.Keep)
-}
-
-func TestOpenShiftGetsTheLeastThatAdmitsThePods(t *testing.T) {
-	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-	require.Nil(t, find(mustRender(t, in), "Role vdo-vsphere-csi-node-scc"))
 	in.Cluster.Distribution = "openshift"
-	out := mustRender(t, in)
-	require.Equal(t, "false", must(t, out, "Namespace vmware-system-csi").GetLabels()["security.openshift.io/scc.podSecurityLabelSync"])
+	out = mustRender(t, in)
+	require.Equal(t, "false", object(t, out, "Namespace vmware-system-csi").GetLabels()["security.openshift.io/scc.podSecurityLabelSync"])
 	for name, scc := range map[string]string{"vdo-vsphere-csi-node-scc": "privileged", "vdo-cloud-controller-manager-scc": "hostnetwork-v2"} {
-		rules, _, err := unstructured.NestedSlice(must(t, out, "Role "+name).Object, "rules")
-		require.NoError(t, err)
+		rules := nested(unstructured.NestedSlice(object(t, out, "Role "+name).Object, "rules"))(t)
 		require.Equal(t, []any{scc}, rules[0].(map[string]any)["resourceNames"])
 		require.NotNil(t, find(out, "RoleBinding "+name))
 	}
 	for _, w := range []string{"Deployment vsphere-csi-controller", "DaemonSet vsphere-cloud-controller-manager"} {
-		texts(must(t, out, w).Object, "", func(_, text string) { require.NotEqual(t, "runAsUser", text, w) })
+		texts(object(t, out, w).Object, "", func(_, text string) { require.NotEqual(t, "runAsUser", text, w) })
 	}
-}
-
-func TestFeatureStatesAreReplacedAsAWholeBesideTheirController(t *testing.T) {
-	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
-		out := mustRender(t, input(t, id))
-		require.Equal(t, render.Replace, must(t, out, "ConfigMap "+render.FeatureStates).Apply)
-		require.Equal(t, "csi-controller", stageOf(out, "ConfigMap "+render.FeatureStates))
-	})
 }
 
 func TestStagesWaitForWhatTheNextOneNeeds(t *testing.T) {
@@ -324,12 +293,11 @@ func TestNothingThatIsPrintedHoldsASecret(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf(verb, out.Objects()), "data:map")
 	}
 	for _, name := range []string{"DaemonSet vsphere-cloud-controller-manager", "Deployment vsphere-csi-controller"} {
-		texts(must(t, out, name).Object, "", func(_, text string) { require.NotContains(t, text, "s#s;w") })
+		texts(object(t, out, name).Object, "", func(_, text string) { require.NotContains(t, text, "s#s;w") })
 	}
-	vc := in.VCenters["vc-one"]
-	vc.Credentials.Password = "canary\x00password"
-	vc.Credentials.Username = "no-domain"
-	in.VCenters["vc-one"] = vc
+	changeVCenter(in, func(v *render.VCenter) {
+		v.Credentials = render.Credentials{Username: "no-domain", Password: "canary\x00password"}
+	})
 	_, err := render.Render(in)
 	require.Error(t, err)
 	require.NotContains(t, fault.Text(err), "canary")
@@ -338,8 +306,7 @@ func TestNothingThatIsPrintedHoldsASecret(t *testing.T) {
 func TestConfigHashFollowsTheConfigurationAndItsKey(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
 	hash := func(what string) string {
-		a, _, err := unstructured.NestedStringMap(must(t, mustRender(t, in), what).Object, "spec", "template", "metadata", "annotations")
-		require.NoError(t, err)
+		a := podAnnotations(t, mustRender(t, in), what)
 		require.Len(t, a[render.AnnotationConfigHash], 64)
 		return a[render.AnnotationConfigHash]
 	}
@@ -347,9 +314,7 @@ func TestConfigHashFollowsTheConfigurationAndItsKey(t *testing.T) {
 	for _, w := range workloads {
 		before := hash(w)
 		require.Equal(t, before, hash(w))
-		vc := in.VCenters["vc-one"]
-		vc.Credentials.Password += "1"
-		in.VCenters["vc-one"] = vc
+		changeVCenter(in, func(v *render.VCenter) { v.Credentials.Password += "1" })
 		changed := hash(w)
 		require.NotEqual(t, before, changed)
 		in.HashKey = append([]byte{9}, in.HashKey...)

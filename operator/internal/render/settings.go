@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -155,7 +156,7 @@ func searched(conf []byte) map[string][]string {
 		if sample, is := samples[name]; is && (server == sample || server == name) {
 			continue
 		}
-		host, datacenters := v1alpha1.CanonicalHost(server), datacenterList(first(lists[name], everywhere))
+		host, datacenters := v1alpha1.CanonicalHost(server), datacenterList(cmp.Or(lists[name], everywhere))
 		if was, twice := all[host]; twice { // it looks in what any of its sections lists, and where one lists none in all
 			datacenters = bothLists(was, datacenters)
 		}

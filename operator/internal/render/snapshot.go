@@ -21,16 +21,11 @@ func (r *renderer) renderSnapshot(s *source) error {
 		return err
 	}
 	for _, o := range s.objects {
-		switch o.GetKind() {
-		case "CustomResourceDefinition":
-			r.add(s, StageBase, o, Merge)
-		case "Deployment":
+		if o.GetKind() == "Deployment" {
 			toControlPlane(podSpec(o))
 			addArgs(container(o, "snapshot-controller"), "--kube-api-qps=100", "--kube-api-burst=100")
-			r.add(s, StageSnapshot, o, Merge)
-		default:
-			r.add(s, StageConfig, o, Merge)
 		}
+		r.place(s, o)
 	}
 	return nil
 }
@@ -44,25 +39,8 @@ func toControlPlane(spec map[string]any) {
 		terms = append(terms, map[string]any{"matchExpressions": []any{map[string]any{"key": key, "operator": "Exists"}}})
 		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
 	}
-	have, _ := spec["tolerations"].([]any)
-	spec["tolerations"] = append(have, tolerations...)
+	spec["tolerations"] = append(list(spec["tolerations"]), tolerations...)
 	// Errors are for fields that are no maps; the lint has read them.
 	_ = unstructured.SetNestedSlice(spec, terms, "affinity", "nodeAffinity",
 		"requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-}
-
-// renderCNI places Antrea's objects as they are.
-func (r *renderer) renderCNI(s *source) error {
-	for _, o := range s.objects {
-		switch o.GetKind() {
-		case "CustomResourceDefinition", "Namespace":
-			r.add(s, StageBase, o, Merge)
-		case "Deployment", "DaemonSet", "APIService", "Service",
-			"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration":
-			r.add(s, StageNode, o, Merge)
-		default:
-			r.add(s, StageConfig, o, Merge)
-		}
-	}
-	return nil
 }

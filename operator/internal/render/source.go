@@ -36,13 +36,11 @@ func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (
 	}
 	var errs []error
 	for _, file := range release.Manifests {
-		key := string(id.Driver) + "/" + id.Version.String() + "/" + file.Name
+		key := release.Path(file)
 		data, ok := manifests[key]
 		if !ok {
-			errs = append(errs, &fault.Error{
-				Reason: fault.Incomplete, Op: "read manifest", Subject: key,
-				Hint: "push the bundle again", Err: fmt.Errorf("the lock names it and the bundle does not hold it"),
-			})
+			errs = append(errs, fault.Errorf(fault.Incomplete, "read manifest", key, "push the bundle again",
+				"the lock names it and the bundle does not hold it"))
 			continue
 		}
 		objects, err := decodeAgain(key, data)
@@ -63,10 +61,8 @@ func releaseOf(lock *bundle.Lock, id matrix.ReleaseID) (*bundle.Release, error) 
 			}
 		}
 	}
-	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "find release", Subject: string(id.Driver) + "@" + id.Version.String(),
-		Hint: "use a bundle that holds it", Err: fmt.Errorf("the bundle does not hold it"),
-	}
+	return nil, fault.Errorf(fault.NotFound, "find release", id.String(), "use a bundle that holds it",
+		"the bundle does not hold it")
 }
 
 // twice reports objects that the manifests hold more than once: which one counts
@@ -76,11 +72,8 @@ func (s *source) twice() []error {
 	for _, o := range s.objects {
 		ref := RefOf(o)
 		if seen[ref] {
-			errs = append(errs, &fault.Error{
-				Reason: fault.Conflict, Op: "read manifests", Subject: s.name(),
-				Hint: "make the bundle again from upstream's manifests",
-				Err:  fmt.Errorf("%s is in them twice", ref),
-			})
+			errs = append(errs, fault.Errorf(fault.Conflict, "read manifests", s.name(),
+				"make the bundle again from upstream's manifests", "%s is in them twice", ref))
 		}
 		seen[ref] = true
 	}
@@ -94,11 +87,8 @@ func (s *source) name() string { return string(s.driver) + "@" + s.version.Strin
 func (s *source) digest(written string) (image.Digest, error) {
 	d := s.digests[s.images[written]]
 	if d.IsZero() {
-		return d, &fault.Error{
-			Reason: fault.Untrusted, Op: "pin image", Subject: fmt.Sprintf("%q of %s", written, s.name()),
-			Hint: "make the bundle again: its lock does not hold this image",
-			Err:  fmt.Errorf("the signed lock does not hold it"),
-		}
+		return d, fault.Errorf(fault.Untrusted, "pin image", fmt.Sprintf("%q of %s", written, s.name()),
+			"make the bundle again: its lock does not hold this image", "the signed lock does not hold it")
 	}
 	return d, nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -60,6 +59,9 @@ type vcenter struct {
 	password    string
 }
 
+// config names the VsphereCloudConfig, for messages.
+func (v vcenter) config() string { return "VsphereCloudConfig " + v.name }
+
 // caFile is the key, and file name, of the vCenter's CA.
 func (v vcenter) caFile() string { return v.name + ".ca.crt" }
 
@@ -69,11 +71,9 @@ func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 // NoVCenter says of a VsphereCloudConfig that a VDOConfig names, and that is not there, who names it
 // and how that is mended.
 func NoVCenter(op, name string) *fault.Error {
-	return &fault.Error{
-		Reason: fault.NotFound, Op: op, Subject: "VsphereCloudConfig " + name,
-		Err:  errors.New("there is none of that name, and spec.cloudProvider or spec.storageProvider of the VDOConfig names it"),
-		Hint: "correct the name there, or make it: `vdoctl configure --vcenter " + name + "`",
-	}
+	return fault.Errorf(fault.NotFound, op, "VsphereCloudConfig "+name,
+		"correct the name there, or make it: `vdoctl configure --vcenter "+name+"`",
+		"there is none of that name, and spec.cloudProvider or spec.storageProvider of the VDOConfig names it")
 }
 
 // vcenters looks a driver's vCenters up and checks them; all problems are reported. There
@@ -113,10 +113,7 @@ func alsoIn(known map[string]string, what string, v vcenter) error {
 }
 
 func badVCenter(name, hint, format string, args ...any) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,
-		Hint: hint, Err: fmt.Errorf(format, args...),
-	}
+	return badSpec("VsphereCloudConfig "+name, hint, format, args...)
 }
 
 func checkVCenter(name string, given VCenter) (vcenter, error) {
@@ -129,18 +126,19 @@ func checkVCenter(name string, given VCenter) (vcenter, error) {
 	if v.port == 0 {
 		v.port = 443
 	}
-	errs := []error{checkHost(name, v.server), checkDatacenters(name, v.datacenters), checkCredentials(v)}
-	if v.port < 1 || v.port > 65535 {
-		errs = append(errs, badVCenter(name, "set spec.port to 1..65535", "port %d", v.port))
+	bad := problems{checkHost(name, v.server), checkCredentials(v)}
+	for _, d := range v.datacenters {
+		bad.when(!isItem(d) || strings.TrimSpace(d) != d, v.config(), "list each datacenter as an item of spec.datacenters",
+			"datacenter %q is empty or has a comma, or space around it", d)
 	}
+	bad.when(v.port < 1 || v.port > 65535, v.config(), "set spec.port to 1..65535", "port %d", v.port)
 	if v.insecure {
-		return v, fault.Join(errs...) // the check is off: what it would need is not written
+		return v, fault.Join(bad...) // the check is off: what it would need is not written
 	}
-	var err error
-	v.thumbprint, err = sha1Thumbprint(name, given)
-	errs = append(errs, err)
-	v.ca, err = checkCA(name, given.CA)
-	return v, fault.Join(append(errs, err)...)
+	var printErr, caErr error
+	v.thumbprint, printErr = sha1Thumbprint(name, given)
+	v.ca, caErr = checkCA(name, given.CA)
+	return v, fault.Join(append(bad, printErr, caErr)...)
 }
 
 func withoutLineBreak(s string) string {
@@ -159,28 +157,15 @@ func checkHost(name, host string) error {
 	return nil
 }
 
-func checkDatacenters(name string, datacenters []string) error {
-	var errs []error
-	for _, d := range datacenters {
-		if d == "" || strings.Contains(d, ",") || iniCan(d) != nil || strings.TrimSpace(d) != d {
-			errs = append(errs, badVCenter(name, "list each datacenter as an item of spec.datacenters",
-				"datacenter %q is empty or has a comma, or space around it", d))
-		}
-	}
-	return fault.Join(errs...)
-}
-
 func checkCredentials(v vcenter) error {
 	const hint = "correct the Secret that spec.credentials names"
-	var errs []error
+	var bad problems
 	for _, c := range []struct{ key, value string }{{"username", v.username}, {"password", v.password}} {
-		if c.value == "" {
-			errs = append(errs, badVCenter(v.name, hint, "the Secret has no %s", c.key))
-		} else if err := iniCan(c.value); err != nil {
-			errs = append(errs, badVCenter(v.name, hint, "the Secret's %s %w", c.key, err))
-		}
+		bad.when(c.value == "", v.config(), hint, "the Secret has no %s", c.key)
+		err := iniCan(c.value)
+		bad.when(err != nil, v.config(), hint, "the Secret's %s %w", c.key, err)
 	}
-	return fault.Join(errs...)
+	return fault.Join(bad...)
 }
 
 // checkCA accepts PEM with at least one certificate and nothing but certificates,

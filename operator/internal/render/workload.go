@@ -2,7 +2,7 @@ package render
 
 import (
 	"path"
-	"slices"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,21 +25,23 @@ func podSpec(o *unstructured.Unstructured) map[string]any {
 
 // containers returns the containers of a pod spec for changing, init containers first.
 func containers(spec map[string]any) []map[string]any {
-	var out []map[string]any
-	for _, field := range []string{"initContainers", "containers"} {
-		list, _ := spec[field].([]any)
-		for _, item := range list {
-			if c, ok := item.(map[string]any); ok {
-				out = append(out, c)
-			}
-		}
-	}
-	return out
+	return append(items(spec["initContainers"]), items(spec["containers"])...)
 }
 
 func list(v any) []any {
 	items, _ := v.([]any)
 	return items
+}
+
+// items are those of a list that are maps, for changing.
+func items(v any) []map[string]any {
+	var out []map[string]any
+	for _, item := range list(v) {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 func container(o *unstructured.Unstructured, name string) map[string]any {
@@ -76,8 +78,7 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 	}
 	if len(r.in.PullSecret) > 0 {
 		r.pullsFrom(s, o.GetNamespace())
-		list, _ := spec["imagePullSecrets"].([]any)
-		spec["imagePullSecrets"] = append(list, map[string]any{"name": PullSecret})
+		spec["imagePullSecrets"] = append(list(spec["imagePullSecrets"]), map[string]any{"name": PullSecret})
 	}
 	return fault.Join(errs...)
 }
@@ -107,18 +108,11 @@ func (r *renderer) imageName(s *source, written string, digest image.Digest) (st
 
 // addArgs appends the arguments whose flag is not there yet.
 func addArgs(c map[string]any, args ...string) {
-	list, _ := c["args"].([]any)
 	for _, a := range args {
-		flag, _, _ := strings.Cut(a, "=")
-		if !slices.ContainsFunc(list, func(have any) bool {
-			text, _ := have.(string)
-			name, _, _ := strings.Cut(text, "=")
-			return name == flag
-		}) {
-			list = append(list, a)
+		if flagIndex(c, a) < 0 {
+			setArg(c, a)
 		}
 	}
-	c["args"] = list
 }
 
 // addTopologyFlags gives the provisioner what upstream has as comments only. Where
@@ -128,14 +122,13 @@ func addTopologyFlags(o *unstructured.Unstructured) {
 	if c == nil {
 		return
 	}
-	list, _ := c["args"].([]any)
-	for i, have := range list {
-		text, _ := have.(string)
-		if gates, ok := strings.CutPrefix(text, "--feature-gates="); ok && !strings.Contains(gates, "Topology=") {
-			list[i] = text + ",Topology=true"
+	const gate = "--feature-gates=Topology=true"
+	if i := flagIndex(c, gate); i >= 0 {
+		if text, ok := list(c["args"])[i].(string); ok && !strings.Contains(text, "Topology=") {
+			list(c["args"])[i] = text + ",Topology=true"
 		}
 	}
-	addArgs(c, "--feature-gates=Topology=true", "--strict-topology")
+	addArgs(c, gate, "--strict-topology")
 }
 
 const kubeletRoot = "/var/lib/kubelet"
@@ -158,9 +151,10 @@ func moveKubelet(o *unstructured.Unstructured, to string) {
 	}
 	moves := make([]pathMove, 0, 3)
 	for _, separator := range []string{"/", `\`, `\\`} {
+		from := regexp.QuoteMeta(strings.ReplaceAll(kubeletRoot, "/", separator))
 		moves = append(moves, pathMove{
-			from: strings.ReplaceAll(kubeletRoot, "/", separator),
-			to:   strings.ReplaceAll(to, "/", separator), separator: separator[:1],
+			from: regexp.MustCompile(from + `(` + regexp.QuoteMeta(separator[:1]) + `|$)`),
+			to:   strings.ReplaceAll(to, "/", separator) + "${1}",
 		})
 	}
 	spec := podSpec(o)
@@ -169,13 +163,18 @@ func moveKubelet(o *unstructured.Unstructured, to string) {
 	}
 }
 
-type pathMove struct{ from, to, separator string }
+// pathMove replaces a path where it ends or goes on with a separator, and not where it is a part
+// of a longer name.
+type pathMove struct {
+	from *regexp.Regexp
+	to   string
+}
 
 func replaceStrings(value any, moves []pathMove) any {
 	switch v := value.(type) {
 	case string:
 		for _, m := range moves {
-			v = m.apply(v)
+			v = m.from.ReplaceAllString(v, m.to)
 		}
 		return v
 	case []any:
@@ -188,27 +187,6 @@ func replaceStrings(value any, moves []pathMove) any {
 		}
 	}
 	return value
-}
-
-// apply replaces the path where it ends or goes on with a separator, and not
-// where it is a part of a longer name.
-func (m pathMove) apply(s string) string {
-	var out strings.Builder
-	for {
-		i := strings.Index(s, m.from)
-		if i < 0 {
-			out.WriteString(s)
-			return out.String()
-		}
-		rest := s[i+len(m.from):]
-		out.WriteString(s[:i])
-		if rest == "" || strings.HasPrefix(rest, m.separator) {
-			out.WriteString(m.to)
-		} else {
-			out.WriteString(m.from)
-		}
-		s = rest
-	}
 }
 
 // fit lowers replicas to what the cluster's nodes can hold, one on each, and at

@@ -10,15 +10,30 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// History is all revisions of a VDOConfig that are remembered, by number. The zero value
-// is of one that never installed anything. Values are not changed: operations return
+// History is all revisions of a group that are remembered, by number. The zero value
+// is of one that was never installed. Values are not changed: operations return
 // new ones.
 type History struct {
-	Current int      `json:"current,omitempty"` // number of the one in force; 0: none
+	Current int      `json:"current,omitempty"` // number of the current one; 0: none
 	Last    int      `json:"last,omitempty"`    // highest number that was given
 	Records []Record `json:"records,omitempty"`
 	// Wish is the wish for another try that was acted on, while it is still there.
 	Wish string `json:"wish,omitempty"`
+	// Consent is the approval that there is; nil for none that is of something that was offered.
+	Consent *Consent `json:"consent,omitempty"`
+}
+
+// Consented notes an approval by its name, "" for none, if it is of what is offered over all groups or
+// of the group's part of that. One that was noted stays while its name does.
+func (h History) Consented(name string, offered, part Revision) History {
+	switch {
+	case h.Consent != nil && h.Consent.Name == name:
+	case name != "" && (offered.Called(name) || part.Called(name)):
+		h.Consent = &Consent{Name: name, Revision: part.Name()}
+	default:
+		h.Consent = nil
+	}
+	return h
 }
 
 // Asks tells whether a wish, which is a revision's name and what follows after a space, is
@@ -42,33 +57,26 @@ func (h History) Wished(wish string) History {
 }
 
 // InForce returns the revision in force.
-func (h History) InForce() (Record, bool) { return h.byNumber(h.Current) }
+func (h History) InForce() (Record, bool) { return h.ByNumber(h.Current) }
 
-func (h History) byNumber(n int) (Record, bool) {
-	for _, r := range h.Records {
-		if r.Number == n && n > 0 {
-			return r, true
-		}
-	}
-	return Record{}, false
+// ByNumber returns a revision by its number.
+func (h History) ByNumber(n int) (Record, bool) {
+	return h.first(func(r Record) bool { return r.Number == n && n > 0 })
 }
 
 // Named returns a revision by its name.
 func (h History) Named(name string) (Record, bool) {
-	for _, r := range h.Records {
-		if r.Name() == name {
-			return r, true
-		}
-	}
-	return Record{}, false
+	return h.first(func(r Record) bool { return r.Name() == name })
 }
 
 // Find returns the record of a revision that was begun before.
 func (h History) Find(r Revision) (Record, bool) {
-	for _, known := range h.Records {
-		if known.Same(r) {
-			return known, true
-		}
+	return h.first(func(known Record) bool { return known.Same(r) })
+}
+
+func (h History) first(is func(Record) bool) (Record, bool) {
+	if i := slices.IndexFunc(h.Records, is); i >= 0 {
+		return h.Records[i], true
 	}
 	return Record{}, false
 }
@@ -80,12 +88,12 @@ type Beginning struct {
 	Approval *Approval
 	Before   []string
 	Canary   bool // chosen nodes have it first
-	// Offered is what it was begun for, where not all of that could be: a retry may name it.
+	// Offered is all that is offered with it, over the groups: a retry may name that.
 	Offered *Revision
 }
 
 // Begin puts a revision in force. One that was begun before goes on under its name, and was not
-// seen healthy where it has something else of a driver now. The one that was in force is
+// seen healthy where it is made of something else now. The one that was in force is
 // superseded, if it was not healthy yet.
 func (h History) Begin(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
@@ -98,12 +106,6 @@ func (h History) Begin(r Revision, b Beginning) History {
 	was, had := h.InForce()
 	if had && was.Outcome == Progressing && was.Gate != nil {
 		b.Before = was.Gate.Before // what came since may be its doing
-	}
-	if rec.Number != h.Current {
-		rec.Changed = slices.DeleteFunc(r.Drivers(), func(d string) bool {
-			return was.Version(d) != "" &&
-				!Changes(was.Revision, r, d)
-		})
 	}
 	rec.Revision = r
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
@@ -121,6 +123,18 @@ func (h History) Begin(r Revision, b Beginning) History {
 	return out.With(rec)
 }
 
+// Moved notes that what is current comes from another bundle that has the same of it.
+func (h History) Moved(r Revision) History {
+	cur, ok := h.InForce()
+	if !ok || cur.Same(r) {
+		return h
+	}
+	out := h.clone()
+	out.Records = slices.DeleteFunc(out.Records, func(o Record) bool { return o.Number != cur.Number && o.Same(r) })
+	cur.Revision = r
+	return out.With(cur)
+}
+
 // Changes reports whether a driver that both revisions have changes.
 func Changes(from, to Revision, d string) bool {
 	was, is := from.Version(d), to.Version(d)
@@ -128,39 +142,31 @@ func Changes(from, to Revision, d string) bool {
 		from.Contents[d] != to.Contents[d]))
 }
 
-// Adopt notes what runs and has no history; where all of it was seen rolled out it can be gone back
-// to.
-func (h History) Adopt(r Revision, complete bool, b Beginning) History {
-	rec := Record{Number: h.Last + 1, Revision: r, Made: b.Now, Outcome: Superseded, Since: b.Now, Attempt: b.Attempt}
-	if complete {
-		rec.Outcome, rec.Healthy = Healthy, b.Now
-	}
-	out := h.clone()
-	out.Current, out.Last = rec.Number, rec.Number
-	return out.With(rec)
-}
-
 // leave notes that another one takes the place of the one in force.
 func (h History) leave(now time.Time) History {
-	was, ok := h.InForce()
-	if ok && was.Outcome == Progressing {
-		was.Outcome, was.Reason, was.Since = Superseded, "another revision took its place before it was healthy", now
+	return h.clone().changed(func(r *Record) {
+		if r.Gate = nil; r.Outcome == Progressing {
+			r.Outcome, r.Reason, r.Since = Superseded, "another revision took its place before it was healthy", now
+		}
+	})
+}
+
+// changed returns the history with the revision in force changed, if there is one.
+func (h History) changed(change func(*Record)) History {
+	rec, ok := h.InForce()
+	if !ok {
+		return h
 	}
-	if was.Gate = nil; ok {
-		return h.With(was)
-	}
-	return h.clone()
+	change(&rec)
+	return h.With(rec)
 }
 
 // Fail notes that the revision in force is not healthy within its deadline. Where it had
 // been healthy before it is not gone back to.
 func (h History) Fail(reason string, now time.Time) History {
-	rec, ok := h.InForce()
-	if !ok {
-		return h
-	}
-	rec.Outcome, rec.Reason, rec.Since, rec.Healthy, rec.Gate = Failed, reason, now, time.Time{}, nil
-	return h.With(rec)
+	return h.changed(func(r *Record) {
+		r.Outcome, r.Reason, r.Since, r.Healthy, r.Gate = Failed, reason, now, time.Time{}, nil
+	})
 }
 
 // RollBack puts an earlier revision back in force.
@@ -180,46 +186,27 @@ func (h History) RollBack(to string, now time.Time) History {
 
 // Succeed notes that the revision in force is healthy.
 func (h History) Succeed(now time.Time) History {
-	rec, ok := h.InForce()
-	if !ok || (rec.Outcome == Healthy && !rec.Healthy.IsZero()) {
-		return h
-	}
-	rec.Outcome, rec.Since, rec.Healthy, rec.Gate = Healthy, now, now, nil
-	if !rec.Returned {
-		rec.Reason = ""
-	}
-	return h.With(rec)
+	return h.changed(func(r *Record) {
+		if r.Outcome == Healthy && !r.Healthy.IsZero() {
+			return
+		}
+		r.Outcome, r.Since, r.Healthy, r.Gate = Healthy, now, now, nil
+		if !r.Returned {
+			r.Reason = ""
+		}
+	})
 }
 
 // WithGate notes how far the revision in force has come.
-func (h History) WithGate(g Gate) History {
-	rec, ok := h.InForce()
-	if !ok {
-		return h
-	}
-	rec.Gate = &g
-	return h.With(rec)
-}
+func (h History) WithGate(g Gate) History { return h.changed(func(r *Record) { r.Gate = &g }) }
 
 // WithImageNames notes how pods name the images of the revision in force.
 func (h History) WithImageNames(names v1alpha1.ImageNames) History {
-	rec, ok := h.InForce()
-	if !ok || rec.ImageNames == names {
-		return h
-	}
-	rec.ImageNames = names
-	return h.With(rec)
+	return h.changed(func(r *Record) { r.ImageNames = names })
 }
 
 // WithCanary notes how the revision in force fares on the nodes that have it first.
-func (h History) WithCanary(c Canary) History {
-	rec, ok := h.InForce()
-	if !ok {
-		return h
-	}
-	rec.Canary = &c
-	return h.With(rec)
-}
+func (h History) WithCanary(c Canary) History { return h.changed(func(r *Record) { r.Canary = &c }) }
 
 // Targets returns what the revision in force can be gone back from to, the last one that
 // was healthy first: those that were seen healthy and have all of its drivers.
@@ -237,86 +224,29 @@ func (h History) Targets() []Record {
 			all = append(all, r)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Record) int {
-		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
-	})
+	slices.SortStableFunc(all, byHealth)
 	return all
+}
+
+// byHealth sorts what was healthy last first.
+func byHealth(a, b Record) int {
+	return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
 }
 
 // maxRemembered is how many revisions are remembered that are not retained: that they
 // failed, above all.
 const maxRemembered = 10
 
-// Retained returns the records of the revision in force and of the last few healthy ones
-// beside it, and of the bundles that drivers of theirs come from: those whose bundles stay in the
-// cluster.
+// Retained returns the records of the current revision and of the last few healthy ones
+// beside it: those whose bundles stay in the cluster.
 func (h History) Retained(limit int) []Record {
 	var all []Record
 	if cur, ok := h.InForce(); ok {
 		all = append(all, cur)
 	}
 	healthy := slices.DeleteFunc(slices.Clone(h.Records), func(r Record) bool { return r.Number == h.Current || r.Healthy.IsZero() })
-	slices.SortStableFunc(healthy, func(a, b Record) int {
-		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
-	})
-	return h.withSources(append(all, healthy[:min(len(healthy), max(limit, 0))]...))
-}
-
-// withSources adds to records the newest ones of the bundles that drivers of theirs come from.
-func (h History) withSources(all []Record) []Record {
-	out := all
-	for _, r := range all {
-		for _, d := range r.Drivers() {
-			of := func(o Record) bool { return o.Bundle == r.BundleOf(d) }
-			if slices.ContainsFunc(out, of) {
-				continue
-			}
-			if o, ok := h.OfBundle(r.BundleOf(d)); ok {
-				out = append(out, o)
-			}
-		}
-	}
-	return out
-}
-
-// OfBundle returns the newest record of a bundle.
-func (h History) OfBundle(bundle string) (Record, bool) {
-	for _, r := range slices.Backward(h.Records) {
-		if r.Bundle == bundle {
-			return r, true
-		}
-	}
-	return Record{}, false
-}
-
-// beforeBundles is what follows a driver in the keys of contents that programs before v0.1 wrote of a
-// driver that comes from another bundle.
-const beforeBundles = "/bundle"
-
-// Imported returns the history with Bundles in the place of those keys. To be dropped in v0.2.
-func (h History) Imported() History {
-	out := h.clone()
-	for i, r := range h.Records {
-		rec := &out.Records[i]
-		rec.Contents = maps.Clone(r.Contents)
-		for key := range r.Contents {
-			d, is := strings.CutSuffix(key, beforeBundles)
-			if !is {
-				continue
-			}
-			delete(rec.Contents, key)
-			for _, o := range slices.Backward(h.Records) {
-				if o.Contents[d+beforeBundles] == "" && o.Contents[d] == r.Contents[d] && o.Version(d) == r.Version(d) {
-					if rec.Bundles == nil {
-						rec.Bundles = map[string]string{}
-					}
-					rec.Bundles[d] = o.Bundle
-					break
-				}
-			}
-		}
-	}
-	return out
+	slices.SortStableFunc(healthy, byHealth)
+	return append(all, healthy[:min(len(healthy), max(limit, 0))]...)
 }
 
 // Bounded forgets what is neither retained nor among the last few of the others.
@@ -329,21 +259,16 @@ func (h History) Bounded(limit int) History {
 	slices.SortStableFunc(out.Records, func(a, b Record) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(b.Number, a.Number)) })
 	others := 0
 	out.Records = slices.DeleteFunc(out.Records, func(r Record) bool {
-		if keep[r.Number] || (r.Healthy.IsZero() && others < maxRemembered) {
-			others += boolInt(!keep[r.Number])
+		if keep[r.Number] {
 			return false
 		}
-		return true
+		if r.Healthy.IsZero() {
+			others++
+		}
+		return !r.Healthy.IsZero() || others > maxRemembered
 	})
 	slices.SortFunc(out.Records, func(a, b Record) int { return cmp.Compare(a.Number, b.Number) })
 	return out
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func (h History) clone() History {

@@ -3,18 +3,12 @@ package revision
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
-	// APIVersion of a manifest.
-	APIVersion = "vdo.vmware.com/revision/v1"
-	// DataKey is the key of the ConfigMap that holds a manifest.
-	DataKey = "revision.json"
 	// LabelOf is the label of the ConfigMaps of one VDOConfig's revisions: see [LabelsOf].
 	LabelOf = "vdo.vmware.com/revision-of"
 	// LabelDigest is the first 63 digits of the bundle's digest: while a ConfigMap has it
@@ -28,24 +22,6 @@ const (
 	namePrefix = "vdo-revision-"
 	maxName    = 253
 )
-
-// Manifest is what a revision consists of: it is written once and never changed.
-type Manifest struct {
-	APIVersion string `json:"apiVersion"`
-	Revision
-}
-
-// ManifestOf returns the manifest of a revision.
-func ManifestOf(r Revision) Manifest { return Manifest{APIVersion: APIVersion, Revision: r} }
-
-// Marshal returns the manifest as it is kept.
-func (m Manifest) Marshal() []byte {
-	data, err := json.Marshal(m)
-	if err != nil {
-		panic(err) // never: strings, numbers and structures of them
-	}
-	return append(data, '\n')
-}
 
 // ConfigMapName returns the name of the ConfigMap of a revision of a VDOConfig.
 func ConfigMapName(vdoConfig, revision string) string {
@@ -74,16 +50,4 @@ func DigestLabel(bundle string) string {
 		return ""
 	}
 	return digest[:63]
-}
-
-// ParseManifest reads what [Manifest.Marshal] wrote.
-func ParseManifest(text string) (Manifest, error) {
-	var m Manifest
-	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return Manifest{}, fmt.Errorf("no revision: %w", err)
-	}
-	if m.APIVersion != APIVersion {
-		return Manifest{}, fmt.Errorf("apiVersion is %q, this program reads %q", m.APIVersion, APIVersion)
-	}
-	return m, nil
 }

@@ -1,44 +1,61 @@
 // Package revision is the history of what one VDOConfig was installed from: values
 // that name a bundle and the releases chosen from it, and what became of each. It is pure.
 //
-// A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases that were chosen from it.
+// # Groups
+//
+// Drivers that start, fail and roll back together are a [Group]: the network plug-in; the cloud provider;
+// the storage driver with the snapshot-controller. Each group has a [History] of its own.
+//
+// A [Revision] is a bundle, REPOSITORY@DIGEST, and the releases of one group that were chosen from it.
 // Its name is the beginning of a hash of both: the same bundle and releases have the same name
-// whenever they are chosen, whatever else was begun before.
+// whenever they are chosen, whatever else was begun before. All that a bundle offers, over the groups,
+// is named in the same way: people approve that.
 //
 // # Where it is kept
 //
-// The [History] is a part of the inventory, which is written before anything else is. Beside it each
-// revision that is retained has an immutable ConfigMap (see [ConfigMapName]) of what it consists of, a
-// [Manifest] under the key [DataKey]; and the copy of its bundle stays in the cluster as
-// long as the ConfigMap is there. So neither repair nor rollback needs the mirror.
+// The [Histories] are a part of the inventory, which is written before anything else is. Beside them each
+// revision that is retained has an immutable ConfigMap (see [ConfigMapName]); the copy of its bundle stays in
+// the cluster as long as that is there. So neither repair nor rollback needs the mirror.
 //
 // # What becomes of a revision
 //
-//	Progressing  is rolled out; of one revision at most
+//	Progressing  is rolled out; of one revision of a group at most
 //	Healthy      was seen healthy, all of it; what a rollback goes to
 //	Failed       was not healthy within the deadline, and there was nothing to go back to
 //	RolledBack   likewise, and the one before was put back
-//	Superseded   another one took its place before it was healthy; or it was taken over as it
-//	             runs, and was not seen healthy yet
+//	Superseded   another one took its place before it was healthy
 package revision
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
+
+// Group are drivers that change together, by the one that the others are for.
+type Group = matrix.Driver
+
+// Groups are all of them, in order of installation.
+var Groups = []Group{matrix.CNI, matrix.CPI, matrix.CSI}
+
+// GroupOf returns the group of a driver.
+func GroupOf(d matrix.Driver) Group {
+	if d == matrix.SnapshotController {
+		return matrix.CSI
+	}
+	return d
+}
 
 // Outcome is what became of a revision.
 type Outcome string
 
-// The outcomes.
+// What can become of one.
 const (
 	Progressing Outcome = "Progressing"
 	Healthy     Outcome = "Healthy"
@@ -58,26 +75,26 @@ type Revision struct {
 	// Contents are hashes of what each driver's release is made of, by driver: bundles that have the
 	// same of it roll nothing out.
 	Contents map[string]string `json:"contents,omitempty"`
-	// Bundles are those of drivers whose release comes from another bundle, by driver: something gated
-	// them when the revision was begun.
-	Bundles map[string]string `json:"bundles,omitempty"`
 }
 
-// BundleOf returns the bundle that a driver's release comes from.
-func (r Revision) BundleOf(driver string) string { return cmp.Or(r.Bundles[driver], r.Bundle) }
-
-// Hash identifies the bundle's digest, the releases, and what of them comes from other bundles.
+// Hash identifies the bundle's digest and the releases.
 func (r Revision) Hash() string {
-	parts := append([]string{r.Bundle}, r.Releases...)
-	for _, d := range slices.Sorted(maps.Keys(r.Bundles)) {
-		parts = append(parts, d+"="+r.Bundles[d])
-	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{r.Bundle}, r.Releases...), "\n")))
 	return hex.EncodeToString(sum[:])
 }
 
-// Same tells whether both are of the same bundle and releases.
+// Same reports whether both are of the same bundle and releases.
 func (r Revision) Same(other Revision) bool { return r.Hash() == other.Hash() }
+
+// Equal reports whether both install the same: they are the same, or are known to be made of the same.
+func (r Revision) Equal(other Revision) bool {
+	if r.Same(other) {
+		return true
+	}
+	return slices.Equal(r.Releases, other.Releases) && !slices.ContainsFunc(r.Drivers(), func(d string) bool {
+		return r.Contents[d] == "" || r.Contents[d] != other.Contents[d]
+	})
+}
 
 // Name returns the revision's name: "r-" and 128 bits of its hash.
 func (r Revision) Name() string { return "r-" + r.Hash()[:32] }
@@ -110,6 +127,33 @@ func (r Revision) Drivers() []string {
 	return all
 }
 
+// Group returns the group of a revision that is of one.
+func (r Revision) Group() Group {
+	for _, d := range r.Drivers() {
+		return GroupOf(matrix.Driver(d))
+	}
+	return ""
+}
+
+// Of returns the part of a revision that is a group's; false where it has none.
+func (r Revision) Of(g Group) (Revision, bool) {
+	part := Revision{Bundle: r.Bundle, Source: r.Source}
+	for _, id := range r.Releases {
+		d, _, _ := strings.Cut(id, "@")
+		if GroupOf(matrix.Driver(d)) != g {
+			continue
+		}
+		part.Releases = append(part.Releases, id)
+		if is := r.Contents[d]; is != "" {
+			if part.Contents == nil {
+				part.Contents = map[string]string{}
+			}
+			part.Contents[d] = is
+		}
+	}
+	return part, len(part.Releases) > 0
+}
+
 // Record is a revision with what became of it.
 type Record struct {
 	// Number tells which of several was first begun before others.
@@ -123,8 +167,6 @@ type Record struct {
 	Since time.Time `json:"since"`
 	// Healthy is when it was last seen healthy; a revision that failed since has none.
 	Healthy time.Time `json:"healthy,omitzero"`
-	// Changed are the drivers that it changed or added when it was begun: it fails for their sake.
-	Changed []string `json:"changed,omitzero"`
 	// Returned is set of one that a rollback put back.
 	Returned bool `json:"returned,omitempty"`
 	// Approval is who consented to it, where somebody had to.
@@ -147,6 +189,12 @@ func (r Record) Failed() bool { return r.Outcome == Failed || r.Outcome == Rolle
 type Approval struct {
 	By   string    `json:"by"`
 	Seen time.Time `json:"seen"`
+}
+
+// Consent is an approval as a group has seen it first: what else is chosen later does not void it.
+type Consent struct {
+	Name     string `json:"name"`     // that was approved, as the VDOConfig says
+	Revision string `json:"revision"` // name of the group's part of that
 }
 
 // Attempt is what a failed revision may be tried again for, where it has changed.
@@ -203,4 +251,13 @@ func (g Gate) Rescaled(wanted, progress int64) Gate {
 	}
 	g.Wanted = wanted
 	return g
+}
+
+// VCenter is a vCenter as it was last seen.
+type VCenter struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Changed is when another version of it was first seen, the zero time where there never
+	// was one.
+	Changed time.Time `json:"changed,omitzero"`
 }

@@ -98,72 +98,77 @@ func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
 	require.Equal(t, h, again)
 }
 
-func TestAManifestReadsBack(t *testing.T) {
-	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1)
-	cur, _ := h.InForce()
-	m := revision.ManifestOf(cur.Revision)
-	again, err := revision.ParseManifest(string(m.Marshal()))
-	require.NoError(t, err)
-	require.Equal(t, m, again)
-	_, err = revision.ParseManifest("{}")
-	require.ErrorContains(t, err, "apiVersion")
-	require.LessOrEqual(t, len(revision.ConfigMapName(strings.Repeat("x", 253), cur.Name())), 253)
-	require.Equal(t, strings.Repeat("0", 62)+"0", revision.DigestLabel(cur.Bundle)[:63])
+func TestTheNamesOfAConfigMapAreBounded(t *testing.T) {
+	require.LessOrEqual(t, len(revision.ConfigMapName(strings.Repeat("x", 253), rev(1).Name())), 253)
+	require.Equal(t, strings.Repeat("0", 63), revision.DigestLabel(rev(1).Bundle))
 	require.Empty(t, revision.DigestLabel("mirror/vdo"))
 }
 
-// with returns a revision whose csi is made of something, of its own bundle or of another.
-func with(n int, csi, from string) revision.Revision {
-	r := rev(n, "cpi@1.33.1", "csi@3.5.1")
-	r.Contents = map[string]string{"cpi": fmt.Sprint(n), "csi": csi}
-	if from != "" {
-		r.Bundles = map[string]string{"csi": from}
-	}
-	return r
-}
-
-// A revision with a gated driver is another one than that without: what was healthy stays a target.
-func TestARevisionWithADriverOfAnotherBundle(t *testing.T) {
-	first, second := with(1, "old", ""), with(2, "new", "")
-	held := with(2, "old", first.Bundle)
-	require.Equal(t, first.Bundle, held.BundleOf("csi"))
-	require.Equal(t, second.Bundle, held.BundleOf("cpi"))
-
-	h := begin(begin(revision.History{}, first, 1).Succeed(t0), held, 2).Succeed(t0)
-	was, _ := h.InForce()
-	require.Equal(t, []string{"cpi"}, was.Changed)
-	h = begin(h, second, 3)
-	cur, _ := h.InForce()
-	require.NotEqual(t, was.Name(), cur.Name())
-	require.Equal(t, []string{"csi"}, cur.Changed)
-	require.Equal(t, was.Name(), h.Targets()[0].Name())
-
-	h = begin(h.WithGate(revision.Gate{Before: []string{"csi/Crashing"}}), held, 4)
-	cur, _ = h.InForce()
-	require.Equal(t, []string{"csi/Crashing"}, cur.Gate.Before, "what came since is not said to have been there")
-}
-
-// The bundle that a driver comes from is retained, whatever the limit, as long as it does; as earlier
-// programs wrote it too.
-func TestTheBundleThatADriverComesFromIsRetained(t *testing.T) {
-	first := with(1, "old", "")
-	h := begin(revision.History{}, first, 1).Succeed(t0.Add(time.Hour))
-	before := h
-	for n := 2; n <= 6; n++ {
-		h = begin(h, with(n, "old", first.Bundle), n).Succeed(t0.Add(time.Duration(n) * time.Hour)).Bounded(1)
-		written := with(n, "old", "")
-		written.Contents["csi/bundle"] = "new"
-		before = begin(before, written, n).Succeed(t0.Add(time.Duration(n) * time.Hour))
-	}
-	numbers := func() (all []int) {
-		for _, r := range h.Retained(1) {
-			all = append(all, r.Number)
+// One history of all drivers, as earlier programs wrote it, is read as one of each group. Revisions of which a
+// group has the same are one, and what failed for the sake of another group did not fail.
+func TestAHistoryOfAllDriversIsReadAsOneOfEachGroup(t *testing.T) {
+	const text = `{"current": 3, "last": 4, "wish": "x", "records": [
+		{"number": 1, "bundle": "m@a", "releases": ["cpi@1.33.0", "csi@3.5.1"], "contents": {"cpi": "p", "csi": "s"},
+			"outcome": "Healthy", "healthy": "2026-01-01T00:00:00Z"},
+		{"number": 2, "bundle": "m@b", "releases": ["cpi@1.33.0", "csi@3.7.3"], "contents": {"cpi": "p", "csi": "s2"},
+			"outcome": "RolledBack", "reason": "why"},
+		{"number": 3, "bundle": "m@c", "releases": ["cpi@1.33.1", "csi@3.5.1"], "contents": {"cpi": "p3", "csi": "s"%s},
+			"outcome": "Progressing"},
+		{"number": 4, "bundle": "m@d", "releases": ["cpi@1.33.0", "csi@3.5.1"], "contents": {"cpi": "p4", "csi": "s4"},
+			"outcome": "Superseded"}]}`
+	for _, from := range []string{`, "csi/bundle": "new"}, "x": {"csi": ""`, `}, "bundles": {"csi": "m@a"`} {
+		var h revision.Histories
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, text, from), &h))
+		rows := func(g revision.Group) (all []string) {
+			for _, r := range h[g].Records {
+				all = append(all, fmt.Sprintf("%d %s %v %s", r.Number, r.Bundle, r.Releases, r.Outcome))
+			}
+			return all
 		}
-		return all
+		require.Equal(t, []string{"1 m@a [cpi@1.33.0] Healthy", "3 m@c [cpi@1.33.1] Progressing",
+			"4 m@d [cpi@1.33.0] Superseded"}, rows("cpi"))
+		require.Equal(t, []string{"1 m@a [csi@3.5.1] Healthy", "2 m@b [csi@3.7.3] RolledBack",
+			"4 m@d [csi@3.5.1] Superseded"}, rows("csi"))
+		require.Equal(t, []int{3, 1, 4}, []int{h["cpi"].Current, h["csi"].Current, h["csi"].Last})
+		require.Len(t, h, 2)
+		data, err := json.Marshal(h)
+		require.NoError(t, err)
+		var again revision.Histories
+		require.NoError(t, json.Unmarshal(data, &again))
+		require.Equal(t, h, again, "it is read as it was written")
 	}
-	require.Equal(t, []int{6, 5, 1}, numbers())
-	require.Len(t, h.Records, 3)
-	require.Equal(t, h, before.Imported().Bounded(1))
-	h = begin(h, with(6, "new6", ""), 7).Bounded(0)
-	require.Equal(t, []int{7}, numbers(), "it has gone over")
+	var none revision.Histories
+	require.NoError(t, json.Unmarshal([]byte(`{"wish": "r1 again"}`), &none), "of one that was never installed")
+	require.Empty(t, none)
+}
+
+// A bundle with the same of a group is where that comes from, and begins nothing.
+func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
+	made := func(n int, of string) revision.Revision {
+		r := rev(n, "csi@3.5.1")
+		r.Contents = map[string]string{"csi": of}
+		return r
+	}
+	h := begin(begin(revision.History{}, made(2, "other"), 1).Fail("why", t0), made(1, "same"), 2).Succeed(t0)
+	require.True(t, made(1, "same").Equal(made(2, "same")))
+	require.False(t, made(1, "").Equal(made(2, "")), "nobody knows what it is made of")
+	h = h.Moved(made(2, "same"))
+	cur, _ := h.InForce()
+	require.Equal(t, rev(2).Bundle, cur.Bundle)
+	require.Equal(t, revision.Healthy, cur.Outcome)
+	require.Len(t, h.Records, 1, "names are not given twice")
+	require.Equal(t, []string{rev(2).Bundle}, revision.Histories{"csi": h}.Bundles(3))
+}
+
+// An approval is of what it was given for, whatever is offered later.
+func TestAnApprovalStaysWithWhatItWasGivenFor(t *testing.T) {
+	offered, later := rev(1, "cpi@1.33.1", "csi@3.7.3"), rev(2, "cpi@1.33.2", "csi@3.7.4")
+	part, _ := offered.Of("csi")
+	next, _ := later.Of("csi")
+	h := revision.History{}.Consented(offered.Name(), offered, part)
+	require.Equal(t, part.Name(), h.Consent.Revision)
+	require.Equal(t, part.Name(), h.Consented(offered.Name(), later, next).Consent.Revision)
+	require.Equal(t, next.Name(), h.Consented(next.Name(), later, next).Consent.Revision, "of a group alone")
+	require.Nil(t, h.Consented("", later, next).Consent)
+	require.Nil(t, h.Consented("r-another", later, next).Consent)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,18 +23,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 const (
-	namespace  = "vmware-system-vdo"
-	repository = "vdo/drivers"
-	interval   = 10 * time.Second // the shortest that may be asked for
-	patience   = 10 * time.Minute
+	namespace = "vmware-system-vdo"
+	interval  = 10 * time.Second // the shortest that may be asked for
+	patience  = 10 * time.Minute
 
 	maxResident = 120.0       // MiB, at any time
 	maxJoin     = time.Second // of processor, for a node that joins
@@ -67,32 +65,19 @@ func BenchmarkOperator(b *testing.B) {
 // empty, of stand-ins. It returns the mirror and the public key.
 func deliver(b testing.TB, manifests string) (mirror *registry.Registry, key string) {
 	b.Helper()
-	dir := b.TempDir()
 	mirror, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: "mirror-password"})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = mirror.Close() })
 	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
-	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: dir, Manifests: manifests, Releases: releases})
+	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests, Releases: releases})
 	require.NoError(b, err)
 	defer up.Close()
-	require.NoError(b, toolchain.Programs(b.Context(), filepath.Join(dir, "bin"), "./bundler/cmd/vdo-bundle"))
-	require.NoError(b, os.WriteFile(filepath.Join(dir, "config.json"), mirror.DockerConfig(), 0o600))
-	require.NoError(b, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
-	sh := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
-	lock := append([]string{"lock", "-o", "lock.yaml", "--drivers", "cpi,csi,snapshot-controller"}, up.Flags()...)
-	for _, r := range releases {
-		lock = append(lock, "--release", r)
-	}
-	for _, args := range [][]string{
-		{"keygen", "-o", "vdo"}, lock, append([]string{"pull", "--lock", "lock.yaml", "-o", "b.tar"}, up.Flags()...),
-		{"sign", "b.tar", "--key", "vdo.key"}, {"push", "b.tar", mirror.Host + "/" + repository + ":site", "--ca-file", "ca.crt"},
-	} {
-		_, err := sh.Run(b.Context(), "vdo-bundle", args...)
-		require.NoError(b, err, args)
-	}
-	pem, err := os.ReadFile(filepath.Join(dir, "vdo.pub"))
+	host, err := world.NewConnected(b.Context(), up, mirror, "vdo")
 	require.NoError(b, err)
-	return mirror, string(pem)
+	require.NoError(b, host.Deliver(b.Context(), world.Delivery{Tag: "site", Key: "vdo", Releases: releases}))
+	key, err = host.PublicKey("vdo")
+	require.NoError(b, err)
+	return mirror, key
 }
 
 // site is a cluster with nodes that wait for a cloud provider.
@@ -147,7 +132,7 @@ func (s *site) resources(b testing.TB, key string) {
 		cluster.TopologyCRD(),
 		&v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: s.vc.Host, Port: int32(s.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: datacenters, Interval: every}},
-		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
+		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + world.Repository + ":site", Interval: every}},
 		&v1alpha1.VDOConfig{ObjectMeta: named("site"), Spec: v1alpha1.VDOConfigSpec{Interval: every,
 			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 	} {
@@ -307,4 +292,67 @@ func (s *site) profile(b *testing.B, name string) {
 	}
 	file := filepath.Join(dir, fmt.Sprintf("%s-%d.heap", name, s.nodes))
 	require.NoError(b, os.WriteFile(file, s.op.get("/debug/pprof/heap?gc=1"), 0o600))
+}
+
+// slow is how long a cloud provider that runs initialises no node, and then how long it takes
+// for all of them.
+const slow = 3 * interval
+
+// install installs for the first time, where all nodes wait for a cloud provider that is slow.
+// As soon as it has initialised one of them the storage driver comes, so that the pods of all
+// nodes start while the others wait.
+func (s *site) install(b *testing.B) {
+	begun := time.Now()
+	spent := s.during(b, "wait", func() { s.wait(b) })
+	s.peak(b, "wait")
+	s.report("wait-wall-ms", float64(time.Since(begun).Milliseconds()))
+	require.Less(b, float64(spent), maxShare*float64(time.Since(begun)))
+	s.during(b, "install", func() { s.settle(b) })
+	s.peak(b, "install")
+}
+
+// wait plays until all nodes are initialised.
+func (s *site) wait(b testing.TB) {
+	s.until(b, "the cloud provider's pods", func() bool { cloud, _ := s.step(b); return cloud })
+	all := make(chan error, 1)
+	go func() { all <- s.initialiseSlowly(b.Context()) }()
+	for {
+		select {
+		case err := <-all:
+			require.NoError(b, err)
+			return
+		case <-time.After(200 * time.Millisecond):
+			s.step(b)
+		}
+	}
+}
+
+func (s *site) initialiseSlowly(ctx context.Context) error {
+	for begun := time.Now(); s.initialised < s.nodes; time.Sleep(100 * time.Millisecond) {
+		part := float64(time.Since(begun)-slow) / float64(slow)
+		if err := s.initialiseTo(ctx, min(s.nodes, int(part*float64(s.nodes)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// initialiseTo does the cloud provider's part for the first nodes.
+func (s *site) initialiseTo(ctx context.Context, n int) error {
+	from := s.initialised
+	if n <= from {
+		return nil
+	}
+	s.initialised = n
+	return each(ctx, n-from, func(ctx context.Context, i int) error { return s.initialise(ctx, from+i) })
+}
+
+// step plays what workloads' controllers do; it tells which drivers' pods run.
+func (s *site) step(b testing.TB) (cloud, storage bool) {
+	cloud, storage, err := s.roll(b.Context())
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, false // the operator wrote it meanwhile
+	}
+	require.NoError(b, err)
+	return cloud, storage
 }

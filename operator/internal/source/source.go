@@ -20,6 +20,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -33,16 +34,17 @@ import (
 
 // Data is what an object held. It does not print.
 type Data struct {
+	redacted
 	Values map[string][]byte // by key; never nil where the object is there
 	// Version identifies the state read, whatever is in it.
 	Version string
 }
 
-// String keeps contents out of logs.
-func (Data) String() string { return "[redacted]" }
+// redacted keeps contents out of logs.
+type redacted struct{}
 
-// GoString keeps contents out of logs.
-func (Data) GoString() string { return "[redacted]" }
+func (redacted) String() string   { return "[redacted]" }
+func (redacted) GoString() string { return "[redacted]" }
 
 // Read reads the Secret or ConfigMap that a reference names, with all its keys. Errors
 // are the API server's.
@@ -82,15 +84,10 @@ type Wanted struct {
 
 // Value is what one key held. It does not print.
 type Value struct {
+	redacted
 	Bytes   []byte
 	Version string // of the object
 }
-
-// String keeps contents out of logs.
-func (Value) String() string { return "[redacted]" }
-
-// GoString keeps contents out of logs.
-func (Value) GoString() string { return "[redacted]" }
 
 // Key reads one key. Errors are faults: NotFound, InvalidInput where there is nothing in
 // the key, Unreachable for all else that the API server answers.
@@ -120,6 +117,33 @@ func Subject(namespace string, ref v1alpha1.KeyReference) string {
 		return "Secret " + namespace + "/" + ref.Secret
 	}
 	return "ConfigMap " + namespace + "/" + ref.ConfigMap
+}
+
+// Mounted returns the key of a ConfigMap or Secret that a container of a pod has as a file; false where the file is of
+// neither.
+func Mounted(file string, pod *corev1.PodSpec, c *corev1.Container) (v1alpha1.KeyReference, bool) {
+	var mount corev1.VolumeMount
+	below := ""
+	for _, m := range c.VolumeMounts {
+		rest, inside := strings.CutPrefix(path.Clean(file), path.Clean(m.MountPath))
+		if inside && (rest == "" || strings.HasPrefix(rest, "/")) && len(m.MountPath) > len(mount.MountPath) {
+			mount, below = m, strings.TrimPrefix(path.Join(m.SubPath, rest), "/")
+		}
+	}
+	ref, items := v1alpha1.KeyReference{}, []corev1.KeyToPath{}
+	for _, v := range pod.Volumes {
+		switch {
+		case v.Name != mount.Name:
+		case v.ConfigMap != nil:
+			ref.ConfigMap, ref.Key, items = v.ConfigMap.Name, below, v.ConfigMap.Items
+		case v.Secret != nil:
+			ref.Secret, ref.Key, items = v.Secret.SecretName, below, v.Secret.Items
+		}
+	}
+	if i := slices.IndexFunc(items, func(i corev1.KeyToPath) bool { return i.Path == below }); i >= 0 {
+		ref.Key = items[i].Key
+	}
+	return ref, ref != v1alpha1.KeyReference{}
 }
 
 // versionOf identifies one state of an object.

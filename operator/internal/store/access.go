@@ -21,78 +21,72 @@ import (
 
 // login returns the login for the mirror, that of the pull Secret or none, and the
 // Secret's version.
-func (s *Store) login(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference) (c remote.Credential, version string, err error) {
-	keys, version, err := s.keychain(ctx, b)
-	if err != nil {
-		return c, "", err
-	}
-	bad := func(err error) (remote.Credential, string, error) {
-		return c, "", &fault.Error{Reason: fault.InvalidInput, Op: "find a login for", Subject: ref.Host(), Err: err, Hint: "see the pull Secret of the DriverBundle"}
-	}
-	repository, err := name.NewRepository(ref.Repository())
-	if err != nil {
-		return bad(err)
-	}
-	found, err := authn.Resolve(ctx, keys, repository)
-	if err != nil {
-		return bad(errors.New("its entry cannot be read")) // why could quote the password
-	}
-	login, err := authn.Authorization(ctx, found)
-	if err != nil {
-		return bad(errors.New("its entry cannot be read"))
-	}
-	return remote.Credential{Username: login.Username, Password: login.Password, RefreshToken: login.IdentityToken, AccessToken: login.RegistryToken}, version, nil
-}
-
-// keychain returns the logins of the pull Secret, or none, and the Secret's version.
-func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.Keychain, string, error) {
-	name, named := b.PullSecretName()
-	bad := func(reason fault.Reason, hint string, why error) (authn.Keychain, string, error) {
-		return nil, "", &fault.Error{Reason: reason, Op: "read", Subject: fmt.Sprintf("Secret %s/%s", b.Namespace, name), Hint: hint, Err: why}
+func (s *Store) login(
+	ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference,
+) (c remote.Credential, version string, err error) {
+	secret, named := b.PullSecretName()
+	bad := func(reason fault.Reason, hint string, why error) (remote.Credential, string, error) {
+		subject := fmt.Sprintf("Secret %s/%s", b.Namespace, secret)
+		return c, "", &fault.Error{Reason: reason, Op: "read", Subject: subject, Hint: hint, Err: why}
 	}
 	const create = "create it with `kubectl create secret docker-registry`"
-	read, err := source.Read(ctx, s.opts.Reader, b.Namespace, v1alpha1.KeyReference{Secret: name})
+	read, err := source.Read(ctx, s.opts.Reader, b.Namespace, v1alpha1.KeyReference{Secret: secret})
 	config := read.Values[corev1.DockerConfigJsonKey]
 	switch {
 	case apierrors.IsNotFound(err) && !named:
-		return authn.NewMultiKeychain(), v1alpha1.NoLogin, nil
+		return c, v1alpha1.NoLogin, nil
 	case apierrors.IsNotFound(err):
 		return bad(fault.NotFound, create, errors.New("spec.pullSecret names it, and it is not there"))
 	case err != nil:
 		return bad(fault.Unreachable, "", err)
 	case len(config) == 0:
 		return bad(fault.InvalidInput, create, fmt.Errorf("it has no key %s", corev1.DockerConfigJsonKey))
-	case len(config) > maxSecret:
-		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is longer than %d bytes", corev1.DockerConfigJsonKey, maxSecret))
 	}
-	// The form counts, whatever the Secret's type is.
-	secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config}}
-	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
+	login, err := loginIn(ctx, config, ref)
 	if err != nil { // why could quote the password
-		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration", corev1.DockerConfigJsonKey))
+		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration with a login for %s",
+			corev1.DockerConfigJsonKey, ref.Host()))
 	}
-	return keys, read.Version, nil
+	return remote.Credential{
+		Username: login.Username, Password: login.Password, RefreshToken: login.IdentityToken, AccessToken: login.RegistryToken,
+	}, read.Version, nil
 }
 
-const (
-	maxSecret = 1 << 20
-	maxCA     = 1 << 20
-)
+// loginIn finds the login for a repository in a docker configuration; none is no error.
+func loginIn(ctx context.Context, config []byte, ref image.Reference) (*authn.AuthConfig, error) {
+	// The form counts, whatever the Secret's type is.
+	secret := corev1.Secret{
+		Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config},
+	}
+	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
+	if err != nil {
+		return nil, err
+	}
+	repository, err := name.NewRepository(ref.Repository())
+	if err != nil {
+		return nil, err
+	}
+	found, err := authn.Resolve(ctx, keys, repository)
+	if err != nil {
+		return nil, err
+	}
+	return authn.Authorization(ctx, found)
+}
 
 // authorities returns the certificates in PEM that the mirror's is checked against,
 // besides the system's: those that the bundle names.
 func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	ref, named := b.CAReference()
 	subject := describe(b.Namespace, ref)
-	v, err := source.Key(ctx, s.opts.Reader, source.Wanted{Namespace: b.Namespace, Ref: ref, Subject: subject, Hint: "create it, or correct the DriverBundle"})
+	v, err := source.Key(ctx, s.opts.Reader, source.Wanted{
+		Namespace: b.Namespace, Ref: ref, Subject: subject, Hint: "create it, or correct the DriverBundle",
+	})
 	data := v.Bytes
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound && !named:
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case len(data) > maxCA:
-		err = fmt.Errorf("longer than %d bytes", maxCA)
 	case !x509.NewCertPool().AppendCertsFromPEM(data):
 		err = errors.New("there is no certificate in PEM")
 	}

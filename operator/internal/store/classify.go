@@ -10,25 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
-
-// statusError is an answer of the registry with a status that is no success.
-type statusError struct {
-	status int
-	code   string // of the registry's error answer: "UNAUTHORIZED", or ""
-}
-
-func (e *statusError) Error() string {
-	text := fmt.Sprintf("the registry answered %d %s", e.status, http.StatusText(e.status))
-	if e.code != "" {
-		text += " (" + e.code + ")"
-	}
-	return text
-}
 
 // Explain turns an error of a request into a fault, see [remote.Explainer]. Nothing of
 // it but what is known to be harmless is kept: the text of a registry's answer, or an
@@ -36,25 +23,20 @@ func (e *statusError) Error() string {
 func (m *Mirror) Explain(op, subject string, err error) error {
 	f := &fault.Error{Op: op, Subject: subject}
 	var answered *remote.AnswerError
-	if errors.As(err, &answered) {
-		f.Err = &statusError{status: answered.Status, code: codeOf(answered)}
-		f.Reason, f.Hint = m.ofStatus(answered.Status)
+	if !errors.As(err, &answered) {
+		f.Reason, f.Hint, f.Err = m.ofNetwork(err)
 		return f
 	}
-	f.Reason, f.Hint, f.Err = m.ofNetwork(err)
+	text := fmt.Sprintf("the registry answered %d %s", answered.Status, http.StatusText(answered.Status))
+	if i := slices.IndexFunc(answered.Codes, codeForm.MatchString); i >= 0 {
+		text += " (" + answered.Codes[i] + ")"
+	}
+	f.Reason, f.Hint = m.ofStatus(answered.Status)
+	f.Err = errors.New(text)
 	return f
 }
 
 var codeForm = regexp.MustCompile(`^[A-Z_]{1,40}$`)
-
-func codeOf(e *remote.AnswerError) string {
-	for _, code := range e.Codes {
-		if codeForm.MatchString(code) {
-			return code
-		}
-	}
-	return ""
-}
 
 // ofStatus says what a status means here and what to do about it.
 func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
@@ -104,30 +86,27 @@ func (m *Mirror) ofNetwork(err error) (fault.Reason, string, error) {
 	case errors.Is(err, context.Canceled):
 		return fault.Interrupted, "", context.Canceled
 	case errors.As(err, &dns):
-		return fault.Unreachable, "check the name and the cluster's DNS" + again, errors.New("its name does not resolve: " + dns.Err)
+		why := errors.New("its name does not resolve: " + dns.Err)
+		return fault.Unreachable, "check the name and the cluster's DNS" + again, why
 	}
 	return fault.Unreachable, "check the mirror and the network to it" + again, bare(err)
 }
 
 // bare returns the innermost cause without the URLs around it.
 func bare(err error) error {
-	var u *url.Error
-	for errors.As(err, &u) {
-		err = u.Err
-	}
 	var op *net.OpError
+	var late interface{ Timeout() bool }
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, remote.ErrStalled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, remote.ErrStalled),
+		errors.As(err, &late) && late.Timeout():
 		return errors.New("it does not answer in time")
 	case errors.As(err, &op):
 		return op
 	}
-	if t, ok := err.(interface{ Timeout() bool }); ok && t.Timeout() { //nolint:errorlint // the cause itself is asked
-		return errors.New("it does not answer in time")
+	var u *url.Error
+	for errors.As(err, &u) {
+		err = u.Err
 	}
 	text, _, _ := strings.Cut(err.Error(), "?")
-	if len(text) > 200 {
-		text = text[:200]
-	}
-	return errors.New(text)
+	return errors.New(text[:min(len(text), 200)])
 }

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -66,9 +69,8 @@ type held struct {
 func (h *held) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	data, ok := h.blobs[d.Digest]
 	if !ok {
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "read", Subject: d.Digest.String(), Err: errors.New("the copy in the cluster does not have it"),
-		}
+		why := errors.New("the copy in the cluster does not have it")
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String(), Err: why}
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
@@ -104,13 +106,48 @@ func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bu
 		return err
 	}
 	if _, read := m.read.blobs[root.Digest]; !read {
-		return &fault.Error{Reason: fault.Internal, Op: "keep", Subject: root.Digest.String(), Err: errors.New("its contents were not read")}
+		why := errors.New("its contents were not read")
+		return &fault.Error{Reason: fault.Internal, Op: "keep", Subject: root.Digest.String(), Err: why}
 	}
-	if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, m.signed, m.read.blobs)); err != nil {
+	if m.store.opts.InMemory {
+		m.store.mu.Lock()
+		m.store.copies[rootDigest] = &held{head: header{Root: root, Signatures: m.signed}, blobs: m.read.blobs}
+		m.store.mu.Unlock()
+	} else if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, m.signed, m.read.blobs)); err != nil {
 		return err
 	}
 	m.store.remember(rootDigest, contents)
 	return nil
+}
+
+// Copy is the copy in the cluster of a bundle that a DriverBundle may accept, in the place of the
+// mirror.
+type Copy struct {
+	store  *Store
+	bundle *v1alpha1.DriverBundle // as if it had accepted that digest
+}
+
+// Copy returns the copy of a digest in a repository.
+func (s *Store) Copy(b *v1alpha1.DriverBundle, repository string, d digest.Digest) *Copy {
+	as := b.DeepCopy()
+	as.Status.Repository, as.Status.Digest = repository, d.String()
+	return &Copy{store: s, bundle: as}
+}
+
+// Evidence returns the signatures in the copy.
+func (c *Copy) Evidence(ctx context.Context, _ ocispec.Descriptor) ([]trust.Evidence, error) {
+	return c.store.Evidence(ctx, c.bundle)
+}
+
+// Contents returns what the copy holds, or else the mirror.
+func (c *Copy) Contents(ctx context.Context, _ ocispec.Descriptor) (*bundle.Contents, error) {
+	return c.store.Contents(ctx, c.bundle)
+}
+
+// Keep makes the DriverBundle own the copy: it may be there for revisions alone, and would go with
+// the last of them.
+func (c *Copy) Keep(ctx context.Context, _ ocispec.Descriptor, _ *bundle.Contents) error {
+	return c.store.own(ctx, c.bundle)
 }
 
 // pack makes the stream, the same for the same blobs.
@@ -168,14 +205,17 @@ func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
 }
 
 func digestLabels(b *v1alpha1.DriverBundle, d image.Digest) map[string]string {
-	labels := copyLabels(b)
-	labels[labelDigest] = d.Hex()[:63]
-	return labels
+	return labels.Merge(copyLabels(b), labels.Set{labelDigest: d.Hex()[:63]})
 }
 
-// parts are the ConfigMaps that hold a copy.
-func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.ConfigMap {
-	var out []*corev1.ConfigMap
+// parts are the ConfigMaps that hold a copy, with the revisions that were installed from it.
+func parts(
+	b *v1alpha1.DriverBundle, d image.Digest, packed []byte, revisions ...metav1.PartialObjectMetadata,
+) (out []*corev1.ConfigMap) {
+	owners := []metav1.OwnerReference{owner(b)}
+	for i := range revisions {
+		owners = append(owners, revision.Owner(&revisions[i]))
+	}
 	chunks := slices.Collect(slices.Chunk(packed, partSize))
 	for i, chunk := range chunks {
 		out = append(out, &corev1.ConfigMap{
@@ -186,7 +226,7 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
 				},
-				OwnerReferences: []metav1.OwnerReference{owner(b)},
+				OwnerReferences: owners,
 			},
 			Immutable:  ptr.To(true),
 			BinaryData: map[string][]byte{partKey: chunk},
@@ -196,18 +236,15 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 }
 
 func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, packed []byte) error {
-	all := parts(b, d, packed)
-	revisions, err := revisions(ctx, s.opts.Reader, b.Namespace, client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]})
+	with := client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]}
+	revisions, err := s.configMaps(ctx, b.Namespace, with)
 	if err != nil {
 		return copyFault("write", b, err)
 	}
-	for _, part := range all {
-		for i := range revisions {
-			part.OwnerReferences = append(part.OwnerReferences, revision.Owner(&revisions[i]))
-		}
-	}
+	all := parts(b, d, packed, revisions...)
 	if len(all) > maxParts {
-		return copyFault("write", b, &fault.Error{Reason: fault.Refused, Err: fmt.Errorf("it takes %d ConfigMaps, more than %d", len(all), maxParts)})
+		err := fmt.Errorf("it takes %d ConfigMaps, more than %d", len(all), maxParts)
+		return copyFault("write", b, &fault.Error{Reason: fault.Refused, Err: err})
 	}
 	for _, part := range all {
 		if err := s.writePart(ctx, part); err != nil {
@@ -220,42 +257,40 @@ func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image
 // writePart makes a ConfigMap be as it should. Parts are immutable: one that is
 // otherwise is replaced.
 func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
-	err := s.opts.Client.Create(ctx, part.DeepCopy())
+	create := func() error { return s.opts.Client.Create(ctx, part.DeepCopy()) }
+	err := create()
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	var there corev1.ConfigMap
-	switch err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(part), &there); {
+	var is corev1.ConfigMap
+	switch err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(part), &is); {
 	case apierrors.IsNotFound(err):
-		return s.opts.Client.Create(ctx, part.DeepCopy())
+		return create()
 	case err != nil:
 		return err
-	}
-	if same(part, &there) {
+	case same(part, &is):
 		return nil
 	}
-	uid := client.Preconditions{UID: &there.UID}
-	if err := s.opts.Client.Delete(ctx, &there, uid); client.IgnoreNotFound(err) != nil {
-		return err
-	}
-	return s.opts.Client.Create(ctx, part.DeepCopy())
+	return anew.Make(ctx, s.opts.Client, s.opts.Reader, &is, create)
 }
 
-func same(want, got *corev1.ConfigMap) bool {
-	if !bytes.Equal(want.BinaryData[partKey], got.BinaryData[partKey]) || !metav1.IsControlledBy(got, &metav1.ObjectMeta{UID: want.OwnerReferences[0].UID}) {
-		return false
-	}
-	for k, v := range want.Labels {
-		if got.Labels[k] != v {
-			return false
-		}
-	}
-	return got.Annotations[annotationPart] == want.Annotations[annotationPart] && got.Annotations[annotationParts] == want.Annotations[annotationParts]
+// same reports whether a part has all that it should have; it may have more owners, labels and annotations.
+func same(want, is *corev1.ConfigMap) bool {
+	has := func(is, want labels.Set) bool { return labels.SelectorFromSet(want).Matches(is) }
+	return bytes.Equal(want.BinaryData[partKey], is.BinaryData[partKey]) && has(is.Labels, want.Labels) &&
+		has(is.Annotations, want.Annotations) &&
+		metav1.IsControlledBy(is, &metav1.ObjectMeta{UID: want.OwnerReferences[0].UID})
 }
 
 // readCopy reads the copy of a digest. Its root is the digest; the rest is for the
 // readers of the blobs to verify.
 func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (*held, error) {
+	s.mu.Lock()
+	kept := s.copies[d]
+	s.mu.Unlock()
+	if kept != nil {
+		return kept, nil
+	}
 	packed, err := s.readParts(ctx, b, d)
 	if err != nil {
 		return nil, copyFault("read", b, err)
@@ -265,17 +300,18 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 		return nil, copyFault("read", b, &fault.Error{Reason: fault.Corrupt, Err: err})
 	}
 	if h.head.Root.Digest.String() != d.String() {
-		return nil, copyFault("read", b, &fault.Error{Reason: fault.Corrupt, Err: errors.New("it is of another digest")})
+		err := &fault.Error{Reason: fault.Corrupt, Err: errors.New("it is of another digest")}
+		return nil, copyFault("read", b, err)
 	}
 	return h, nil
 }
 
-// Own makes a DriverBundle an owner of the copy of its accepted digest, which may be there for
+// own makes a DriverBundle an owner of the copy of its accepted digest, which may be there for
 // revisions alone since the DriverBundle was made again. Nothing is replaced: while the mirror is
 // away there is no other copy.
-func (s *Store) Own(ctx context.Context, b *v1alpha1.DriverBundle) error {
+func (s *Store) own(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	d, err := accepted(b)
-	if err != nil {
+	if err != nil || s.opts.InMemory {
 		return err
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -293,7 +329,9 @@ func (s *Store) ownPart(ctx context.Context, b *v1alpha1.DriverBundle, part *cor
 		return nil
 	}
 	before := part.DeepCopy()
-	others := slices.DeleteFunc(part.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == b.UID || ptr.Deref(r.Controller, false) })
+	others := slices.DeleteFunc(part.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.UID == b.UID || ptr.Deref(r.Controller, false)
+	})
 	part.OwnerReferences = append([]metav1.OwnerReference{owner(b)}, others...)
 	return s.opts.Client.Patch(ctx, part, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
@@ -312,36 +350,32 @@ func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image
 	return packed, err
 }
 
-// eachPart reads the parts one by one, by their names: what else has their labels, which
-// anybody can set who may make ConfigMaps, is neither read nor in the way.
-func (s *Store) eachPart(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, do func(*corev1.ConfigMap) error) error {
+// eachPart reads the parts one by one, by their names. The first one says how many there are: what is in
+// them is verified from the digest.
+func (s *Store) eachPart(
+	ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, do func(*corev1.ConfigMap) error,
+) error {
 	for i, n := 0, 1; i < n; i++ {
 		var part corev1.ConfigMap
-		switch err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: partName(b, d, i)}, &part); {
+		err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: partName(b, d, i)}, &part)
+		switch {
 		case apierrors.IsNotFound(err) && i == 0:
 			return &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
 		case apierrors.IsNotFound(err):
-			return incomplete()
+			return &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
 		case err != nil:
 			return err
-		}
-		all, err := strconv.Atoi(part.Annotations[annotationParts])
-		switch {
-		case i > 0 && all != n, err != nil, all < 1, part.Annotations[annotationPart] != strconv.Itoa(i), part.Labels[labelDigest] != d.Hex()[:63]:
-			return incomplete()
-		case all > maxParts:
-			return &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
+		case i == 0:
+			if n, err = strconv.Atoi(part.Annotations[annotationParts]); err != nil || n < 1 || n > maxParts {
+				why := fmt.Errorf("annotation %s is not a number up to %d", annotationParts, maxParts)
+				return &fault.Error{Reason: fault.Corrupt, Err: why}
+			}
 		}
 		if err := do(&part); err != nil {
 			return err
 		}
-		n = all
 	}
 	return nil
-}
-
-func incomplete() error {
-	return &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
 }
 
 // partName is the name of the ConfigMap with a part of a copy.
@@ -350,9 +384,61 @@ func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
 }
 
 func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
-	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: "DriverBundle " + b.Namespace + "/" + b.Name, Err: err}
+	subject := "DriverBundle " + b.Namespace + "/" + b.Name
+	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
 		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list, patch and delete ConfigMaps in its namespace"
 	}
 	return f
+}
+
+// Forget removes the copies of a DriverBundle but that of the accepted digest, and those
+// of digests that retained revisions were installed from.
+func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	if s.opts.InMemory {
+		return nil
+	}
+	old, err := s.obsolete(ctx, b)
+	if err != nil {
+		return copyFault("list", b, err)
+	}
+	var errs []error
+	for i := range old {
+		uid := client.Preconditions{UID: &old[i].UID}
+		errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &old[i], uid)))
+	}
+	if err := fault.Join(errs...); err != nil {
+		return copyFault("remove old parts of", b, err)
+	}
+	return nil
+}
+
+// obsolete are the parts of copies that [Store.Forget] removes.
+func (s *Store) obsolete(ctx context.Context, b *v1alpha1.DriverBundle) ([]metav1.PartialObjectMetadata, error) {
+	all, err := s.configMaps(ctx, b.Namespace, client.MatchingLabels(copyLabels(b)))
+	if err != nil {
+		return nil, err
+	}
+	kept, err := s.configMaps(ctx, b.Namespace, client.HasLabels{revision.LabelDigest})
+	if err != nil {
+		return nil, err
+	}
+	keep := map[string]bool{}
+	for i := range kept {
+		keep[kept[i].Labels[revision.LabelDigest]] = true
+	}
+	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
+		keep[d.Hex()[:63]] = true
+	}
+	return slices.DeleteFunc(all, func(o metav1.PartialObjectMetadata) bool { return keep[o.Labels[labelDigest]] }), nil
+}
+
+// configMaps are those with labels, without what is in them.
+func (s *Store) configMaps(
+	ctx context.Context, namespace string, with client.ListOption,
+) ([]metav1.PartialObjectMetadata, error) {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	err := s.opts.Reader.List(ctx, &list, client.InNamespace(namespace), with)
+	return list.Items, err
 }

@@ -41,7 +41,7 @@ func TestPartsAreReadAndOwnedByTheirNames(t *testing.T) {
 
 	// Its DriverBundle is made again, and revisions own the copy alone; one more while it is looked at.
 	again, revisions := b.DeepCopy(), []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "r1", UID: "r1"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "r2", UID: "r2"}}
-	again.UID, again.Status.Digest = "again", d.String()
+	again.UID = "again"
 	retain := func(n, i int) {
 		var part corev1.ConfigMap
 		require.NoError(t, s.opts.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: partName(b, d, i)}, &part))
@@ -59,9 +59,13 @@ func TestPartsAreReadAndOwnedByTheirNames(t *testing.T) {
 			}
 			return c.Patch(ctx, o, p, opts...)
 		}})})
-	require.NoError(t, owning.Own(t.Context(), again))
+	own := func() error {
+		copied := owning.Copy(again, "mirror.site/vdo", digest.Digest(d.String()))
+		return copied.Keep(t.Context(), ocispec.Descriptor{}, nil)
+	}
+	require.NoError(t, own())
 	require.Equal(t, 4, patches, "three, and one again")
-	require.NoError(t, owning.Own(t.Context(), again))
+	require.NoError(t, own())
 	require.Equal(t, 4, patches, "it owns all of them already")
 	for i, retained := range []int{1, 2, 1} {
 		var part corev1.ConfigMap

@@ -8,7 +8,7 @@
 //	contents, err := mirror.Contents(ctx, root)     // verified to the last byte
 //	err := mirror.Keep(ctx, root, contents)         // copied into the cluster
 //	contents, err := store.Contents(ctx, bundle)    // of the accepted digest, from anywhere
-//	err := store.Own(ctx, bundle)                   // its copy, retained by revisions so far
+//	copy := store.Copy(bundle, repository, digest)  // retained by revisions so far, in the mirror's place
 //
 // # Reading the mirror
 //
@@ -74,9 +74,8 @@ type Options struct {
 	// Reader reads Secrets, ConfigMaps and copies; the copies are best read past a
 	// cache. Default: Client.
 	Reader client.Reader
-	// Watched knows the metadata of the ConfigMaps in the operator's namespace by watching
-	// them: where it has none to remove, none are listed. Default: they are listed.
-	Watched client.Reader
+	// InMemory keeps what is accepted in memory, and records nothing: for a preview.
+	InMemory bool
 	// PlainHTTP are the hosts (HOST or HOST:PORT, as references write them) that are
 	// spoken to without TLS.
 	PlainHTTP []string
@@ -98,6 +97,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	memory map[image.Digest]*bundle.Contents
+	copies map[image.Digest]*held // where they are in memory
 }
 
 // remembered is how many bundles' contents are kept in memory: the accepted one of
@@ -118,7 +118,7 @@ func New(o Options) *Store {
 	if o.ReadTimeout == 0 {
 		o.ReadTimeout = time.Minute
 	}
-	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}}
+	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}, copies: map[image.Digest]*held{}}
 }
 
 // Contents returns what is in the accepted bundle (status.digest): from memory, else

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -81,23 +79,20 @@ func (s *site) drop(o client.Object, name string) {
 func (s *site) open() (*store.Mirror, error) { return store.New(s.opts).Open(s.Context(), s.bundle) }
 
 // resolve opens a session, and returns what the reference names.
-func (s *site) resolve() (*store.Mirror, ocispec.Descriptor) {
+func (s *site) resolve(st *store.Store) (m *store.Mirror, root ocispec.Descriptor, tag string) {
 	s.Helper()
-	m, err := s.open()
+	m, err := st.Open(s.Context(), s.bundle)
 	require.NoError(s, err)
-	root, _, err := m.Resolve(s.Context())
+	root, tag, err = m.Resolve(s.Context())
 	require.NoError(s, err)
-	return m, root
+	return m, root, tag
 }
 
 // accept reads, keeps and accepts what the reference names, as the controller does.
 func (s *site) accept(st *store.Store) {
 	s.Helper()
-	m, err := st.Open(s.Context(), s.bundle)
-	require.NoError(s, err)
-	root, _, err := m.Resolve(s.Context())
-	require.NoError(s, err)
-	_, err = m.Evidence(s.Context(), root)
+	m, root, _ := s.resolve(st)
+	_, err := m.Evidence(s.Context(), root)
 	require.NoError(s, err)
 	c, err := m.Contents(s.Context(), root)
 	require.NoError(s, err)
@@ -129,10 +124,7 @@ func TestAReadBundleIsVerifiedAndKept(t *testing.T) {
 			root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
 			s.repo.Sign(t, root, key)
 
-			m, err := s.open()
-			require.NoError(t, err)
-			found, tag, err := m.Resolve(t.Context())
-			require.NoError(t, err)
+			m, found, tag := s.resolve(store.New(s.opts))
 			require.Equal(t, root.String(), found.Digest.String())
 			require.Equal(t, "1", tag)
 			evidence, err := m.Evidence(t.Context(), found)
@@ -218,94 +210,53 @@ func (s *site) parts() []corev1.ConfigMap {
 	return list.Items
 }
 
-// lister counts lists, and leaves out of them what it does not know yet.
-type lister struct {
-	client.Reader
-	lists   int
-	unknown string // name
-}
-
-func (l *lister) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	l.lists++
-	err := l.Reader.List(ctx, list, opts...)
-	if all, ok := list.(*metav1.PartialObjectMetadataList); ok {
-		all.Items = slices.DeleteFunc(all.Items, func(o metav1.PartialObjectMetadata) bool { return o.Name == l.unknown })
-	}
-	return err
-}
-
-func TestForgetListsNothingWhereTheWatchHasNothingToRemove(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true})
-	asked, watched := &lister{Reader: s.Client}, &lister{Reader: s.Client}
-	s.opts.Reader, s.opts.Watched = asked, watched
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-	st := store.New(s.opts)
-	s.accept(st)
-	first := s.bundle.DeepCopy()
-	asked.lists = 0 // those of writing
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Zero(t, asked.lists)
-	require.Len(t, s.parts(), 1)
-
-	// What the watch did not bring yet is not removed: a revision of now retains its copy.
-	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", Labels: map[string]string{
-		revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}}}
-	require.NoError(t, s.Create(t.Context(), kept))
-	watched.unknown = kept.Name
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 2})
-	s.accept(st)
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Len(t, s.parts(), 2)
-	require.NoError(t, s.Delete(t.Context(), kept))
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Len(t, s.parts(), 1, "what is obsolete is removed")
-}
-
-// What a retained revision was installed from stays, and serves a new store while the
-// registry is gone; it goes once no revision is of it any more.
+// A copy goes with the last of the accepted bundle and of the revisions that were installed from it,
+// and serves until then.
 func TestForgetKeepsWhatRetainedRevisionsWereInstalledFrom(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	st := store.New(s.opts)
 	s.accept(st)
 	first := s.bundle.DeepCopy()
+	forget := func(left int) {
+		t.Helper()
+		require.NoError(t, st.Forget(t.Context(), s.bundle))
+		require.Len(t, s.parts(), left)
+	}
+	forget(1)
+
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", Labels: map[string]string{
 		revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}}}
 	require.NoError(t, s.Create(t.Context(), kept))
-	for seed := range 3 {
+	for seed := range 2 {
 		s.repo.Push(t, "1", mirror.Bundle{Seed: int64(seed + 2)})
 		s.accept(st)
-		require.NoError(t, st.Forget(t.Context(), s.bundle))
+		forget(2)
 	}
-	require.Len(t, s.parts(), 2, "the accepted one and the retained one")
 
 	// A copy that was lost and is made anew belongs to the revision again.
-	var again image.Digest
-	for _, part := range s.parts() {
-		if part.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
-			require.NoError(t, s.Delete(t.Context(), &part))
-			again = image.MustDigest(first.Status.Digest)
+	of := func() (part *corev1.ConfigMap) {
+		for _, p := range s.parts() {
+			if p.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
+				part = &p
+			}
 		}
+		return part
 	}
 	newest := s.bundle.DeepCopy()
-	s.repo.Retag(t, "1", again)
+	require.NoError(t, s.Delete(t.Context(), of()))
+	s.repo.Retag(t, "1", root)
 	s.accept(st)
-	for _, part := range s.parts() {
-		if part.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
-			require.Equal(t, kept.UID, part.OwnerReferences[1].UID, "it goes with the last of both")
-		}
-	}
+	require.Equal(t, kept.UID, of().OwnerReferences[1].UID, "it goes with the last of both")
+
 	s.bundle = newest
-	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Status: 503})
-	c, err := store.New(s.opts).Contents(t.Context(), first)
+	require.NoError(t, s.reg.Close())
+	_, err := store.New(s.opts).Contents(t.Context(), first)
 	require.NoError(t, err)
-	require.NotEmpty(t, c.Lock.Releases)
 	_, err = store.New(s.opts).Evidence(t.Context(), first)
 	require.NoError(t, err, "signatures are in the copy")
-
 	require.NoError(t, s.Delete(t.Context(), kept))
-	require.NoError(t, st.Forget(t.Context(), s.bundle))
-	require.Len(t, s.parts(), 1)
+	forget(1)
 }
 
 func TestFailuresAreToldApart(t *testing.T) {
@@ -353,14 +304,30 @@ func TestFailuresAreToldApart(t *testing.T) {
 			s.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Data: map[string][]byte{"tls.crt": []byte("x")}})
 			s.bundle.Spec.CA = &v1alpha1.KeyReference{Secret: "bad", Key: "tls.crt"}
 		}, fault.InvalidInput, []string{"no certificate in PEM"}},
+		// A reference without a registry is of Docker Hub to container runtimes: it is never asked.
+		"no registry": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.Reference = "vdo/drivers:stable" },
+			fault.InvalidInput, []string{"names no registry"}},
+		"a redirect to this machine": {registry.Options{TLS: true}, func(s *site) {
+			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, RedirectTo: "https://localhost:1"})
+		}, fault.Refused, []string{"points to this machine"}},
+		"tampered manifest": {registry.Options{TLS: true}, func(s *site) {
+			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/sha256:"}, Tamper: true, TamperAt: 7})
+		}, fault.Corrupt, nil},
+		"tampered blob": {registry.Options{TLS: true}, func(s *site) {
+			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, Tamper: true, TamperAt: 7})
+		}, fault.Corrupt, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, c.options)
 			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 			c.do(s)
 			m, err := s.open()
+			var root ocispec.Descriptor
 			if err == nil {
-				_, _, err = m.Resolve(t.Context())
+				root, _, err = m.Resolve(t.Context())
+			}
+			if err == nil {
+				_, err = m.Contents(t.Context(), root)
 			}
 			require.Equal(t, c.reason, fault.ReasonOf(err), "%v", err)
 			require.NotEmpty(t, fault.HintOf(err))
@@ -485,26 +452,13 @@ func TestSerialsAreImportedOnce(t *testing.T) {
 	known(0)
 }
 
-func TestATamperedByteAnywhereIsFound(t *testing.T) {
-	for name, path := range map[string]string{"manifests": "/manifests/sha256:", "blobs": "/blobs/sha256:"} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, registry.Options{TLS: true})
-			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-			m, root := s.resolve()
-			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: path}, Tamper: true, TamperAt: 7})
-			_, err := m.Contents(t.Context(), root)
-			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), "%v", err)
-		})
-	}
-}
-
 // Registries answer 401 or 403 for a tag that is not there. That is absence only
 // where what is there can be read.
 func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *testing.T) {
 	for _, status := range []int{401, 403, 404} {
 		s := newSite(t, registry.Options{TLS: true})
 		s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-		m, root := s.resolve()
+		m, root, _ := s.resolve(store.New(s.opts))
 		s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/sha256-"}, Status: status})
 		evidence, err := m.Evidence(t.Context(), root)
 		require.NoError(t, err, status)
@@ -518,19 +472,10 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	}
 	s := newSite(t, registry.Options{TLS: true})
 	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-	m, root := s.resolve()
+	m, root, _ := s.resolve(store.New(s.opts))
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: ".sig"}, Status: 500})
 	_, err := m.Evidence(t.Context(), root)
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
-}
-
-// A reference without a registry is of Docker Hub to container runtimes: it is never asked.
-func TestAReferenceWithoutARegistryIsNotOfDockerHub(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true})
-	s.bundle.Spec.Reference = "vdo/drivers:stable"
-	_, err := store.New(s.opts).Open(t.Context(), s.bundle)
-	require.ErrorContains(t, err, "names no registry")
-	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 }
 
 // A mirror whose tag still names the accepted bundle is asked for nothing but that.
@@ -543,10 +488,7 @@ func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
 			s.accept(st)
 			look := func() (digest string, methods []string) {
 				s.reg.ForgetRequests()
-				m, err := st.Open(t.Context(), s.bundle)
-				require.NoError(t, err)
-				root, _, err := m.Resolve(t.Context())
-				require.NoError(t, err)
+				_, root, _ := s.resolve(st)
 				for _, r := range s.reg.Requests() {
 					if r.Path != "/v2/" { // whether it asks for a login
 						methods = append(methods, r.Method)
@@ -574,11 +516,8 @@ func TestVersionsPickTheHighestTag(t *testing.T) {
 		{">=1.2 <2", "v1.10.1"}, {"*", "2.0.0"}, {"~1.2", "1.2.0"}, {">=1.11.0-0 <2", "1.11.0-rc.1"},
 	} {
 		s.bundle.Spec.Versions = c.versions
-		m, err := s.open()
-		require.NoError(t, err)
-		root, tag, err := m.Resolve(t.Context())
-		require.NoError(t, err, c.versions)
-		require.Equal(t, c.want, tag)
+		_, root, tag := s.resolve(store.New(s.opts))
+		require.Equal(t, c.want, tag, c.versions)
 		require.NotEmpty(t, root.Digest)
 	}
 	for versions, reason := range map[string]fault.Reason{">3": fault.NotFound, "x.y": fault.InvalidInput} {
@@ -594,57 +533,10 @@ func TestADigestIsResolvedAsItIs(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
 	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	s.bundle.Spec.Reference = s.reg.Host + "/vdo/drivers@" + root.String()
-	m, err := s.open()
-	require.NoError(t, err)
-	found, tag, err := m.Resolve(t.Context())
-	require.NoError(t, err)
+	m, found, tag := s.resolve(store.New(s.opts))
 	require.Empty(t, tag)
 	require.Equal(t, root.String(), found.Digest.String())
 	s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 3})
-	_, _, err = m.Resolve(t.Context())
+	_, _, err := m.Resolve(t.Context())
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err), "%v", err)
-}
-
-// dialing sends connections for some addresses elsewhere, as the site's DNS would.
-func dialing(to map[string]string) *http.Transport {
-	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		if host, ok := to[address]; ok {
-			address = host
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}
-}
-
-func TestCredentialsDoNotFollowARedirect(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
-	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-	// the other host has the same name certificate authority, and the same content
-	other := registry.Start(t, registry.Options{TLS: true, Names: []string{"blobs.site"}})
-	mirror.New(t, other, "vdo/drivers").Push(t, "1", mirror.Bundle{Seed: 1})
-	var ca corev1.ConfigMap
-	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.DefaultCAName}, &ca))
-	ca.Data["ca.crt"] += string(other.CA())
-	require.NoError(t, s.Update(t.Context(), &ca))
-	s.opts.Transport = dialing(map[string]string{"blobs.site:443": other.Host})
-	s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, RedirectTo: "https://blobs.site"})
-
-	m, root := s.resolve()
-	other.ForgetRequests()
-	_, err := m.Contents(t.Context(), root)
-	require.NoError(t, err)
-	require.Positive(t, other.Count("GET", "/blobs/"))
-	for _, q := range other.Requests() {
-		require.False(t, q.Authorization, q.Path)
-	}
-}
-
-func TestRedirectsToTheHostItselfOrInTheClearAreRefused(t *testing.T) {
-	for _, to := range []string{"https://127.0.0.1:1", "https://169.254.169.254", "http://blobs.site", "https://localhost:1"} {
-		s := newSite(t, registry.Options{TLS: true})
-		s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
-		m, root := s.resolve()
-		s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, RedirectTo: to})
-		_, err := m.Contents(t.Context(), root)
-		require.Equal(t, fault.Refused, fault.ReasonOf(err), "%s: %v", to, err)
-	}
 }

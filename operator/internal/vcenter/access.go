@@ -1,12 +1,12 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
-	"github.com/vmware/govmomi/object"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -22,11 +22,10 @@ const maxEffective = 200
 type Access struct {
 	Principal string // the account as DOMAIN\name
 	Objects   []privileges.Object
-	Existing  privileges.Existing
-	// Effective are the privileges of the principal on the root, on what the nodes' VMs are
-	// in, and on datastores, by path; of the first 200 objects. Of another one than logs in
-	// they are empty where the vCenter does not say: it may not be there yet.
-	Effective map[string][]string
+	// Existing has effective privileges on the root, on what the nodes' VMs are in, and on datastores; of
+	// the first 200 objects. Of another account than logs in they are empty where the vCenter does not
+	// say: it may not be there yet.
+	Existing privileges.Existing
 }
 
 // InspectAccess inspects, and reads in the same session the roles, and the permissions and
@@ -38,11 +37,8 @@ func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (pref
 }
 
 func (i *inspection) access(ctx context.Context, a *Access) error {
-	own := a.Principal == "" || privileges.SameUser(a.Principal, i.report.User)
-	if a.Principal == "" {
-		a.Principal = i.report.User
-	}
-	a.Principal = privileges.DomainUser(a.Principal)
+	a.Principal = i.Canonical(ctx, cmp.Or(a.Principal, i.User))
+	own := i.same(a.Principal, i.User)
 	for _, k := range []privileges.Kind{
 		privileges.Root, privileges.Ancestor, privileges.Compute, privileges.Cluster, privileges.VM, privileges.Datastore,
 	} {
@@ -54,12 +50,14 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 		}
 	}
 	if err := i.existing(ctx, a); err != nil {
-		return i.classify("read the roles and permissions of", err)
+		return err
 	}
-	if err := i.effective(ctx, a); err != nil && (own || !soap.IsSoapFault(err)) {
-		return i.classify("read the account's privileges in", err)
+	err := i.fetch(ctx, a.Principal, func(_ privileges.Kind, on string, has []string) {
+		a.Existing.Effective[on] = slices.Sorted(slices.Values(has))
+	})
+	if err != nil && (own || !soap.IsSoapFault(err)) {
+		return i.target.classify("read the account's privileges in", err)
 	}
-	a.Existing.Effective = a.Effective
 	return nil
 }
 
@@ -85,45 +83,30 @@ func (i *inspection) holdsVolumes(r preflight.Ref) bool {
 }
 
 func (i *inspection) existing(ctx context.Context, a *Access) error {
-	m := object.NewAuthorizationManager(i.c)
-	roles, err := m.RoleList(ctx)
+	roles, err := i.Roles(ctx)
 	if err != nil {
 		return err
 	}
-	permissions, err := m.RetrieveAllPermissions(ctx)
-	if err != nil {
-		return err
+	permissions, err := i.Permissions(ctx, a.Principal)
+	a.Existing = privileges.Existing{
+		Roles: map[string][]string{}, Permissions: map[string]privileges.Permission{}, IDs: map[string]string{},
+		Effective: map[string][]string{}}
+	for name, r := range roles {
+		a.Existing.Roles[name] = r.Privileges
 	}
-	a.Existing = privileges.Existing{Roles: map[string][]string{}, Permissions: map[string]privileges.Permission{}}
-	for _, r := range roles {
-		a.Existing.Roles[r.Name] = r.Privilege
+	for id, p := range permissions {
+		kind, value, _ := strings.Cut(id, "-")
+		path := i.nameOf(preflight.Ref{Type: kind, Value: value})
+		a.Existing.Permissions[path], a.Existing.IDs[path] = p, id
 	}
-	for _, p := range permissions {
-		if p.Group || p.Entity == nil || !privileges.SameUser(p.Principal, a.Principal) {
-			continue
-		}
-		name := ""
-		if r := roles.ById(p.RoleId); r != nil {
-			name = r.Name
-		}
-		a.Existing.Permissions[i.nameOf(ref(*p.Entity))] = privileges.Permission{Role: name, Propagate: p.Propagate}
-	}
-	return nil
-}
-
-// effective reads all privileges of the account on the objects that it needs some on.
-func (i *inspection) effective(ctx context.Context, a *Access) error {
-	a.Effective = map[string][]string{}
-	return i.fetch(ctx, a.Principal, func(_ privileges.Kind, on string, has []string) {
-		a.Effective[on] = slices.Sorted(slices.Values(has))
-	})
+	return err
 }
 
 // excess finds what the account may do beyond what the drivers need. What it may do on the
 // root is not named again on what is below.
 func (i *inspection) excess(ctx context.Context) error {
 	var root []string
-	return i.fetch(ctx, i.report.User, func(k privileges.Kind, on string, has []string) {
+	return i.fetch(ctx, i.User, func(k privileges.Kind, on string, has []string) {
 		more := slices.DeleteFunc(privileges.Beyond(i.ask.Features, has), func(p string) bool { return slices.Contains(root, p) })
 		if k == privileges.Root {
 			root = more
@@ -147,23 +130,16 @@ func (i *inspection) fetch(ctx context.Context, account string, each func(k priv
 			}
 		}
 	}
-	res, err := methods.FetchUserPrivilegeOnEntities(ctx, i.c, &types.FetchUserPrivilegeOnEntities{
-		This: *i.c.ServiceContent.AuthorizationManager, Entities: refs, UserName: account})
+	list, err := i.authorization().FetchUserPrivilegeOnEntities(ctx, refs, account)
 	if err != nil {
 		return err
 	}
-	root := i.c.ServiceContent.RootFolder
-	slices.SortStableFunc(res.Returnval, func(a, b types.UserPrivilegeResult) int { return first(a.Entity == root) - first(b.Entity == root) })
-	for _, r := range res.Returnval {
+	isRoot := func(r types.UserPrivilegeResult) bool { return r.Entity == i.c.ServiceContent.RootFolder }
+	if at := slices.IndexFunc(list, isRoot); at > 0 {
+		list[0], list[at] = list[at], list[0]
+	}
+	for _, r := range list {
 		each(kinds[r.Entity], i.nameOf(ref(r.Entity)), r.Privileges)
 	}
 	return nil
-}
-
-// first orders what is one thing before what is not.
-func first(is bool) int {
-	if is {
-		return 0
-	}
-	return 1
 }

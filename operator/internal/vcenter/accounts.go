@@ -1,12 +1,14 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/lookup"
@@ -15,12 +17,15 @@ import (
 	"github.com/vmware/govmomi/ssoadmin"
 	ssomethods "github.com/vmware/govmomi/ssoadmin/methods"
 	ssotypes "github.com/vmware/govmomi/ssoadmin/types"
-	"github.com/vmware/govmomi/sts"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
+
+// errNoDirectory says that a vCenter does not let its accounts be made here.
+var errNoDirectory = errors.New("its single sign-on cannot be administered from here")
 
 // directory is a session with the administration of the vCenter's own accounts (single
 // sign-on). It has sessions of its own, opened with a token that the vCenter gives for the
@@ -28,24 +33,16 @@ import (
 //
 // Where its services are, the vCenter's lookup service says. Of that the paths alone are
 // taken: the password goes to no other host than the one that was named.
-type directory struct {
-	c      *ssoadmin.Client
-	domain string
-}
-
-// errNoDirectory says that a vCenter does not let its accounts be made here.
-var errNoDirectory = errors.New("its single sign-on cannot be administered from here")
-
-func (a *Admin) directory(ctx context.Context) (*directory, error) {
+func (a *Admin) directory(ctx context.Context) (*ssoadmin.Client, error) {
 	if a.sso != nil {
 		return a.sso, nil
 	}
-	d, err := a.openDirectory(ctx)
+	c, err := a.openDirectory(ctx)
 	if err != nil {
 		return nil, a.directoryFault(err)
 	}
-	a.sso = d
-	return d, nil
+	a.sso = c
+	return c, nil
 }
 
 func (a *Admin) directoryFault(err error) error {
@@ -64,53 +61,126 @@ func (a *Admin) directoryFault(err error) error {
 	return f
 }
 
-func (a *Admin) openDirectory(ctx context.Context) (*directory, error) {
-	services := a.ssoPaths(ctx)
-	if services.admin == "" {
-		return nil, errNoDirectory
+func (a *Admin) openDirectory(ctx context.Context) (*ssoadmin.Client, error) {
+	services, err := a.services(ctx)
+	if err != nil {
+		return nil, err
 	}
-	sc := serviceOf(a.c, services.admin, ssoadmin.Namespace)
+	sc := a.serviceOf(services.admin, ssoadmin.Namespace)
 	sc.Version = ssoadmin.Version
-	c := &ssoadmin.Client{Client: sc, RoundTripper: sc, Domain: path.Base(services.admin), Limit: math.MaxInt32}
+	c := &ssoadmin.Client{Client: sc, RoundTripper: sc, Domain: services.domain(), Limit: math.MaxInt32}
 	content, err := ssomethods.SsoAdminServiceInstance(ctx, c, &ssotypes.SsoAdminServiceInstance{This: ssoadmin.ServiceInstance})
 	if err != nil {
 		return nil, err
 	}
 	c.ServiceContent = content.Returnval
-	tokens := serviceOf(a.c, services.token, sts.Namespace)
-	signer, err := (&sts.Client{Client: tokens, RoundTripper: tokens}).Issue(ctx, sts.TokenRequest{Userinfo: url.UserPassword(a.target.Username, string(a.target.Password))})
+	signer, err := a.signer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Login(c.WithHeader(ctx, soap.Header{Security: signer})); err != nil {
-		return nil, err
-	}
-	return &directory{c: c, domain: c.Domain}, nil
+	return c, c.Login(c.WithHeader(ctx, soap.Header{Security: signer}))
 }
 
-func (d *directory) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
-	defer cancel()
-	_ = d.c.Logout(ctx) // the vCenter ends idle sessions by itself
+// services are where the services of single sign-on are, and which vCenters share it.
+type services struct {
+	admin, token string
+	linked       []string // instance UUIDs, sorted
 }
 
-// ssoPaths are where the services of single sign-on are; empty where there are none.
-type ssoServices struct{ admin, token string }
+// domain is that of the vCenter's own accounts.
+func (s services) domain() string { return path.Base(s.admin) }
 
-func (a *Admin) ssoPaths(ctx context.Context) ssoServices {
-	sc := serviceOf(a.c, lookup.Path, lookup.Namespace)
+func (a *Admin) services(ctx context.Context) (services, error) {
+	sc := a.serviceOf(lookup.Path, lookup.Namespace)
 	sc.Version = lookup.Version
 	lu := &lookup.Client{Client: sc, RoundTripper: sc}
 	content, err := lookupmethods.RetrieveServiceContent(ctx, lu, &lookuptypes.RetrieveServiceContent{This: lookup.ServiceInstance})
 	if err != nil {
-		return ssoServices{}
+		return services{}, errNoDirectory
 	}
 	lu.ServiceContent = content.Returnval
-	return ssoServices{
+	found := services{
 		admin: endpoint(ctx, lu, "vmomi", "com.vmware.cis.cs.identity.admin"),
 		token: endpoint(ctx, lu, "wsTrust", "com.vmware.cis.cs.identity.sso"),
 	}
+	if found.admin == "" {
+		return found, errNoDirectory
+	}
+	// A vCenter registers itself by its instance UUID: govmomi v0.56.0, lookup/simulator/registration_info.go.
+	kind := &lookuptypes.LookupServiceRegistrationServiceType{Product: "com.vmware.cis", Type: "vcenterserver"}
+	servers, err := lu.List(ctx, &lookuptypes.LookupServiceRegistrationFilter{ServiceType: kind})
+	for i := range servers {
+		found.linked = append(found.linked, servers[i].ServiceId)
+	}
+	slices.Sort(found.linked)
+	return found, err
 }
+
+// Linked identifies the vCenters that share their accounts with this one: all of them say the same.
+func (a *Admin) Linked(ctx context.Context) (string, error) {
+	found, err := a.services(ctx)
+	if err != nil {
+		return "", a.directoryFault(err)
+	}
+	return strings.Join(found.linked, " "), nil
+}
+
+// Canonical is the one name of an account: DOMAIN\name as a login was answered with or, with an
+// alias of the domain, with the domain's own name. Single sign-on knows the aliases: CORP of
+// corp.example. Who may not read them knows the names of logins only.
+func (a *Admin) Canonical(ctx context.Context, name string) string {
+	domain, _, ok := strings.Cut(privileges.DomainUser(name), `\`)
+	own, _, _ := strings.Cut(privileges.DomainUser(a.User), `\`)
+	if ok && a.aliases == nil && !strings.EqualFold(domain, own) {
+		a.aliases = map[string]string{}
+		if c, err := a.directory(ctx); err == nil {
+			sources, err := c.IdentitySources(ctx)
+			for _, x := range domains(sources, err) {
+				a.aliases[strings.ToLower(x.Alias)] = strings.ToUpper(x.Name)
+			}
+		}
+	}
+	return a.plain(name)
+}
+
+// domains are those of all identity sources.
+func domains(s *ssotypes.IdentitySources, err error) []ssotypes.Domain {
+	if err != nil {
+		return nil
+	}
+	out := s.System.Domains
+	for _, x := range []*ssotypes.IdentitySource{s.LocalOS, s.NativeAD} {
+		if x != nil {
+			out = slices.Concat(out, x.Domains)
+		}
+	}
+	for i := range s.LDAPS {
+		out = slices.Concat(out, s.LDAPS[i].Domains)
+	}
+	return out
+}
+
+// Learn notes that the vCenter answered a login as one name with another one.
+func (a *Admin) Learn(name, answered string) {
+	if a.answers == nil {
+		a.answers = map[string]string{}
+	}
+	a.answers[strings.ToLower(privileges.DomainUser(name))] = answered
+}
+
+// plain is the canonical name as far as answers and aliases are known.
+func (a *Admin) plain(name string) string {
+	n := privileges.DomainUser(name)
+	n = privileges.DomainUser(cmp.Or(a.answers[strings.ToLower(n)], n))
+	domain, user, ok := strings.Cut(n, `\`)
+	if full := a.aliases[strings.ToLower(domain)]; ok && full != "" {
+		return full + `\` + user
+	}
+	return n
+}
+
+// same reports whether two names are of one account.
+func (a *Admin) same(x, y string) bool { return strings.EqualFold(a.plain(x), a.plain(y)) }
 
 func endpoint(ctx context.Context, lu *lookup.Client, protocol, kind string) string {
 	found, err := lu.List(ctx, &lookuptypes.LookupServiceRegistrationFilter{
@@ -134,54 +204,39 @@ type Account struct {
 
 // Domain is that of the vCenter's own accounts.
 func (a *Admin) Domain(ctx context.Context) (string, error) {
-	d, err := a.directory(ctx)
+	c, err := a.directory(ctx)
 	if err != nil {
 		return "", err
 	}
-	return d.domain, nil
+	return c.Domain, nil
 }
 
 // Account finds an account by NAME@DOMAIN.
-func (a *Admin) Account(ctx context.Context, name string) (Account, error) {
-	d, err := a.directory(ctx)
-	if err != nil {
-		return Account{}, err
-	}
-	local, err := d.local(name)
-	if err != nil {
-		return Account{}, a.directoryFault(err)
-	}
-	found, err := d.c.FindPersonUser(ctx, local+"@"+d.domain)
-	if err != nil {
-		return Account{}, a.directoryFault(err)
-	}
-	if found == nil {
-		return Account{}, nil
-	}
-	return Account{Exists: true, Description: found.Details.Description}, nil
+func (a *Admin) Account(ctx context.Context, name string) (out Account, err error) {
+	err = a.inDirectory(ctx, name, func(c *ssoadmin.Client, local string) error {
+		found, err := c.FindPersonUser(ctx, local+"@"+c.Domain)
+		if found != nil {
+			out = Account{Exists: true, Description: found.Details.Description}
+		}
+		return err
+	})
+	return out, err
 }
 
-// local is the name without the domain, which has to be that of the vCenter's own accounts.
-func (d *directory) local(name string) (string, error) {
+// inDirectory does something with one of the vCenter's own accounts, by its name without the domain.
+func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.Client, string) error) error {
+	c, err := a.directory(ctx)
+	if err != nil {
+		return err
+	}
 	local, domain, _ := strings.Cut(name, "@")
 	if of, user, ok := strings.Cut(name, `\`); ok {
 		local, domain = user, of
 	}
-	if !strings.EqualFold(domain, d.domain) {
-		return "", fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, domain, d.domain)
-	}
-	return local, nil
-}
-
-// inDirectory does something with one of the vCenter's own accounts.
-func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.Client, string) error) error {
-	d, err := a.directory(ctx)
-	if err != nil {
-		return err
-	}
-	local, err := d.local(name)
-	if err == nil {
-		err = do(d.c, local)
+	if strings.EqualFold(domain, c.Domain) {
+		err = do(c, local)
+	} else {
+		err = fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, domain, c.Domain)
 	}
 	if err != nil {
 		return a.directoryFault(err)
@@ -223,11 +278,11 @@ type PasswordRules struct {
 
 // PasswordRules reads them.
 func (a *Admin) PasswordRules(ctx context.Context) (PasswordRules, error) {
-	d, err := a.directory(ctx)
+	c, err := a.directory(ctx)
 	if err != nil {
 		return PasswordRules{}, err
 	}
-	p, err := d.c.GetLocalPasswordPolicy(ctx)
+	p, err := c.GetLocalPasswordPolicy(ctx)
 	if err != nil {
 		return PasswordRules{}, a.directoryFault(err)
 	}

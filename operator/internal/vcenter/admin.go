@@ -10,7 +10,6 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
-	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -18,49 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
-
-// Admin is a session of somebody who may change a vCenter: its roles, permissions,
-// accounts, tags and VMs. It is opened by [Open] and has to be closed.
-type Admin struct {
-	target Target
-	c      *vim25.Client
-	User   string // the account as the vCenter names it
-	sso    *directory
-	// roles as they were read, until one is changed here: a list of all their privileges is
-	// long.
-	roles object.AuthorizationRoleList
-}
-
-// Open logs in. The certificate is checked, and what answers is known to be a vCenter,
-// before the password is sent.
-func Open(ctx context.Context, t Target) (*Admin, error) {
-	if err := t.valid(); err != nil {
-		return nil, err
-	}
-	var r Report
-	c, err := t.connect(ctx, &r)
-	if err != nil {
-		return nil, t.classify("connect to", err)
-	}
-	if err := t.acceptable(c.ServiceContent.About); err != nil {
-		c.CloseIdleConnections()
-		return nil, err
-	}
-	if err := t.enter(ctx, &budget{defaultTimeout}, c, &r); err != nil {
-		c.CloseIdleConnections()
-		return nil, err
-	}
-	return &Admin{target: t, c: c, User: r.User}, nil
-}
-
-// Close logs out.
-func (a *Admin) Close() {
-	if a.sso != nil {
-		a.sso.close()
-	}
-	logout(context.Background(), a.c)
-	a.c.CloseIdleConnections()
-}
 
 // fault is an error of the vCenter. Who lacks a privilege here is who logged in to change
 // something.
@@ -83,13 +39,13 @@ type Role struct {
 	Privileges []string
 }
 
-func (a *Admin) authorization() types.ManagedObjectReference {
-	return *a.c.ServiceContent.AuthorizationManager
+func (a *Admin) authorization() *object.AuthorizationManager {
+	return object.NewAuthorizationManager(a.c)
 }
 
 func (a *Admin) roleList(ctx context.Context) (object.AuthorizationRoleList, error) {
 	if a.roles == nil {
-		list, err := object.NewAuthorizationManager(a.c).RoleList(ctx)
+		list, err := a.authorization().RoleList(ctx)
 		if err != nil {
 			return nil, a.fault("read the roles of", err)
 		}
@@ -114,31 +70,26 @@ func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
 // MakeRole makes a role.
 func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
 	a.roles = nil
-	_, err := methods.AddAuthorizationRole(ctx, a.c, &types.AddAuthorizationRole{This: a.authorization(), Name: name, PrivIds: list})
+	_, err := a.authorization().AddRole(ctx, name, list)
 	return a.fault("make the role "+name+" in", err)
 }
 
 // ChangeRole gives a role other privileges.
 func (a *Admin) ChangeRole(ctx context.Context, r Role, list []string) error {
 	a.roles = nil
-	_, err := methods.UpdateAuthorizationRole(ctx, a.c, &types.UpdateAuthorizationRole{This: a.authorization(), RoleId: r.ID, NewName: r.Name, PrivIds: list})
-	return a.fault("change the role "+r.Name+" in", err)
+	return a.fault("change the role "+r.Name+" in", a.authorization().UpdateRole(ctx, r.ID, r.Name, list))
 }
 
 // RemoveRole removes a role that no permission has; it fails where one has.
 func (a *Admin) RemoveRole(ctx context.Context, r Role) error {
 	a.roles = nil
-	_, err := methods.RemoveAuthorizationRole(ctx, a.c, &types.RemoveAuthorizationRole{This: a.authorization(), RoleId: r.ID, FailIfUsed: true})
-	return a.fault("remove the role "+r.Name+" from", err)
+	return a.fault("remove the role "+r.Name+" from", a.authorization().RemoveRole(ctx, r.ID, true))
 }
 
 // RoleUsed counts the permissions that have a role.
 func (a *Admin) RoleUsed(ctx context.Context, r Role) (int, error) {
-	res, err := methods.RetrieveRolePermissions(ctx, a.c, &types.RetrieveRolePermissions{This: a.authorization(), RoleId: r.ID})
-	if err != nil {
-		return 0, a.fault("read who has the role "+r.Name+" in", err)
-	}
-	return len(res.Returnval), nil
+	list, err := a.authorization().RetrieveRolePermissions(ctx, r.ID)
+	return len(list), a.fault("read who has the role "+r.Name+" in", err)
 }
 
 // Permissions returns those of an account by object: Type-Value.
@@ -147,13 +98,14 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 	if err != nil {
 		return nil, err
 	}
-	all, err := object.NewAuthorizationManager(a.c).RetrieveAllPermissions(ctx)
+	all, err := a.authorization().RetrieveAllPermissions(ctx)
 	if err != nil {
 		return nil, a.fault("read the permissions of", err)
 	}
+	principal = a.Canonical(ctx, principal)
 	out := map[string]privileges.Permission{}
 	for _, p := range all {
-		if p.Group || p.Entity == nil || !privileges.SameUser(p.Principal, principal) {
+		if p.Group || p.Entity == nil || !a.same(p.Principal, principal) {
 			continue
 		}
 		name := ""
@@ -179,8 +131,8 @@ func refOf(id string) (types.ManagedObjectReference, error) {
 func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role, propagate bool) error {
 	ref, err := refOf(id)
 	if err == nil {
-		_, err = methods.SetEntityPermissions(ctx, a.c, &types.SetEntityPermissions{This: a.authorization(), Entity: ref,
-			Permission: []types.Permission{{Entity: &ref, Principal: privileges.DomainUser(principal), RoleId: r.ID, Propagate: propagate}}})
+		p := types.Permission{Entity: &ref, Principal: a.Canonical(ctx, principal), RoleId: r.ID, Propagate: propagate}
+		err = a.authorization().SetEntityPermissions(ctx, ref, []types.Permission{p})
 	}
 	return a.fault("set a permission on "+id+" of", err)
 }
@@ -190,7 +142,7 @@ func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role,
 func (a *Admin) RemovePermission(ctx context.Context, id, principal string) error {
 	ref, err := refOf(id)
 	if err == nil {
-		_, err = methods.RemoveEntityPermission(ctx, a.c, &types.RemoveEntityPermission{This: a.authorization(), Entity: ref, User: privileges.DomainUser(principal)})
+		err = a.authorization().RemoveEntityPermission(ctx, ref, a.Canonical(ctx, principal), false)
 	}
 	if is[*types.NotFound](err) || is[*types.ManagedObjectNotFound](err) {
 		return nil
@@ -211,9 +163,10 @@ func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, erro
 	if err := property.DefaultCollector(a.c).RetrieveOne(ctx, *a.c.ServiceContent.SessionManager, []string{"sessionList"}, &m); err != nil {
 		return nil, a.fault("read the sessions of", err)
 	}
+	principal = a.Canonical(ctx, principal)
 	var out []Session
 	for i := range m.SessionList {
-		if s := &m.SessionList[i]; privileges.SameUser(s.UserName, principal) {
+		if s := &m.SessionList[i]; a.same(s.UserName, principal) {
 			out = append(out, Session{Agent: s.UserAgent, Address: s.IpAddress, Login: s.LoginTime, Active: s.LastActiveTime})
 		}
 	}

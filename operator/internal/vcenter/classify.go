@@ -17,10 +17,14 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 func (t Target) valid() error {
+	if t.passwordless() || t.Sessions != "" {
+		return nil
+	}
 	var errs []error
 	for _, f := range []struct{ key, value string }{{"username", t.Username}, {"password", string(t.Password)}} {
 		if strings.TrimSpace(f.value) != "" {
@@ -38,13 +42,20 @@ func (t Target) valid() error {
 	return fault.Join(errs...)
 }
 
+// unsaved is the fault that no session is saved, and nothing else is given.
+func (t Target) unsaved() error {
+	return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: t.Address(),
+		Err: fmt.Errorf("no session of %s that is still open is saved in %s", t.Username, t.Sessions), Hint: "log in: govc session.login, or give a password or token too"}
+}
+
 // given is what the account and its password are given by.
 func (t Target) given() string {
 	return cmp.Or(t.Given, "the Secret that spec.credentials names")
 }
 
-// classifyLogin tells the ways apart in which a login fails.
-func (t Target) classifyLogin(err error) error {
+// refusal tells the ways apart in which a login fails.
+func (a *Admin) refusal(ctx context.Context, err error) error {
+	t := a.target
 	f := &fault.Error{Op: "log in to", Subject: t.Address()}
 	switch text := err.Error(); {
 	case strings.Contains(strings.ToLower(text), "locked"):
@@ -55,10 +66,7 @@ func (t Target) classifyLogin(err error) error {
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
 		f.Hint = "correct " + t.given() + "; it is not tried again before it changes, so that the account is not locked"
-		if domain := domainOf(t.Username); domain != "" && !strings.EqualFold(domain, "vsphere.local") {
-			f.Err = fmt.Errorf("%w; accounts of a federated identity provider (AD FS, Okta, VCF SSO) have no password there", f.Err)
-			f.Hint += "; of a federated provider: use an account of the vCenter's own domain, such as NAME@vsphere.local"
-		}
+		a.federated(ctx, f)
 	case is[*types.PasswordExpired](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the password of %s is expired", t.Username)
@@ -73,13 +81,19 @@ func (t Target) classifyLogin(err error) error {
 	return f
 }
 
-// domainOf is the domain of a user name, "" where it has none.
-func domainOf(user string) string {
-	if domain, _, ok := strings.Cut(user, `\`); ok {
-		return domain
+// federated names what else the refusal of a right password may be: Broadcom KB 387932. Only accounts
+// of the vCenter's own domain have a password in any case; its lookup service names that.
+func (a *Admin) federated(ctx context.Context, f *fault.Error) {
+	own := "vsphere.local"
+	if found, err := a.services(ctx); err == nil {
+		own = found.domain()
 	}
-	_, domain, _ := strings.Cut(user, "@")
-	return domain
+	domain, _, ok := strings.Cut(privileges.DomainUser(a.target.Username), `\`)
+	if !ok || strings.EqualFold(domain, own) {
+		return
+	}
+	f.Err = fmt.Errorf("%w; accounts of a federated identity provider (AD FS, Okta, Entra ID, VCF SSO), or with MFA, have no password there", f.Err)
+	f.Hint += "; for the drivers, use an account of the vCenter's own domain, such as NAME@" + own + "; vdoctl takes --token-file, --login-certificate or --session-dir too"
 }
 
 func noDomain(user string) string {
@@ -136,6 +150,7 @@ func classifyNetwork(t Target, err error) *fault.Error {
 		record  tls.RecordHeaderError
 		alert   tls.AlertError
 		timeout net.Error
+		tooLong *http.MaxBytesError
 	)
 	unreachable := func(why, hint string) *fault.Error {
 		return &fault.Error{Reason: fault.Unreachable, Err: errors.New(why), Hint: hint}
@@ -143,8 +158,8 @@ func classifyNetwork(t Target, err error) *fault.Error {
 	switch {
 	case errors.Is(err, errNotVCenter), errors.Is(err, errRedirect), errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return notVCenter(err)
-	case errors.Is(err, errTooLong):
-		return &fault.Error{Reason: fault.Corrupt, Err: errTooLong, Hint: "see that spec.vcIp and spec.port name a vCenter"}
+	case errors.As(err, &tooLong):
+		return &fault.Error{Reason: fault.Corrupt, Err: errors.New("the answer is too long"), Hint: "see that spec.vcIp and spec.port name a vCenter"}
 	case errors.Is(err, context.Canceled):
 		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
 	case errors.As(err, &dns) && dns.IsNotFound:

@@ -27,42 +27,37 @@ const maxAnswer = 64 << 20
 const maxVersions = 1 << 20
 
 var (
-	errNotVCenter   = errors.New("this is not a vCenter")
-	errRedirect     = errors.New("it answers with a redirect")
-	errTooLong      = errors.New("the answer is too long")
-	errNoDatacenter = errors.New("the account sees no datacenter")
+	errNotVCenter = errors.New("this is not a vCenter")
+	errRedirect   = errors.New("it answers with a redirect")
 )
 
-// connect makes the client and reads what the vCenter says of itself, before any
-// login. The certificate's thumbprint goes into r.
-func (t Target) connect(ctx context.Context, r *Report) (*vim25.Client, error) {
+// connect makes the client and reads what the vCenter says of itself, before any login. The
+// certificate's thumbprint goes into the report.
+func (a *Admin) connect(ctx context.Context) error {
+	t := a.target
 	config, err := t.Trust.config(t.Host, t.Address(), func(c *tls.ConnectionState) {
-		r.Thumbprint, r.Expires = thumbprint1(c.PeerCertificates[0]), c.PeerCertificates[0].NotAfter
+		a.report.Thumbprint, a.report.Expires = thumbprint1(c.PeerCertificates[0]), c.PeerCertificates[0].NotAfter
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sc := soap.NewClient(&url.URL{Scheme: "https", Host: t.Address(), Path: vim25.Path}, false)
 	transport := sc.DefaultTransport()
 	transport.DialTLSContext = nil // it ignores the context; config has the whole rule
 	transport.TLSClientConfig = config
-	sc.Transport = bounded{transport}
+	sc.Transport = t.bounded(transport)
 	sc.CheckRedirect = func(*http.Request, []*http.Request) error { return errRedirect } // a redirected login would carry the password along
 	sc.UserAgent = "vdo-operator"
-	if sc.Version, err = apiVersion(ctx, sc, "vim", "urn:vim25"); err != nil {
-		transport.CloseIdleConnections()
-		return nil, err
+	if sc.Version, err = apiVersion(ctx, sc, "vim", "urn:vim25"); err == nil {
+		a.c, err = vim25.NewClient(ctx, sc)
 	}
-	c, err := vim25.NewClient(ctx, sc)
+	if err == nil && a.c.ServiceContent.SessionManager == nil {
+		err = fmt.Errorf("%w: it has no session manager", errNotVCenter)
+	}
 	if err != nil {
 		transport.CloseIdleConnections()
-		return nil, err
 	}
-	if c.ServiceContent.SessionManager == nil {
-		transport.CloseIdleConnections()
-		return nil, fmt.Errorf("%w: it has no session manager", errNotVCenter)
-	}
-	return c, nil
+	return err
 }
 
 // apiVersion asks for the newest version of a namespace that the server speaks: one
@@ -115,10 +110,6 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("it answers %d %s", e.code, http.StatusText(e.code))
 }
 
-func (r *Report) about(a types.AboutInfo) {
-	r.Version, r.APIVersion, r.Build, r.InstanceUUID = a.Version, a.ApiVersion, a.Build, a.InstanceUuid
-}
-
 // acceptable says whether the drivers can work with it at all: a vCenter of 6.7 or
 // later, and one of those that are meant. 6.7 U3, the least that they name, may report itself as 6.7.0.
 func (t Target) acceptable(a types.AboutInfo) error {
@@ -160,30 +151,21 @@ func older(version string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
+// bounded bounds the answers of a transport, as it is wrapped.
+func (t Target) bounded(next http.RoundTripper) http.RoundTripper {
+	if t.Wrap != nil {
+		next = t.Wrap(next)
+	}
+	return bounded{next}
+}
+
 // bounded is a transport whose answers end with an error after maxAnswer bytes.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(req)
 	if err == nil {
-		res.Body = &boundedBody{ReadCloser: res.Body, left: maxAnswer}
+		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
 	}
 	return res, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLong
-	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
-	return n, err
 }

@@ -3,11 +3,11 @@ package vcenter
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -33,8 +33,12 @@ var errStrange = errors.New("it gave an answer that cannot be understood")
 // Ask is what an inspection looks for.
 type Ask struct {
 	Nodes      []preflight.Node
+	Paths      []string // of VMs that are no nodes, and of folders of such
 	Categories []string // tag categories
+	Policies   []string // storage policies that StorageClasses name
 	Features   privileges.Features
+	// Upgrade asks for what vSphere 9 removes, which an administrator's account can read.
+	Upgrade bool
 }
 
 // Inspect reads from a vCenter what the checks look at, in one session. What could not be
@@ -45,26 +49,24 @@ func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
 
 // inspect inspects, and does more in the same session.
 func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *inspection) error) preflight.VCenter {
-	timeout := t.Timeout
-	if timeout <= 0 {
-		timeout = inspectTimeout
-	}
-	i := &inspection{Target: t, ask: a, left: budget{timeout}, found: preflight.VCenter{
-		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
-		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{}, Categories: map[string]bool{}, Tagged: map[preflight.Ref][]preflight.Category{},
-	}}
+	i := newInspection(t, a, inspectTimeout)
 	i.found.Err = i.run(ctx, more)
 	return i.found
 }
 
 // inspection is one that is under way.
 type inspection struct {
-	Target
-	ask    Ask
-	left   budget
-	c      *vim25.Client
-	report Report
-	found  preflight.VCenter
+	*Admin
+
+	ask   Ask
+	found preflight.VCenter
+}
+
+func newInspection(t Target, a Ask, timeout time.Duration) *inspection {
+	return &inspection{Admin: t.session(timeout), ask: a, found: preflight.VCenter{
+		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
+		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{}, Categories: map[string]bool{}, Tagged: map[preflight.Ref][]preflight.Category{},
+	}}
 }
 
 // run reads all parts. What the library does not expect of an answer it panics over, which
@@ -72,23 +74,17 @@ type inspection struct {
 func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = &fault.Error{Reason: fault.Incompatible, Op: "inspect", Subject: i.Address(), Err: errStrange,
+			err = &fault.Error{Reason: fault.Incompatible, Op: "inspect", Subject: i.target.Address(), Err: errStrange,
 				Hint: "see that a vCenter is behind this address, and nothing in between that changes its answers"}
 		}
 	}()
-	if err := i.valid(); err != nil {
+	defer i.Close()
+	err = i.enter(ctx)
+	i.found.ID, i.found.Version, i.found.CertificateExpires = i.report.InstanceUUID, i.report.Version, i.report.Expires
+	if err != nil {
 		return err
 	}
-	if err := i.left.spend(ctx, func(ctx context.Context) (err error) { i.c, err = i.connect(ctx, &i.report); return err }); err != nil {
-		return i.classify("connect to", err)
-	}
-	defer i.c.CloseIdleConnections()
-	about := i.c.ServiceContent.About
-	i.found.ID, i.found.Version, i.found.CertificateExpires = about.InstanceUuid, about.Version, i.report.Expires
-	if err := i.acceptable(about); err != nil {
-		return err
-	}
-	return i.session(ctx, &i.left, i.c, &i.report, func(ctx context.Context) error {
+	return i.spend(ctx, func(ctx context.Context) error {
 		if err := i.read(ctx); err != nil {
 			return err
 		}
@@ -99,19 +95,24 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 // read reads part after part. The tree of objects is what the others start from.
 func (i *inspection) read(ctx context.Context) error {
 	i.clock(ctx)
-	if err := i.inventory(ctx); err != nil {
-		return i.classify("read the inventory of", err)
-	}
-	i.report.Datacenters = i.datacenterPaths()
-	i.report.Missing = missing(i.Datacenters, i.report.Datacenters)
-	if err := i.judge(&i.report); err != nil {
+	if err := i.look(ctx, objectKinds); err != nil {
 		return err
 	}
 	if err := i.machines(ctx); err != nil {
-		return i.classify("read the virtual machines of", err)
+		return i.target.classify("read the virtual machines of", err)
 	}
 	i.parts(ctx)
 	return nil
+}
+
+// look reads the tree, and judges the datacenters in it.
+func (i *inspection) look(ctx context.Context, kinds map[string][]string) error {
+	if err := i.inventory(ctx, kinds); err != nil {
+		return i.target.classify("read the inventory of", err)
+	}
+	i.report.Datacenters = i.datacenterPaths()
+	i.report.Missing = missing(i.target.Datacenters, i.report.Datacenters)
+	return i.target.judge(&i.report)
 }
 
 // parts reads what can fail by itself.
@@ -127,12 +128,16 @@ func (i *inspection) parts(ctx context.Context) {
 		{preflight.Policies, i.ask.Features.Block, i.policies},
 		{preflight.CNS, i.ask.Features.Block, i.cns},
 		{preflight.Tags, len(i.ask.Categories) > 0, i.tags},
+		{preflight.Upgrade, i.ask.Upgrade, i.removed},
+		{preflight.StorageDRS, i.ask.Features.Block, i.storageDRS},
+		{preflight.Rules, i.ask.Features.Topology, i.rules},
+		{preflight.Latency, true, i.latency},
 	} {
 		if !p.wanted {
 			continue
 		}
 		if err := p.read(ctx); err != nil {
-			i.found.Failed[p.of] = i.classify("read "+string(p.of)+" of", err)
+			i.found.Failed[p.of] = i.target.classify("read "+string(p.of)+" of", err)
 		}
 	}
 }
@@ -142,7 +147,7 @@ func (i *inspection) clock(ctx context.Context) {
 	before := time.Now()
 	now, err := methods.GetCurrentTime(ctx, i.c)
 	if err != nil {
-		i.found.Failed[preflight.Clock] = i.classify("read the clock of", err)
+		i.found.Failed[preflight.Clock] = i.target.classify("read the clock of", err)
 		return
 	}
 	took := time.Since(before)
@@ -160,11 +165,14 @@ var objectKinds = map[string][]string{
 	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode", "summary.capacity", "summary.freeSpace"},
 }
 
+// treeKinds are what datacenters are found by.
+var treeKinds = map[string][]string{"Folder": objectKinds["Folder"], "Datacenter": objectKinds["Datacenter"]}
+
 // inventory reads the tree: folders, datacenters, clusters, hosts, pools and datastores.
-func (i *inspection) inventory(ctx context.Context) error {
+func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) error {
 	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
 	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}
-	err := i.view(ctx, objectKinds, func(page []types.ObjectContent) error {
+	err := i.view(ctx, kinds, func(page []types.ObjectContent) error {
 		for n := range page {
 			if err := i.object(page[n], mounts); err != nil {
 				return err
@@ -255,11 +263,7 @@ func (i *inspection) datacenterPaths() []string {
 
 // view reads all objects of some kinds, a page at a time.
 func (i *inspection) view(ctx context.Context, kinds map[string][]string, each func([]types.ObjectContent) error) (err error) {
-	names := make([]string, 0, len(kinds))
-	for k := range kinds {
-		names = append(names, k)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(kinds))
 	created, err := methods.CreateContainerView(ctx, i.c, &types.CreateContainerView{
 		This: *i.c.ServiceContent.ViewManager, Container: i.c.ServiceContent.RootFolder, Type: names, Recursive: true})
 	if err != nil {

@@ -3,20 +3,16 @@ package vcenter_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"maps"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/simulator/vpx"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -63,7 +59,7 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	require.NoError(t, v.Tag(t.Context(), "k8s-zone", "a", "/site/prod/east/host/DC0_C0"))
 	require.NoError(t, v.Tag(t.Context(), "unrelated", "x", "/site/prod/east"))
 
-	v.ChangeDatastores(func(d *mo.Datastore) { d.Summary.FreeSpace = d.Summary.Capacity / 4 })
+	vcsim.ChangeEach(v, "Datastore", func(d *simulator.Datastore) { d.Summary.FreeSpace = d.Summary.Capacity / 4 })
 
 	before := v.Logins(vcsim.Admin.Username)
 	nodes := nodesOf(vms)
@@ -121,6 +117,64 @@ func TestAnInspectionLooksInTheConfiguredDatacentersOnly(t *testing.T) {
 	got = vcenter.Inspect(t.Context(), tg, vcenter.Ask{Nodes: nodes, Features: everything})
 	refused(t, got.Err, fault.NotFound, `"south"`)
 	noSession(t, v)
+}
+
+// What moves nodes and volumes: datastore clusters, and clusters with their rules; and how fast the disks of
+// the control plane are.
+func TestAnInspectionReadsWhatMovesNodesAndVolumes(t *testing.T) {
+	const maxTotalLatency = 133 // simulator/vpx/performance_manager.go
+	was := vpx.VmMetricData[maxTotalLatency]
+	vpx.VmMetricData[maxTotalLatency] = []int64{200}
+	t.Cleanup(func() { vpx.VmMetricData[maxTotalLatency] = was })
+	v := vcsim.Start(t, vcsim.Options{})
+	vms, yes, no := vmsOf(t, v, "/site/prod/east"), true, false
+	nodes := nodesOf(vms)
+	nodes[0].ControlPlane = true
+	require.NoError(t, v.ClusterDatastores(t.Context()))
+	vcsim.ChangeEach(v, "ClusterComputeResource", func(c *simulator.ClusterComputeResource) {
+		config := c.ConfigurationEx.(*types.ClusterConfigInfoEx)
+		config.DrsConfig.Enabled = &yes
+		group := func(name string) types.ClusterGroupInfo { return types.ClusterGroupInfo{Name: name} }
+		config.Group = []types.BaseClusterGroupInfo{
+			&types.ClusterVmGroup{ClusterGroupInfo: group("vms"), Vm: []types.ManagedObjectReference{{Type: "VirtualMachine", Value: "vm-1"}}},
+			&types.ClusterHostGroup{ClusterGroupInfo: group("most"), Host: []types.ManagedObjectReference{c.Host[0], c.Host[1]}},
+			&types.ClusterHostGroup{ClusterGroupInfo: group("one"), Host: c.Host[:1]},
+			&types.ClusterHostGroup{ClusterGroupInfo: group("none")},
+		}
+		config.Rule = nil
+		for on, must := range map[string]*bool{"most": &yes, "one": &yes, "none": &no} { // the last one is a wish
+			rule := &types.ClusterVmHostRuleInfo{VmGroupName: "vms", AffineHostGroupName: on}
+			rule.Enabled, rule.Mandatory = &yes, must
+			config.Rule = append(config.Rule, rule)
+		}
+	})
+	ask := vcenter.Ask{Nodes: nodes, Features: everything, Policies: []string{"vSAN Default Storage Policy"}}
+	got := vcenter.Inspect(t.Context(), target(v), ask)
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	for _, m := range got.Machines {
+		require.True(t, got.Objects[got.Objects[m.Host].Parent].MovesVMs)
+		require.Equal(t, m.UUID == vms[0].UUID, m.DiskLatency > 150*time.Millisecond, m.DiskLatency)
+	}
+	for _, d := range got.Datastores {
+		require.True(t, got.Objects[got.Objects[d.Ref].Parent].StorageDRS, d.Name)
+		require.Contains(t, got.Fits["vSAN Default Storage Policy"], d.Ref)
+	}
+	require.Len(t, got.Fits, 1, "of what is asked for")
+	require.Len(t, got.Bound[preflight.Ref{Type: "VirtualMachine", Value: "vm-1"}], 1, "all rules hold")
+}
+
+// VMs before they are nodes are found by their paths, and by the folders that they are in.
+func TestAnInspectionFindsVMsByPath(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	vms := vmsOf(t, v, "/site/west")
+	for path, want := range map[string]int{vms[0].Path: 1, vms[0].Path + "x": 0, "/site/west/vm": len(vms), "/lab": 0} {
+		tg := target(v)
+		tg.Datacenters = []string{"site/west"}
+		got := vcenter.Inspect(t.Context(), tg, vcenter.Ask{Paths: []string{path}})
+		require.NoError(t, got.Err)
+		require.Len(t, got.Machines, want, path)
+	}
 }
 
 func TestAnInspectionNamesPrivilegesThatAreLacking(t *testing.T) {
@@ -243,105 +297,5 @@ func TestRoundTripsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	few, _ := requestsOf(t, 1)
 	more, _ := requestsOf(t, 60)
 	require.Equal(t, few, more)
-	require.LessOrEqual(t, few, 31)
-}
-
-// tape is what a vCenter answered, in the order in which it was asked.
-type tape struct {
-	answers []*httptest.ResponseRecorder
-	next    int
-}
-
-// record passes questions on, and keeps the answers.
-func (p *tape) record(next http.Handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		answer := httptest.NewRecorder()
-		next.ServeHTTP(answer, r)
-		p.answers = append(p.answers, answer)
-		p.write(w, answer)
-	}
-}
-
-// play answers without a vCenter: what it takes is the inspection's own time.
-func (p *tape) play(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	answer := p.answers[p.next%len(p.answers)]
-	p.next++
-	p.write(w, answer)
-}
-
-func (*tape) write(w http.ResponseWriter, answer *httptest.ResponseRecorder) {
-	maps.Copy(w.Header(), answer.Header())
-	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes())
-}
-
-func (p *tape) megabytes() float64 {
-	n := 0
-	for _, a := range p.answers {
-		n += a.Body.Len()
-	}
-	return float64(n) / 1e6
-}
-
-func heap() float64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc) / 1e6
-}
-
-// processorTime is how long the process has used processors.
-func processorTime(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-// BenchmarkInspect reads a vCenter with five thousand nodes among six thousand VMs, and
-// checks what it read. What is measured is played from the answers that the simulator gave
-// once, so that its own time, in the same process, does not count: simulator-ms is the time
-// that once with it, ratio how many played inspections are in that, and cpu-s the
-// processors' time of one, with both ends of the connection.
-func BenchmarkInspect(b *testing.B) {
-	v, err := vcsim.Run(vcsim.Options{Machines: 2000})
-	require.NoError(b, err)
-	defer v.Close()
-	var vms []vcsim.VM
-	for _, dc := range []string{"/site/prod/east", "/site/west", "/lab"} {
-		require.NoError(b, v.Tag(b.Context(), "zone", "z", dc))
-		vms = append(vms, vmsOf(b, v, dc)...)
-	}
-	ask := vcenter.Ask{Nodes: nodesOf(vms[:min(len(vms), 5000)]), Categories: []string{"zone"}, Features: everything}
-	inspect := func(t vcenter.Target) preflight.VCenter {
-		t.Password = vcenter.Password(vcsim.Admin.Password)
-		got := vcenter.Inspect(b.Context(), t, ask)
-		require.NoError(b, got.Err)
-		require.Empty(b, got.Failed)
-		require.Len(b, got.Machines, len(ask.Nodes))
-		require.NotEmpty(b, preflight.Check(preflight.Snapshot{
-			Now: time.Now(), Wants: preflight.Wants{CSI: true, CPI: true, Categories: ask.Categories},
-			Cluster: preflight.Cluster{Nodes: ask.Nodes}, VCenters: []preflight.VCenter{got}}))
-		return got
-	}
-	answers := &tape{}
-	begun := time.Now()
-	inspect(serve(b, answers.record(passOn(b, v, func(string) {}))))
-	simulator := time.Since(begun)
-	played := serve(b, answers.play)
-	before, used := heap(), processorTime(b)
-	var kept preflight.VCenter
-	for b.Loop() {
-		answers.next = 0
-		kept = inspect(played)
-		require.Equal(b, len(answers.answers), answers.next)
-	}
-	b.ReportMetric((processorTime(b)-used)/float64(b.N), "cpu-s")
-	b.ReportMetric(heap()-before, "MB-snapshot")
-	runtime.KeepAlive(kept)
-	b.ReportMetric(float64(len(answers.answers)), "round-trips")
-	b.ReportMetric(answers.megabytes(), "MB-read")
-	b.ReportMetric(float64(simulator.Milliseconds()), "simulator-ms")
-	b.ReportMetric(simulator.Seconds()/(b.Elapsed().Seconds()/float64(b.N)), "ratio")
+	require.LessOrEqual(t, few, 32)
 }

@@ -15,15 +15,19 @@ import (
 // machines finds the VMs that may be nodes among all there are, by little of each, and
 // then reads what is to be known of these alone.
 func (i *inspection) machines(ctx context.Context) error {
-	if len(i.ask.Nodes) == 0 {
+	if len(i.ask.Nodes) == 0 && len(i.ask.Paths) == 0 {
 		return nil
 	}
 	wanted := wantedMachines(i.ask.Nodes)
+	read := []string{"config.uuid", "guest.hostName"}
+	if len(i.ask.Paths) > 0 {
+		read = append(read, "name", "parent")
+	}
 	var refs []types.ManagedObjectReference
-	err := i.view(ctx, map[string][]string{"VirtualMachine": {"config.uuid", "guest.hostName"}}, func(page []types.ObjectContent) error {
+	err := i.view(ctx, map[string][]string{"VirtualMachine": read}, func(page []types.ObjectContent) error {
 		for _, o := range page {
 			uuid, host := text(o, "config.uuid"), text(o, "guest.hostName")
-			if wanted[strings.ToLower(uuid)] || wanted[strings.ToLower(host)] {
+			if wanted[strings.ToLower(uuid)] || wanted[strings.ToLower(host)] || i.asked(o) {
 				refs = append(refs, o.Obj)
 			}
 		}
@@ -38,6 +42,18 @@ func (i *inspection) machines(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// asked reports whether a VM is at one of the paths asked for, or below one.
+func (i *inspection) asked(o types.ObjectContent) bool {
+	var folder types.ManagedObjectReference
+	for _, p := range o.PropSet {
+		if p.Name == "parent" {
+			folder, _ = p.Val.(types.ManagedObjectReference)
+		}
+	}
+	path := i.found.Path(ref(folder)) + "/" + unescaped(text(o, "name"))
+	return slices.ContainsFunc(i.ask.Paths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
 // wantedMachines are the UUIDs, in both byte orders, and the names of nodes, in lower case.
@@ -66,7 +82,7 @@ func text(o types.ObjectContent, name string) string {
 
 func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectReference) error {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
-		"name", "parent", "resourcePool", "runtime.host", "config.uuid", "config.version", "config.flags", "config.template",
+		"name", "parent", "resourcePool", "runtime.host", "runtime.powerState", "config.uuid", "config.version", "config.flags", "config.template",
 		"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
 	}}}}
 	for _, r := range refs {
@@ -95,33 +111,26 @@ func (i *inspection) configured(m preflight.Machine) bool {
 // inside says whether an object is in one of the configured datacenters; without any, all
 // are.
 func (i *inspection) inside(start preflight.Ref) bool {
-	if len(i.Datacenters) == 0 {
+	if len(i.target.Datacenters) == 0 {
 		return true
 	}
 	for _, r := range i.found.Ancestors(start) {
 		if r.Type == "Datacenter" {
-			return len(missing([]string{i.found.Path(r)}, i.wantedDatacenters())) == 0
+			is := func(name string) bool { return "/"+strings.Trim(name, "/") == i.found.Path(r) }
+			return slices.ContainsFunc(i.target.Datacenters, is)
 		}
 	}
 	return false
-}
-
-// wantedDatacenters are the configured ones as paths.
-func (i *inspection) wantedDatacenters() []string {
-	out := make([]string, len(i.Datacenters))
-	for n, d := range i.Datacenters {
-		out[n] = "/" + strings.Trim(d, "/")
-	}
-	return out
 }
 
 func machine(vm *mo.VirtualMachine) preflight.Machine {
 	m := preflight.Machine{
 		Ref: ref(vm.Self), Name: unescaped(vm.Name), Folder: parent(vm.Parent), Pool: parent(vm.ResourcePool), Host: parent(vm.Runtime.Host),
 	}
+	m.On = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 	if c := vm.Config; c != nil {
 		m.UUID, m.Hardware, m.Template = strings.ToLower(c.Uuid), c.Version, c.Template
-		m.DiskUUID = c.Flags.DiskUuidEnabled != nil && *c.Flags.DiskUuidEnabled
+		m.DiskUUID = isOn(c.Flags.DiskUuidEnabled)
 		m.ChangeTracking = c.ChangeTrackingEnabled != nil && *c.ChangeTrackingEnabled
 		m.Controllers = controllers(c.Hardware.Device)
 	}

@@ -3,8 +3,9 @@ package vcenter
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
-	"net/url"
+	"net/http"
 	"slices"
 
 	"github.com/vmware/govmomi/cns"
@@ -13,14 +14,13 @@ import (
 	pbmmethods "github.com/vmware/govmomi/pbm/methods"
 	pbmtypes "github.com/vmware/govmomi/pbm/types"
 	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vapi/esx/settings/clusters"
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
-	"github.com/vmware/govmomi/vim25"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
@@ -28,27 +28,6 @@ import (
 // maxNames bounds how many categories, and how many tags, are asked for one by one: their
 // API has no other way to learn their names.
 const maxNames = 1000
-
-// service is a client of another service of the vCenter, in the same session.
-func (i *inspection) service(path, namespace string) *soap.Client {
-	return serviceOf(i.c, path, namespace)
-}
-
-func (i *inspection) bind(sc *soap.Client) { bindTo(i.c, sc) }
-
-// serviceOf is a client of another service of the vCenter, in the same session, with the
-// same rule for certificates and the same bound on answers.
-func serviceOf(c *vim25.Client, path, namespace string) *soap.Client {
-	sc := c.NewServiceClient(path, namespace)
-	bindTo(c, sc)
-	sc.Cookie = c.SessionCookie
-	return sc
-}
-
-func bindTo(c *vim25.Client, sc *soap.Client) {
-	sc.Transport = bounded{sc.DefaultTransport()}
-	sc.CheckRedirect = c.CheckRedirect
-}
 
 // tasks reads the recent tasks, as the drivers do.
 func (i *inspection) tasks(ctx context.Context) error {
@@ -60,35 +39,10 @@ func (i *inspection) tasks(ctx context.Context) error {
 	return property.DefaultCollector(i.c).RetrieveOne(ctx, *manager, []string{"recentTask"}, &m)
 }
 
-// policies reads the names of the storage policies.
-func (i *inspection) policies(ctx context.Context) error {
-	sc := i.service(pbm.Path, pbm.Namespace)
-	content, err := pbmmethods.PbmRetrieveServiceContent(ctx, sc, &pbmtypes.PbmRetrieveServiceContent{This: pbm.ServiceInstance})
-	if err != nil {
-		return err
-	}
-	manager := content.Returnval.ProfileManager
-	ids, err := pbmmethods.PbmQueryProfile(ctx, sc, &pbmtypes.PbmQueryProfile{
-		This: manager, ResourceType: pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)},
-		ProfileCategory: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT)})
-	if err != nil || len(ids.Returnval) == 0 {
-		return err
-	}
-	profiles, err := pbmmethods.PbmRetrieveContent(ctx, sc, &pbmtypes.PbmRetrieveContent{This: manager, ProfileIds: ids.Returnval})
-	if err != nil {
-		return err
-	}
-	for _, p := range profiles.Returnval {
-		i.found.Policies = append(i.found.Policies, p.GetPbmProfile().Name)
-	}
-	slices.Sort(i.found.Policies)
-	return nil
-}
-
 // cns asks for one volume at most, as the drivers' library does, and in the version that the service
 // names: it refuses another one. [cns.NewClient] reads that without bound and without ctx.
 func (i *inspection) cns(ctx context.Context) (err error) {
-	sc := i.service(cns.Path, cns.Namespace)
+	sc := i.serviceOf(cns.Path, cns.Namespace)
 	if sc.Version, err = apiVersion(ctx, sc, cns.Namespace, sc.Namespace); err != nil {
 		return err
 	}
@@ -117,12 +71,11 @@ func (i *inspection) privileges(ctx context.Context) error {
 }
 
 func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.ManagedObjectReference, needed []string) error {
-	res, err := methods.HasUserPrivilegeOnEntities(ctx, i.c, &types.HasUserPrivilegeOnEntities{
-		This: *i.c.ServiceContent.AuthorizationManager, Entities: page, UserName: i.report.User, PrivId: needed})
+	list, err := i.authorization().HasUserPrivilegeOnEntities(ctx, page, i.User, needed)
 	if err != nil {
 		return err
 	}
-	for _, e := range res.Returnval {
+	for _, e := range list {
 		var lacks []string
 		for _, p := range e.PrivAvailability {
 			if !p.IsGranted {
@@ -255,33 +208,72 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	}
 	delete(seen, root)
 	maps.DeleteFunc(seen, func(_ preflight.Ref, is bool) bool { return !is })
-	out := make([]preflight.Ref, 0, len(seen))
-	for r := range seen {
-		out = append(out, r)
-	}
-	slices.SortFunc(out, byRef)
-	return out
+	return slices.SortedFunc(maps.Keys(seen), byRef)
 }
 
 // tags reads which of the categories are there, and which tags of theirs are on what the
 // nodes' VMs are in, and on the VMs.
 func (i *inspection) tags(ctx context.Context) error {
-	rc := rest.NewClient(i.c)
-	i.bind(rc.Client)
-	if err := rc.Login(ctx, url.UserPassword(i.Username, string(i.Password))); err != nil {
+	rc, err := i.automation(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
-		defer cancel()
-		_ = rc.Logout(ctx) // the vCenter ends idle sessions by itself
-	}()
 	m := tags.NewManager(rc)
 	categoryOf, err := i.categories(ctx, m)
 	if err != nil || len(categoryOf) == 0 {
 		return err
 	}
 	return i.tagged(ctx, m, categoryOf)
+}
+
+// removed reads what vSphere 9 removes. An account that may not read it, or a vCenter 9, is told
+// nothing.
+func (i *inspection) removed(ctx context.Context) error {
+	if !older(i.report.Version, 9, 0) {
+		return nil
+	}
+	c, err := i.directory(ctx)
+	if err != nil {
+		return unlessDenied(err)
+	}
+	sources, err := c.IdentitySources(ctx)
+	if err != nil {
+		return unlessDenied(i.directoryFault(err))
+	}
+	rc, err := i.automation(ctx)
+	if err != nil {
+		return err
+	}
+	found := &preflight.Removed{}
+	if sources.NativeAD != nil {
+		for _, x := range sources.NativeAD.Domains {
+			found.WindowsDomains = append(found.WindowsDomains, x.Name)
+		}
+	}
+	for r := range i.found.Objects {
+		if r.Type != "ClusterComputeResource" || !i.inside(r) {
+			continue
+		}
+		var image clusters.SoftwareManagementInfo
+		request := rc.Resource(fmt.Sprintf(clusters.SoftwareEnablementPath, r.Value)).Request(http.MethodGet)
+		switch err := rc.Do(ctx, request, &image); {
+		case rest.IsStatusError(err, http.StatusForbidden), rest.IsStatusError(err, http.StatusNotFound): // before 7.0
+		case err != nil:
+			return err
+		case !image.Enabled:
+			found.Baselines = append(found.Baselines, i.found.Path(r))
+		}
+	}
+	slices.Sort(found.Baselines)
+	i.found.Removed = found
+	return nil
+}
+
+func unlessDenied(err error) error {
+	if r := fault.ReasonOf(err); r == fault.Forbidden || r == fault.Refused {
+		return nil
+	}
+	return err
 }
 
 // categories finds the categories, and returns them by the ids of their tags.
@@ -322,7 +314,7 @@ func (i *inspection) taggable() (refs []mo.Reference) {
 	for _, r := range i.entities(privileges.VM) {
 		refs = append(refs, r)
 	}
-	for _, p := range i.pools() {
+	for p := range i.pools() {
 		refs = append(refs, unref(p))
 	}
 	return refs
@@ -342,32 +334,113 @@ func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map
 				if !ours {
 					continue
 				}
-				if names[id] == "" && len(names) < maxNames {
-					tag, err := m.GetTag(ctx, id)
-					if err != nil {
-						return err
-					}
-					names[id] = tag.Name
+				name, err := tagName(ctx, m, id, names)
+				if err != nil {
+					return err
+				}
+				if name == "" {
+					continue
 				}
 				r := ref(a.ObjectID.Reference())
-				i.found.Tagged[r] = append(i.found.Tagged[r], preflight.Category{Name: category, Tag: names[id]})
+				i.found.Tagged[r] = append(i.found.Tagged[r], preflight.Category{Name: category, Tag: name})
 			}
 		}
 	}
 	return nil
 }
 
+// tagName asks for the name of a tag once; "" is one of more than are asked for.
+func tagName(ctx context.Context, m *tags.Manager, id string, names map[string]string) (string, error) {
+	if names[id] == "" && len(names) < maxNames {
+		tag, err := m.GetTag(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		names[id] = tag.Name
+	}
+	return names[id], nil
+}
+
 // pools are the resource pools that the nodes' VMs are in.
-func (i *inspection) pools() []preflight.Ref {
-	seen := map[preflight.Ref]bool{}
-	var out []preflight.Ref
+func (i *inspection) pools() map[preflight.Ref]bool {
+	out := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
 		for _, r := range i.found.Ancestors(i.found.Machines[n].Pool) {
-			if (r.Type == "ResourcePool" || r.Type == "VirtualApp") && !seen[r] {
-				seen[r] = true
-				out = append(out, r)
+			if r.Type == "ResourcePool" || r.Type == "VirtualApp" {
+				out[r] = true
 			}
 		}
 	}
 	return out
+}
+
+// policies reads the names of the storage policies, and which datastores fit those asked for.
+func (i *inspection) policies(ctx context.Context) error {
+	sc := i.serviceOf(pbm.Path, pbm.Namespace)
+	begin := pbmtypes.PbmRetrieveServiceContent{This: pbm.ServiceInstance}
+	content, err := pbmmethods.PbmRetrieveServiceContent(ctx, sc, &begin)
+	if err != nil {
+		return err
+	}
+	manager := content.Returnval.ProfileManager
+	kind := pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)}
+	ids, err := pbmmethods.PbmQueryProfile(ctx, sc, &pbmtypes.PbmQueryProfile{
+		This: manager, ProfileCategory: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT), ResourceType: kind})
+	if err != nil || len(ids.Returnval) == 0 {
+		return err
+	}
+	named := pbmtypes.PbmRetrieveContent{This: manager, ProfileIds: ids.Returnval}
+	profiles, err := pbmmethods.PbmRetrieveContent(ctx, sc, &named)
+	if err != nil {
+		return err
+	}
+	check := pbmtypes.PbmCheckRequirements{This: content.Returnval.PlacementSolver}
+	for _, d := range i.found.Datastores {
+		hub := pbmtypes.PbmPlacementHub{HubType: d.Ref.Type, HubId: d.Ref.Value}
+		check.HubsToSearch = append(check.HubsToSearch, hub)
+	}
+	i.found.Fits = map[string][]preflight.Ref{}
+	for _, p := range profiles.Returnval {
+		profile := p.GetPbmProfile()
+		i.found.Policies = append(i.found.Policies, profile.Name)
+		if !slices.Contains(i.ask.Policies, profile.Name) {
+			continue
+		}
+		check.PlacementSubjectRequirement = []pbmtypes.BasePbmPlacementRequirement{
+			&pbmtypes.PbmPlacementCapabilityProfileRequirement{ProfileId: profile.ProfileId}}
+		res, err := pbmmethods.PbmCheckRequirements(ctx, sc, &check)
+		if err != nil {
+			return err
+		}
+		fits := []preflight.Ref{}
+		for _, hub := range pbm.PlacementCompatibilityResult(res.Returnval).CompatibleDatastores() {
+			fits = append(fits, preflight.Ref{Type: hub.HubType, Value: hub.HubId})
+		}
+		i.found.Fits[profile.Name] = fits
+	}
+	slices.Sort(i.found.Policies)
+	return nil
+}
+
+// storageDRS reads of datastore clusters whether they move disks.
+func (i *inspection) storageDRS(ctx context.Context) error {
+	var pods []types.ManagedObjectReference
+	for r := range i.found.Objects {
+		if r.Type == "StoragePod" {
+			pods = append(pods, unref(r))
+		}
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	var list []mo.StoragePod
+	err := property.DefaultCollector(i.c).Retrieve(ctx, pods, []string{"podStorageDrsEntry.storageDrsConfig.podConfig"}, &list)
+	for n := range list {
+		if e := list[n].PodStorageDrsEntry; e != nil {
+			o := i.found.Objects[ref(list[n].Self)]
+			o.StorageDRS = e.StorageDrsConfig.PodConfig.Enabled
+			i.found.Objects[ref(list[n].Self)] = o
+		}
+	}
+	return err
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -14,6 +13,7 @@ import (
 // MachineState is what a VM is like now.
 type MachineState struct {
 	On, Off      bool // neither where it is suspended
+	Template     bool
 	ToolsRunning bool
 	DiskUUID     bool
 	Hardware     string   // vmx-15
@@ -22,39 +22,31 @@ type MachineState struct {
 	flags types.VirtualMachineFlagInfo
 }
 
-func (a *Admin) machine(id string) (*object.VirtualMachine, error) {
-	ref, err := refOf(id)
-	return object.NewVirtualMachine(a.c, ref), err
-}
-
 // MachineState reads a VM by its id, Type-Value.
 func (a *Admin) MachineState(ctx context.Context, id string) (MachineState, error) {
 	ref, err := refOf(id)
 	var vm mo.VirtualMachine
 	if err == nil {
-		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, []string{"runtime.powerState", "guest.toolsRunningStatus", "config.flags", "config.version", "config.hardware.device"}, &vm)
+		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, []string{"runtime.powerState", "guest.toolsRunningStatus", "config.flags", "config.version", "config.template", "config.hardware.device"}, &vm)
 	}
 	if err != nil {
 		return MachineState{}, a.fault("read the VM "+id+" of", err)
 	}
-	s := MachineState{On: vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn, Off: vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff}
-	if vm.Guest != nil {
-		s.ToolsRunning = vm.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
+	m := machine(&vm)
+	s := MachineState{
+		On: m.On, Off: vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff, Template: m.Template,
+		ToolsRunning: m.ToolsRunning, DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers,
 	}
-	if c := vm.Config; c != nil {
-		s.Hardware, s.flags, s.Controllers = c.Version, c.Flags, controllers(c.Hardware.Device)
-		s.DiskUUID = c.Flags.DiskUuidEnabled != nil && *c.Flags.DiskUuidEnabled
+	if vm.Config != nil {
+		s.flags = vm.Config.Flags
 	}
 	return s, nil
 }
 
 // ShutDown asks the guest to shut down, and does not wait for it.
 func (a *Admin) ShutDown(ctx context.Context, id string) error {
-	vm, err := a.machine(id)
-	if err == nil {
-		_, err = methods.ShutdownGuest(ctx, a.c, &types.ShutdownGuest{This: vm.Reference()})
-	}
-	return a.fault("shut down the guest of "+id+" in", err)
+	op := "shut down the guest of " + id + " in"
+	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.ShutdownGuest(ctx) })
 }
 
 // PowerOn powers a VM on.
@@ -73,18 +65,17 @@ func (a *Admin) ExposeDisks(ctx context.Context, id string, now MachineState) er
 
 // AddController gives a VM that is off a paravirtual SCSI controller.
 func (a *Admin) AddController(ctx context.Context, id string) error {
-	vm, err := a.machine(id)
-	if err != nil {
-		return err
-	}
-	devices, err := vm.Device(ctx)
-	if err == nil {
-		var c types.BaseVirtualDevice
-		if c, err = devices.CreateSCSIController("pvscsi"); err == nil {
-			err = vm.AddDevice(ctx, c)
+	return a.machine("add a controller to "+id+" in", id, func(vm *object.VirtualMachine) error {
+		devices, err := vm.Device(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return a.fault("add a controller to "+id+" in", err)
+		c, err := devices.CreateSCSIController("pvscsi")
+		if err != nil {
+			return err
+		}
+		return vm.AddDevice(ctx, c)
+	})
 }
 
 // UpgradeHardware gives a VM that is off another hardware version, such as vmx-15.
@@ -94,13 +85,42 @@ func (a *Admin) UpgradeHardware(ctx context.Context, id, version string) error {
 	})
 }
 
-func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.VirtualMachine) (*object.Task, error)) error {
-	vm, err := a.machine(id)
-	if err == nil {
-		var t *object.Task
-		if t, err = begin(vm); err == nil {
-			err = t.Wait(ctx)
+// UnmarkTemplate makes a VM of a template, in the root pool of its host's cluster.
+func (a *Admin) UnmarkTemplate(ctx context.Context, id string) error {
+	return a.machine("make a VM of the template "+id+" in", id, func(vm *object.VirtualMachine) error {
+		host, err := vm.HostSystem(ctx)
+		if err != nil {
+			return err
 		}
+		pool, err := host.ResourcePool(ctx)
+		if err != nil {
+			return err
+		}
+		return vm.MarkAsVirtualMachine(ctx, *pool, host)
+	})
+}
+
+// MarkTemplate makes a template of a VM that is off.
+func (a *Admin) MarkTemplate(ctx context.Context, id string) error {
+	op := "make a template of " + id + " in"
+	return a.machine(op, id, func(vm *object.VirtualMachine) error { return vm.MarkAsTemplate(ctx) })
+}
+
+func (a *Admin) task(ctx context.Context, op, id string, begin func(*object.VirtualMachine) (*object.Task, error)) error {
+	return a.machine(op, id, func(vm *object.VirtualMachine) error {
+		t, err := begin(vm)
+		if err != nil {
+			return err
+		}
+		return t.Wait(ctx)
+	})
+}
+
+// machine does something with a VM by its id, Type-Value.
+func (a *Admin) machine(op, id string, do func(*object.VirtualMachine) error) error {
+	ref, err := refOf(id)
+	if err == nil {
+		err = do(object.NewVirtualMachine(a.c, ref))
 	}
 	return a.fault(op, err)
 }

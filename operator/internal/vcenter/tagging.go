@@ -2,12 +2,9 @@ package vcenter
 
 import (
 	"context"
-	"net/url"
 	"slices"
 
-	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
-	"github.com/vmware/govmomi/vim25/mo"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
@@ -16,7 +13,6 @@ import (
 // Tagging changes tag categories, tags, and what has them. Its API has sessions of its own.
 type Tagging struct {
 	a       *Admin
-	rc      *rest.Client
 	m       *tags.Manager
 	ids     map[string]string            // of categories, by name
 	tags    map[string]map[string]string // ids of tags, by category and name
@@ -24,98 +20,55 @@ type Tagging struct {
 	objects map[string]preflight.Ref     // by path
 }
 
-// OpenTagging logs in to the API of tags. Close it.
+// OpenTagging logs in to the API of tags. Close it, or the session of the vCenter.
 func (a *Admin) OpenTagging(ctx context.Context) (*Tagging, error) {
-	rc := rest.NewClient(a.c)
-	bindTo(a.c, rc.Client)
-	if err := rc.Login(ctx, url.UserPassword(a.target.Username, string(a.target.Password))); err != nil {
+	rc, err := a.automation(ctx)
+	if err != nil {
 		return nil, a.fault("log in to the tags of", err)
 	}
-	return &Tagging{a: a, rc: rc, m: tags.NewManager(rc)}, nil
+	return &Tagging{a: a, m: tags.NewManager(rc)}, nil
 }
 
 // Close logs out.
-func (t *Tagging) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
-	defer cancel()
-	_ = t.rc.Logout(ctx) // the vCenter ends idle sessions by itself
-}
+func (t *Tagging) Close() { t.a.closeAutomation(context.Background()) }
 
-// Existing reads the categories with these names, and which of their tags are on objects at
-// these paths, which v knows.
+// Existing reads the categories with these names. Which of their tags are on objects at these paths, v
+// knows of an inspection that looked for the categories.
 func (t *Tagging) Existing(ctx context.Context, v *preflight.VCenter, names, paths []string) (topology.Existing, error) {
 	out := topology.Existing{Categories: map[string]topology.Category{}, Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
-	wanted := map[string]bool{}
-	for _, n := range names {
-		wanted[n] = true
-	}
 	t.ids, t.types = map[string]string{}, map[string][]string{}
 	t.tags, t.objects = map[string]map[string]string{}, map[string]preflight.Ref{}
 	all, err := t.m.GetCategories(ctx)
 	if err != nil {
 		return out, t.a.fault("read the tag categories of", err)
 	}
-	tagOf := map[string]topology.Assignment{}
-	for i := range all {
-		if !wanted[all[i].Name] {
+	for _, c := range all {
+		if !slices.Contains(names, c.Name) {
 			continue
 		}
-		if err := t.category(ctx, &all[i], &out, tagOf); err != nil {
+		list, err := t.m.GetTagsForCategory(ctx, c.ID)
+		if err != nil {
 			return out, t.a.fault("read the tags of", err)
 		}
+		t.ids[c.Name], t.types[c.Name], t.tags[c.Name] = c.ID, c.AssociableTypes, map[string]string{}
+		found := topology.Category{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
+		for i := range list {
+			t.tags[c.Name][list[i].Name] = list[i].ID
+			found.Tags = append(found.Tags, list[i].Name)
+		}
+		out.Categories[c.Name] = found
 	}
-	if err := t.attached(ctx, v, paths, &out, tagOf); err != nil {
-		return out, t.a.fault("read the tags of", err)
+	for r := range v.Objects {
+		p := v.Path(r)
+		if p == "" || !slices.Contains(paths, p) {
+			continue
+		}
+		t.objects[p], out.Kinds[p], out.Attached[p] = r, r.Type, map[string][]string{}
+		for _, tag := range v.Tagged[r] {
+			out.Attached[p][tag.Name] = append(out.Attached[p][tag.Name], tag.Tag)
+		}
 	}
 	return out, nil
-}
-
-func (t *Tagging) category(ctx context.Context, c *tags.Category, out *topology.Existing, tagOf map[string]topology.Assignment) error {
-	list, err := t.m.GetTagsForCategory(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	t.ids[c.Name], t.types[c.Name], t.tags[c.Name] = c.ID, c.AssociableTypes, map[string]string{}
-	found := topology.Category{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
-	for i := range list {
-		t.tags[c.Name][list[i].Name] = list[i].ID
-		found.Tags = append(found.Tags, list[i].Name)
-		tagOf[list[i].ID] = topology.Assignment{Category: c.Name, Tag: list[i].Name}
-	}
-	out.Categories[c.Name] = found
-	return nil
-}
-
-func (t *Tagging) attached(ctx context.Context, v *preflight.VCenter, paths []string, out *topology.Existing, tagOf map[string]topology.Assignment) error {
-	byPath := map[string]preflight.Ref{}
-	for r := range v.Objects {
-		byPath[v.Path(r)] = r
-	}
-	var refs []mo.Reference
-	pathOf := map[preflight.Ref]string{}
-	for _, p := range paths {
-		if r, ok := byPath[p]; ok && p != "" {
-			t.objects[p], out.Kinds[p], pathOf[r] = r, r.Type, p
-			out.Attached[p] = map[string][]string{}
-			refs = append(refs, unref(r))
-		}
-	}
-	if len(refs) == 0 {
-		return nil
-	}
-	list, err := t.m.ListAttachedTagsOnObjects(ctx, refs)
-	if err != nil {
-		return err
-	}
-	for _, x := range list {
-		path := pathOf[ref(x.ObjectID.Reference())]
-		for _, id := range x.TagIDs {
-			if a, ours := tagOf[id]; ours {
-				out.Attached[path][a.Category] = append(out.Attached[path][a.Category], a.Tag)
-			}
-		}
-	}
-	return nil
 }
 
 // Do carries a step out, of a plan of what [Tagging.Existing] read.

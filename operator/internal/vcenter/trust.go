@@ -128,9 +128,17 @@ func explain(host, address string, leaf *x509.Certificate, err error) error {
 			fmt.Errorf("its certificate is valid from %s to %s only", leaf.NotBefore.UTC().Format("2006-01-02"), leaf.NotAfter.UTC().Format("2006-01-02")),
 			"renew the vCenter's certificate, or correct the clock of this machine")
 	}
-	return certFault(address,
-		fmt.Errorf("its certificate (SHA-1 %s, SHA-256 %s), issued by %q, is signed by an unknown authority", thumbprint1(leaf), thumbprint256(leaf), leaf.Issuer),
+	untrusted := &UntrustedError{SHA1: thumbprint1(leaf), SHA256: thumbprint256(leaf), Issuer: leaf.Issuer.String()}
+	return certFault(address, untrusted,
 		"give the authority's certificate with spec.ca, or set spec.thumbprint after comparing it with what the vCenter itself shows")
+}
+
+// UntrustedError is the refusal of a certificate whose authority is not known here.
+type UntrustedError struct{ SHA1, SHA256, Issuer string }
+
+func (e *UntrustedError) Error() string {
+	return fmt.Sprintf("its certificate (SHA-1 %s, SHA-256 %s), issued by %q, is signed by an unknown authority",
+		e.SHA1, e.SHA256, e.Issuer)
 }
 
 func wrongName(host, address string, leaf *x509.Certificate) error {

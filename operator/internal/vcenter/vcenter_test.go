@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -390,4 +393,50 @@ func TestAnInventoryOfAnyDepthIsOnePassOfReads(t *testing.T) {
 	_, err := vcenter.Check(t.Context(), p)
 	require.NoError(t, err)
 	require.LessOrEqual(t, calls, 8, "versions, content, login, view, read, destroy, logout")
+}
+
+// Answers that nobody expects are faults of that vCenter, and no session stays open after them.
+func TestAnswersThatCannotBeUnderstoodAreFaults(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	next := passOn(t, v, func(string) {})
+	for what, was := range map[string]string{
+		"no views":          `<viewManager.*?</viewManager>`,
+		"no authorizations": `<authorizationManager.*?</authorizationManager>`,
+	} {
+		find := regexp.MustCompile(was)
+		changed := 0
+		strange := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			answer := httptest.NewRecorder()
+			next(answer, r)
+			body := answer.Body.String()
+			changed += len(find.FindAllString(body, -1))
+			maps.Copy(w.Header(), answer.Header())
+			w.Header().Del("Content-Length")
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write([]byte(find.ReplaceAllString(body, "")))
+		})
+		ask := vcenter.Ask{Nodes: nodesOf(vmsOf(t, v, "/site/prod/east")), Features: everything}
+		got := vcenter.Inspect(t.Context(), strange, ask)
+		require.Positive(t, changed, what)
+		require.Error(t, got.Err, what)
+		require.Equal(t, fault.Incompatible, fault.ReasonOf(got.Err), "%s: %v", what, got.Err)
+		noSession(t, v)
+	}
+}
+
+// The service of volumes refuses an action of a version that it does not have, as in govmomi v0.56.0,
+// cns/client.go, NewClient: the version is that of vsanServiceVersions.xml.
+func TestVolumesAreAskedForInTheirVersion(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	next := passOn(t, v, func(string) {})
+	actions := map[string]bool{}
+	seen := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/vsanHealth" {
+			actions[r.Header.Get("SoapAction")] = true
+		}
+		next(w, r)
+	})
+	got := vcenter.Inspect(t.Context(), seen, vcenter.Ask{Features: everything})
+	require.NoError(t, got.Failed[preflight.CNS])
+	require.Equal(t, map[string]bool{"urn:vsan/8.0.3.0": true}, actions)
 }

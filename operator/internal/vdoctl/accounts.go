@@ -2,21 +2,34 @@ package vdoctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -26,7 +39,6 @@ import (
 // drivers are to have, where that is made elsewhere.
 const accountPasswordEnv = "VDO_ACCOUNT_PASSWORD" //nolint:gosec // a name
 
-// accountChanges is what users create, rotate and delete print of one account.
 type accountChanges struct {
 	Secret  string            `json:"secret"`
 	DryRun  bool              `json:"dryRun,omitempty"`
@@ -40,7 +52,10 @@ type accountOptions struct {
 
 	consentFlags
 
+	do                   func(*accounts.Site, context.Context, accounts.Login) error
 	makes                bool // roles and permissions, as they are planned
+	outputSecret         bool
+	forget               []string // vCenters that do not exist any longer
 	secret, passwordFrom string
 	// looked is what was found in each vCenter, by its name.
 	looked  map[string]asked
@@ -53,87 +68,73 @@ The vCenters are changed with the login that --username names. Its password come
 stored nowhere. Run again it does what is left, wherever it was stopped.`
 
 func newUsersChangeCommands(a *app) []*cobra.Command {
-	return []*cobra.Command{newUsersCreateCommand(a), newUsersRotateCommand(a), newUsersDeleteCommand(a)}
-}
-
-func newUsersCreateCommand(a *app) *cobra.Command {
-	o := &accountOptions{usersOptions: usersOptions{app: a}}
-	cmd := &cobra.Command{
-		Use: "create", Short: "Make the account, its roles and permissions, verify them, and write the Secret",
-		Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of
+	return []*cobra.Command{
+		newAccountCommand(a, true, (*accounts.Site).Create, &cobra.Command{
+			Use: "create", Short: "Make the account, its roles and permissions, verify them, and write the Secret",
+			Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of
 the vCenter's own single sign-on, its permissions. Then it logs in as the account, asks the
 vCenter what it may do, and writes the Secret that the VsphereCloudConfigs name.
 
 An account of another directory is made there; name it with --principal and give its
 password with --account-password-file. What was made is noted beside the Secret, in
-the ConfigMap vdo-account-SECRET, for users delete.
-` + adminHelp,
-		Example: "  vdoctl users create --username administrator@vsphere.local --dry-run\n  vdoctl users create --username administrator@vsphere.local --password-file admin",
-		Args:    flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.change(cmd.Context(), func(ctx context.Context, s *accounts.Site, l accounts.Login) error { return s.Create(ctx, l) })
-		},
-	}
-	o.bindChange(cmd, true)
-	return cmd
-}
-
-func newUsersRotateCommand(a *app) *cobra.Command {
-	o := &accountOptions{usersOptions: usersOptions{app: a}}
-	cmd := &cobra.Command{
-		Use: "rotate", Short: "Put another account into the Secret, and remove the first when nothing uses it",
-		Long: `A vCenter's account has one password. So that drivers never run with one that is not
+the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator,
+both are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
+`,
+			Example: "  vdoctl users create --username administrator@vsphere.local --dry-run\n" +
+				"  vdoctl users create -f site.yaml --username administrator@vsphere.local --password-file admin",
+		}),
+		newAccountCommand(a, true, (*accounts.Site).Rotate, &cobra.Command{
+			Use: "rotate", Short: "Put another account into the Secret, and remove the first when nothing uses it",
+			Long: `A vCenter's account has one password. So that drivers never run with one that is not
 valid, a second account is made with the same roles (NAME-b, and NAME the next time) and a
 password of its own, verified, and put into the Secret. When the operator has logged in
 with it, and all pods of the drivers that had the first one were started with it, and
 nobody is logged in with that any more, it is removed. Until then both work.
-` + adminHelp,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.change(cmd.Context(), func(ctx context.Context, s *accounts.Site, l accounts.Login) error { return s.Rotate(ctx, l) })
-		},
-	}
-	o.bindChange(cmd, true)
-	return cmd
-}
-
-func newUsersDeleteCommand(a *app) *cobra.Command {
-	o := &accountOptions{usersOptions: usersOptions{app: a}}
-	cmd := &cobra.Command{
-		Use: "delete", Short: "Take away what users create made, and nothing else",
-		Long: `Removes the Secret, the permissions, the account and the roles that users create has
+`,
+		}),
+		newAccountCommand(a, false, func(s *accounts.Site, ctx context.Context, _ accounts.Login) error { return s.Delete(ctx) },
+			&cobra.Command{
+				Use: "delete", Short: "Take away what users create made, and nothing else",
+				Long: `Removes the Secret, the permissions, the account and the roles that users create has
 made, and puts back what it changed. What was there before, what somebody else uses, and
 what somebody has changed since stays. Refused while a driver uses the account.
-` + adminHelp,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.change(cmd.Context(), func(ctx context.Context, s *accounts.Site, _ accounts.Login) error { return s.Delete(ctx) })
-		},
+`,
+			}),
 	}
-	o.bindChange(cmd, false)
-	return cmd
 }
 
-func (o *accountOptions) bindChange(cmd *cobra.Command, makes bool) {
-	o.makes = makes
+// newAccountCommand is a command that does something to the accounts; makes tells whether it gives roles.
+func newAccountCommand(
+	a *app, makes bool, do func(*accounts.Site, context.Context, accounts.Login) error, cmd *cobra.Command,
+) *cobra.Command {
+	o := &accountOptions{usersOptions: usersOptions{app: a}, makes: makes, do: do}
+	cmd.Long += adminHelp
+	runs(o.change, cmd)
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about, where the configuration has several")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
+		if cmd.Name() != "create" {
+			fl.StringSliceVar(&o.forget, "forget", nil, "`VCENTERS` that do not exist any longer, as names of VsphereCloudConfigs, with commas: nothing is removed there")
+		}
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
 			fl.StringVar(&o.passwordFrom, "account-password-file", "", "`FILE` with the password of an account that is made elsewhere (else "+accountPasswordEnv+"); - for standard input")
+			fl.BoolVar(&o.outputSecret, "output-secret", false, "print the Secret as YAML, for SOPS or a vault, and do not write it to the cluster")
 			fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 		}
 	})
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	o.consentFlags.bind(cmd)
+	return cmd
 }
 
-// change does something for each account, and prints what was done, also beside a fault.
-func (o *accountOptions) change(ctx context.Context, do func(context.Context, *accounts.Site, accounts.Login) error) error {
+func (o *accountOptions) change(ctx context.Context) error {
 	if o.username == "" {
 		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that somebody else runs there: `vdoctl users plan -o govc`")
+	}
+	if o.outputSecret && o.format != flags.Text {
+		return flags.Bad("--output-secret", "", errors.New("it prints the Secret, and nothing else, to standard output"), "leave out --format")
 	}
 	login, err := o.account()
 	if err != nil {
@@ -148,7 +149,7 @@ func (o *accountOptions) change(ctx context.Context, do func(context.Context, *a
 	if len(list) > 1 && o.principal != "" {
 		return flags.Bad("--principal", o.principal, fmt.Errorf("the configuration has %d accounts", len(list)), "say which: --secret NAME")
 	}
-	all := func(s *accounts.Site) error { return do(ctx, s, login) }
+	all := func(s *accounts.Site) error { return o.do(s, ctx, login) }
 	if !o.dryRun && !o.yes {
 		if err := o.agreed(ctx, list, all); err != nil {
 			return err
@@ -167,9 +168,7 @@ func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do f
 	ahead := *o
 	ahead.dryRun = true
 	if o.format != flags.Text {
-		beside := *o.app
-		beside.out = o.err
-		ahead.app, ahead.format = &beside, flags.Text
+		ahead.app = o.beside()
 	}
 	if err := ahead.each(list, do); err != nil {
 		return err
@@ -184,8 +183,23 @@ func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do f
 	return o.consent(ctx, o.consentFlags, question)
 }
 
+// beside is the program with all its output on standard error, as text.
+func (a *app) beside() *app {
+	beside := *a
+	beside.out, beside.format = a.err, flags.Text
+	return &beside
+}
+
 // each does something for each account, and shows it.
 func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) error) error {
+	if o.outputSecret {
+		beside, out := *o, o.out
+		beside.app, beside.outputSecret = o.beside(), false
+		for _, s := range list {
+			s.Output = func(x *corev1.Secret) error { return writeSecretTo(out, x) }
+		}
+		return beside.each(list, do)
+	}
 	var out []accountChanges
 	var errs []error
 	for _, s := range list {
@@ -196,12 +210,30 @@ func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) err
 		errs = append(errs, err)
 		out = append(out, *shown)
 	}
-	if o.format == flags.Text {
-		errs = append(errs, o.rest(out))
-	} else {
-		errs = append(errs, o.print(o.out, out, nil))
+	text := func(l *lines) {
+		does := func(c accounts.Change) bool { return c.Do != accounts.Leave && c.Do != accounts.Wait }
+		for _, x := range out {
+			if !x.failed && !slices.ContainsFunc(x.Changes, does) {
+				l.printf("  nothing to do for %s", x.Secret)
+			}
+		}
 	}
-	return fault.Join(errs...)
+	return fault.Join(append(errs, o.print(out, text))...)
+}
+
+// writeSecretTo writes what a tool takes that encrypts or keeps a Secret.
+func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
+	x := &corev1.Secret{Type: secret.Type, StringData: map[string]string{}}
+	x.Namespace, x.Name = secret.Namespace, secret.Name
+	for key, value := range secret.Data {
+		x.StringData[key] = string(value)
+	}
+	all, err := manifests(x)
+	if err != nil {
+		return err
+	}
+	text, err := documentOf(all)
+	return errors.Join(err, written(w, func(l *lines) { l.write(string(text)) }))
 }
 
 // givenBy says what the drivers' account comes from; "" for the Secret.
@@ -236,9 +268,7 @@ func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Tar
 	return accounts.Place{
 		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			a := asked{features: ask.Features}
-			a.found, a.access = vcenter.InspectAccess(ctx, t, ask, principal)
-			a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(t.Address(), ":443")
+			a := askedOf(ctx, v.Name, t, ask, admin.Canonical(ctx, principal))
 			o.looked[v.Name] = a
 			if err := fault.Join(a.found.Err, a.noDatastore()); err != nil {
 				return privileges.Plan{}, err
@@ -248,9 +278,12 @@ func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Tar
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
 			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy()
+			as.Token, as.Certificate, as.Sessions = "", nil, "" // of who changes the vCenter
 			o.paced(&as)
-			a := asked{features: ask.Features}
-			a.found, a.access = vcenter.InspectAccess(ctx, as, ask, "")
+			a := askedOf(ctx, v.Name, as, ask, "")
+			if a.access.Principal != "" {
+				admin.Learn(l.Username, a.access.Principal)
+			}
 			return missingOf(&a)
 		},
 	}
@@ -263,7 +296,7 @@ func missingOf(a *asked) ([]string, error) {
 	}
 	var out []string
 	for _, m := range verified(a).Missing {
-		out = append(out, shortList(m.Privileges)+" on "+shortList(m.Objects))
+		out = append(out, firstOf(m.Privileges)+" on "+firstOf(m.Objects))
 	}
 	return out, nil
 }
@@ -274,12 +307,9 @@ func (o *accountOptions) show(s *accounts.Site) *accountChanges {
 	if o.format == flags.Text {
 		_ = command.Say(o.out, "%s", o.paint(bold, "Secret "+out.Secret))
 	}
-	count := map[accounts.Change]int{}
 	s.Progress = func(c accounts.Change) {
 		out.Changes = append(out.Changes, c)
-		kind := c
-		kind.On, kind.Note = "", ""
-		if count[kind]++; o.format == flags.Text && (c.On == "" || count[kind] <= maxShown) {
+		if o.format == flags.Text {
 			_ = command.Say(o.out, "%s", changeText(c, o.dryRun))
 		}
 	}
@@ -306,24 +336,293 @@ func changeText(c accounts.Change, dry bool) string {
 	return text
 }
 
-// rest says how much was not shown one by one, or that nothing was to be done.
-func (o *accountOptions) rest(list []accountChanges) error {
-	l := &lines{w: o.out}
-	for _, x := range list {
-		count := map[string]int{}
-		for _, c := range x.Changes {
-			if c.On != "" {
-				count[fmt.Sprintf("%s %s %s in %s for %s", c.Do, c.Kind, c.Name, c.VCenter, c.Account)]++
-			}
+// accountFile has what users create made before there is a cluster: the Secrets and the records of
+// accounts, in a file beside the site's that nobody else can read. For package accounts it is the API
+// server of a cluster in which nothing runs.
+type accountFile struct {
+	client.Client // of which accounts calls the methods below alone
+
+	name    string
+	cluster string // identifies the cluster that there will be
+}
+
+func accountFileOf(site string) *accountFile {
+	name := strings.TrimSuffix(site, filepath.Ext(site)) + ".accounts.yaml"
+	return &accountFile{name: name, cluster: string(uuid.NewUUID()) + siteID}
+}
+
+// siteID ends the identifiers of clusters that do not exist yet; the UID of none ends so.
+const siteID = "-site"
+
+// annotationCluster is the identifier in a record, under which the accounts were made.
+const annotationCluster = "vdo.vmware.com/cluster"
+
+func (f *accountFile) exists() bool {
+	_, err := os.Stat(f.name)
+	return err == nil
+}
+
+// objects reads the file; it has none where it does not exist.
+func (f *accountFile) objects() (*objects, error) {
+	data, err := new(app).read("--from-file", f.name)
+	if !f.exists() {
+		data, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readObjects(f.name, data, "")
+}
+
+// beside reads the file, and refuses an account that the site's file has too: that one would take its place.
+func (f *accountFile) beside(site *objects) (*objects, error) {
+	made, err := f.objects()
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range made.values() {
+		err = fault.Join(err, sameIn(context.Background(), site, "the site's file", f.name, x))
+	}
+	return made, err
+}
+
+// Get reads a Secret or a record; nothing else exists.
+func (f *accountFile) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	all, err := f.objects()
+	if err != nil {
+		return err
+	}
+	return all.Get(ctx, key, into)
+}
+
+// List finds no nodes.
+func (f *accountFile) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return nil
+}
+
+// Create adds a Secret or a record, which notes for which cluster it is.
+func (f *accountFile) Create(ctx context.Context, x client.Object, _ ...client.CreateOption) error {
+	if _, ok := x.(*corev1.ConfigMap); ok {
+		x.SetAnnotations(map[string]string{annotationCluster: f.cluster})
+	}
+	return f.Update(ctx, x)
+}
+
+// Update replaces one.
+func (f *accountFile) Update(_ context.Context, x client.Object, _ ...client.UpdateOption) error {
+	return f.change(func(all *objects) { all.put(x) })
+}
+
+// Delete removes one, and the file with the last.
+func (f *accountFile) Delete(_ context.Context, x client.Object, _ ...client.DeleteOption) error {
+	return f.change(func(all *objects) { delete(all.all, describeObject(x)) })
+}
+
+func (f *accountFile) change(do func(*objects)) error {
+	all, err := f.objects()
+	if err != nil {
+		return err
+	}
+	do(all)
+	out, err := manifests(all.values()...)
+	if err != nil {
+		return err
+	}
+	if len(out) == 0 {
+		return f.remove()
+	}
+	data, err := documentOf(out)
+	if err != nil {
+		return err
+	}
+	return writeWhole(f.name, data, 0o600)
+}
+
+func (f *accountFile) remove() error {
+	if err := os.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return notWritten(f.name, err)
+	}
+	return nil
+}
+
+// store returns where Secrets and records are: in the cluster or, before it has the operator's namespace and
+// until deploy has moved them there, in a file beside the site's.
+func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
+	c, err := o.cluster.client()
+	if o.file == "" || o.file == "-" {
+		return c, err
+	}
+	f := accountFileOf(o.file)
+	if f.exists() || o.offline() {
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = c.Get(ctx, client.ObjectKey{Name: o.cluster.namespace}, &corev1.Namespace{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return f, nil
+	case err != nil:
+		return nil, clusterstate.Fault("read namespace "+o.cluster.namespace, err)
+	}
+	return c, nil
+}
+
+// identify names the cluster in the description of accounts: by its UID or, where the account was made
+// before there was one, by what its record says.
+func identify(ctx context.Context, c client.Client, list []*accounts.Site) error {
+	for _, at := range list {
+		var record corev1.ConfigMap
+		err := c.Get(ctx, client.ObjectKey{Namespace: at.Namespace, Name: accountRecord + at.Secret}, &record)
+		if client.IgnoreNotFound(err) != nil {
+			return clusterstate.Fault("read ConfigMap "+at.Namespace+"/"+accountRecord+at.Secret, err)
 		}
-		for _, what := range slices.Sorted(maps.Keys(count)) {
-			if more := count[what] - maxShown; more > 0 {
-				l.printf("  %s: on %d more", what, more)
-			}
+		at.Cluster = record.Annotations[annotationCluster]
+		if f, ok := c.(*accountFile); ok && at.Cluster == "" {
+			at.Cluster = f.cluster
 		}
-		if !x.failed && !slices.ContainsFunc(x.Changes, func(c accounts.Change) bool { return c.Do != accounts.Leave && c.Do != accounts.Wait }) {
-			l.printf("  nothing to do for %s", x.Secret)
+		if strings.HasSuffix(at.Cluster, siteID) {
+			continue
+		}
+		var system corev1.Namespace
+		if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
+			return clusterstate.Fault("read namespace kube-system", err)
+		}
+		at.Cluster = string(system.UID)
+	}
+	return nil
+}
+
+// accountSites are the accounts of a configuration, and the sessions at their vCenters.
+type accountSites struct {
+	list  []*accounts.Site
+	open  []*vcenter.Admin
+	nodes []preflight.Node
+}
+
+func (l *accountSites) close() {
+	for _, a := range l.open {
+		a.Close()
+	}
+}
+
+func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error) {
+	c, err := o.store(ctx)
+	if err != nil {
+		return out, err
+	}
+	s, state, err := o.asAdmin(ctx, o.app, "the vCenters", o.offline())
+	if err = fault.Join(err, state.Err); err != nil {
+		return out, err
+	}
+	known := slices.Clone(s.there)
+	for _, v := range s.vcenters {
+		known = append(known, v.Name)
+	}
+	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool {
+		return v.config == nil && slices.Contains(o.forget, v.Name)
+	})
+	if o.makes {
+		if err := s.unresolved(); err != nil { // be it of another Secret: which driver is meant is not known
+			return out, err
 		}
 	}
-	return l.err
+	o.looked, out.nodes = map[string]asked{}, state.Nodes
+	var errs []error
+	for _, v := range s.vcenters {
+		if o.secret == "" || v.config != nil && v.config.Spec.Credentials == o.secret {
+			errs = append(errs, o.addTo(ctx, c, &out, &s, v))
+		}
+	}
+	if len(errs) == 0 && o.secret != "" && len(o.forget) > 0 { // what is left of it is a record
+		_, err := o.siteFor(ctx, c, &out.list, o.secret, "")
+		errs = append(errs, err)
+	}
+	for _, at := range out.list {
+		at.Wait, at.Forget = o.timeout, o.forget
+		recorded, err := at.Recorded(ctx)
+		known, errs = append(known, recorded...), append(errs, err)
+	}
+	errs = append(errs, identify(ctx, c, out.list))
+	if len(out.list) == 0 && fault.Join(errs...) == nil {
+		errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration",
+			Err:  errors.New("no VsphereCloudConfig names the Secret"),
+			Hint: "correct --secret, or apply a VsphereCloudConfig; with --forget, --secret NAME finds the account without one"})
+	}
+	for _, name := range o.forget {
+		if err := fault.Join(errs...); err == nil && !slices.Contains(known, name) {
+			slices.Sort(known)
+			err = errors.New("neither the configuration nor the record of the accounts has it")
+			hint := "name one of " + strings.Join(slices.Compact(known), ", ")
+			errs = append(errs, flags.Bad("--forget", name, err, hint))
+		}
+	}
+	return out, fault.Join(errs...)
+}
+
+func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountSites, in *site, v configured) error {
+	if v.config == nil {
+		return in.noVCenter(v.Name)
+	}
+	if slices.Contains(o.forget, v.Name) { // one that is away for a moment keeps its place in the record
+		return fault.Errorf(fault.Refused, "forget vCenter", v.Name,
+			"delete its VsphereCloudConfig first, or leave out --forget", "its VsphereCloudConfig exists")
+	}
+	at, err := o.siteFor(ctx, c, &l.list, v.config.Spec.Credentials, v.config.Namespace)
+	if err != nil {
+		return err
+	}
+	target, err := in.target(ctx, v)
+	if err != nil {
+		return err
+	}
+	if err := o.onlyIn(ctx, c, in.reader, v.config); err != nil {
+		return err
+	}
+	admin, err := vcenter.Open(ctx, target)
+	if err != nil {
+		return err
+	}
+	l.open = append(l.open, admin)
+	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: l.nodes, Features: o.features(in, v)}))
+	return nil
+}
+
+// onlyIn refuses to make an account where the site's file has another one: deploy and configure would put that
+// one into its place.
+func (o *accountOptions) onlyIn(ctx context.Context, c, site client.Reader, v *v1alpha1.VsphereCloudConfig) error {
+	own, _ := credentials.Read(ctx, site, v) // what cannot be read is in no file
+	is, _ := credentials.Read(ctx, c, v)
+	if !o.makes || o.file == "" || own.Username == "" || own.Username == is.Username && own.Password == is.Password {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Conflict, Op: "make an account for Secret", Subject: v.Spec.Credentials,
+		Err:  fmt.Errorf("%s has this Secret, for %s", o.file, own.Username),
+		Hint: "remove the Secret from the file; or deploy it, and run the same command without --from-file"}
+}
+
+// siteFor is the account of a vCenter's Secret: in the resource's namespace or, where the Secret or its record is
+// there, in kube-system. users delete removes the Secret before what it has a record of.
+func (o *accountOptions) siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, name, ns string) (*accounts.Site, error) {
+	ns = cmp.Or(ns, o.cluster.namespace) // a file need not name it
+	for _, at := range []string{credentials.Fallback, ns} {
+		found, err := present(ctx, c, []client.Object{
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: at, Name: name}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at, Name: accountRecord + name}}})
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			ns = at
+		}
+	}
+	for _, s := range *list {
+		if s.Namespace == ns && s.Secret == name {
+			return s, nil
+		}
+	}
+	s := &accounts.Site{API: c, Namespace: ns, Secret: name}
+	*list = append(*list, s)
+	return s, nil
 }

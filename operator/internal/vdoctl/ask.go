@@ -2,6 +2,7 @@ package vdoctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
 // consentFlags are those of commands that change the cluster.
@@ -25,7 +26,6 @@ func (f *consentFlags) bind(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would be done, have the API server check it, and change nothing")
 }
 
-// interactive tells whether somebody can be asked.
 func (a *app) interactive() bool { return a.in != nil && term.IsTerminal(int(a.in.Fd())) }
 
 // consent asks on the terminal whether to go on, where --yes does not say so.
@@ -38,75 +38,140 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 	case !a.interactive():
 		return refused
 	}
+	if yes, err := a.isYes(ctx, question); err != nil || yes {
+		return err
+	}
+	refused.Err, refused.Hint = errors.New("it was answered with no"), ""
+	return refused
+}
+
+func (a *app) isYes(ctx context.Context, question string) (bool, error) {
 	for {
 		_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
-		line, err := a.line(ctx)
+		line, err := a.line(ctx, false)
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
-			return nil
+			return true, nil
 		case "", "n", "no":
 			if err != nil && ctx.Err() != nil {
-				return ctx.Err()
+				return false, ctx.Err()
 			}
-			refused.Err, refused.Hint = errors.New("it was answered with no"), ""
-			return refused
+			return false, nil
 		}
 		_ = command.Say(a.err, "Answer with y or n.")
 	}
 }
 
-// line reads a line of the terminal, until a signal ends the wait.
-func (a *app) line(ctx context.Context) (string, error) {
-	type read struct {
-		line string
-		err  error
+// line reads a line of the terminal, until a signal ends the wait. A hidden one is not shown.
+func (a *app) line(ctx context.Context, hidden bool) (string, error) {
+	terminal := int(a.in.Fd())
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return "", err
 	}
-	came := make(chan read, 1)
+	var line string
+	came := make(chan error, 1)
 	go func() { // ends with the program, which a signal ends next
-		line, err := bufio.NewReader(a.in).ReadString('\n')
-		came <- read{line, err}
+		var err error
+		if hidden {
+			var password []byte
+			password, err = term.ReadPassword(terminal)
+			line = string(password)
+		} else {
+			line, err = bufio.NewReader(a.in).ReadString('\n')
+		}
+		came <- err
 	}()
 	select {
 	case <-ctx.Done():
 		a.unanswered = true
 		_, _ = fmt.Fprintln(a.err) // after what was asked
+		return "", errors.Join(ctx.Err(), term.Restore(terminal, before))
+	case err := <-came:
+		return line, err
+	}
+}
+
+type question struct {
+	title, help, value string // value is what Enter alone takes
+	secret             bool
+	valid              func(string) error
+}
+
+// noAnswer is typed for none, where Enter alone takes what is offered.
+const noAnswer = "-"
+
+// maxAnswer is how much is said of a wrong answer, in letters.
+const maxAnswer = 200
+
+// prompt asks line by line until the answer is one. Nothing is asked of the terminal itself: who draws
+// forms asks it for its colours first, and waits where none are told.
+func (a *app) prompt(ctx context.Context, q question) (string, error) {
+	say := func(text string) { _ = command.Say(a.err, "%s", text) }
+	say("")
+	if q.help != "" {
+		say("  " + q.help)
+	}
+	prompt := q.title + ": "
+	if q.value != "" {
+		prompt = q.title + " [" + q.value + "]: "
+	}
+	for {
+		_, _ = fmt.Fprint(a.err, command.Printable(prompt))
+		answer, err := a.answer(ctx, q)
+		if err != nil {
+			return "", err
+		}
+		if q.valid != nil {
+			err = q.valid(answer)
+		}
+		if err == nil {
+			return answer, nil
+		}
+		var f *fault.Error
+		if errors.As(err, &f) && f.Err != nil {
+			err = f.Err
+		}
+		say("  * " + cut(err.Error(), maxAnswer))
+	}
+}
+
+// answer reads an answer, or takes what is offered. A terminal that is closed, or Ctrl-D, ends
+// it as Ctrl-C does.
+func (a *app) answer(ctx context.Context, q question) (string, error) {
+	answer, err := a.line(ctx, q.secret)
+	if q.secret || err != nil {
+		_ = command.Say(a.err, "")
+	}
+	if !q.secret {
+		answer = strings.TrimSpace(answer)
+	}
+	switch {
+	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case r := <-came:
-		return r.line, r.err
+	case err != nil && answer == "":
+		return "", &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Err: errors.New("nothing was changed"),
+			Hint: "run the same command again"}
+	case answer == noAnswer && !q.secret:
+		return "", nil
 	}
+	return cmp.Or(answer, q.value), nil
 }
 
-// hiddenLine reads a line that is not shown, until a signal ends the wait; the terminal shows
-// what is typed again after it.
-func (a *app) hiddenLine(ctx context.Context) ([]byte, error) {
-	terminal := int(a.in.Fd())
-	before, err := term.GetState(terminal)
+// theConfig returns the VDOConfig of the namespace, and the client that has read it.
+func (a *app) theConfig(ctx context.Context) (client.Client, *v1alpha1.VDOConfig, error) {
+	c, err := a.cluster.client()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	type read struct {
-		line []byte
-		err  error
-	}
-	came := make(chan read, 1)
-	go func() { // ends with the program, which a signal ends next
-		line, err := term.ReadPassword(terminal)
-		came <- read{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-		a.unanswered = true
-		return nil, errors.Join(ctx.Err(), term.Restore(terminal, before))
-	case r := <-came:
-		return r.line, r.err
-	}
+	config, err := theConfig(ctx, c, a.cluster.namespace)
+	return c, config, err
 }
 
-// theConfig returns the VDOConfig of the namespace.
 func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha1.VDOConfig, error) {
 	var list v1alpha1.VDOConfigList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, clusterFault("read the VDOConfig", err)
+		return nil, clusterstate.Fault("read the VDOConfig", err)
 	}
 	switch n := len(list.Items); n {
 	case 0:
@@ -119,12 +184,3 @@ func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha
 			Err: fmt.Errorf("there are %d", n), Hint: "a cluster has one: delete those that the operator refuses"}
 	}
 }
-
-func dryRunPatch(yes bool) []client.PatchOption {
-	if yes {
-		return []client.PatchOption{client.DryRunAll}
-	}
-	return nil
-}
-
-func isConflict(err error) bool { return apierrors.IsConflict(err) }

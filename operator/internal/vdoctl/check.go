@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +32,6 @@ type checkReport struct {
 	VMs     []maintenance.Machine `json:"vms,omitempty"` // with what vms fix can change
 }
 
-// refused returns the error that ends a command whose results block something.
 func refused(results []preflight.Result) error {
 	if preflight.Worst(results) >= preflight.BlockUpgrade {
 		return &resultError{code: command.ExitRefused}
@@ -43,18 +41,34 @@ func refused(results []preflight.Result) error {
 
 type checkOptions struct {
 	*app
-	outputFlags
 	siteFlags
 	consentFlags
 
-	only      []string
-	noCluster bool
-	all, fix  bool
+	only, nodes []string
+	noCluster   bool
+	all, fix    bool
+	part        checkPart
+}
+
+// checkPart is what a command of an earlier release shows of the checks.
+type checkPart struct {
+	short, long   string
+	ids           func(preflight.ID) bool
+	before, after func(*lines, checkReport) // further text
+}
+
+func newPartCommand(a *app, p checkPart) (*cobra.Command, *checkOptions) {
+	o := &checkOptions{app: a, part: p}
+	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !p.ids(preflight.ID(id)) })
+	cmd := runs(o.run, &cobra.Command{Use: "check", Short: p.short, Long: p.long})
+	flags.Group(cmd, flags.Selection, o.siteFlags.bind)
+	o.bindFormat(cmd)
+	return cmd, o
 }
 
 func newCheckCommand(a *app) *cobra.Command {
 	o := &checkOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.run, &cobra.Command{
 		Use:     "check",
 		Aliases: []string{"preflight"},
 		Short:   "Check what the drivers need of cluster, nodes and vCenters",
@@ -74,9 +88,7 @@ Each result has an action:
   vdoctl check --only vm-disk-uuid,vm-hardware
   vdoctl check --fix --username administrator@vsphere.local
   vdoctl check -o json | jq '.results[] | select(.action != "Pass")'`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
+	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.BoolVar(&o.noCluster, "no-cluster", false, "leave the cluster and its nodes out: check the vCenters alone")
@@ -84,7 +96,7 @@ Each result has an action:
 		fl.StringSliceVar(&o.only, "only", nil, "`CHECKS` to show, by their ids, with commas")
 	})
 	o.consentFlags.bind(cmd)
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.all, "all", false, "show what passed too, one by one")
 	})
@@ -114,11 +126,12 @@ func (o *checkOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.noCluster)
+	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.noCluster, o.nodes...)
 	if err != nil {
 		return err
 	}
-	if o.file == "" && !o.noCluster && o.wantsImages() {
+	ofBundle := func(id string) bool { return preflight.ID(id).OfBundle() }
+	if o.file == "" && !o.noCluster && (len(o.only) == 0 || slices.ContainsFunc(o.only, ofBundle)) {
 		snapshot.Images = o.images(ctx)
 	}
 	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
@@ -126,8 +139,8 @@ func (o *checkOptions) run(ctx context.Context) error {
 		r.Results = snapshot.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
 	}
 	r.Verdict, r.Nodes, r.Zones = preflight.Worst(r.Results), preflight.Placements(snapshot), preflight.Zones(snapshot)
-	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot))
-	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), preflight.LeastHardware)
+	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil {
 		return err
 	}
 	return refused(r.Results)
@@ -139,36 +152,34 @@ func (o *checkOptions) fixVMs(ctx context.Context) error {
 		return flags.Bad("--fix", "", errors.New("it needs a cluster, and prints text"), "leave out --format and --no-cluster")
 	}
 	f := &vmsOptions{app: o.app, siteFlags: o.siteFlags, consentFlags: o.consentFlags}
-	f.format, f.powerOff, f.drain, f.timeout = flags.Text, true, true, 15*time.Minute
+	f.powerOff, f.drain, f.timeout, f.hardware = true, true, 15*time.Minute, preflight.LeastHardware
 	return f.fix(ctx)
 }
 
 // gather reads the configuration, the cluster, and all vCenters side by side. The policy
 // is what the configuration turns down.
-func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (preflight.Snapshot, *v1alpha1.PreflightPolicy, error) {
+func (a *app) gather(
+	ctx context.Context, f siteFlags, noCluster bool, nodes ...string,
+) (preflight.Snapshot, *v1alpha1.PreflightPolicy, error) {
 	s, state, err := a.configuration(ctx, f, noCluster)
+	if err == nil {
+		state.Nodes, err = selected(state.Nodes, nodes)
+	}
 	if err != nil {
 		return preflight.Snapshot{}, nil, err
 	}
 	if s.assumed {
-		_ = command.Say(a.err, "There is no VDOConfig: it is checked as if both drivers were wanted, with every vCenter. `vdoctl configure --write site.yaml` writes a whole configuration.")
+		_ = command.Say(a.err, "There is no VDOConfig: it is checked as if both drivers were wanted, with every vCenter. "+
+			"`vdoctl configure -o site.yaml` writes a whole configuration.")
 	}
-	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, s.policy, nil
-}
-
-// wantsImages tells whether checks of the bundle are shown.
-func (o *checkOptions) wantsImages() bool {
-	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(id string) bool { return preflight.ID(id).OfBundle() })
+	all := inspect(ctx, s, state)
+	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: all}, s.policy, nil
 }
 
 // images are those that the operator would install from the accepted bundle, by the code that
 // does it; nil where nothing is asked for yet, or no DriverBundle is there.
 func (a *app) images(ctx context.Context) *preflight.Images {
-	c, err := a.cluster.client()
-	if err != nil {
-		return nil
-	}
-	config, err := theConfig(ctx, c, a.cluster.namespace)
+	c, config, err := a.theConfig(ctx)
 	var bundles v1alpha1.DriverBundleList
 	if err == nil {
 		err = c.List(ctx, &bundles, client.InNamespace(a.cluster.namespace))
@@ -213,7 +224,7 @@ const sideBySide = 5
 
 // inspect asks each vCenter. Accounts are found one after another, since that may ask on
 // the terminal.
-func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VCenter {
+func inspect(ctx context.Context, s site, cluster preflight.Cluster) []preflight.VCenter {
 	out := make([]preflight.VCenter, len(s.vcenters))
 	var g errgroup.Group
 	g.SetLimit(sideBySide)
@@ -224,7 +235,8 @@ func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VC
 			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
 			continue
 		}
-		ask := vcenter.Ask{Nodes: nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories()}
+		ask := vcenter.Ask{Nodes: cluster.Nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories(),
+			Policies: cluster.Policies(), Upgrade: true}
 		g.Go(func() error {
 			found := vcenter.Inspect(ctx, target, ask)
 			found.Name, found.UsedByCPI, found.UsedByCSI = v.Name, v.CPI, v.CSI
@@ -237,8 +249,10 @@ func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VC
 }
 
 // text shows what is amiss in full, and what passed in one line.
-func (o *checkOptions) text(w io.Writer, r checkReport) error {
-	l := &lines{w: w}
+func (o *checkOptions) text(l *lines, r checkReport) {
+	if o.part.before != nil {
+		o.part.before(l, r)
+	}
 	passed := 0
 	for _, x := range r.Results {
 		if x.Action == preflight.Pass {
@@ -253,15 +267,16 @@ func (o *checkOptions) text(w io.Writer, r checkReport) error {
 		}
 		o.show(l, x)
 	}
-	if amiss := len(r.Results) - passed; amiss > 0 {
-		l.printf("%s, %s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), command.Plural(amiss, "finding", "findings"), o.verdict(r.Verdict))
-	} else {
-		l.printf("%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), o.verdict(r.Verdict))
+	findings := ""
+	if n := len(r.Results) - passed; n > 0 {
+		findings = ", " + command.Plural(n, "finding", "findings")
 	}
-	return l.err
+	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, o.verdict(r.Verdict))
+	if o.part.after != nil {
+		o.part.after(l, r)
+	}
 }
 
-// indent is that of what belongs to a finding.
 const indent = "        "
 
 func (o *checkOptions) show(l *lines, r preflight.Result) {

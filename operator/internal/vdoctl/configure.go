@@ -5,19 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// configurationReport is what configure prints.
 type configurationReport struct {
 	Changes []changedObject `json:"changes"`
 	DryRun  bool            `json:"dryRun,omitempty"`
@@ -26,42 +33,60 @@ type configurationReport struct {
 
 type configureOptions struct {
 	*app
-	outputFlags
 	consentFlags
 	answers
 
 	file, passwordFile, write string
-	noCheck                   bool
+	noCheck, force            bool
+	offline                   bool // the file has all, and may lack the account
 	given                     func(flag string) bool
 	kept                      map[string]bool // flags whose answers the configuration has already
-	there                     []byte          // the file that --write replaces, before anything is asked; nil for none
+	replaced                  []byte          // the file that is written, before anything is asked; nil for none
 	seen                      []string        // datacenters that the account sees
-	prompts                   prompter        // nil where nobody can be asked
+	prompts                   bool            // a person answers
 }
 
+func newConfigure(a *app) *configureOptions {
+	o := &configureOptions{app: a, kept: map[string]bool{}, given: func(string) bool { return false }}
+	for _, f := range o.fields() {
+		*f.to = f.standard
+	}
+	return o
+}
+
+// newConfigureCommand has the names of the earlier operator's command line below it.
 func newConfigureCommand(a *app) *cobra.Command {
-	o := &configureOptions{app: a, kept: map[string]bool{}}
+	cmd := configureCommand(a, "configure")
+	for _, earlier := range []*cobra.Command{configureCommand(a, "drivers"), newMatrixSetCommand(a, "compatibility-matrix")} {
+		earlier.Hidden = true
+		cmd.AddCommand(earlier)
+	}
+	return cmd
+}
+
+func configureCommand(a *app, name string) *cobra.Command {
+	o := newConfigure(a)
 	cmd := &cobra.Command{
-		Use: "configure", Short: "Say which drivers, which bundle and which vCenter; or change that",
+		Use: name, Short: "Say which drivers, which bundle and which vCenter; or change that",
 		Long: `Makes the configuration of a site, or changes the one that is there: the bundle, a vCenter
 with its account, and the drivers. Run it once for each vCenter (--vcenter).
 
 On a terminal it asks for what no flag gives, and offers what is there. It logs in to the
 vCenter with the answers; a wrong address, certificate, password or datacenter is asked for
 again. Then it shows what changes, has the API server check it, and asks before it writes.
-What somebody else has changed meanwhile is not undone: it ends with 8; run it again.
+Fields that others have set are not taken from them without --force-conflicts.
 
 With --from-file it begins with a file, of which all is written that its vCenters need: they,
 their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
 
-With --write the resources are written to a file, for GitOps, and nothing to the cluster. An
+With -o FILE the resources are written to a file, for GitOps, and nothing to the cluster. An
 existing file is the start (unless --from-file names another one). It is replaced with consent,
 keeps its other resources, and loses its comments. A new file starts with the resources of the
 cluster; KUBECONFIG=/dev/null reads none. The password belongs into a Secret, not into the file.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
-  vdoctl configure --vcenter east --write site.yaml
-  vdoctl configure --vcenter west --write site.yaml
+  vdoctl configure --vcenter east -o site.yaml
+  vdoctl configure --vcenter west -o site.yaml
   vdoctl configure --from-file site.yaml --upgrade Manual --dry-run`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,84 +101,110 @@ cluster; KUBECONFIG=/dev/null reads none. The password belongs into a Secret, no
 func (o *configureOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	for _, f := range o.fields() {
-		fl.StringVar(f.to, f.flag, f.standard, f.usage)
+		fl.StringVar(f.to, f.flag, *f.to, f.usage)
 	}
 	fl.StringVar(&o.passwordFile, "password-file", "", "`FILE` with the account's password (else "+passwordEnv+", or a prompt)")
 	fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` to begin with, instead of what is in the cluster; - for standard input")
-	fl.StringVar(&o.write, "write", "", "write the resources to this `FILE`, - for standard output, and nothing to the cluster")
 	fl.BoolVar(&o.noCheck, "no-check", false, "do not try the answers at the vCenter")
+	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that others have set")
 	o.consentFlags.bind(cmd)
-	o.outputFlags.bind(cmd)
+	o.format = flags.Text
+	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
+		fl.FuncP("format", "o", "how to print the result: text, json, yaml; or the `FILE` to write the resources to (- for standard output)", func(s string) error {
+			if slices.Contains([]string{flags.Text, flags.JSON, yamlFormat}, s) {
+				o.format = s
+			} else {
+				o.write = s
+			}
+			return nil
+		})
+	})
 }
 
 func (o *configureOptions) run(ctx context.Context) error {
-	if o.write != "" && o.format != flags.Text {
-		return flags.Bad("--format", o.format, errors.New("with --write nothing is printed but the resources, as YAML"), "leave one of them out")
-	}
 	if o.write != "" && o.dryRun {
-		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
+		return flags.Bad("--dry-run", "", errors.New("a file is changed, and nothing else"),
+			"see what it would write with -o -")
 	}
-	var err error
-	if o.there, err = o.replaces(); err != nil {
-		return err // before anything is asked
-	}
-	if o.file == "" && len(bytes.TrimSpace(o.there)) > 0 {
-		o.file = o.write // what was asked for before is in it alone
-	}
-	if o.interactive() && !o.yes && o.file != "-" {
-		o.prompts = &terminalPrompts{o.app}
-	}
-	d, errFile := o.draft()
-	c, err := o.reach(d)
-	if err = fault.Join(errFile, err); err != nil {
-		return fault.Join(err, o.oneCheck(), o.valid(o.given))
-	}
-	if c, err = o.begin(ctx, c, d); err != nil {
+	o.prompts = o.interactive() && !o.yes && o.file != "-"
+	c, d, err := o.draft(ctx)
+	if err != nil {
 		return err
 	}
-	o.offer(d)
-	if err := o.answer(ctx, c, d); err != nil {
-		return err
+	if o.write != "" {
+		return o.writeFile(ctx, d, c != nil)
 	}
-	if o.certificate == byCA {
-		if d.ca, err = o.authority(d); err != nil {
-			return err
-		}
-	}
-	if err := d.take(&o.answers); err != nil {
-		return err
-	}
-	if o.write == "" {
-		return o.deliver(ctx, c, d)
-	}
-	if err := o.writeFile(ctx, d); err != nil {
-		return err
-	}
-	return o.sayWritten(d, c != nil)
+	return o.deliver(ctx, c, d)
 }
 
-// deliver shows what changes, has it checked, asks, and writes.
+// draft makes the configuration as the answers have it. The client is nil where no cluster is used.
+func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, error) {
+	var err error
+	if o.replaced, err = o.replaces(); err != nil {
+		return nil, nil, err // before anything is asked
+	}
+	if o.file == "" && len(bytes.TrimSpace(o.replaced)) > 0 {
+		o.file = o.write // what was answered before is in it alone
+	}
+	d, errFile := o.begin()
+	c, err := o.readCluster(ctx, d)
+	if err = fault.Join(errFile, err); err != nil {
+		return c, d, fault.Join(err, o.oneCheck(), o.valid(o.given))
+	}
+	d.makeMissing()
+	if !o.given("vcenter") && len(d.vcenters) > 0 {
+		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
+	}
+	o.offer(d)
+	if err := o.answer(ctx, d); err != nil {
+		return c, d, err
+	}
+	was, err := d.specs()
+	if err == nil {
+		err = o.take(d)
+	}
+	if err != nil {
+		return c, d, err
+	}
+	is, err := d.specs()
+	for name, spec := range is {
+		d.removed[name] = removedFields(was[name], spec, "spec")
+	}
+	return c, d, err
+}
+
 func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draft) error {
-	if err := d.apply(ctx, c, true); err != nil {
+	objects, err := d.manifests(ctx)
+	if err != nil {
 		return err
 	}
-	r := configurationReport{Changes: d.changes(), DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
+	to := applier{Client: c, force: o.force, seen: d.seen, removed: d.removed, partial: d.isOfCluster}
+	r := configurationReport{DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
+	if r.Changes, err = to.check(ctx, objects); err != nil {
+		return err
+	}
 	if len(r.Changes) == 0 {
-		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r, true) })
+		return o.print(r, r.text)
 	}
 	if r.Message = "Nothing was changed: --dry-run."; !o.dryRun {
 		r.Message = "Written. Watch it with `vdoctl status --watch`."
-		if err := o.writeAll(ctx, c, d, r); err != nil {
+		if err := o.writeAll(ctx, &to, objects, r); err != nil {
 			return err
 		}
 	}
-	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r, o.yes || o.dryRun) })
+	return o.print(r, func(l *lines) {
+		if o.yes || o.dryRun { // else they were shown before the question
+			o.changes(l, r.Changes)
+		}
+		r.text(l)
+	})
 }
 
-// writeAll shows what changes, asks, and writes it.
-func (o *configureOptions) writeAll(ctx context.Context, c client.Client, d *draft, r configurationReport) error {
+func (o *configureOptions) writeAll(
+	ctx context.Context, to *applier, objects []*unstructured.Unstructured, r configurationReport,
+) error {
 	if !o.yes {
-		if err := o.text(o.err, configurationReport{Changes: r.Changes}, true); err != nil {
+		if err := written(o.err, func(l *lines) { o.changes(l, r.Changes) }); err != nil {
 			return err
 		}
 	}
@@ -161,31 +212,24 @@ func (o *configureOptions) writeAll(ctx context.Context, c client.Client, d *dra
 		return err
 	}
 	// Checked again, so that what was changed meanwhile is found before the first write.
-	if err := d.apply(ctx, c, true); err != nil {
+	if _, err := to.check(ctx, objects); err != nil {
 		return err
 	}
-	return d.apply(ctx, c, false)
-}
-
-// text shows what changes, where that was not shown before the question, and the message.
-func (o *configureOptions) text(w io.Writer, r configurationReport, changes bool) error {
-	l := &lines{w: w}
-	for _, c := range r.Changes {
-		if changes {
-			c.text(l, o.app)
+	for _, u := range objects {
+		if _, err := to.apply(ctx, u, false); err != nil {
+			return err
 		}
 	}
-	if r.Message != "" {
-		l.printf("%s", r.Message)
-	}
-	return l.err
+	return nil
 }
+
+func (r configurationReport) text(l *lines) { l.printf("%s", r.Message) }
 
 // answer finds all answers: flags, what is there, and, on a terminal, a person's. The vCenter
 // is tried as soon as there is an account, and again with the datacenters.
-func (o *configureOptions) answer(ctx context.Context, c client.Client, d *draft) error {
-	if o.prompts == nil {
-		return o.withoutPrompts(ctx, c, d)
+func (o *configureOptions) answer(ctx context.Context, d *draft) error {
+	if !o.prompts {
+		return o.withoutPrompts(ctx, d)
 	}
 	if err := fault.Join(o.oneCheck(), o.valid(o.given)); err != nil {
 		return err
@@ -196,7 +240,7 @@ func (o *configureOptions) answer(ctx context.Context, c client.Client, d *draft
 				return err
 			}
 		}
-		if err := o.after(ctx, c, d, f.flag); err != nil {
+		if err := o.after(ctx, d, f.flag); err != nil {
 			return err
 		}
 	}
@@ -210,11 +254,10 @@ func (o *configureOptions) isOpen(f field) bool {
 	return !said && !o.given(f.flag) && (f.needed == nil || f.needed())
 }
 
-// after does what an answer makes possible.
-func (o *configureOptions) after(ctx context.Context, c client.Client, d *draft, flag string) error {
+func (o *configureOptions) after(ctx context.Context, d *draft, flag string) error {
 	switch {
 	case flag == "vcenter":
-		return o.chosen(ctx, c, d)
+		return o.chosen(ctx, d)
 	case flag == "username":
 		if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
 			return err
@@ -227,18 +270,20 @@ func (o *configureOptions) after(ctx context.Context, c client.Client, d *draft,
 }
 
 // withoutPrompts takes flags and what is there, and says all at once that is missing.
-func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, d *draft) error {
-	if err := o.chosen(ctx, c, d); err != nil {
+func (o *configureOptions) withoutPrompts(ctx context.Context, d *draft) error {
+	if err := o.chosen(ctx, d); err != nil {
 		return err
 	}
-	if o.write != "" && o.username == "" && !o.given("username") { // the file names its Secret, and has no account
+	// A file names the Secret of the account, and has none.
+	if (o.write != "" || o.offline) && o.username == "" && !o.given("username") {
 		if o.kept["username"] = true; !o.noCheck {
 			o.noCheck = true
 			_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
 		}
 	}
 	// An account that the configuration has already is not looked at: what is asked for is not about it.
-	if err := fault.Join(o.oneCheck(), o.valid(func(flag string) bool { return flag != "username" || !o.kept[flag] })); err != nil {
+	other := func(flag string) bool { return flag != "username" || !o.kept[flag] }
+	if err := fault.Join(o.oneCheck(), o.valid(other)); err != nil {
 		return err
 	}
 	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
@@ -247,46 +292,9 @@ func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, 
 	return o.tryVCenter(ctx, d, splitList(o.datacenters))
 }
 
-// valid holds answers against what they have to be, and reports all that is wrong.
-func (o *configureOptions) valid(of func(flag string) bool) error {
-	var errs []error
-	for _, f := range o.fields() {
-		if !of(f.flag) || f.needed != nil && !f.needed() || f.valid == nil {
-			continue
-		}
-		if err := f.valid(strings.TrimSpace(*f.to)); err != nil {
-			hint := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
-			if n := len(f.choices) - 1; n > 0 {
-				hint = "write --" + f.flag + " " + strings.Join(f.choices[:n], ", ") + " or " + f.choices[n]
-			}
-			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, hint))
-		}
-	}
-	return fault.Join(errs...)
-}
-
-// oneCheck refuses flags that say of a vCenter's certificate that it is checked in two ways:
-// one of them would be passed over.
-func (o *configureOptions) oneCheck() error {
-	how := ""
-	for _, f := range []struct{ flag, means string }{{"certificate", o.certificate}, {"thumbprint", byThumbprint}, {"vcenter-ca-file", byCA}} {
-		switch {
-		case !o.given(f.flag):
-		case how == "":
-			how = f.means
-		case how != f.means:
-			return flags.Bad("--"+f.flag, "", fmt.Errorf("by the other flags its certificate is checked by %s", how), "give one of --thumbprint and --vcenter-ca-file, or neither with --certificate system")
-		}
-	}
-	return nil
-}
-
 // ask asks a question. again says that its answer was refused, and is not to be taken as it is.
 func (o *configureOptions) ask(ctx context.Context, f field, again bool) error {
-	help := []string{f.help}
-	if len(f.choices) > 0 {
-		help = append(help, "one of "+strings.Join(f.choices, ", "))
-	}
+	help := []string{strings.ReplaceAll(f.usage, "`", "")}
 	if f.flag == "datacenters" && len(o.seen) > 0 {
 		help = append(help, "the account sees "+firstOf(o.seen))
 	}
@@ -296,16 +304,16 @@ func (o *configureOptions) ask(ctx context.Context, f field, again bool) error {
 		help = append(help, "Enter tries it again")
 	}
 	help = slices.DeleteFunc(help, func(s string) bool { return s == "" })
-	answer, err := o.prompts.ask(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, valid: f.valid})
+	answer, err := o.prompt(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, valid: f.check})
 	if err == nil {
-		*f.to = strings.TrimSpace(answer)
+		*f.to = answer
 	}
 	return err
 }
 
 // onEnter says what Enter alone means, and how what is offered is declined.
 func (o *configureOptions) onEnter(f field) string {
-	none := f.valid == nil || f.valid("") == nil
+	none := f.check("") == nil
 	switch {
 	case *f.to == "" && none:
 		return "Enter for none"
@@ -322,18 +330,15 @@ func (o *configureOptions) onEnter(f field) string {
 	return text
 }
 
-var errNoPassword = errors.New("there is no password")
-
 // readPassword finds the account's password: a file, the environment, the Secret that is
-// there for the same user, or a prompt. again asks anew.
+// there for the same user, or a prompt. again asks for another one.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft, again bool) error {
 	has := d.user == o.username && d.password != ""
-	elsewhere := ""
-	if has && !o.noCheck && !d.knows(o.server) {
-		has, elsewhere = false, fmt.Sprintf("the one in Secret %s is for %s", d.vcenter.Spec.Credentials, strings.Join(d.passwordAt, " and "))
-	}
 	switch p, inEnv := o.getenv(passwordEnv); {
-	case again && o.prompts != nil:
+	case o.offline:
+		o.password = d.password // the environment may have an administrator's, for users create
+		return nil
+	case again && o.prompts:
 	case o.passwordFile != "":
 		data, err := o.read("--password-file", o.passwordFile)
 		o.password = strings.TrimRight(string(data), "\r\n")
@@ -341,26 +346,365 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	case inEnv:
 		o.password = p
 		return nil
-	case has && o.prompts == nil:
+	case has && !o.prompts:
 		o.password = d.password
 		return nil
-	case o.write != "" && o.noCheck:
+	case o.noCheck && (o.write != "" || o.username == ""):
 		return nil // it is neither tried nor written
-	case o.prompts == nil:
-		err := errNoPassword
-		if elsewhere != "" {
-			err = fmt.Errorf("%w for %s: %s", err, o.server, elsewhere)
-		}
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username, Err: err,
-			Hint: "name a file with --password-file, or set " + passwordEnv}
+	case !o.prompts:
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username,
+			Err: errors.New("there is no password"), Hint: "name a file with --password-file, or set " + passwordEnv}
 	}
-	q := question{title: "Password of " + o.username, help: elsewhere, secret: true, valid: required}
+	q := question{title: "Password of " + o.username, secret: true, valid: required}
 	if has && !again {
 		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
 	}
-	answer, err := o.prompts.ask(ctx, q)
+	answer, err := o.prompt(ctx, q)
 	if o.password = answer; answer == "" {
 		o.password = d.password
 	}
 	return err
+}
+
+func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters []string) error {
+	for {
+		target, err := o.target(d)
+		if err != nil {
+			return err
+		}
+		target.Datacenters = datacenters
+		o.paced(&target)
+		p := o.progress()
+		p.show("asking " + target.Address())
+		report, err := vcenter.Check(ctx, target)
+		p.end()
+		if o.seen = report.Datacenters; err == nil {
+			if o.prompts && len(datacenters) == 0 {
+				_ = command.Say(o.err, "vCenter %s answers: version %s, user %s",
+					target.Address(), report.Version, report.User)
+			}
+			return nil
+		}
+		for _, f := range fault.All(err) {
+			f.Hint = inFlags.Replace(f.Hint)
+		}
+		if !o.prompts || ctx.Err() != nil {
+			return err
+		}
+		if trusted, err := o.trusts(ctx, target.Address(), err); trusted || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		command.Report(o.err, err, false)
+		if err := o.askAgain(ctx, d, fault.ReasonOf(err)); err != nil {
+			return err
+		}
+		if len(datacenters) > 0 {
+			datacenters = splitList(o.datacenters)
+		}
+	}
+}
+
+// showCertificate is the command that shows the SHA-256 of its certificate on a vCenter.
+const showCertificate = "/usr/lib/vmware-vmafd/bin/vecs-cli entry getcert --store MACHINE_SSL_CERT " +
+	"--alias __MACHINE_CERT | openssl x509 -noout -fingerprint -sha256"
+
+// trusts asks, as ssh does, whether to trust a certificate of an authority that is not known here, such as the
+// vCenter's own.
+func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) (bool, error) {
+	var u *vcenter.UntrustedError
+	if o.certificate != bySystem || !errors.As(refusal, &u) {
+		return false, nil
+	}
+	_ = command.Say(o.err, "No authority that is known here has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
+		"Compare it with what the vCenter's own shell shows:\n  %s", address, u.Issuer, u.SHA256, showCertificate)
+	yes, err := o.isYes(ctx, "Trust this certificate?")
+	if yes {
+		o.certificate, o.thumbprint = byThumbprint, u.SHA256
+	}
+	return yes, err
+}
+
+func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
+	again := []string{"server", "port"}
+	switch why {
+	case fault.CertificateInvalid:
+		again = []string{"certificate", "thumbprint", "vcenter-ca-file"}
+		if o.caFile == keptCA {
+			o.caFile = ""
+		}
+	case fault.Unauthorized, fault.Forbidden, fault.AccountLocked:
+		again = []string{"username"}
+	case fault.NotFound:
+		again = []string{"datacenters"}
+	}
+	for _, f := range o.fields() {
+		if !slices.Contains(again, f.flag) || f.needed != nil && !f.needed() {
+			continue
+		}
+		if err := o.ask(ctx, f, true); err != nil {
+			return err
+		}
+	}
+	if again[0] == "username" {
+		return o.readPassword(ctx, d, true)
+	}
+	return nil
+}
+
+func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
+	t := vcenter.Target{Host: o.server, Port: int(o.portNumber()),
+		Username: o.username, Password: vcenter.Password(o.password),
+		Given: "--username, or its password: --password-file, " + passwordEnv + " or the prompt"}
+	switch o.certificate {
+	case byThumbprint:
+		t.Trust.Thumbprint = o.thumbprint
+	case byCA:
+		ca, err := o.authority(d)
+		t.Trust.CA = ca
+		return t, err
+	}
+	return t, nil
+}
+
+// inFlags has hints name the flags for the fields of resources, which may not exist yet. A login that
+// flags give is tried again.
+var inFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters",
+	"the key that spec.ca names", "the file that --vcenter-ca-file names",
+	"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint",
+	"; it is not tried again before it changes, so that the account is not locked", "")
+
+func (o *configureOptions) authority(d *draft) ([]byte, error) {
+	if o.caFile == keptCA {
+		return d.ca, nil
+	}
+	return o.readAuthority(o.caFile)
+}
+
+// readAuthority reads a file with certificates, and refuses one with more than these: it goes into a
+// ConfigMap, and into a file that many read.
+func (a *app) readAuthority(file string) ([]byte, error) {
+	data, err := a.read("--vcenter-ca-file", file)
+	if err != nil {
+		return nil, err
+	}
+	if err = vcenter.CheckCA(data); bytes.Contains(data, []byte("PRIVATE KEY-----")) {
+		err = errors.New("there is a private key in it") // a damaged one too, which no PEM reader sees
+	}
+	if err != nil {
+		return nil, flags.Bad("--vcenter-ca-file", file, err,
+			"name a PEM file with the authority's certificates, -----BEGIN CERTIFICATE-----, and nothing else")
+	}
+	return data, nil
+}
+
+// valid holds answers against what they have to be, and reports all that is wrong.
+func (o *configureOptions) valid(of func(flag string) bool) error {
+	var errs []error
+	for _, f := range o.fields() {
+		if !of(f.flag) || f.needed != nil && !f.needed() {
+			continue
+		}
+		if err := f.check(strings.TrimSpace(*f.to)); err != nil {
+			takes := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
+			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, takes))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// oneCheck refuses flags that say of a vCenter's certificate that it is checked in two ways:
+// one of them would be passed over.
+func (o *configureOptions) oneCheck() error {
+	how := ""
+	for _, f := range []struct{ flag, means string }{
+		{"certificate", o.certificate}, {"thumbprint", byThumbprint}, {"vcenter-ca-file", byCA},
+	} {
+		switch {
+		case !o.given(f.flag):
+		case how == "":
+			how = f.means
+		case how != f.means:
+			return flags.Bad("--"+f.flag, "", fmt.Errorf("by the other flags its certificate is checked by %s", how),
+				"give one of --thumbprint and --vcenter-ca-file, or neither with --certificate system")
+		}
+	}
+	return nil
+}
+
+type answers struct {
+	bundle, vcenter, server, port, certificate, thumbprint, caFile string
+	username, password, datacenters, drivers, region, zone         string
+	upgrade                                                        string
+
+	several bool     // the storage driver has vCenters besides this one
+	absent  []string // those, where none of them is there
+	used    bool     // the drivers that use this one are said already
+	tags    bool     // categories of tags are asked for
+}
+
+const (
+	byThumbprint, byCA, bySystem = "thumbprint", "ca-file", "system"
+)
+
+// keptCA stands for the certificate that the resource has already.
+const keptCA = "(as it is)"
+
+const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
+
+// field is one question: a flag, and what is asked where the flag is not given.
+type field struct {
+	flag, title, usage, standard string
+	to                           *string
+	choices                      []string
+	valid                        func(string) error
+	needed                       func() bool // nil: always
+}
+
+func (f field) check(s string) error {
+	switch {
+	case len(f.choices) > 0 && !slices.Contains(f.choices, s):
+		return fmt.Errorf("not one of %s", strings.Join(f.choices, ", "))
+	case f.valid != nil:
+		return f.valid(s)
+	}
+	return nil
+}
+
+func (a *answers) fields() []field {
+	pinned := func() bool { return a.certificate == byThumbprint }
+	signed := func() bool { return a.certificate == byCA && a.caFile != keptCA }
+	zoned := func() bool { return a.region != "" }
+	return []field{
+		{flag: "bundle", title: "Bundle in the mirror", to: &a.bundle, valid: isReference,
+			usage: "`REGISTRY/REPO:TAG` of the bundle in the site's mirror"},
+		{flag: "drivers", title: "Which drivers", standard: bothDrivers, to: &a.drivers,
+			usage:   "which drivers (`WHICH`): both, csi (storage) or cpi (cloud provider)",
+			choices: []string{bothDrivers, csiAlone, cpiAlone}},
+		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: isName,
+			usage: "`NAME` of the vCenter's resource; a new one adds a vCenter"},
+		{flag: "server", title: "Address of the vCenter", to: &a.server, valid: isHost,
+			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
+		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
+			usage: "`PORT` of its API"},
+		{flag: "certificate", title: "How its certificate is checked", standard: bySystem, to: &a.certificate,
+			usage:   "`HOW` its certificate is checked: system (public authorities), thumbprint or ca-file",
+			choices: []string{bySystem, byThumbprint, byCA}},
+		{flag: "thumbprint", title: "Thumbprint of its certificate", to: &a.thumbprint, valid: isThumbprint,
+			needed: pinned, usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
+		{flag: "vcenter-ca-file", title: "File with its authority's certificate", to: &a.caFile, valid: isAuthority,
+			needed: signed, usage: "PEM `FILE` of the authority that signed its certificate"},
+		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
+			usage: "`NAME@DOMAIN` of the vCenter's account; vdoctl users makes one"},
+		{flag: "datacenters", title: "Datacenters, with commas", to: &a.datacenters,
+			usage: "inventory `PATHS` of datacenters, with commas; none for all"},
+		{flag: "region-category", title: "Tag category of regions", to: &a.region, valid: a.withZone,
+			usage: "`CATEGORY` of tags of regions; none without topology"},
+		{flag: "zone-category", title: "Tag category of zones", to: &a.zone, valid: required,
+			needed: zoned, usage: "`CATEGORY` of tags of zones; together with regions"},
+		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
+			usage: "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
+	}
+}
+
+// portNumber is the port, which was checked.
+func (a *answers) portNumber() int32 {
+	n, _ := strconv.ParseInt(a.port, 10, 32)
+	return int32(n)
+}
+
+// withZone refuses zones without regions, and several vCenters without either: of those that are
+// not there the name is more likely wrong. That regions need zones is asked by the next field.
+func (a *answers) withZone(region string) error {
+	switch {
+	case region == "" && len(a.absent) > 0 && a.drivers != cpiAlone:
+		return &fault.Error{Reason: fault.InvalidInput,
+			Err: fmt.Errorf("spec.storageProvider of the VDOConfig names VsphereCloudConfig %s besides %s, and there is none "+
+				"of that name; where it has several vCenters, the storage driver needs regions and zones",
+				strings.Join(a.absent, ", "), a.vcenter),
+			Hint: "correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter " + a.absent[0] + "`"}
+	case region == "" && a.several && a.drivers != cpiAlone:
+		return errors.New("the storage driver needs regions and zones where it has several vCenters")
+	case region == "" && a.zone != "":
+		return errors.New("zones need regions: give both categories, or none")
+	}
+	return nil
+}
+
+func required(s string) error {
+	if strings.TrimSpace(s) == "" {
+		return errors.New("it is needed")
+	}
+	return nil
+}
+
+// isAccount refuses what the storage driver does not start with.
+func isAccount(s string) error {
+	if err := required(s); err != nil {
+		return err
+	}
+	if !render.QualifiedAccount(s) {
+		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
+	}
+	return nil
+}
+
+func isReference(s string) error {
+	if err := required(s); err != nil {
+		return err
+	}
+	_, err := image.ParseHosted(s)
+	return err
+}
+
+func isName(s string) error {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		return errors.New("not a name of a resource: write lower-case letters, digits and -")
+	}
+	return nil
+}
+
+var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`)
+
+func isThumbprint(s string) error {
+	if !thumbprint.MatchString(s) {
+		return errors.New("not 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them")
+	}
+	return nil
+}
+
+func isHost(s string) error {
+	if strings.ContainsAny(s, "/@ ") {
+		return errors.New("a host name or IP address alone: without https://, path or user")
+	}
+	return required(s)
+}
+
+func isPort(s string) error {
+	if n, err := strconv.Atoi(s); err != nil || n < 1 || n > 65535 {
+		return errors.New("not a number from 1 to 65535")
+	}
+	return nil
+}
+
+// isAuthority has who types the name of another file asked again.
+func isAuthority(file string) error {
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return errors.New("there is no such file")
+	}
+	_, err := new(app).readAuthority(file)
+	return err
+}
+
+// splitList parts a list that was typed with commas.
+func splitList(s string) []string {
+	var out []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
 }

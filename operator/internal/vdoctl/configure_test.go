@@ -27,10 +27,7 @@ func answersFor(t *testing.T, v *vcsim.VCenter, password string) []string {
 }
 
 func (s *shop) vcenter(name string) *v1alpha1.VsphereCloudConfig {
-	s.t.Helper()
-	var v v1alpha1.VsphereCloudConfig
-	require.NoError(s.t, s.k.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &v))
-	return &v
+	return got(s, &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name)})
 }
 
 func TestConfigureByFlags(t *testing.T) {
@@ -39,7 +36,7 @@ func TestConfigureByFlags(t *testing.T) {
 	east, west := vcenters(t)
 	all := answersFor(t, east, vcsim.Admin.Password)
 
-	out, code := s.run("configure", "--server", "https://vc/", "--yes")
+	out, code := s.run("configure", "--server", "https://vc/", "--yes").both()
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, `--server "https://vc/": a host name or IP address alone`)
 	require.Contains(t, out, `--bundle "": it is needed`, "all that is wrong at once")
@@ -53,36 +50,28 @@ func TestConfigureByFlags(t *testing.T) {
 		"--username":        {"vdo", 2, "it has no domain"},
 		"--region-category": {"k8s-region", 2, `--zone-category "": it is needed`}, "--zone-category": {"k8s-zone", 2, "zones need regions"}, "--drivers": {"none", 2, "not one of both, csi, cpi"},
 	} {
-		out, code = s.run(append(all[:len(all):len(all)], flag, want.value, "--yes", "--dry-run")...)
-		require.Equal(t, want.code, code, "%s\n%s", flag, out)
-		require.Contains(t, out, want.text)
+		s.run(append(all[:len(all):len(all)], flag, want.value, "--yes", "--dry-run")...).is(want.code, want.text)
 	}
 	for _, pair := range [][]string{{"--vcenter-ca-file", all[12]}, {"--certificate", "system"}, {"--certificate", "ca-file", "--vcenter-ca-file", all[12]}} {
-		out, code = s.run(append(all[:len(all):len(all)], append(pair, "--yes", "--dry-run")...)...)
-		require.Equal(t, 2, code, out)
-		require.Contains(t, out, "give one of --thumbprint and --vcenter-ca-file")
+		s.run(append(all[:len(all):len(all)], append(pair, "--yes", "--dry-run")...)...).is(2,
+			"give one of --thumbprint and --vcenter-ca-file")
 	}
-	out, code = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...)
-	require.Equal(t, 6, code, out)
+	out = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...).is(6)
 	require.NotContains(t, out, "canary")
 	require.Contains(t, out, "hint: correct --username, or its password: --password-file")
 	var none v1alpha1.VDOConfigList
 	require.NoError(t, s.k.List(t.Context(), &none, client.InNamespace(s.ns)))
 	require.Empty(t, none.Items, "nothing was written")
 
-	out, code = s.run(all...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "there is no terminal")
+	s.run(all...).is(8, "there is no terminal")
 	require.Contains(t, s.ok(append(all[:len(all):len(all)], "--dry-run")...), "Nothing was changed")
-	out = s.ok(append(all[:len(all):len(all)], "--yes")...)
-	require.Contains(t, out, "password: (hidden)")
+	out = s.run(append(all[:len(all):len(all)], "--yes")...).is(0, "password: (hidden)")
 	require.NotContains(t, out, vcsim.Admin.Password)
 	require.Equal(t, "registry.site/vdo/drivers:1", s.bundle().Spec.Reference)
 	require.Equal(t, []string{"/site/prod/east", "/lab"}, s.vcenter("vcenter").Spec.Datacenters)
 	require.Equal(t, []string{"vcenter"}, s.config().Spec.CloudProvider.VsphereCloudConfigs)
 	require.Equal(t, "vcenter", s.config().Spec.StorageProvider.VsphereCloudConfig)
-	secret := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
-	require.True(t, s.there(secret))
+	secret := got(s, &corev1.Secret{ObjectMeta: s.meta("vcenter-account")})
 	require.Equal(t, vcsim.Admin.Password, string(secret.Data["password"]))
 
 	// A second run has nothing to do; one with other answers changes those alone.
@@ -90,15 +79,13 @@ func TestConfigureByFlags(t *testing.T) {
 	v := s.config()
 	v.Spec.StorageProvider.VsphereCloudConfig = "nope"
 	require.NoError(t, s.k.Update(t.Context(), v))
-	out, code = s.run("configure", "--dry-run")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "spec.storageProvider of the VDOConfig names VsphereCloudConfig nope besides vcenter, and there is none of that name")
-	require.Contains(t, out, "hint: correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter nope`")
+	s.run("configure", "--dry-run").is(2,
+		"spec.storageProvider of the VDOConfig names VsphereCloudConfig nope besides vcenter, and there is none of that name",
+		"hint: correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter nope`")
 	v = s.config()
 	v.Spec.StorageProvider.VsphereCloudConfig, v.Spec.StorageProvider.Webhook = "vcenter", true
 	require.NoError(t, s.k.Update(t.Context(), v))
-	out = s.ok("configure", "--upgrade", "Manual", "--yes")
-	require.Contains(t, out, "spec.upgrade: Automatic -> Manual")
+	out = s.run("configure", "--upgrade", "Manual", "--yes").is(0, "spec.upgrade: Automatic -> Manual")
 	require.NotContains(t, out, "Secret")
 	require.True(t, s.config().Spec.StorageProvider.Webhook, "what is not asked for stays")
 	s.ok(append(answersFor(t, west, vcsim.Admin.Password), "--vcenter", "west", "--region-category", "r", "--zone-category", "z", "--yes")...)
@@ -112,7 +99,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s := newShop(t)
 	east, _ := vcenters(t)
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	all := append(answersFor(t, east, vcsim.Admin.Password), "--write", file)
+	all := append(answersFor(t, east, vcsim.Admin.Password), "-o", file)
 	out := s.ok(all...)
 	account := "The account goes to the Secret vcenter-account in namespace " + s.ns + ". Its type is kubernetes.io/basic-auth"
 	require.Contains(t, out, "Written: "+file+"\n"+account, "the operator's resources are known")
@@ -126,12 +113,9 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	// A file that is there is replaced with consent alone, and by no dry run.
 	s.ok(all...)
 	require.NoError(t, os.WriteFile(file, []byte(text+"# kept\n"), 0o600))
-	out, code := s.run(all...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, file)
+	out = s.run(all...).is(8, file)
 	require.NotContains(t, out, "The account goes", "nothing was written")
-	out, code = s.run(append(all[:len(all):len(all)], "--dry-run")...)
-	require.Equal(t, 2, code, out)
+	s.run(append(all[:len(all):len(all)], "--dry-run")...).is(2)
 	require.Equal(t, text+"# kept\n", readFile(t, file))
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
@@ -139,9 +123,8 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	// What is no site's configuration is somebody's key, bundle or manifest.
 	for _, kept := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
 		require.NoError(t, os.WriteFile(file, []byte(kept), 0o600))
-		out, code = s.run(append(all[:len(all):len(all)], "--yes")...)
-		require.Equal(t, 8, code, out)
-		require.Contains(t, out, "write "+file+": what is there is not replaced: read "+file)
+		s.run(append(all[:len(all):len(all)], "--yes")...).is(8,
+			"write "+file+": what is there is not replaced: read "+file)
 		require.Equal(t, kept, readFile(t, file))
 	}
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -153,29 +136,22 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.Empty(t, none.Items, "nothing was written to the cluster")
 	password := all[12]
 	require.Equal(t, "--password-file", all[11])
-	out = s.ok("configure", "--from-file", file, "--username", vcsim.Admin.Username, "--password-file", password, "--upgrade", "Manual", "--yes", "-o", "json")
-	require.Contains(t, out, "spec.upgrade")
+	s.run("configure", "--from-file", file, "--username", vcsim.Admin.Username, "--password-file", password, "--upgrade", "Manual", "--yes", "-o", "json").is(0,
+		"spec.upgrade")
 	require.Equal(t, v1alpha1.UpgradeManual, s.config().Spec.Upgrade)
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
-	out, code = s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes")
-	require.Equal(t, 4, code, out)
+	s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes").is(4)
 
 	// What the operator would not read, and what it would look for at Docker Hub, is refused.
 	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
 	refused := func(text string, says ...string) {
 		t.Helper()
 		require.NoError(t, os.WriteFile(wrong, []byte(text), 0o600))
-		out, code := s.run("configure", "--from-file", wrong, "--username", vcsim.Admin.Username, "--password-file", password, "--yes")
-		require.Equal(t, 2, code, out)
-		for _, word := range says {
-			require.Contains(t, out, word)
-		}
+		s.run("configure", "--from-file", wrong, "--username", vcsim.Admin.Username, "--password-file", password, "--yes").is(2, says...)
 	}
 	refused(strings.ReplaceAll(text, "namespace: "+s.ns, "namespace: default"), "namespace default", s.ns, "VDOConfig default/", "DriverBundle default/")
 	refused(regexp.MustCompile(`reference: .*`).ReplaceAllString(text, "reference: vdo/drivers:1"), "vdo/drivers:1", "names no registry")
-	out, code = s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...)
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "names no registry")
+	s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...).is(2, "names no registry")
 }
 
 // A file may hold all that a site applies: nobody is asked for what is in it, and nothing that its
@@ -184,14 +160,7 @@ func TestConfigureTakesAllOfAFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, west := vcenters(t)
-	const both = `---
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
-spec:
-  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
-  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
----
+	both := strings.Replace(bothVCenters, ", namespace: vmware-system-vdo", "", 1) + `---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: DriverBundle
 metadata: {name: drivers}
@@ -225,24 +194,19 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 	write(rest)
 	require.Contains(t, s.ok("configure", "--from-file", file, "--yes"), "all is as asked already")
 	write(strings.Replace(rest, "spec: {reference", "spec: {interval: 20m, reference", 1))
-	out = s.ok("configure", "--from-file", file, "--dry-run")
-	require.Contains(t, out, "spec.interval: 10m0s -> 20m0s")
+	out = s.run("configure", "--from-file", file, "--dry-run").is(0, "spec.interval: 10m -> 20m0s")
 	require.NotContains(t, out, "onDelete")
 
 	// All that is wrong, at once: with the flags, the file, and what the API server says.
 	refused := func(text string, code int, args []string, says ...string) {
 		t.Helper()
 		write(text)
-		out, got := s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...)
-		require.Equal(t, code, got, out)
-		for _, word := range says {
-			require.Contains(t, out, word)
-		}
+		s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...).is(code, says...)
 	}
 	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {referense", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
 		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.referense"`, "spec.storageProvider.webhook of type bool", "--port", "--username")
 	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference", "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {").Replace(rest), 2, nil,
-		"write DriverBundle "+s.ns+"/drivers", "spec.versions", "write VDOConfig "+s.ns+"/vdo", "spec.onDelete")
+		"apply DriverBundle "+s.ns+"/drivers", "spec.versions", "apply VDOConfig "+s.ns+"/vdo", "spec.onDelete")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
 }
 
@@ -299,7 +263,9 @@ stringData: {username: u, password: new}
 	require.NoError(t, s.k.Create(t.Context(), login))
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(whole), 0o600))
-	out := s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east")
+	out := s.run("configure", "--from-file", file, "--yes", "--vcenter", "east").is(8)
+	require.Contains(t, out, "take them over with --force-conflicts", "somebody else set the password")
+	out = s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--force-conflicts")
 	require.NotContains(t, out, "Y2FuYXJ5")
 	for _, x := range []client.Object{&corev1.ConfigMap{ObjectMeta: s.meta("registry-ca")}, &corev1.ConfigMap{ObjectMeta: s.meta("keys")}, &corev1.Secret{ObjectMeta: s.meta("mirror")}} {
 		require.True(t, s.there(x), "the bundle names %s\n%s", x.GetName(), out)

@@ -1,21 +1,30 @@
 package vdoctl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -25,59 +34,52 @@ import (
 
 var errNoKinds = errors.New("the operator's resources are not known to it")
 
-// draft is the configuration while it is changed: what was there, and what shall be.
+// draft is the configuration while it is changed.
 type draft struct {
 	namespace string
 	bundle    *v1alpha1.DriverBundle
 	vcenters  []v1alpha1.VsphereCloudConfig
 	vcenter   *v1alpha1.VsphereCloudConfig
 	config    *v1alpha1.VDOConfig
-	secret    *corev1.Secret
-	caMap     *corev1.ConfigMap // nil where it stays as it is
+	secret    *corev1.Secret    // nil where it stays as it is
+	caMap     *corev1.ConfigMap // as secret
 
-	user, password string                   // of the Secret that is there
-	passwordAt     []string                 // the vCenters that the cluster has this password for; none where it does not say
-	ca             []byte                   // the vCenter's authority
-	file           *objects                 // what it was begun with; nil for the cluster
-	readers        []client.Reader          // of Secrets and ConfigMaps: the file before the cluster
-	before         map[string]client.Object // by describeObject; what was there
-	after          map[string]client.Object // what the API server would make of it, with its defaults
-	lenient        bool                     // a file is written, which needs no Secret
-	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
+	user, password string            // of the Secret that is there
+	ca             []byte            // the vCenter's authority
+	file           *objects          // what it was begun with; nil for the cluster
+	readers        []client.Reader   // of Secrets and ConfigMaps: the file before the cluster
+	seen           map[string]string // what the cluster has, with its resource version, for applier
+	writesFile     bool              // which needs no Secret
+
+	removed map[string][][]string // what the answers take out, for applier
 }
 
-// draft reads the file to begin with, if there is one.
-func (o *configureOptions) draft() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}, lenient: o.write != ""}
+func (o *configureOptions) begin() (*draft, error) {
+	d := &draft{namespace: o.cluster.namespace, writesFile: o.write != "",
+		seen: map[string]string{}, removed: map[string][][]string{}}
 	if o.file == "" {
 		return d, nil
 	}
-	data, err := o.there, error(nil)
-	if o.given("from-file") {
+	data, err := o.replaced, error(nil)
+	if o.write == "" || o.file != o.write {
 		data, err = o.read("--from-file", o.file)
 	}
 	if err != nil {
 		return d, err
 	}
 	read, err := parseSite(o.file, data, d.namespace)
-	if err = fault.Join(err, read.within(d.namespace)); err != nil {
+	if err = fault.Join(err, read.within()); err != nil {
 		return d, err
 	}
-	read.moveTo(d.namespace)
 	d.config, d.vcenters, d.bundle, d.file = read.config, read.vcenters, read.bundle, read
 	d.readers = append(d.readers, read)
 	return d, nil
 }
 
 // chosen reads what belongs to the vCenter that is meant, and offers it.
-func (o *configureOptions) chosen(ctx context.Context, c client.Client, d *draft) error {
+func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 	if err := d.choose(ctx, o.vcenter); err != nil {
 		return err
-	}
-	if c != nil {
-		if err := d.readOwn(ctx, c); err != nil {
-			return err
-		}
 	}
 	others := slices.DeleteFunc(render.StorageVCenters(d.config.Spec.StorageProvider), func(name string) bool { return name == o.vcenter })
 	if o.several = len(others) > 0; !slices.ContainsFunc(others, d.hasVCenter) {
@@ -89,70 +91,61 @@ func (o *configureOptions) chosen(ctx context.Context, c client.Client, d *draft
 	return nil
 }
 
-// hasVCenter tells whether there is a VsphereCloudConfig of this name.
 func (d *draft) hasVCenter(name string) bool {
-	_, there := d.before[describeObject(&v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})]
-	return there || slices.ContainsFunc(d.vcenters, func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == name })
+	return d.seen[describeObject(&v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})] != "" ||
+		slices.ContainsFunc(d.vcenters, func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == name })
 }
 
-// readOwn reads the vCenter's Secret and CA, as they are before anything is asked.
-func (d *draft) readOwn(ctx context.Context, c client.Client) error {
-	own := []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: d.vcenter.Name + "-ca"}}}
-	name := cmp.Or(d.vcenter.Spec.Credentials, d.vcenter.Name+"-account")
-	own = append(own, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: name}})
-	for _, x := range own {
-		if err := d.readLate(ctx, c, x); err != nil && !apierrors.IsForbidden(err) {
-			return clusterFault("read "+describeObject(x), err) // who may not read it is told when it is written
-		}
-	}
-	return nil
-}
-
-// readCluster reads the resources of the namespace: what is changed, and what to begin with where
+// readResources reads the resources of the namespace: what is changed, and what to begin with where
 // the file has none of a kind.
-func (d *draft) readCluster(ctx context.Context, c client.Client) error {
-	r, err := readResources(ctx, c)
+func (d *draft) readResources(ctx context.Context, c client.Client) error {
+	all, known, err := readResources(ctx, c)
 	if err != nil {
 		return err
 	}
-	if !r.kinds {
-		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first, by `vdoctl deploy`, or write a file: --write site.yaml"}
+	if !known {
+		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds,
+			Hint: "install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml"}
 	}
-	r = r.in(d.namespace)
-	if len(r.configs) > 0 && d.config != nil && !slices.ContainsFunc(r.configs, func(v v1alpha1.VDOConfig) bool { return v.Name == d.config.Name }) {
+	r, _ := inNamespace(all, d.namespace)
+	for _, x := range r {
+		d.seen[describeObject(x)] = x.GetResourceVersion()
+	}
+	if configs, _ := parted(r); len(configs) > 0 && d.config != nil && d.seen[describeObject(d.config)] == "" {
 		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
-			Err: fmt.Errorf("the cluster has another one, %s, and the operator takes no second", r.configs[0].Name), Hint: "give it that name in the file"}
-	}
-	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
-		d.before[describeObject(x)] = x
+			Err:  fmt.Errorf("the cluster has another one, %s, and the operator takes no second", configs[0].GetName()),
+			Hint: "give it that name in the file"}
 	}
 	d.beginWith(r)
+	for _, x := range d.own() {
+		if _, ok := d.seen[describeObject(x)]; !ok {
+			d.seen[describeObject(x)] = "" // it is made, unless somebody does that first
+		}
+	}
 	return nil
 }
 
-// beginWith takes copies of the resources that are there, of kinds that the file has none of.
-func (d *draft) beginWith(r resources) {
-	if d.config == nil && len(r.configs) > 0 {
-		d.config = bare(r.configs[0].DeepCopy())
+// beginWith takes the resources that are there, of kinds that the file has none of.
+func (d *draft) beginWith(all []client.Object) {
+	if configs := ofType[*v1alpha1.VDOConfig](all); d.config == nil && len(configs) > 0 {
+		d.config = bare(configs[0])
 	}
 	if len(d.vcenters) == 0 {
-		for i := range r.vcenters {
-			d.vcenters = append(d.vcenters, *bare(r.vcenters[i].DeepCopy()))
+		for _, v := range ofType[*v1alpha1.VsphereCloudConfig](all) {
+			d.vcenters = append(d.vcenters, *bare(v))
 		}
 	}
-	for i := range r.bundles {
-		if d.bundle != nil {
-			return
-		}
-		if d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == r.bundles[i].Name {
-			d.bundle = bare(r.bundles[i].DeepCopy())
-			return
+	for _, b := range ofType[*v1alpha1.DriverBundle](all) {
+		named := d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == b.Name
+		if d.bundle == nil && named {
+			d.bundle = bare(b)
 		}
 	}
+	d.makeMissing()
 }
 
-// bare is a copy of what is in the cluster without labels and annotations, which stay there: others
-// have set them there, and they belong in no file.
+// bare takes labels and annotations off what is in the cluster: others have set them there, and they
+// belong in no file.
 func bare[T client.Object](x T) T {
 	x.SetLabels(nil)
 	x.SetAnnotations(nil)
@@ -163,7 +156,6 @@ func (d *draft) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: d.namespace, Name: name}
 }
 
-// makeMissing makes what is not there.
 func (d *draft) makeMissing() {
 	if d.config == nil {
 		d.config = &v1alpha1.VDOConfig{ObjectMeta: d.meta("vdo")}
@@ -173,7 +165,6 @@ func (d *draft) makeMissing() {
 	}
 }
 
-// choose takes the vCenter that is meant, with its account, or makes it.
 func (d *draft) choose(ctx context.Context, name string) error {
 	for i := range d.vcenters {
 		if d.vcenters[i].Name == name {
@@ -181,7 +172,8 @@ func (d *draft) choose(ctx context.Context, name string) error {
 		}
 	}
 	if d.vcenter == nil {
-		d.vcenter = &v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)}
+		d.vcenters = append(d.vcenters, v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})
+		d.vcenter = &d.vcenters[len(d.vcenters)-1]
 		return nil
 	}
 	for _, from := range d.readers {
@@ -189,14 +181,11 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			break
 		}
 		read, err := credentials.Read(ctx, from, d.vcenter)
-		if unread := d.lenient && fault.ReasonOf(err) == fault.Forbidden; err != nil && !unread && !isMissing(err) {
+		if unread := d.writesFile && fault.ReasonOf(err) == fault.Forbidden; err != nil && !unread && !isMissing(err) {
 			return err
 		}
 		if d.user == "" {
-			d.user, d.password, d.passwordAt = read.Username, read.Password, nil
-			if from != client.Reader(d.file) {
-				d.passwordAt = d.users(d.vcenter.Spec.Credentials)
-			}
+			d.user, d.password = read.Username, read.Password
 		}
 		if d.ca == nil {
 			d.ca = read.CA
@@ -212,7 +201,6 @@ func (o *configureOptions) set(flag string, to *string, value string) {
 	}
 }
 
-// offer takes what is there of the bundle and the drivers.
 func (o *configureOptions) offer(d *draft) {
 	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
 	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
@@ -232,7 +220,6 @@ func (o *configureOptions) offer(d *draft) {
 	}
 }
 
-// offerVCenter takes what is there of the vCenter.
 func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
 	o.set("server", &o.server, v.VcIP)
@@ -242,11 +229,6 @@ func (o *configureOptions) offerVCenter(d *draft) {
 	o.set("thumbprint", &o.thumbprint, v.Thumbprint)
 	o.set("username", &o.username, d.user)
 	o.set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
-	o.offerCertificate(v)
-}
-
-func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec) {
-	o.checks = o.given("certificate")
 	switch {
 	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
 		o.set("certificate", &o.certificate, byThumbprint)
@@ -258,7 +240,6 @@ func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec) 
 	}
 }
 
-// topology is what the configuration says of tags.
 func (d *draft) topology() *v1alpha1.Topology {
 	if c := d.config.Spec.CloudProvider; c != nil && c.Topology != nil {
 		return c.Topology
@@ -270,107 +251,434 @@ func (d *draft) topology() *v1alpha1.Topology {
 }
 
 // take puts the answers into the resources. What is not asked for stays as it is.
-func (d *draft) take(a *answers) error {
-	port, err := strconv.ParseInt(a.port, 10, 32)
-	if err != nil {
-		return err
+func (o *configureOptions) take(d *draft) error {
+	if o.certificate == byCA {
+		ca, err := o.authority(d)
+		if err != nil {
+			return err
+		}
+		d.ca = ca
 	}
-	d.bundle.Spec.Reference = a.bundle
+	d.bundle.Spec.Reference = o.bundle
 	v := &d.vcenter.Spec
-	d.vcenter.Name = a.vcenter
-	v.VcIP, v.Port, v.Datacenters = a.server, int32(port), splitList(a.datacenters)
-	if v.Credentials == "" {
-		v.Credentials = a.vcenter + "-account"
-	}
-	d.takeCertificate(a)
-	d.secret = nil
-	if a.username != d.user || a.password != d.password || d.file.secret(d.namespace, v.Credentials) != nil {
+	v.VcIP, v.Port, v.Datacenters = o.server, o.portNumber(), splitList(o.datacenters)
+	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
+	o.takeCertificate(d)
+	if o.username != d.user || o.password != d.password || d.inFile(v.Credentials) {
 		d.secret = d.account(v.Credentials)
-		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(a.username), []byte(a.password)
+		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
 	}
-	d.takeDrivers(a)
-	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(a.upgrade)
+	o.takeDrivers(d)
+	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(o.upgrade)
 	return nil
 }
+
+func (d *draft) inFile(secret string) bool {
+	return !d.isOfCluster(describeObject(&corev1.Secret{ObjectMeta: d.meta(secret)}))
+}
+
+// isOfCluster tells whether the cluster has what is changed of an object: the file does not.
+func (d *draft) isOfCluster(name string) bool { return d.file == nil || d.file.all[name] == nil }
 
 // account is the Secret of an account, with the keys that it has besides.
 func (d *draft) account(name string) *corev1.Secret {
 	out := &corev1.Secret{ObjectMeta: d.meta(name), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{}}
-	if there, ok := d.before[describeObject(out)].(*corev1.Secret); ok {
-		maps.Copy(out.Data, there.Data)
-	}
-	if own := d.file.secret(d.namespace, name); own != nil {
-		maps.Copy(out.Data, own.Data)
+	for _, from := range slices.Backward(d.readers) {
+		var has corev1.Secret
+		if from.Get(context.Background(), client.ObjectKeyFromObject(out), &has) == nil { // what cannot be read stays
+			out.Type = has.Type
+			maps.Copy(out.Data, has.Data)
+		}
 	}
 	return out
 }
 
-func (d *draft) takeDrivers(a *answers) {
+// authorityMap is the ConfigMap of the vCenter's authority, with what the one of the file has besides.
+func (d *draft) authorityMap(name string) *corev1.ConfigMap {
+	out := &corev1.ConfigMap{ObjectMeta: d.meta(name)}
+	if d.file != nil {
+		_ = d.file.Get(context.Background(), client.ObjectKeyFromObject(out), out) // else it is made
+	}
+	if out.Data == nil {
+		out.Data = map[string]string{}
+	}
+	out.Data[v1alpha1.DefaultCAKey] = string(d.ca)
+	delete(out.BinaryData, v1alpha1.DefaultCAKey) // a key is in one of them
+	return out
+}
+
+func (o *configureOptions) takeCertificate(d *draft) {
+	v := &d.vcenter.Spec
+	switch o.certificate {
+	case byThumbprint:
+		v.Thumbprint, v.CA, v.Insecure = o.thumbprint, nil, false
+	case byCA:
+		v.Thumbprint, v.Insecure = "", false
+		if o.caFile != keptCA {
+			v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
+			d.caMap = d.authorityMap(o.vcenter + "-ca")
+		}
+	default:
+		if o.given("certificate") || v.Thumbprint != "" || v.CA != nil {
+			v.Insecure = false // without a thumbprint it would accept any certificate
+		}
+		v.Thumbprint, v.CA = "", nil
+	}
+}
+
+func (o *configureOptions) takeDrivers(d *draft) {
 	spec := &d.config.Spec
-	if spec.Bundle != nil || len(d.before) > 0 && d.bundle.Name != "drivers" {
+	if spec.Bundle != nil || d.bundle.Name != "drivers" && d.seen[describeObject(d.bundle)] != "" {
 		spec.Bundle = &v1alpha1.LocalReference{Name: d.bundle.Name}
 	}
 	var topology *v1alpha1.Topology
 	var categories []string
-	if a.region != "" && a.zone != "" {
-		topology, categories = &v1alpha1.Topology{Region: a.region, Zone: a.zone}, []string{a.region, a.zone}
+	if o.region != "" && o.zone != "" {
+		topology, categories = &v1alpha1.Topology{Region: o.region, Zone: o.zone}, []string{o.region, o.zone}
 	}
-	a.tags = a.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and keep it so
-	takeCloud(spec, a, topology)
-	takeStorage(spec, a, categories)
-}
-
-func takeCloud(spec *v1alpha1.VDOConfigSpec, a *answers, topology *v1alpha1.Topology) {
-	if a.drivers == csiAlone {
+	tags := o.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and keep it so
+	if o.drivers == csiAlone {
 		spec.CloudProvider = nil
-		return
+	} else {
+		o.takeCloud(spec, topology, tags)
 	}
-	made := spec.CloudProvider == nil
-	if made {
-		spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{a.vcenter}}
-	}
-	if !a.used && !slices.Contains(spec.CloudProvider.VsphereCloudConfigs, a.vcenter) {
-		spec.CloudProvider.VsphereCloudConfigs = append(spec.CloudProvider.VsphereCloudConfigs, a.vcenter)
-	}
-	if made || a.tags {
-		spec.CloudProvider.Topology = topology
+	if o.drivers == cpiAlone {
+		spec.StorageProvider = nil
+	} else {
+		o.takeStorage(spec, categories, tags)
 	}
 }
 
-func takeStorage(spec *v1alpha1.VDOConfigSpec, a *answers, categories []string) {
-	if a.drivers == cpiAlone {
-		spec.StorageProvider = nil
-		return
+func (a *answers) takeCloud(spec *v1alpha1.VDOConfigSpec, topology *v1alpha1.Topology, tags bool) {
+	if spec.CloudProvider == nil {
+		spec.CloudProvider, tags = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{a.vcenter}}, true
 	}
-	made := spec.StorageProvider == nil
-	if made {
-		spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}
+	c := spec.CloudProvider
+	if !a.used && !slices.Contains(c.VsphereCloudConfigs, a.vcenter) {
+		c.VsphereCloudConfigs = append(c.VsphereCloudConfigs, a.vcenter)
+	}
+	if tags {
+		c.Topology = topology
+	}
+}
+
+func (a *answers) takeStorage(spec *v1alpha1.VDOConfigSpec, categories []string, tags bool) {
+	if spec.StorageProvider == nil {
+		spec.StorageProvider, tags = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}, true
 	}
 	s := spec.StorageProvider
 	if !a.used && s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
 		s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, a.vcenter)
 	}
-	if (made || a.tags) && !slices.Equal(s.TopologyCategories, categories) && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
+	if tags && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
 		s.TopologyCategories = categories
 	}
 }
 
-func (d *draft) takeCertificate(a *answers) {
-	v := &d.vcenter.Spec
-	d.caMap = nil
-	switch a.certificate {
-	case byThumbprint:
-		v.Thumbprint, v.CA, v.Insecure = a.thumbprint, nil, false
-	case byCA:
-		v.Thumbprint, v.Insecure = "", false
-		if a.caFile != keptCA {
-			v.CA = &v1alpha1.KeyReference{ConfigMap: a.vcenter + "-ca"}
-			d.caMap = d.authority(a.vcenter + "-ca")
+// own are the operator's resources, in the order in which they are written. Of those in the cluster that
+// is the vCenter that is meant, and of a file all.
+func (d *draft) own() (out []client.Object) {
+	for i := range d.vcenters {
+		if v := &d.vcenters[i]; d.file != nil || d.writesFile || v == d.vcenter {
+			out = append(out, v)
 		}
-	default:
-		if a.checks || v.Thumbprint != "" || v.CA != nil {
-			v.Insecure = false // without a thumbprint it would accept any certificate
-		}
-		v.Thumbprint, v.CA = "", nil
 	}
+	return append(out, d.bundle, d.config)
+}
+
+func (d *draft) specs() (map[string]map[string]any, error) {
+	out := map[string]map[string]any{}
+	for _, x := range d.own() {
+		u, err := manifest(x)
+		if err != nil {
+			return nil, err
+		}
+		out[describeObject(x)], _, _ = unstructured.NestedMap(u.Object, "spec")
+	}
+	return out, nil
+}
+
+// objects are all resources, in the order in which they are written: the Secrets and ConfigMaps that
+// vCenters and the bundle name, and the operator's own. A file that begins with the cluster has the CAs
+// of all vCenters: a tool that applies it may delete what it lacks.
+func (d *draft) objects(ctx context.Context) ([]client.Object, error) {
+	var out []client.Object
+	done := map[string]bool{}
+	add := func(x client.Object) {
+		if name := describeObject(x); !done[name] {
+			out, done[name] = append(out, x), true
+		}
+	}
+	if d.secret != nil {
+		add(d.secret)
+	}
+	if d.caMap != nil {
+		add(d.caMap)
+	}
+	referring := pointers(d.vcenters)
+	if d.file != nil {
+		referring = append(referring, d.bundle)
+	}
+	for _, ref := range referencesOf(referring) {
+		named := []client.Object{
+			&corev1.Secret{ObjectMeta: d.meta(ref.Secret)}, &corev1.ConfigMap{ObjectMeta: d.meta(ref.ConfigMap)},
+		}
+		from, of := client.Reader(d.file), func(x client.Object) client.Object { return x }
+		if d.file == nil {
+			if !d.writesFile || len(d.readers) == 0 {
+				continue
+			}
+			from, of, named = d.readers[0], bare, named[1:]
+		}
+		found, err := present(ctx, from, named)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			add(of(x))
+		}
+	}
+	for _, x := range d.own() {
+		add(x)
+	}
+	return out, nil
+}
+
+func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	all, err := d.objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return manifests(all...)
+}
+
+// readCluster reads what the cluster has where the file has none. The cluster is nil where a file is written
+// that begins with another one, where there is no kubeconfig, and where the operator's resources are not known. One
+// that exists and cannot be read is an error: the file would lack what the cluster has.
+func (o *configureOptions) readCluster(ctx context.Context, d *draft) (client.Client, error) {
+	if o.offline || o.write != "" && d.file != nil {
+		return nil, nil
+	}
+	c, err := o.cluster.client()
+	if o.write != "" && o.cluster.isNone(err) {
+		return nil, command.Say(o.err, "There is no kubeconfig: nothing is taken of a cluster.")
+	}
+	if err == nil {
+		err = d.readResources(ctx, c)
+	}
+	switch {
+	case o.write != "" && errors.Is(err, errNoKinds):
+		return nil, command.Say(o.err, "The cluster does not have the operator's resources: the file begins with none.")
+	case err != nil:
+		return nil, o.orWithout(err)
+	case o.write != "":
+		target, _ := o.cluster.target() // the client was made from it
+		err = command.Say(o.err, "The file begins with the resources of %s.", target)
+	}
+	d.readers = append(d.readers, c)
+	return c, err
+}
+
+// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG names an
+// empty file, such as /dev/null.
+func (f *clusterFlags) isNone(unreached error) bool {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	read, err := rules.Load()
+	if f.isNamed() || err != nil || !clientcmdapi.IsConfigEmpty(read) {
+		return false
+	}
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		return unreached != nil
+	}
+	return !slices.ContainsFunc(rules.GetLoadingPrecedence(), func(name string) bool {
+		_, err := os.Stat(name)
+		return err != nil // misspelled
+	})
+}
+
+// orWithout adds to the hint of a fault about the cluster that a file needs none.
+func (o *configureOptions) orWithout(err error) error {
+	var f *fault.Error
+	if o.write != "" && errors.As(err, &f) {
+		f.Hint = strings.TrimPrefix(f.Hint+"; or write the file without a cluster: KUBECONFIG=/dev/null", "; or ")
+	}
+	return err
+}
+
+// writeFile writes the resources as YAML, in the place of another file with consent only, and says what
+// has to be there besides.
+func (o *configureOptions) writeFile(ctx context.Context, d *draft, operator bool) error {
+	out, err := d.document(ctx, o.replaced)
+	if err != nil {
+		return o.orWithout(err)
+	}
+	if o.write == "-" {
+		_, err = o.out.Write(out)
+	} else {
+		err = o.replace(ctx, out)
+	}
+	if err != nil {
+		return err
+	}
+	l := &lines{w: o.err}
+	if o.write != "-" {
+		l.printf("Written: %s", o.write)
+	}
+	if !operator {
+		l.printf("If the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.")
+	}
+	l.printf("The account goes to the Secret %s in namespace %s. Its type is %s, its keys username and password.",
+		d.vcenter.Spec.Credentials, d.namespace, corev1.SecretTypeBasicAuth)
+	return l.err
+}
+
+// replace writes the file, unless somebody has changed it since it was read.
+func (o *configureOptions) replace(ctx context.Context, out []byte) error {
+	if o.replaced != nil && !bytes.Equal(o.replaced, out) {
+		if err := o.consent(ctx, o.consentFlags, "Replace the file "+o.write+"?"); err != nil {
+			return err
+		}
+	}
+	now, err := o.replaces()
+	if err == nil && ((now == nil) != (o.replaced == nil) || !bytes.Equal(now, o.replaced)) {
+		err = changedMeanwhile(o.write, errors.New("it was made, changed or removed while configure ran"))
+	}
+	if err != nil {
+		return err
+	}
+	return writeWhole(o.write, out, 0o644)
+}
+
+// document returns the resources as YAML, but for Secrets, and with them what else is in the file that they
+// replace.
+func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
+	own, err := d.manifests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := itemsOf(was)
+	if err != nil {
+		return nil, err
+	}
+	own = slices.DeleteFunc(own, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Secret" })
+	kinds := []string{"ConfigMap", "DriverBundle", "VsphereCloudConfig", "VDOConfig"}
+	slices.SortFunc(own, func(a, b *unstructured.Unstructured) int {
+		kind := cmp.Compare(slices.Index(kinds, a.GetKind()), slices.Index(kinds, b.GetKind()))
+		return cmp.Or(kind, strings.Compare(a.GetName(), b.GetName()))
+	})
+	done := map[string]bool{}
+	for _, u := range own {
+		done[describeObject(u)] = true
+	}
+	for _, u := range kept {
+		named := u.DeepCopy()
+		named.SetNamespace(cmp.Or(u.GetNamespace(), d.namespace))
+		if !done[describeObject(named)] {
+			own = append(own, u)
+		}
+	}
+	return documentOf(own)
+}
+
+func documentOf(objects []*unstructured.Unstructured) ([]byte, error) {
+	var out bytes.Buffer
+	for _, u := range objects {
+		data, err := yaml.Marshal(u.Object)
+		if err != nil {
+			return nil, err
+		}
+		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer takes all
+	}
+	return out.Bytes(), nil
+}
+
+// itemsOf returns the resources of a file, those of lists too.
+func itemsOf(data []byte) (out []*unstructured.Unstructured, err error) {
+	all, err := readManifest(data)
+	for _, x := range all {
+		u, ok := x.(*unstructured.Unstructured)
+		if ok && !u.IsList() {
+			out = append(out, u)
+		} else if ok {
+			err = errors.Join(err, u.EachListItem(func(item runtime.Object) error {
+				if u, ok := item.(*unstructured.Unstructured); ok {
+					out = append(out, u)
+				}
+				return nil
+			}))
+		}
+	}
+	return out, err
+}
+
+// replaces returns the file that would be replaced; nil where none exists. It refuses a name that
+// nothing can be written to, and a file that is no site's configuration, such as a key or a bundle.
+func (o *configureOptions) replaces() ([]byte, error) {
+	if o.write == "" || o.write == "-" {
+		return nil, nil
+	}
+	refused := func(err error) error {
+		return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: err,
+			Hint: "name another file, or - for standard output"}
+	}
+	switch info, err := os.Stat(o.write); {
+	case err == nil && !info.Mode().IsRegular():
+		return nil, refused(errors.New("it is no regular file"))
+	case err != nil:
+		if _, gone := os.Stat(filepath.Dir(o.write)); gone != nil {
+			return nil, notWritten(o.write, err)
+		}
+		return nil, nil //nolint:nilerr // it is new
+	}
+	has, err := o.read("-o", o.write)
+	if err == nil && len(bytes.TrimSpace(has)) > 0 {
+		_, err = parseSite(o.write, has, o.cluster.namespace)
+	}
+	if err != nil {
+		return nil, refused(fmt.Errorf("what is there is not replaced: %w", err))
+	}
+	return has, nil
+}
+
+// writeWhole writes a file beside its name, and names it once it is whole. A link stays one, and the mode
+// of a file that is replaced.
+func writeWhole(name string, data []byte, mode os.FileMode) error {
+	to, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		to = name // it is not there
+	}
+	if info, err := os.Stat(to); err == nil {
+		mode = info.Mode().Perm() // what is kept of it may be secret
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), to)
+		}
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}
+	if err != nil {
+		return notWritten(name, err)
+	}
+	return nil
+}
+
+// notWritten is why a file is not, without the name of the file beside it that was tried.
+func notWritten(name string, err error) error {
+	f := &fault.Error{
+		Reason: fault.Storage, Op: "write", Subject: name, Err: err,
+		Hint: "name a file in a folder that can be written to and has space",
+	}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		f.Err = of.Err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		f.Err = fmt.Errorf("there is no folder %s", filepath.Dir(name))
+	}
+	return f
 }

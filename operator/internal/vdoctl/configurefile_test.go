@@ -2,21 +2,15 @@ package vdoctl_test
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -58,41 +52,20 @@ func as[T any](t *testing.T, x map[string]any) (out T) {
 	return out
 }
 
-// The help says: run it once for each vCenter, with --write site.yaml. All of them are in the file
+// The help says: run it once for each vCenter, with -o site.yaml. All of them are in the file
 // then, without a cluster too, and what a person has put into it besides.
 func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	t.Parallel()
 	east, west := vcenters(t)
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	home := append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=")
 	ok := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "vdoctl", append(args, "--write", file)...)
-		cmd.Env = home
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
+		env := []string{"HOME=" + t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST="}
+		out := vdoctl(t, env, append(args, "-o", file)...).is(0)
+		return out
 	}
 	toWest := byAuthority(t, west, "--vcenter", "west")
 
-	// The file is for many: of the authority it takes certificates, and nothing else.
-	key := "-----BEGIN PRIVATE KEY-----\nY2FuYXJ5\n-----END PRIVATE KEY-----\n"
-	der, _ := pem.Decode(east.CA)
-	for text, says := range map[string]string{string(east.CA) + key: "there is a private key in it", string(east.CA) + key[:50]: "there is a private key in it",
-		string(der.Bytes): "there is no PEM certificate in it", "": "there is no PEM certificate in it", strings.Replace(string(east.CA), "CERTIFICATE", "PUBLIC KEY", 2): "there is a PUBLIC KEY among the certificates"} {
-		all := byAuthority(t, east, "--write", file)
-		ca := all[slices.Index(all, "--vcenter-ca-file")+1]
-		require.NoError(t, os.WriteFile(ca, []byte(text), 0o600))
-		cmd := exec.CommandContext(t.Context(), "vdoctl", all...)
-		cmd.Env = home
-		out, err := cmd.CombinedOutput()
-		require.Error(t, err)
-		require.Equal(t, 2, cmd.ProcessState.ExitCode(), string(out))
-		require.Contains(t, string(out), "--vcenter-ca-file "+strconv.Quote(ca)+": "+says)
-		require.Contains(t, string(out), "hint: name a PEM file with the authority's certificates")
-		require.NotContains(t, string(out), "Y2FuYXJ5")
-		require.NoFileExists(t, file)
-	}
 	ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")...)
 	ok(append(toWest, "--yes")...)
 	whole := func() {
@@ -141,9 +114,9 @@ func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
 	of.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "canary"}
 	require.NoError(t, s.k.Update(t.Context(), of))
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "--write", file)...)
-	out := s.ok("configure", "--vcenter", "east", "--no-check", "--write", "-")
-	require.Contains(t, out, "The file begins with the resources of context test (")
+	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "-o", file)...)
+	s.run("configure", "--vcenter", "east", "--no-check", "-o", "-").is(0,
+		"The file begins with the resources of context test (")
 	in := resources(t, file)
 	require.Len(t, in, 6, in)
 	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
@@ -163,7 +136,7 @@ func TestConfigureKeepsTheRestOfAFile(t *testing.T) {
 	east, _ := vcenters(t)
 	dir := t.TempDir()
 	file, other := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "other.yaml")
-	all := byAuthority(t, east, "--vcenter", "east", "--write", file)
+	all := byAuthority(t, east, "--vcenter", "east", "-o", file)
 	s.ok(all...)
 	text := readFile(t, file)
 	require.NoError(t, os.WriteFile(other, []byte(text), 0o600))
@@ -212,7 +185,7 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	s := newShop(t)
 	east, west := vcenters(t)
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	s.ok(byAuthority(t, east, "--vcenter", "east", "--write", file)...)
+	s.ok(byAuthority(t, east, "--vcenter", "east", "-o", file)...)
 
 	// As `kubectl create configmap --from-file` makes it, with labels and keys of others, which stay.
 	text := readFile(t, file)
@@ -223,13 +196,13 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	data, err := yaml.Marshal(of)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte(string(data)+"---\napiVersion: vdo"+rest), 0o600))
-	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
+	s.ok(byAuthority(t, west, "--vcenter", "east", "-o", file, "--yes")...)
 	ca := as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"])
 	require.Equal(t, map[string]string{"ca.crt": string(west.CA), "further": "a"}, ca.Data)
 	require.Equal(t, map[string]string{"app": "vdo"}, ca.Labels)
 
 	// A vCenter that was to accept any certificate does so until something else is asked for.
-	s.ok(append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "--write", file, "--yes")...)
+	s.ok(append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "-o", file, "--yes")...)
 	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(readFile(t, file), "")
 	anyOne = strings.Replace(anyOne, "  vcIp:", "  insecure: true\n  vcIp:", 1)
 	pinned := strings.Replace(anyOne, "  vcIp:", "  thumbprint: "+east.SHA256+"\n  vcIp:", 1)
@@ -241,75 +214,96 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		{pinned, "--certificate", "system", false},
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
-		s.ok("configure", "--username", vcsim.Admin.Username, "--no-check", "--write", file, "--yes", c.flag, c.value)
+		s.ok("configure", "--username", vcsim.Admin.Username, "--no-check", "-o", file, "--yes", c.flag, c.value)
 		spec := as[v1alpha1.VsphereCloudConfig](t, resources(t, file)["VsphereCloudConfig east"]).Spec
 		require.Equal(t, c.accepts, spec.AnyCertificate(), "%s\n%s", c.flag, c.text)
 		require.Empty(t, spec.Thumbprint)
 	}
 }
 
-// An export of the cluster has what the operator and the API server put on resources.
-func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
+// shopOfAFile has a vCenter in the cluster as it is in a file, which is returned with its text.
+func shopOfAFile(t *testing.T) (s *shop, file, site string) {
+	t.Helper()
+	s = newShop(t)
 	east, _ := vcenters(t)
-	s.ok(byAuthority(t, east, "--vcenter", "east", "--yes")...)
-	config, bundle, vcenter := s.config(), s.bundle(), s.vcenter("east")
-	ca := &corev1.ConfigMap{ObjectMeta: s.meta("east-ca")}
-	require.True(t, s.there(ca))
-	config.Finalizers = []string{"vdo.vmware.com/drivers"}
-	bundle.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "compat", UID: "a"}}
-	ca.OwnerReferences, ca.Labels = bundle.OwnerReferences, map[string]string{"app": "vdo"}
-	var items []client.Object
-	for _, x := range []client.Object{config, bundle, vcenter, ca} {
-		require.NotEmpty(t, x.GetUID())
-		gvk, err := apiutil.GVKForObject(x, s.k.Scheme())
-		require.NoError(t, err)
-		x.GetObjectKind().SetGroupVersionKind(gvk)
-		items = append(items, x)
-	}
-	data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(file, data, 0o600))
-
-	// Another cluster takes of it what it says, and not whose it was.
-	other := newShop(t)
-	otherFile := filepath.Join(t.TempDir(), "other.yaml")
-	require.NoError(t, os.WriteFile(otherFile, []byte(strings.ReplaceAll(string(data), s.ns, other.ns)), 0o600))
-	again := byAuthority(t, east, "--vcenter", "east", "--from-file", otherFile, "--yes")
-	other.ok(again...)
-	otherCA := &corev1.ConfigMap{ObjectMeta: other.meta("east-ca")}
-	require.True(t, other.there(otherCA))
-	for _, x := range []client.Object{other.config(), other.bundle(), other.vcenter("east"), otherCA} {
-		require.Empty(t, x.GetOwnerReferences(), x.GetName())
-		require.Empty(t, x.GetFinalizers(), x.GetName())
-	}
-	require.Equal(t, "vdo", otherCA.Labels["app"])
-
-	s.ok("configure", "--vcenter", "east", "--no-check", "--upgrade", "Manual", "--write", file, "--yes")
-	in := resources(t, file)
-	require.Len(t, in, 4, in)
-	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
-	require.NotContains(t, readFile(t, file), "uid:")
+	file = filepath.Join(t.TempDir(), "site.yaml")
+	all := byAuthority(t, east, "--vcenter", "east")
+	s.ok(append(all, "-o", file)...)
+	s.ok(append(all, "--yes")...)
+	return s, file, readFile(t, file)
 }
 
-// A file that somebody else wrote may name the Secret for an address of theirs.
-func TestConfigureTriesAPasswordAtItsVCenterAlone(t *testing.T) {
+// What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the
+// file does not have.
+func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	east, _ := vcenters(t)
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	s.ok(byAuthority(t, east, "--vcenter", "east", "--datacenters", "/elsewhere", "--yes")...)
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\n"+
-		"metadata: {name: other}\nspec: {vcIp: localhost, credentials: east-account, datacenters: [/lab]}\n"), 0o600))
-	for _, args := range [][]string{
-		{"--vcenter", "east", "--server", "localhost"},
-		{"--vcenter", "other", "--from-file", file, "--region-category", "k8s-region", "--zone-category", "k8s-zone"},
+	s, file, site := shopOfAFile(t)
+	policy := "threshold: 1 # " + strings.Repeat("-", 100) + "\n"
+	require.NoError(t, s.k.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}))
+	trusted := func() *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}) }
+	ca := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca"), Data: map[string]string{"ca.crt": "c", "theirs": "d"}}
+	require.NoError(t, s.k.Create(t.Context(), ca))
+	for name, c := range map[string]struct {
+		has, says map[string]string
+		shows     []string
+	}{
+		"a key":               {map[string]string{"old.pub": "o", "new.pub": "n"}, map[string]string{"new.pub": "n"}, []string{"data.old.pub: o -> none"}},
+		"a policy, for a key": {map[string]string{"policy.yaml": "p", "vdo.pub": "v"}, map[string]string{"cosign.pub": "c"}, []string{"data.policy.yaml: p -> none", "data.vdo.pub: v -> none", "data.cosign.pub: c"}},
+		"a key of a policy":   {map[string]string{"policy.yaml": policy + "keys: [a, b]\n"}, map[string]string{"policy.yaml": policy + "keys: [a]\n"}, []string{"data.policy.yaml: 129 bytes, sha256:", "-> 126 bytes, sha256:"}},
+		"all":                 {map[string]string{"a.pub": "a"}, nil, []string{"data.a.pub: a -> none"}},
 	} {
-		out, code := s.run(append([]string{"configure", "--yes"}, args...)...)
-		require.Equal(t, 2, code, out)
-		require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
+		config := trusted()
+		config.Data = c.has
+		require.NoError(t, s.k.Update(t.Context(), config))
+		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: vdo-registry-ca}\ndata: {ca.crt: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: vdo-trust}\ndata:\n"
+		for key, value := range c.says {
+			text += "  " + key + ": " + `"` + strings.ReplaceAll(value, "\n", `\n`) + "\"\n"
+		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		out := s.ok("configure", "--from-file", file, "--no-check", "--dry-run")
+		for _, line := range c.shows {
+			require.Contains(t, out, line, name)
+		}
+		require.Equal(t, c.has, trusted().Data, "%s: --dry-run", name)
+		out = s.ok("configure", "--from-file", file, "--no-check", "--yes")
+		require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-trust (changed)", name)
+		require.NotContains(t, out, "vdo-registry-ca", name)
+		require.Equal(t, c.says, trusted().Data, name)
+		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", name)
 	}
-	require.Contains(t, s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run"), "spec.datacenters")
+	ca = got(s, &corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")})
+	require.Equal(t, map[string]string{"ca.crt": "c", "theirs": "d"}, ca.Data)
+}
+
+// The operator reads binaryData too, as `kubectl create configmap --from-file` makes it.
+func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
+	t.Parallel()
+	s, file, site := shopOfAFile(t)
+	says := func(name, data string) string {
+		t.Helper()
+		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\n" + data + "\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		out := s.ok("configure", "--from-file", file, "--no-check", "--yes")
+		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", text)
+		return out
+	}
+	has := func(name string) *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta(name)}) }
+	out := says("vdo-registry-ca", "binaryData: {ca.crt: AAECbmV3}")
+	require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-registry-ca (new)\n  binaryData.ca.crt: 6 bytes, sha256:")
+	require.NotContains(t, out, "AAEC")
+	require.Equal(t, []byte("\x00\x01\x02new"), has("vdo-registry-ca").BinaryData["ca.crt"])
+	out = says("vdo-registry-ca", "data: {ca.crt: text}")
+	require.Contains(t, out, "data.ca.crt: text")
+	require.Empty(t, has("vdo-registry-ca").BinaryData, "a key is in one of both")
+	out = says("vdo-registry-ca", "binaryData: {ca.crt: AAEC}")
+	require.Contains(t, out, "data.ca.crt: text -> none")
+	says("vdo-registry-ca", "binaryData: {ca.crt: AAED}")
+	require.Empty(t, has("vdo-registry-ca").Data)
+	require.Equal(t, map[string][]byte{"ca.crt": {0, 1, 3}}, has("vdo-registry-ca").BinaryData)
+
+	says("vdo-trust", "binaryData: {old.pub: AAEC}")
+	out = says("vdo-trust", "data: {new.pub: key}")
+	require.Contains(t, out, "binaryData.old.pub: 3 bytes, sha256:")
+	require.Empty(t, has("vdo-trust").BinaryData)
+	require.Equal(t, map[string]string{"new.pub": "key"}, has("vdo-trust").Data)
 }

@@ -4,19 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	airshipv1 "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
-// removal is what delete prints.
 type removal struct {
 	Target string   `json:"target"` // the context and its API server
 	Stages []stage  `json:"stages"`
@@ -33,20 +38,18 @@ type stage struct {
 
 type deleteOptions struct {
 	*app
-	outputFlags
 	consentFlags
 	goals
 
 	keepDrivers bool
 	timeout     time.Duration
-	kinds       func() ([]schema.GroupVersionKind, error) // nil: those that the cluster has
+	kinds       func() ([]schema.GroupVersionKind, error) // of what goes with a namespace
 }
 
-// goals says what shall go.
 type goals struct{ drivers, settings, operator, crds, all bool }
 
 func newDeleteCommand(a *app) *cobra.Command {
-	o := &deleteOptions{app: a}
+	o := &deleteOptions{app: a, kinds: a.namespacedKinds}
 	cmd := &cobra.Command{
 		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
 		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
@@ -86,7 +89,7 @@ func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")
 	fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each part to be gone")
 	o.consentFlags.bind(cmd)
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 }
 
 func (o *deleteOptions) run(cmd *cobra.Command) error {
@@ -118,7 +121,7 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	return o.print(r, func(l *lines) { o.text(l, r) })
 }
 
 // showRefused shows what would go, where something speaks against it.
@@ -126,16 +129,15 @@ func (o *deleteOptions) showRefused(r removal) error {
 	if len(r.Stages) == 0 || o.format != flags.Text {
 		return nil
 	}
-	if err := command.Say(o.err, "This is what was asked for; none of it was deleted:"); err != nil {
-		return err
-	}
-	return o.text(o.err, r)
+	return written(o.err, func(l *lines) {
+		l.printf("This is what was asked for; none of it was deleted:")
+		o.text(l, r)
+	})
 }
 
-// removeAll asks, and then removes stage after stage.
 func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
 	if !o.yes {
-		if err := o.text(o.err, r); err != nil {
+		if err := written(o.err, func(l *lines) { o.text(l, r) }); err != nil {
 			return err
 		}
 	}
@@ -147,8 +149,15 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 		return err
 	}
 	for _, s := range r.Stages {
-		if err := o.stillEmpty(ctx, c, r, s); err != nil {
-			return err
+		if s.Name == stageNamespaces { // asked again too
+			_, stays, err := o.empty(ctx, c, r, s.objects)
+			if err == nil && len(stays) > 0 {
+				err = &fault.Error{Reason: fault.Conflict, Op: "delete namespaces", Err: errors.New(stays[0]),
+					Hint: "all before it is deleted; run the same command again, and it stays"}
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if err := o.remove(ctx, c, s); err != nil {
 			return err
@@ -157,7 +166,6 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 	return nil
 }
 
-// remove deletes the objects of a stage, and waits until they are gone.
 func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) error {
 	if s.Name == stageConfig {
 		if err := orphan(ctx, c, s.objects); err != nil {
@@ -166,55 +174,38 @@ func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) er
 	}
 	for _, x := range s.objects {
 		if err := client.IgnoreNotFound(c.Delete(ctx, x)); err != nil {
-			return clusterFault("delete "+describeObject(x), err)
+			return clusterstate.Fault("delete "+describeObject(x), err)
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
+	return o.gone(ctx, c, s.objects)
+}
+
+func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client.Object) error {
 	p := o.progress()
-	defer p.end()
-	for _, x := range s.objects {
-		if err := o.gone(ctx, limited.Done(), c, x, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// gone waits until an object is not there, as long as there is time.
-func (o *deleteOptions) gone(
-	ctx context.Context, late <-chan struct{}, c client.Client, x client.Object, p *progress,
-) error {
-	for {
-		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
-		switch {
-		case isGone(err):
-			p.done(describeObject(x) + " is gone")
-			return nil
-		case err != nil:
-			return clusterFault("wait for "+describeObject(x), err)
-		}
-		why := whyNotGone(x)
-		p.show("waiting for " + describeObject(x) + why)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late:
-			return &fault.Error{
-				Reason: fault.Incomplete, Op: "delete", Subject: describeObject(x),
-				Err:  fmt.Errorf("it is still there after %s%s", o.timeout, why),
-				Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
+	why, err := p.wait(ctx, o.timeout, func() (string, error) {
+		for ; len(left) > 0; left = left[1:] {
+			name := describeObject(left[0])
+			switch err := c.Get(ctx, client.ObjectKeyFromObject(left[0]), left[0]); {
+			case err == nil:
+				return name + whyNotGone(left[0]), nil
+			case !isGone(err):
+				return "", clusterstate.Fault("wait for "+name, err)
 			}
-		case <-time.After(pollEvery):
+			p.done(name + " is gone")
 		}
+		return "", nil
+	})
+	if err != nil || why == "" {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "delete", Subject: describeObject(left[0]),
+		Err:  fmt.Errorf("it is still there after %s%s", o.timeout, whyNotGone(left[0])),
+		Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
 	}
 }
 
-// pollEvery is the time between two looks.
-const pollEvery = 500 * time.Millisecond
-
-func (o *deleteOptions) text(w io.Writer, r removal) error {
-	l := &lines{w: w}
+func (o *deleteOptions) text(l *lines, r removal) {
 	l.printf("%s, namespace %s", r.Target, o.cluster.namespace)
 	if len(r.Stages) == 0 {
 		l.printf("Nothing of what was asked for is there.")
@@ -234,5 +225,97 @@ func (o *deleteOptions) text(w io.Writer, r removal) error {
 	if r.DryRun && len(r.Stages) > 0 {
 		l.printf("Nothing was changed: --dry-run.")
 	}
-	return l.err
+}
+
+// orphaned refuses to remove drivers that the operator was told to leave: the VDOConfig would
+// go and they would stay, with nobody who removes them.
+func (o *deleteOptions) orphaned(own []client.Object) error {
+	for _, v := range ofType[*v1alpha1.VDOConfig](own) {
+		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
+			return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: describeObject(v), Err: errors.New("spec.onDelete is Orphan: the drivers would stay installed"),
+				Hint: fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name)}
+		}
+	}
+	return nil
+}
+
+func (o *deleteOptions) stillFree(ctx context.Context, c client.Client) error {
+	all, _, err := readResources(ctx, c)
+	own, _ := inNamespace(all, o.cluster.namespace)
+	return fault.Join(err, o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c))
+}
+
+// kindsInUse refuses to delete kinds of which resources are left: those of the namespace,
+// where the configuration was not asked for, and those of others, tenants for instance.
+func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, own, others []client.Object) error {
+	if !o.crds {
+		return nil
+	}
+	named := func(all []client.Object) (out []string) {
+		for _, x := range all {
+			out = append(out, describeObject(x))
+		}
+		return out
+	}
+	_, rest := parted(own)
+	tenants, err := tenantClusters(ctx, c)
+	if err != nil {
+		return err
+	}
+	refused := fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the CRDs"}
+	switch needed := append(named(others), tenants...); {
+	case len(needed) > 0:
+		refused.Err = errors.New("others in the cluster need them: " + firstOf(needed))
+		refused.Hint = "leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have the owners of these remove them first"
+	case len(rest) > 0 && !o.settings:
+		refused.Err = errors.New("with them would go " + firstOf(named(rest)))
+		refused.Hint = "delete these too: --configuration"
+	default:
+		return nil
+	}
+	return &refused
+}
+
+// tenantClusters are the SIPClusters, whose operator needs the kinds of bundles.
+func tenantClusters(ctx context.Context, c client.Reader) (out []string, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
+	err = pages.Each(ctx, c, list, func() {
+		for i := range list.Items {
+			out = append(out, "SIPCluster "+list.Items[i].Namespace+"/"+list.Items[i].Name)
+		}
+	})
+	if err != nil && !isGone(err) {
+		return nil, clusterstate.Fault("read the SIPClusters", err)
+	}
+	return out, nil
+}
+
+// accountRecord begins the names of the ConfigMaps that say what `users create` made.
+const accountRecord = "vdo-account-"
+
+// accountsLeft refuses to take away what `users delete` needs: the record of an account, and
+// the vCenters and the Secret that it is about.
+func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error {
+	if !o.settings && (!o.operator || o.keepDrivers) {
+		return nil
+	}
+	var secrets []string
+	for _, ns := range []string{o.cluster.namespace, credentials.Fallback} { // where a record is, beside its Secret
+		var list corev1.ConfigMapList
+		if err := c.List(ctx, &list, client.InNamespace(ns)); err != nil {
+			return clusterstate.Fault("read the ConfigMaps of "+ns, err)
+		}
+		for i := range list.Items {
+			if name, ok := strings.CutPrefix(list.Items[i].Name, accountRecord); ok {
+				secrets = append(secrets, name)
+			}
+		}
+	}
+	if len(secrets) == 0 {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the configuration or the operator",
+		Err:  errors.New("users create made accounts in vCenters, which would stay there: of Secrets " + firstOf(secrets)),
+		Hint: "remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN`), then the rest"}
 }

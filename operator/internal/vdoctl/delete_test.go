@@ -1,8 +1,6 @@
 package vdoctl_test
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,7 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	worldsite "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 )
 
 // installs has the operator's manifests applied, and returns their objects.
@@ -29,14 +26,8 @@ func (s *shop) installs() (all []client.Object) {
 	s.t.Helper()
 	require.NoError(s.t, cluster.InstallCRDs(whole.cluster.Config()))
 	for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
-		file := s.t.TempDir() + "/" + m.Name
-		require.NoError(s.t, os.WriteFile(file, m.Data, 0o600))
-		objects, err := worldsite.ReadObjects(file)
-		require.NoError(s.t, err)
-		for _, o := range objects {
-			if err := s.k.Create(s.t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
-				require.NoError(s.t, err, o.GetName())
-			}
+		for _, o := range s.read(string(m.Data)) {
+			s.create(o)
 			if m.Name != deploy.DriverNamespaces().Name {
 				all = append(all, o)
 			}
@@ -91,21 +82,16 @@ func (s *shop) there(o client.Object) bool {
 }
 
 // background runs vdoctl, and returns a function that waits for its end.
-func (s *shop) background(args ...string) (cmd *exec.Cmd, end func() (string, int)) {
+func (s *shop) background(args ...string) (cmd *exec.Cmd, end func() result) {
 	s.t.Helper()
 	cmd = exec.CommandContext(s.t.Context(), "vdoctl", append(args, "-n", s.ns)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(s.t, cmd.Start())
-	return cmd, func() (string, int) {
+	return cmd, func() result {
 		err := cmd.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return out.String(), exit.ExitCode()
-		}
-		require.NoError(s.t, err, out.String())
-		return out.String(), 0
+		return ended(s.t, out.String(), err)
 	}
 }
 
@@ -115,29 +101,21 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	s.configured()
 	ctx := t.Context()
 
-	out, code := s.run("delete")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "say what to delete")
+	s.run("delete").is(2, "say what to delete")
 	for _, flag := range []string{"--operator", "--configuration", "--crds"} {
-		out, code = s.run("delete", flag, "--yes")
-		require.Equal(t, 8, code, out)
-		require.Contains(t, out, "--keep-drivers")
+		s.run("delete", flag, "--yes").is(8, "--keep-drivers")
 	}
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "handle"}},
 	}}
 	require.NoError(t, s.k.Create(ctx, volume))
-	out, code = s.run("delete", "--all", "--yes")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "volumes use the storage driver: kept")
+	s.run("delete", "--all", "--yes").is(8, "volumes use the storage driver: kept")
 	require.Nil(t, s.config().DeletionTimestamp, "nothing was begun")
 	require.NoError(t, s.k.Delete(ctx, volume))
 	require.Eventually(t, func() bool { return !s.there(volume) }, time.Minute, 100*time.Millisecond)
 
-	out, code = s.run("delete", "--all")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "no terminal")
+	s.run("delete", "--all").is(8, "no terminal")
 	require.Contains(t, s.ok("delete", "--all", "--dry-run"), "VDOConfig vmware-system-vdo/vdo")
 	require.Nil(t, s.config().DeletionTimestamp)
 
@@ -145,12 +123,10 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	cmd, end := s.background("delete", "--drivers", "--yes")
 	require.Eventually(t, func() bool { return s.config().DeletionTimestamp != nil }, time.Minute, 100*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	out, code = end()
-	require.Equal(t, 130, code, out)
+	end().is(130)
 	_, end = s.background("delete", "--drivers", "--yes")
 	s.release()
-	out, code = end()
-	require.Zero(t, code, out)
+	out := end().is(0)
 	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), out)
 	require.Contains(t, s.ok("delete", "--drivers", "--yes"), "Nothing of what was asked for is there")
 	require.True(t, s.there(&v1alpha1.DriverBundle{ObjectMeta: s.meta("drivers")}))
@@ -180,23 +156,19 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	s := wholeCluster(t)
 	s.installs()
 	s.configured()
-	out := s.ok("delete", "--keep-drivers", "--dry-run")
-	require.Contains(t, out, "VDOConfig (the drivers stay installed, without the registration of their webhook)\n  VDOConfig vmware-system-vdo/vdo\n")
+	s.run("delete", "--keep-drivers", "--dry-run").is(0,
+		"VDOConfig (the drivers stay installed, without the registration of their webhook)\n  VDOConfig vmware-system-vdo/vdo\n")
 	_, end := s.background("delete", "--keep-drivers", "--operator", "--yes")
 	require.Eventually(t, func() bool { return s.config().DeletionTimestamp != nil }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, v1alpha1.DeleteOrphan, s.config().Spec.OnDelete)
 	require.True(t, s.there(&corev1.ServiceAccount{ObjectMeta: s.meta("vdo-operator")}), "the operator stays until the VDOConfig is gone")
 	s.release()
-	out, code := end()
-	require.Zero(t, code, out)
-	require.Contains(t, out, "VDOConfig vmware-system-vdo/vdo is gone")
+	end().is(0, "VDOConfig vmware-system-vdo/vdo is gone")
 	require.False(t, s.there(&corev1.ServiceAccount{ObjectMeta: s.meta("vdo-operator")}))
 	for _, name := range []string{s.ns, "vmware-system-csi"} {
 		require.True(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name)
 	}
-	out, code = s.run("delete", "--crds", "--yes")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "with them would go VsphereCloudConfig vmware-system-vdo/east")
+	s.run("delete", "--crds", "--yes").is(8, "with them would go VsphereCloudConfig vmware-system-vdo/east")
 	s.besideTenants()
 	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
@@ -217,12 +189,10 @@ func (s *shop) besideTenants() {
 	for _, o := range others {
 		s.create(o)
 	}
-	out, code := s.run("delete", "--all", "--yes")
-	require.Equal(s.t, 8, code, out)
-	for _, text := range []string{"none of it was deleted:\ncontext test (", "namespace vmware-system-vdo\nconfiguration\n", "  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
-		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator"} {
-		require.Contains(s.t, out, text)
-	}
+	out := s.run("delete", "--all", "--yes").is(8,
+		"none of it was deleted:\ncontext test (", "namespace vmware-system-vdo\nconfiguration\n",
+		"  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
+		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator")
 	require.NotContains(s.t, out, "  VDOConfig tenants/theirs")
 	require.True(s.t, s.there(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east")}))
 	out = s.ok("delete", "--drivers", "--configuration", "--operator", "--dry-run")
@@ -230,19 +200,4 @@ func (s *shop) besideTenants() {
 	for _, o := range others {
 		require.NoError(s.t, s.k.Delete(ctx, o))
 	}
-}
-
-func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
-	s := wholeCluster(t)
-	s.installs()
-	s.configured()
-	v := s.config()
-	v.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Refused", Message: "spec.suspend is set", LastTransitionTime: metav1.Now()}}
-	require.NoError(t, s.k.Status().Update(t.Context(), v))
-	out, code := s.run("delete", "--drivers", "--yes", "--timeout", "2s")
-	require.Equal(t, 9, code, out)
-	require.Contains(t, out, fmt.Sprintf("VDOConfig %s/vdo: it is still there after 2s: spec.suspend is set", s.ns))
-	s.release()
-	s.foreignGoes()
-	s.ok("delete", "--all", "--yes")
 }

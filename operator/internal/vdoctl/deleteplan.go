@@ -5,26 +5,28 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// The stages, in their order.
 const (
 	stageDrivers       = "drivers"
 	stageConfig        = "VDOConfig (the drivers stay installed, without the registration of their webhook)"
@@ -34,53 +36,75 @@ const (
 	stageCRDs          = "crds"
 )
 
-// resources are what of the operator's kinds is in the cluster, in all namespaces.
-type resources struct {
-	configs  []v1alpha1.VDOConfig
-	vcenters []v1alpha1.VsphereCloudConfig
-	bundles  []v1alpha1.DriverBundle
-	compat   []v1alpha1.CompatibilityConfig
-	kinds    bool // are known to the cluster
-}
-
-// readResources reads those of all namespaces: a kind takes all of its own with it.
-func readResources(ctx context.Context, c client.Reader) (resources, error) {
-	var configs v1alpha1.VDOConfigList
-	var vcenters v1alpha1.VsphereCloudConfigList
-	var bundles v1alpha1.DriverBundleList
-	var compat v1alpha1.CompatibilityConfigList
-	known := false
-	for _, list := range []client.ObjectList{&configs, &vcenters, &bundles, &compat} {
+// readResources reads what of the operator's kinds is in the cluster, in all namespaces: a kind takes all of
+// its own with it. known tells whether the cluster knows any of the kinds.
+func readResources(ctx context.Context, c client.Reader) (all []client.Object, known bool, err error) {
+	lists := []client.ObjectList{&v1alpha1.VDOConfigList{}, &v1alpha1.VsphereCloudConfigList{},
+		&v1alpha1.DriverBundleList{}, &v1alpha1.CompatibilityConfigList{}}
+	for _, list := range lists {
 		err := c.List(ctx, list)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		if isGone(err) {
 			continue
 		}
 		if err != nil {
-			return resources{}, clusterFault("read the operator's resources", err)
+			return nil, false, clusterstate.Fault("read the operator's resources", err)
 		}
 		known = true
+		err = meta.EachListItem(list, func(x runtime.Object) error {
+			all = append(all, x.(client.Object)) //nolint:forcetypeassert,errcheck // all are
+			return nil
+		})
+		if err != nil {
+			return nil, false, err
+		}
 	}
-	return resources{configs.Items, vcenters.Items, bundles.Items, compat.Items, known}, nil
+	return all, known, nil
 }
 
-// in are those of a namespace.
-func (r resources) in(namespace string) resources {
-	return resources{within(r.configs, namespace), within(r.vcenters, namespace), within(r.bundles, namespace), within(r.compat, namespace), r.kinds}
+func inNamespace(all []client.Object, namespace string) (own, others []client.Object) {
+	for _, x := range all {
+		if x.GetNamespace() == namespace {
+			own = append(own, x)
+		} else {
+			others = append(others, x)
+		}
+	}
+	return own, others
 }
 
-// elsewhere are those of other namespaces.
-func (r resources) elsewhere(namespace string) []client.Object {
-	all := slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles), pointers(r.compat))
-	return slices.DeleteFunc(all, func(x client.Object) bool { return x.GetNamespace() == namespace })
+func ofType[T client.Object](all []client.Object) (out []T) {
+	for _, x := range all {
+		if x, ok := x.(T); ok {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
-func within[T any, P interface {
-	*T
-	client.Object
-}](items []T, namespace string) (out []T) {
-	for i := range items {
-		if P(&items[i]).GetNamespace() == namespace {
-			out = append(out, items[i])
+func parted(own []client.Object) (configs, rest []client.Object) {
+	for _, x := range own {
+		if _, ok := x.(*v1alpha1.VDOConfig); ok {
+			configs = append(configs, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	return configs, rest
+}
+
+// referencesOf are the Secrets and ConfigMaps that vCenters and bundles name.
+func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
+	for _, x := range all {
+		switch x := x.(type) {
+		case *v1alpha1.VsphereCloudConfig:
+			out = append(out, v1alpha1.KeyReference{Secret: x.Spec.Credentials})
+			if x.Spec.CA != nil {
+				out = append(out, *x.Spec.CA)
+			}
+		case *v1alpha1.DriverBundle:
+			pull, _ := x.PullSecretName()
+			ca, _ := x.CAReference()
+			out = append(append(out, v1alpha1.KeyReference{Secret: pull}, ca), x.TrustSources()...)
 		}
 	}
 	return out
@@ -88,40 +112,55 @@ func within[T any, P interface {
 
 // plan says what is deleted, stage by stage. What speaks against it is the error beside that.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
-	all, err := readResources(ctx, c)
+	all, _, err := readResources(ctx, c)
 	if err != nil {
 		return removal{}, err
 	}
-	own := all.in(o.cluster.namespace)
-	refused := fault.Join(o.leftWithoutOperator(own), o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, all))
+	own, others := inNamespace(all, o.cluster.namespace)
+	refused := fault.Join(o.leftWithoutOperator(own), o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c),
+		o.kindsInUse(ctx, c, own, others))
 	out, err := o.stages(ctx, c, own)
 	return out, fault.Join(refused, err)
 }
 
 // stages are what is asked for and there, and what stays of it.
-func (o *deleteOptions) stages(ctx context.Context, c client.Client, r resources) (removal, error) {
+func (o *deleteOptions) stages(ctx context.Context, c client.Client, own []client.Object) (removal, error) {
 	out := removal{Stages: []stage{}}
-	for _, find := range []func(context.Context, client.Client, resources) ([]stage, error){o.driverStage, o.settingsStage, o.operatorStages, o.kindStage} {
-		stages, err := find(ctx, c, r)
-		if err != nil {
-			return out, err
-		}
-		for _, s := range stages {
-			if len(s.objects) > 0 {
-				out.Stages = append(out.Stages, s)
-			}
+	configs, rest := parted(own)
+	var errs []error
+	add := func(name string, objects []client.Object, err error) {
+		if errs = append(errs, err); len(objects) > 0 {
+			out.Stages = append(out.Stages, newStage(name, objects))
 		}
 	}
-	kept, err := o.keepNamespaces(ctx, c, &out)
-	if err != nil {
+	switch {
+	case o.keepDrivers:
+		add(stageConfig, configs, nil)
+	case o.drivers:
+		add(stageDrivers, configs, nil)
+	}
+	if o.settings {
+		named, err := o.namedBy(ctx, c, rest)
+		add(stageConfiguration, named, err)
+	}
+	if o.operator {
+		objects, namespaces, err := o.operatorObjects(ctx, c)
+		add(stageOperator, objects, err)
+		namespaces, out.Stays, err = o.empty(ctx, c, out, namespaces)
+		add(stageNamespaces, namespaces, err)
+	}
+	if o.crds {
+		kinds, err := presentKinds(ctx, c)
+		add(stageCRDs, kinds, err)
+	}
+	if err := fault.Join(errs...); err != nil {
 		return out, err
 	}
-	out.Stays, err = o.stays(ctx, c)
-	out.Stays = append(kept, out.Stays...)
+	stays, err := o.stays(ctx, c)
+	out.Stays = append(out.Stays, stays...)
 	return out, err
 }
 
-// newStage lists each object once.
 func newStage(name string, objects []client.Object) stage {
 	s := stage{Name: name}
 	for _, x := range objects {
@@ -132,55 +171,19 @@ func newStage(name string, objects []client.Object) stage {
 	return s
 }
 
-func (o *deleteOptions) driverStage(_ context.Context, _ client.Client, r resources) ([]stage, error) {
-	if !o.drivers && !o.keepDrivers {
-		return nil, nil
-	}
-	name := stageDrivers
-	if o.keepDrivers {
-		name = stageConfig
-	}
-	return []stage{newStage(name, pointers(r.configs))}, nil
-}
-
-func (o *deleteOptions) settingsStage(ctx context.Context, c client.Client, r resources) ([]stage, error) {
-	if !o.settings {
-		return nil, nil
-	}
-	named, err := o.namedBy(ctx, c, r)
-	return []stage{newStage(stageConfiguration, named)}, err
-}
-
-func (o *deleteOptions) operatorStages(ctx context.Context, c client.Client, _ resources) ([]stage, error) {
-	if !o.operator {
-		return nil, nil
-	}
-	objects, namespaces, err := o.operatorObjects(ctx, c)
-	return []stage{newStage(stageOperator, objects), newStage(stageNamespaces, namespaces)}, err
-}
-
-func (o *deleteOptions) kindStage(ctx context.Context, c client.Client, _ resources) ([]stage, error) {
-	if !o.crds {
-		return nil, nil
-	}
-	kinds, err := presentKinds(ctx, c)
-	return []stage{newStage(stageCRDs, kinds)}, err
-}
-
 // leftWithoutOperator refuses to take away what the removal of the drivers needs.
-func (o *deleteOptions) leftWithoutOperator(r resources) error {
-	if o.drivers || o.keepDrivers || len(r.configs) == 0 {
+func (o *deleteOptions) leftWithoutOperator(own []client.Object) error {
+	configs, _ := parted(own)
+	if o.drivers || o.keepDrivers || len(configs) == 0 {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "VDOConfig " + r.configs[0].Name,
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "VDOConfig " + configs[0].GetName(),
 		Err:  errors.New("the drivers are installed, and need what is to be deleted"),
 		Hint: "remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)"}
 }
 
-// maxNamed is how many objects a message names.
-const maxNamed = 5
+const maxNamed = 10
 
-// inUse refuses while volumes use the storage driver.
 func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	if !o.drivers {
 		return nil
@@ -194,7 +197,7 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 			}
 		}
 	}); err != nil {
-		return clusterFault("read the PersistentVolumes", err)
+		return clusterstate.Fault("read the PersistentVolumes", err)
 	}
 	if len(volumes) == 0 {
 		return nil
@@ -204,44 +207,19 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 		Hint: "delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers"}
 }
 
-// named are the Secrets and ConfigMaps that resources name, and those with names of their own.
-type named struct{ secrets, configMaps map[string]bool }
-
-func (n named) key(ref *v1alpha1.KeyReference) {
-	if ref != nil {
-		n.secrets[ref.Secret], n.configMaps[ref.ConfigMap] = true, true
+// namedBy are the resources of the configuration in the namespace, and what they name there, or the operator
+// looks for by its name.
+func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, own []client.Object) ([]client.Object, error) {
+	refs := append(referencesOf(own), v1alpha1.KeyReference{Secret: v1alpha1.DefaultPullSecretName})
+	for _, name := range []string{v1alpha1.DefaultTrustName, v1alpha1.DefaultCAName,
+		v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName} {
+		refs = append(refs, v1alpha1.KeyReference{ConfigMap: name})
 	}
-}
-
-func (n named) by(x client.Object) {
-	switch x := x.(type) {
-	case *v1alpha1.VsphereCloudConfig:
-		n.secrets[x.Spec.Credentials] = true
-		n.key(x.Spec.CA)
-	case *v1alpha1.DriverBundle:
-		name, _ := x.PullSecretName()
-		n.secrets[name] = true
-		n.key(x.Spec.CA)
-		for _, ref := range x.TrustSources() {
-			n.key(&ref)
-		}
-	}
-}
-
-// namedBy are the resources of the configuration in the namespace, and what they name there.
-func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resources) ([]client.Object, error) {
-	var out []client.Object
-	n := named{map[string]bool{v1alpha1.DefaultPullSecretName: true}, map[string]bool{
-		v1alpha1.DefaultTrustName: true, v1alpha1.DefaultCAName: true, v1alpha1.LegacyMatrixName: true, v1alpha1.LegacyMatrixOtherName: true}}
-	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
-		n.by(x)
-		out = append(out, x)
-	}
-	for _, name := range slices.Sorted(maps.Keys(n.secrets)) {
-		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
-	}
-	for _, name := range slices.Sorted(maps.Keys(n.configMaps)) {
-		out = append(out, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
+	out := own
+	for _, ref := range refs {
+		out = append(out,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: ref.Secret}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: ref.ConfigMap}})
 	}
 	return present(ctx, c, out)
 }
@@ -265,15 +243,9 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (o
 	if all, err = present(ctx, c, all); err != nil {
 		return nil, nil, err
 	}
-	objects, namespaces = o.withoutKinds(all)
-	return objects, namespaces, nil
-}
-
-// withoutKinds parts what is installed: the kinds go later, in a stage of their own.
-func (o *deleteOptions) withoutKinds(all []client.Object) (objects, namespaces []client.Object) {
 	for _, x := range all {
 		switch kindOf(x) {
-		case "CustomResourceDefinition":
+		case crdKind: // goes later, in a stage of its own
 		case "Namespace":
 			if o.settings {
 				namespaces = append(namespaces, x)
@@ -282,12 +254,11 @@ func (o *deleteOptions) withoutKinds(all []client.Object) (objects, namespaces [
 			objects = append(objects, x)
 		}
 	}
-	return objects, namespaces
+	return objects, namespaces, nil
 }
 
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 
-// presentKinds are the operator's own CRDs.
 func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error) {
 	var all []client.Object
 	for _, plural := range []string{"vdoconfigs", "vspherecloudconfigs", "driverbundles", "compatibilityconfigs"} {
@@ -305,7 +276,7 @@ func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, e
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(crdVersion, crdKind+"List"))
 	if err := c.List(ctx, list); err != nil {
-		return nil, clusterFault("read the CRDs", err)
+		return nil, clusterstate.Fault("read the CRDs", err)
 	}
 	var out []string
 	for i := range list.Items {
@@ -328,7 +299,7 @@ func orphan(ctx context.Context, c client.Client, configs []client.Object) error
 	for _, x := range configs {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"onDelete":"Orphan"}}`))
 		if err := c.Patch(ctx, x, patch); client.IgnoreNotFound(err) != nil {
-			return clusterFault("have the drivers stay", err)
+			return clusterstate.Fault("have the drivers stay", err)
 		}
 	}
 	return nil
@@ -346,4 +317,112 @@ func whyNotGone(x client.Object) string {
 		}
 	}
 	return ""
+}
+
+// namespacedKinds are all kinds whose objects go with a namespace.
+func (a *app) namespacedKinds() ([]schema.GroupVersionKind, error) {
+	cfg, err := a.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	asked, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, clusterstate.Fault("reach the cluster", err)
+	}
+	lists, err := asked.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, clusterstate.Fault("read which kinds there are, to see what is in the namespaces", err)
+	}
+	var out []schema.GroupVersionKind
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists) {
+		for _, r := range list.APIResources {
+			out = append(out, schema.FromAPIVersionAndKind(list.GroupVersion, r.Kind))
+		}
+	}
+	return out, nil
+}
+
+// empty are the namespaces in which all is of this installation and planned, and why others stay.
+func (o *deleteOptions) empty(
+	ctx context.Context, c client.Reader, r removal, all []client.Object,
+) (empty []client.Object, stays []string, err error) {
+	planned := map[string]bool{}
+	for _, s := range r.Stages {
+		for _, d := range s.Objects {
+			planned[d] = true
+		}
+	}
+	for _, ns := range all {
+		left, err := o.foreign(ctx, c, ns.GetName(), planned)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(left) == 0 {
+			empty = append(empty, ns)
+		} else {
+			stays = append(stays, describeObject(ns)+": it holds what is not of this installation: "+firstOf(left))
+		}
+	}
+	return empty, stays, nil
+}
+
+func firstOf(names []string) string {
+	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	if n := len(names) - maxNamed; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// foreign are the objects of a namespace that would go with it though nobody asked for that.
+func (o *deleteOptions) foreign(ctx context.Context, c client.Reader, ns string, planned map[string]bool) ([]string, error) {
+	kinds, err := o.kinds()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, kind := range kinds {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := pages.Each(ctx, c, list, func() {
+			for i := range list.Items {
+				x := &list.Items[i]
+				x.SetGroupVersionKind(kind)
+				if d := describeObject(x); !planned[d] && !isDefault(x) && !isOfInstallation(x) {
+					out = append(out, d)
+				}
+			}
+		}, client.InNamespace(ns))
+		if err != nil && !isGone(err) {
+			return nil, clusterstate.Fault("see what is in the namespace "+ns+": "+kind.Kind, err)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// isDefault is what a cluster makes itself in each namespace, or for another object.
+func isDefault(x *metav1.PartialObjectMetadata) bool {
+	if owner := metav1.GetControllerOf(x); owner != nil && owner.Kind != "Node" {
+		return true // it goes with its owner, which is looked at
+	}
+	switch x.Kind {
+	case "Event", "Lease", "Endpoints", "EndpointSlice", "ControllerRevision":
+		return true
+	case "ConfigMap":
+		return slices.Contains([]string{"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"}, x.Name)
+	case "ServiceAccount":
+		return slices.Contains([]string{"default", "builder", "deployer"}, x.Name)
+	case "RoleBinding":
+		return slices.Contains([]string{"system:deployers", "system:image-builders", "system:image-pullers"}, x.Name)
+	case "Secret":
+		return strings.HasPrefix(x.Name, "default-token-") || strings.HasPrefix(x.Name, "default-dockercfg-")
+	}
+	return false
+}
+
+// isOfInstallation is what the operator made: with its label, or in its records' names.
+func isOfInstallation(x *metav1.PartialObjectMetadata) bool {
+	records := (x.Kind == "ConfigMap" || x.Kind == "Secret") && strings.HasPrefix(x.Name, "vdo-") && !strings.HasPrefix(x.Name, accountRecord)
+	return records || x.Labels[render.LabelManagedBy] == "vdo-operator"
 }

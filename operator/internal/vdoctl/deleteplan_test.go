@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"bytes"
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -25,8 +25,6 @@ func metaOf(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namesp
 // installation is one that has nothing of anybody else in it, and a delete of all of it.
 func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.Client) {
 	t.Helper()
-	scheme, err := newScheme()
-	require.NoError(t, err)
 	ours := map[string]string{render.LabelManagedBy: "vdo-operator"}
 	all := append([]client.Object{
 		&corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-vdo")}, &corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-csi")},
@@ -45,7 +43,8 @@ func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.C
 		}
 		return append(out, appsv1.SchemeGroupVersion.WithKind("Deployment"), v1alpha1.GroupVersion.WithKind("VDOConfig"), v1alpha1.GroupVersion.WithKind("VsphereCloudConfig")), nil
 	}
-	return o, fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithReturnManagedFields().Build()
+	return o, client.WithFieldOwner(c, fieldManager)
 }
 
 func deletedNamespaces(r removal) []string {
@@ -73,39 +72,52 @@ func TestDeleteKeepsNamespacesOfOthers(t *testing.T) {
 		r, err := o.plan(t.Context(), c)
 		require.NoError(t, err)
 		require.Empty(t, deletedNamespaces(r))
-		require.True(t, slices.ContainsFunc(r.Stays, func(s string) bool {
-			return s == "Namespace "+foreign.GetNamespace()+": it holds what is not of this installation: "+kindFor(t, c, foreign)+" "+foreign.GetNamespace()+"/"+foreign.GetName()
-		}), r.Stays)
+		why := "Namespace vmware-system-vdo: it holds what is not of this installation: " + describeObject(foreign)
+		require.Contains(t, r.Stays, why)
 	}
 
 	// What comes while somebody reads the question.
 	require.NoError(t, c.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("vmware-system-vdo", "late")}))
-	require.ErrorContains(t, o.removeAll(t.Context(), c, r), "it now holds what is not of this installation: Secret vmware-system-vdo/late")
+	require.ErrorContains(t, o.removeAll(t.Context(), c, r), "it holds what is not of this installation: Secret vmware-system-vdo/late")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "vmware-system-vdo"}, &corev1.Namespace{}))
 }
 
-func kindFor(t *testing.T, c client.Client, x client.Object) string {
-	t.Helper()
-	kind, err := c.GroupVersionKindFor(x)
-	require.NoError(t, err)
-	return kind.Kind
+func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
+	for _, ns := range []string{"vmware-system-vdo", "kube-system"} {
+		o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-vc")})
+		all := o.goals
+		o.goals = goals{drivers: true}
+		require.NoError(t, o.accountsLeft(t.Context(), c), "the drivers go first")
+		o.goals = goals{operator: true}
+		require.ErrorContains(t, o.accountsLeft(t.Context(), c), "of Secrets vc")
+		for _, g := range []goals{all, {settings: true, drivers: true}, {drivers: true, operator: true}} {
+			o.goals = g
+			_, err := o.plan(t.Context(), c)
+			require.ErrorContains(t, err, "of Secrets vc")
+			var refused *fault.Error
+			require.ErrorAs(t, err, &refused)
+			require.Contains(t, refused.Hint, "`vdoctl delete --drivers`)")
+			require.Contains(t, refused.Hint, "`vdoctl users delete --username ADMIN`)")
+		}
+	}
 }
 
-func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
-	o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", "vdo-account-vc")})
-	for _, g := range []goals{o.goals, {settings: true, drivers: true}, {drivers: true, operator: true}} {
-		o.goals = g
-		_, err := o.plan(t.Context(), c)
-		require.ErrorContains(t, err, "of Secrets vc")
-		var refused *fault.Error
-		require.ErrorAs(t, err, &refused)
-		require.Contains(t, refused.Hint, "`vdoctl delete --drivers`)")
-		require.Contains(t, refused.Hint, "`vdoctl users delete --username ADMIN`)")
+// users delete removes the Secret first: run again, it finds the record beside the place of the Secret.
+func TestAnAccountIsWhereItsSecretOrRecordIs(t *testing.T) {
+	o := &accountOptions{usersOptions: usersOptions{app: &app{}}}
+	secret := func(ns string) client.Object { return &corev1.Secret{ObjectMeta: metaOf(ns, "theirs")} }
+	record := func(ns string) client.Object { return &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-theirs")} }
+	for want, objects := range map[string][][]client.Object{
+		"kube-system":       {{secret("kube-system")}, {record("kube-system")}},
+		"vmware-system-vdo": {{}, {record("vmware-system-vdo")}, {secret("vmware-system-vdo"), secret("kube-system")}},
+	} {
+		for i, list := range objects {
+			_, c := installation(t, list...)
+			at, err := o.siteFor(t.Context(), c, new([]*accounts.Site), "theirs", "vmware-system-vdo")
+			require.NoError(t, err)
+			require.Equal(t, want, at.Namespace, i)
+		}
 	}
-	o.goals, o.keepDrivers = goals{operator: true}, true
-	r, err := o.plan(t.Context(), c)
-	require.NoError(t, err, "drivers that stay use the account, and the namespace stays")
-	require.NotContains(t, deletedNamespaces(r), "Namespace vmware-system-vdo")
 }
 
 func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
@@ -125,4 +137,14 @@ func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
 	require.NoError(t, c.Create(ctx, volume))
 	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
 	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
+}
+
+func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
+	v := &v1alpha1.VDOConfig{ObjectMeta: metaOf(operatorNamespace, "stays")}
+	v.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Refused", "spec.suspend is set")}
+	o, c := installation(t, v)
+	o.timeout = time.Nanosecond
+	err := o.gone(t.Context(), c, []client.Object{v})
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/stays: it is still there after 1ns: spec.suspend is set")
 }

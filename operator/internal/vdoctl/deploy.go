@@ -1,23 +1,39 @@
 package vdoctl
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/trustflags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/install"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/installer"
 )
 
-// deployment is what deploy prints.
 type deployment struct {
 	Target   string     `json:"target"`             // the context and its API server
 	Operator string     `json:"operator,omitempty"` // its version
@@ -28,7 +44,7 @@ type deployment struct {
 	Message  string     `json:"message"`
 }
 
-// deployed is what became of one object: created, changed, adopted, unchanged or kept.
+// deployed is what became of one object: created, changed, unchanged or kept.
 type deployed struct {
 	Object string `json:"object"`
 	State  string `json:"state"`
@@ -36,13 +52,13 @@ type deployed struct {
 
 type deployOptions struct {
 	*app
-	outputFlags
 	consentFlags
 	trustflags.Flags
 	accessFlags
 
 	to         install.Options
 	manifests  string // FILE, instead of a bundle
+	site       string // FILE with the configuration
 	unverified bool
 	withAccess bool
 	force      bool
@@ -50,7 +66,6 @@ type deployOptions struct {
 	timeout    time.Duration
 }
 
-// accessFlags say how the mirror is spoken to.
 type accessFlags struct {
 	caFile, authFile string
 	plainHTTP        []string
@@ -64,12 +79,13 @@ func newDeployCommand(a *app) *cobra.Command {
 does: the manifests come from the bundle, whose signature is verified first, and the image is
 REGISTRY/REPO@DIGEST of the mirror. BUNDLE is REGISTRY/REPO:TAG of the mirror, or FILE.tar or
 oci:DIR with --repository. It applies by server-side apply and waits until the operator runs.
-Interrupted, it goes on when it is run again; an operator that is there is upgraded.
+Interrupted, it goes on when it is run again; an operator that is there is upgraded. With -f it
+then writes the configuration of a file, and moves what users create made before into the cluster.
 
 Fields that somebody else has set are not taken from them without --force-conflicts: an
-argument that was added to the Deployment, --trust-floor for instance, would be lost.
-Objects that stay as they are, and whose fields are vdoctl's from then on, are "adopted".`,
+argument that was added to the Deployment, --trust-floor for instance, would be lost.`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
+  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub -f site.yaml
   vdoctl deploy drivers.tar --repository registry.site/vdo/drivers --key vdo.pub --dry-run
   vdo-bundle install-manifests drivers.tar.parts --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -88,6 +104,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&o.to.Repository, "repository", "", "`REGISTRY/REPO` in the site that the bundle was pushed to (default BUNDLE's)")
 	fl.StringVar(&o.manifests, "manifests", "", "`FILE` that vdo-bundle install-manifests wrote, instead of a bundle; - for standard input")
+	fl.StringVarP(&o.site, "from-file", "f", "", "`FILE` with the site's configuration, to write once the operator runs, with the accounts that users create made for it")
 	fl.BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	fl.BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
 	fl.BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the rights that the operator needs to lead OpenShift's nodes to the mirror")
@@ -104,7 +121,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		fl.BoolVar(&o.unverified, "without-verification", false, "install what nobody's signature vouches for")
 	})
 	flags.Group(cmd, flags.Registries, o.accessFlags.bind)
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 }
 
 func (f *accessFlags) bind(fl *pflag.FlagSet) {
@@ -114,7 +131,14 @@ func (f *accessFlags) bind(fl *pflag.FlagSet) {
 }
 
 func (o *deployOptions) run(ctx context.Context, src string) error {
+	if o.site != "" && o.noWait {
+		return flags.Bad("--no-wait", "", errors.New("the operator has to run before it takes a configuration"), "leave out --no-wait")
+	}
 	out, objects, err := o.render(ctx, src)
+	if err != nil {
+		return err
+	}
+	conf, err := o.configuration(ctx, src)
 	if err != nil {
 		return err
 	}
@@ -127,6 +151,9 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	}
 	if !o.dryRun {
 		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+o.signers(out)), " ")
+		if o.site != "" {
+			operator += " and the configuration of " + fault.Quote(o.site)
+		}
 		question := fmt.Sprintf("Apply %d objects of %s to %s?", len(objects), operator, out.Target)
 		if err := o.consent(ctx, o.consentFlags, question); err != nil {
 			return err
@@ -140,8 +167,11 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 			return err
 		}
 	}
+	if err := o.configure(ctx, c, conf, &out); err != nil {
+		return err
+	}
 	out.Message = o.next()
-	return o.print(o.out, out, func(w io.Writer) error { return o.text(w, out) })
+	return o.print(out, func(l *lines) { o.text(l, out) })
 }
 
 func (o *deployOptions) signers(d deployment) string {
@@ -151,13 +181,15 @@ func (o *deployOptions) signers(d deployment) string {
 	return "(signed by " + strings.Join(d.SignedBy, " and ") + ")"
 }
 
-// next is what the user does next.
 func (o *deployOptions) next() string {
 	switch {
 	case o.dryRun:
 		return "Nothing was changed: --dry-run."
 	case o.noWait:
 		return "see that it runs: `vdoctl version`"
+	}
+	if o.site != "" {
+		return "the operator runs, and has its configuration; next: `vdoctl status --watch`"
 	}
 	return "the operator runs; next: `vdoctl configure`"
 }
@@ -186,7 +218,6 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 	return out, append(objects, access...), err
 }
 
-// applyAll applies the objects in their order, and notes what became of each.
 func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
 	p := o.progress()
 	defer p.end()
@@ -205,8 +236,7 @@ func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects [
 	return nil
 }
 
-func (o *deployOptions) text(w io.Writer, d deployment) error {
-	l := &lines{w: w}
+func (o *deployOptions) text(l *lines, d deployment) {
 	l.printf("%s, namespace %s", d.Target, o.cluster.namespace)
 	if d.Operator != "" {
 		l.printf("%s %s %s, bundle %s", o.paint(bold, "vdo-operator"), d.Operator, o.signers(d), d.Bundle)
@@ -215,7 +245,330 @@ func (o *deployOptions) text(w io.Writer, d deployment) error {
 		l.printf("  %-9s  %s", x.State, x.Object)
 	}
 	l.printf("%s", d.Message)
-	return l.err
 }
 
-var errNoTrust = errors.New("it is not said whose signature the bundle needs")
+const operatorDeployment = "vdo-operator"
+
+const (
+	stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
+)
+
+// parsed reads manifests, for the namespace that was asked for. The drivers' namespaces come first:
+// they are in no manifests, which are deleted again.
+func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
+	data = bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace))
+	objects, err := readManifest(data)
+	installs := false
+	for i, x := range objects {
+		if x.GetObjectKind().GroupVersionKind().Version == "" || kindOf(x) == "" || x.GetName() == "" {
+			err = fmt.Errorf("document %d has no apiVersion, kind or name", i+1)
+			break
+		}
+		installs = installs || kindOf(x) == "Deployment" && x.GetNamespace() == o.cluster.namespace && x.GetName() == operatorDeployment
+	}
+	if err == nil && !installs {
+		err = fmt.Errorf("it does not have the operator: Deployment %s/%s", o.cluster.namespace, operatorDeployment)
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read install manifests", Subject: name, Err: err, Hint: "write them with `vdo-bundle install-manifests`"}
+	}
+	namespaces, err := readManifest(deploy.DriverNamespaces().Data)
+	return append(namespaces, objects...), err
+}
+
+// apply applies an object by server-side apply. Access that is there already is the site's.
+func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (string, error) {
+	if u, ok := x.(*unstructured.Unstructured); ok {
+		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
+		return done.state(), err
+	}
+	switch err := dry(c, o.dryRun).Create(ctx, x); {
+	case apierrors.IsAlreadyExists(err):
+		return stateKept, nil
+	case err != nil && (!o.dryRun || !isGone(err)):
+		return "", clusterstate.Fault("create "+describeObject(x), err)
+	}
+	return stateCreated, nil
+}
+
+func (o *deployOptions) waitReady(ctx context.Context, c client.Client) error {
+	why, err := o.progress().wait(ctx, o.timeout, func() (string, error) { return o.notReady(ctx, c) })
+	if err != nil || why == "" {
+		return err
+	}
+	return &fault.Error{Reason: fault.Incomplete, Op: "wait for the operator", Subject: o.cluster.namespace + "/" + operatorDeployment,
+		Err:  fmt.Errorf("it does not run after %s: %s", o.timeout, why),
+		Hint: "see `kubectl -n " + o.cluster.namespace + " describe pods`; then run the same command again"}
+}
+
+// notReady says why the operator does not run yet, "" where it does.
+func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, error) {
+	var d appsv1.Deployment
+	if err := c.Get(ctx, client.ObjectKey{Namespace: o.cluster.namespace, Name: operatorDeployment}, &d); err != nil {
+		return "", clusterstate.Fault("read the operator's Deployment", err)
+	}
+	want, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
+	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want && st.Replicas == st.UpdatedReplicas {
+		return "", nil
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+		return "", clusterstate.Fault("read the operator's pods", err)
+	}
+	why := fmt.Sprintf("the operator: %d of %d pods are up", st.AvailableReplicas, want)
+	for i := range pods.Items {
+		if w := waitingFor(&pods.Items[i]); w != "" {
+			return why + "; " + w, nil
+		}
+	}
+	return why, nil
+}
+
+func waitingFor(p *corev1.Pod) string {
+	for _, s := range p.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil {
+			return p.Name + ": " + strings.TrimSpace(w.Reason+" "+w.Message)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue && c.Message != "" {
+			return p.Name + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// configuration returns what the file configures, as `configure --from-file` would write it.
+func (o *deployOptions) configuration(ctx context.Context, src string) ([]client.Object, error) {
+	if o.site == "" {
+		return nil, nil
+	}
+	conf := newConfigure(o.app)
+	conf.file, conf.noCheck, conf.offline = o.site, true, true
+	if src != "" && !isFile(src) {
+		conf.bundle = src // where the file has none
+	}
+	_, d, err := conf.draft(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := accountFileOf(o.site).beside(d.file); err != nil {
+		return nil, err
+	}
+	all, err := d.manifests(ctx)
+	out := make([]client.Object, len(all))
+	for i, u := range all {
+		out[i] = u
+	}
+	return out, err
+}
+
+// configure moves the accounts that were made before into the cluster, and writes the configuration.
+func (o *deployOptions) configure(ctx context.Context, c client.Client, conf []client.Object, out *deployment) error {
+	if o.site == "" {
+		return nil
+	}
+	accounts := accountFileOf(o.site)
+	made, err := accounts.objects()
+	if err != nil {
+		return err
+	}
+	for _, x := range made.values() {
+		if err := sameIn(ctx, c, "the cluster", accounts.name, x); err != nil {
+			return err
+		}
+	}
+	if err := o.applyAll(ctx, c, append(made.values(), conf...), out); err != nil || o.dryRun {
+		return err
+	}
+	return accounts.remove()
+}
+
+// sameIn refuses an account of which another place has another state: one of both is older.
+func sameIn(ctx context.Context, c client.Reader, place, file string, x client.Object) error {
+	is := x.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(x), is); {
+	case isGone(err):
+		return nil
+	case err != nil:
+		return clusterstate.Fault("read "+describeObject(x), err)
+	}
+	if apiequality.Semantic.DeepEqual(dataOf(x), dataOf(is)) {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Conflict, Op: "use", Subject: describeObject(x),
+		Err:  fmt.Errorf("%s has another one than %s", place, file),
+		Hint: "keep the one that works, and delete the other one"}
+}
+
+func dataOf(x client.Object) any {
+	if s, ok := x.(*corev1.Secret); ok {
+		return s.Data
+	}
+	return x.(*corev1.ConfigMap).Data //nolint:forcetypeassert,errcheck // accounts have no other
+}
+
+func (a *app) readFlag(flag, name string, limit int64) ([]byte, error) {
+	data, err := a.read(flag, name)
+	if err == nil && int64(len(data)) > limit {
+		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit), Hint: "check that " + flag + " names the right file"}
+	}
+	return data, err
+}
+
+// policy is whose signature counts; nil where that is nobody's, as was asked for.
+func (o *deployOptions) policy() (*trust.Policy, error) {
+	policy, err := o.Flags.Read(o.readFlag)
+	switch {
+	case err != nil:
+		return nil, err
+	case policy == nil && !o.unverified:
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "verify the bundle",
+			Err:  errors.New("it is not said whose signature the bundle needs"),
+			Hint: "give the key that signed it with --key, or a policy with --policy; or say --without-verification"}
+	case policy != nil && o.unverified:
+		return nil, flags.Bad("--without-verification", "true", fmt.Errorf("--key or --policy is given as well"), "give one of them")
+	}
+	return policy, nil
+}
+
+func (f *accessFlags) registry(a *app) (*remote.Client, error) {
+	find, err := f.credentials(a)
+	if err != nil {
+		return nil, err
+	}
+	return remote.NewClient(remote.Options{Credentials: find, CAFile: f.caFile, PlainHTTP: f.plainHTTP, UserAgent: "vdoctl/" + a.build.Version})
+}
+
+func (f *accessFlags) credentials(a *app) (remote.CredentialFunc, error) {
+	if f.authFile == "" {
+		return remote.DefaultCredentials, nil
+	}
+	data, err := a.readFlag("--authfile", f.authFile, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	return remote.ConfigCredentials(f.authFile, data)
+}
+
+// isFile tells a file or folder from a reference, as vdo-bundle does.
+func isFile(src string) bool {
+	return strings.HasSuffix(src, ".tar") || strings.HasSuffix(src, ".parts") || strings.HasPrefix(src, "oci:") ||
+		strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
+}
+
+// fromBundle opens a bundle, verifies it, and renders how its operator is installed.
+func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Manifests, []string, error) {
+	policy, err := o.policy()
+	if err != nil {
+		return nil, nil, err
+	}
+	source, closes, err := o.open(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closes()
+	b, err := installer.Open(ctx, source)
+	if err != nil {
+		return nil, nil, err
+	}
+	var signers []string
+	if policy != nil {
+		if signers, err = b.Verify(ctx, policy, o.now()); err != nil {
+			return nil, nil, err
+		}
+	}
+	m, err := b.Manifests(ctx, o.to)
+	return m, signers, err
+}
+
+// open opens the place of a bundle, and settles the mirror's repository.
+func (o *deployOptions) open(src string) (installer.Source, func(), error) {
+	if o.to.Repository != "" {
+		ref, err := image.ParseHosted(o.to.Repository)
+		if err != nil {
+			return nil, nil, flags.Bad("--repository", o.to.Repository, err, "write REGISTRY/REPO")
+		}
+		o.to.Repository = ref.Repository()
+	}
+	if isFile(src) {
+		if o.to.Repository == "" {
+			return nil, nil, flags.Bad("--repository", "", fmt.Errorf("%s is not in a registry, so the mirror has to be named", src), "write REGISTRY/REPO as the bundle was pushed to")
+		}
+		l, err := installer.OpenLayout(strings.TrimPrefix(src, "oci:"))
+		if err != nil {
+			return nil, nil, err
+		}
+		return l, func() { _ = l.Close() }, nil
+	}
+	ref, err := image.ParseHosted(src)
+	if err != nil {
+		return nil, nil, flags.Bad("BUNDLE", src, err, "write REGISTRY/REPO:TAG, FILE.tar or oci:DIR")
+	}
+	if o.to.Repository == "" {
+		o.to.Repository = ref.Repository()
+	}
+	c, err := o.registry(o.app)
+	if err != nil {
+		return nil, nil, err
+	}
+	return installer.Mirror(c, ref), func() { _ = c.Close() }, nil
+}
+
+// access are the ConfigMaps and the Secret that the operator looks for by their names, with
+// what was used here.
+func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}
+	}
+	var out []client.Object
+	policy, err := o.Flags.Read(o.readFlag)
+	if err != nil {
+		return nil, err
+	}
+	if policy != nil {
+		data, err := policy.YAML()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultTrustName), Data: map[string]string{v1alpha1.DefaultTrustPolicyKey: string(data)}})
+	}
+	if o.caFile != "" {
+		data, err := o.readFlag("--ca-file", o.caFile, maxFile)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultCAName), Data: map[string]string{v1alpha1.DefaultCAKey: string(data)}})
+	}
+	login, err := o.login(ctx)
+	if login != nil {
+		out = append(out, &corev1.Secret{ObjectMeta: meta(v1alpha1.DefaultPullSecretName), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: login}})
+	}
+	return out, err
+}
+
+// login is a docker configuration with the login of the mirror, nil where it has none.
+func (o *deployOptions) login(ctx context.Context) ([]byte, error) {
+	ref, err := image.ParseReference(o.to.Repository)
+	if err != nil {
+		return nil, err
+	}
+	find, err := o.credentials(o.app)
+	if err != nil {
+		return nil, err
+	}
+	c, err := find(ctx, ref.Host(), ref.Path())
+	if err != nil || c == (remote.Credential{}) {
+		return nil, err
+	}
+	entry := map[string]string{}
+	for k, v := range map[string]string{"identitytoken": c.RefreshToken, "registrytoken": c.AccessToken} {
+		if v != "" {
+			entry[k] = v
+		}
+	}
+	if c.Username != "" {
+		entry["auth"] = base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
+	}
+	return json.Marshal(map[string]any{"auths": map[string]any{ref.Host(): entry}})
+}

@@ -3,24 +3,30 @@ package vdoctl_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
 // release is a signed bundle with an operator, in a mirror with a login and as a folder.
@@ -94,44 +100,35 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 
 	// The first steps write the configuration before the operator is installed.
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	out := s.ok("configure", "--bundle", "registry.site/vdo:1", "--server", "vc.site", "--username", "vdo@vsphere.local", "--no-check", "--write", file)
-	require.Contains(t, out, "Written: "+file+"\nIf the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.\n")
+	s.run("configure", "--bundle", "registry.site/vdo:1", "--server", "vc.site", "--username", "vdo@vsphere.local", "--no-check", "-o", file).is(0,
+		"Written: "+file+"\nIf the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.\n")
 	require.Contains(t, readFile(t, file), "kind: VDOConfig")
 	for _, args := range []string{"status", "plan", "upgrade list", "upgrade rollback --yes", "matrix set registry.site/vdo:1", "preflight", "topology check"} {
-		said, code := s.run(strings.Fields(args)...)
-		require.Equal(t, 4, code, "%s: %s", args, said)
+		said := s.run(strings.Fields(args)...).is(4)
 		require.Contains(t, said, "install the operator first: `vdoctl deploy BUNDLE`", args)
 		takesFile := args == "preflight" || args == "topology check"
 		require.Equal(t, takesFile, strings.Contains(said, "--from-file"), "%s: %s", args, said)
 	}
 
-	out, code := s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "--without-verification")
-	out, code = s.run("deploy", r.reference, "--key", r.stranger, "--ca-file", r.ca, "--authfile", r.auth, "--yes")
-	require.Equal(t, 3, code, out)
-	out, code = s.run("deploy", r.repository+":2", "--key", r.key, "--ca-file", r.ca, "--authfile", r.auth, "--yes")
-	require.Equal(t, 4, code, out)
-	out, code = s.run("deploy", r.reference, "--key", r.key, "--ca-file", r.ca, "--authfile", os.DevNull, "--yes")
-	require.Equal(t, 6, code, out)
-	out, code = s.run(r.args()...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "no terminal")
+	s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(2, "--without-verification")
+	s.run("deploy", r.reference, "--key", r.stranger, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(3)
+	s.run("deploy", r.repository+":2", "--key", r.key, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(4)
+	s.run("deploy", r.reference, "--key", r.key, "--ca-file", r.ca, "--authfile", os.DevNull, "--yes").is(6)
+	s.run(r.args()...).is(8, "no terminal")
 
-	out = s.ok(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...)
-	require.Contains(t, out, "created    ValidatingAdmissionPolicy vdo-operator-rights")
-	require.Contains(t, out, "created    Deployment vmware-system-vdo/vdo-operator")
+	out := s.run(r.args("--dry-run", "--with-access", "--mirror-set", "--rbac-policy")...).is(0,
+		"created    ValidatingAdmissionPolicy vdo-operator-rights",
+		"created    Deployment vmware-system-vdo/vdo-operator")
 	require.Contains(t, out, "created    ClusterRole vdo-operator-mirror-set", "as `vdo-bundle install-manifests --mirror-set`")
 	require.NotContains(t, out, "applying")
 	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}
 	require.False(t, s.there(d))
 
-	out = s.ok(r.args("--yes", "--with-access")...)
-	require.Contains(t, out, "vdo-operator 1.2.3 (signed by vdo.pub), bundle "+r.root)
+	s.run(r.args("--yes", "--with-access")...).is(0, "vdo-operator 1.2.3 (signed by vdo.pub), bundle "+r.root)
 	require.True(t, s.there(d))
 	require.Equal(t, int32(1), d.Status.AvailableReplicas, "it was waited for")
 	require.Contains(t, d.Spec.Template.Spec.Containers[0].Image, r.repository+"@sha256:")
-	out, _ = s.run("describe")
+	out, _ = s.run("describe").both()
 	require.Contains(t, out, "operator  1.2.3, 1/1 ready")
 	trusted, pull := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}, &corev1.Secret{ObjectMeta: s.meta("vdo-registry")}
 	require.True(t, s.there(trusted) && s.there(pull) && s.there(&corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")}))
@@ -144,33 +141,18 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NotContains(t, out, `"created"`)
 	require.Contains(t, out, `"kept"`, "the site's access is left as it is")
 
-	// What kubectl applied, and is as it has to be, is vdoctl's from then on: a dry run says so too.
-	account := &corev1.ServiceAccount{ObjectMeta: s.meta("vdo-operator")}
-	require.True(t, s.there(account))
-	account.ManagedFields = []metav1.ManagedFieldsEntry{{}}
-	require.NoError(t, s.k.Update(ctx, account, client.FieldOwner("kubectl")))
-	for _, how := range []string{"--dry-run", "--yes"} {
-		require.Contains(t, s.ok(r.args(how)...), "adopted    ServiceAccount vmware-system-vdo/vdo-operator", how)
-	}
-	require.Contains(t, s.ok(r.args("--yes")...), "unchanged  ServiceAccount vmware-system-vdo/vdo-operator")
-
 	// What somebody else has set is not taken from them.
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
 		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/1","value":"--trust-floor=/etc/vdo/floor"}]`)), client.FieldOwner("kubectl-patch")))
-	out, code = s.run(r.args("--yes")...)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "kubectl-patch")
+	s.run(r.args("--yes")...).is(8, "kubectl-patch")
 	s.ok(r.args("--yes", "--force-conflicts", "--no-wait")...)
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
 	// The same from a folder, a tar, and manifests that were printed; nothing differs.
 	for _, src := range []string{"oci:" + r.folder, tarOf(t, r.folder)} {
-		out, code = s.run("deploy", src, "--key", r.key, "--yes")
-		require.Equal(t, 2, code, out)
-		require.Contains(t, out, "--repository")
-		out, code = s.run("deploy", src, "--key", r.stranger, "--repository", r.repository, "--yes")
-		require.Equal(t, 3, code, out)
+		s.run("deploy", src, "--key", r.key, "--yes").is(2, "--repository")
+		s.run("deploy", src, "--key", r.stranger, "--repository", r.repository, "--yes").is(3)
 		out = s.ok("deploy", src, "--key", r.key, "--repository", r.repository, "--yes", "-o", "json")
 		require.NotContains(t, out, `"changed"`)
 	}
@@ -186,13 +168,9 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 		"# nothing\n":                                            "it does not have the operator",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		var errs bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), "vdoctl", "deploy", "--manifests", file, "--yes")
-		cmd.Stderr = &errs
-		require.Error(t, cmd.Run())
-		require.Equal(t, 2, cmd.ProcessState.ExitCode())
-		require.Contains(t, errs.String(), want)
-		require.Contains(t, errs.String(), "hint: write them with `vdo-bundle install-manifests`")
+		vdoctl(t, nil, "deploy", "--manifests", file, "--yes").is(2,
+			want,
+			"hint: write them with `vdo-bundle install-manifests`")
 	}
 }
 
@@ -211,14 +189,10 @@ func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, bytes.Replace([]byte(data), []byte("replicas: 1"), []byte("replicas: 9"), 1), 0o600))
 	}
 	require.NotZero(t, changed)
-	out, code := s.run("deploy", "oci:"+r.folder, "--key", r.key, "--repository", r.repository, "--yes")
-	require.Equal(t, 3, code, out)
+	s.run("deploy", "oci:"+r.folder, "--key", r.key, "--repository", r.repository, "--yes").is(3)
 	require.False(t, s.there(&appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}))
-	out, code = s.run("deploy", "./nothing.tar", "--key", r.key, "--repository", r.repository, "--yes")
-	require.Equal(t, 4, code, out)
-	out, code = s.run("deploy", r.key, "--key", r.key, "--repository", r.repository, "--yes")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "it is not a bundle's tar")
+	s.run("deploy", "./nothing.tar", "--key", r.key, "--repository", r.repository, "--yes").is(4)
+	s.run("deploy", r.key, "--key", r.key, "--repository", r.repository, "--yes").is(2, "it is not a bundle's tar")
 }
 
 func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
@@ -229,10 +203,142 @@ func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
 	data := readFile(t, filepath.Join("..", "..", "..", "deploy", "namespaces.yaml")) + "---\n" + readFile(t, filepath.Join("..", "..", "..", "deploy", "rbac.yaml")) + "---\n" +
 		string(bytes.Replace([]byte(readFile(t, filepath.Join("..", "..", "..", "deploy", "operator.yaml"))), []byte("      affinity:"), []byte("      nodeSelector: {nowhere: \"true\"}\n      affinity:"), 1))
 	require.NoError(t, os.WriteFile(rendered, []byte(data), 0o600))
-	out, code := s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s")
-	require.Equal(t, 9, code, out)
-	require.Contains(t, out, "node(s) didn't match")
-	out, code = s.run("deploy", r.reference, "--manifests", rendered, "--yes")
-	require.Equal(t, 2, code, out)
+	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "node(s) didn't match")
+	s.run("deploy", r.reference, "--manifests", rendered, "--yes").is(2)
 	s.ok("delete", "--all", "--yes")
 }
+
+// The path of a site from nothing: each step before deploy needs no cluster, and can be run again. The
+// administrator's password is in no output and in no file.
+func TestFirstRun(t *testing.T) {
+	s := wholeCluster(t)
+	r := newRelease(t)
+	v := vcsim.Start(t, vcsim.Options{})
+	dir := t.TempDir()
+	site, admin := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "admin")
+	accounts := filepath.Join(dir, "site.accounts.yaml")
+	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password+"\n"), 0o600))
+	before := func(args ...string) string {
+		t.Helper()
+		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, append(args, "-v", "9")...).is(0)
+		require.NotContains(t, out, vcsim.Administrator.Password)
+		return out
+	}
+	login := []string{"-f", site, "--username", vcsim.Administrator.Username, "--password-file", admin, "--yes"}
+	users := func(verb string) string { return before(append([]string{"users", verb}, login...)...) }
+
+	before("configure", "--bundle", r.reference, "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
+		"--datacenters", "/site/west", "--drivers", "csi", "-o", site)
+	require.Contains(t, users("create"), "set      Secret vmware-system-vdo/vcenter-account for vdo-")
+	again := users("create")
+	require.Contains(t, again, "nothing to do")
+	require.Contains(t, again, "/sdk Login 200 OK in ", "what -v shows")
+	info, err := os.Stat(accounts)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NotContains(t, readFile(t, accounts), vcsim.Administrator.Password)
+	require.Contains(t, before("check", "-f", site, "--no-cluster", "--only", "vcenter-account"), "1 check passed")
+	users("rotate")
+
+	deploy := r.args("-f", site, "--yes")
+	s.run(append(deploy, "--dry-run")...).is(0, "created    Secret vmware-system-vdo/vcenter-account")
+	require.FileExists(t, accounts)
+	s.run(deploy...).is(0, "the operator runs, and has its configuration")
+	require.NoFileExists(t, accounts, "the cluster has it")
+	secret := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
+	require.True(t, s.there(secret) && s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}))
+	account := string(secret.Data["username"])
+	require.True(t, strings.HasSuffix(account, "-b@vsphere.local"), "the second one: %s", account)
+	require.Equal(t, []string{string(secret.Data["password"])}, v.Accepted(account))
+	require.NotContains(t, s.ok(append(deploy, "-o", "json")...), `"changed"`, "again")
+
+	// An older file is not written over what the cluster has.
+	require.NoError(t, os.WriteFile(accounts, []byte("apiVersion: v1\nkind: Secret\n"+
+		"metadata: {name: vcenter-account, namespace: vmware-system-vdo}\nstringData: {username: a@b, password: old}\n"), 0o600))
+	s.run(deploy...).is(8, "the cluster has another one than "+accounts)
+	require.NoError(t, os.Remove(accounts))
+
+	// In the cluster the account is still known as the one that was made before.
+	s.run(append([]string{"users", "delete"}, login...)...).is(0, "remove   account "+account)
+	require.False(t, s.there(secret))
+	left, err := v.SessionCount(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, left)
+	s.ok("delete", "--all", "--yes")
+}
+
+// runMake runs make at the top of the checkout.
+func runMake(t *testing.T, env []string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory"}, args...)...)
+	cmd.Dir, cmd.Env = toolchain.Root(), append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestMakeDeployNeedsOneSource(t *testing.T) {
+	both := []string{"deploy", "IMG=registry.site/vdo/operator:v1", "BUNDLE=registry.site/vdo/drivers:1"}
+	for _, args := range [][]string{{"deploy"}, both} {
+		out, err := runMake(t, nil, args...)
+		require.Error(t, err, out)
+		require.Contains(t, out, "set IMG or BUNDLE, not both", args)
+	}
+	out, err := runMake(t, nil, "-n", "deploy", "BUNDLE=registry.site/vdo/drivers:1", "DEPLOYFLAGS=--key vdo.pub")
+	require.NoError(t, err, out)
+	require.Contains(t, out, `deploy "$@" --key vdo.pub --dry-run && bin/vdoctl deploy "$@" --key vdo.pub`)
+	require.NotContains(t, out, "--yes", "vdoctl asks")
+	out, err = runMake(t, nil, "-n", "undeploy", "UNDEPLOYFLAGS=--all", "YES=1")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "bin/vdoctl delete --all --dry-run && bin/vdoctl delete --all --yes")
+}
+
+func TestMakeDeployInstallsFromAnImage(t *testing.T) {
+	tier.Later(t, tier.All)
+	s := wholeCluster(t)
+	env := []string{"KUBECONFIG=" + s.conf}
+	operator := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}
+
+	out, err := runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1")
+	require.Error(t, err, out)
+	require.Regexp(t, `(?ms)^context test \(https://.*\), namespace vmware-system-vdo\n.*created +Deployment.*no terminal`, out)
+	require.False(t, s.there(operator))
+
+	out, err = runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1", "YES=1")
+	require.NoError(t, err, out)
+	require.True(t, s.there(operator))
+	require.Equal(t, "registry.site/vdo/operator:v1", operator.Spec.Template.Spec.Containers[0].Image)
+
+	out, err = runMake(t, env, "undeploy", "YES=1")
+	require.NoError(t, err, out)
+	require.Regexp(t, `(?ms)^context test .*operator\n  .*Deployment vmware-system-vdo/vdo-operator.*crds\n`, out)
+	require.False(t, s.there(operator))
+	s.ok("delete", "--all", "--yes")
+}
+
+var whole struct {
+	once    sync.Once
+	cluster *cluster.Cluster
+	err     error
+}
+
+// wholeCluster has controllers and nodes that answer, for what is waited for. Its CRDs come
+// with what is installed. The tests that use it are not parallel: the operator's rights have
+// one name in a cluster.
+func wholeCluster(t *testing.T) *shop {
+	t.Helper()
+	whole.once.Do(func() {
+		whole.cluster, whole.err = cluster.Start(context.Background(), cluster.Options{
+			Progress: os.Stderr, Nodes: []cluster.Node{{Name: "worker-1", Initialized: true}}})
+	})
+	require.NoError(t, whole.err)
+	return &shop{t: t, k: clientOf(t, whole.cluster), ns: "vmware-system-vdo", conf: whole.cluster.Kubeconfig()}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func digestOf(data []byte) digest.Digest { return digest.FromBytes(data) }

@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// nodesReport is what nodes check prints.
 type nodesReport struct {
 	Nodes         int                `json:"nodes"`
 	Results       []preflight.Result `json:"results"`
@@ -23,7 +21,6 @@ type nodesReport struct {
 	Configuration string             `json:"configuration"` // what the kubelets have to be given
 }
 
-// The distributions whose configuration can be shown.
 const (
 	kubeadm = "kubeadm"
 	k3s     = "k3s"
@@ -97,32 +94,25 @@ disable-cloud-controller: true
 
 type nodesOptions struct {
 	*app
-	outputFlags
 	siteFlags
 
 	distribution string
 }
 
-func newNodesCommand(a *app) *cobra.Command {
-	return groupOf("nodes", "Check the nodes' side: kubelet, taints, provider ids", newNodesCheckCommand(a))
-}
-
 func newNodesCheckCommand(a *app) *cobra.Command {
 	o := &nodesOptions{app: a}
-	check := &cobra.Command{
+	check := runs(o.run, &cobra.Command{
 		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need; see check",
 		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
 labels, and where the storage driver is registered. Shows the configuration that gives
 a kubelet an external cloud provider. No vCenter is asked; see check for the VMs.`,
 		Example: "  vdoctl nodes check\n  vdoctl nodes check --distribution rke2",
-		Args:    flags.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
+	})
 	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
 		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, clusterAPI, k3s, rke2, openShift}}, "distribution", "whose configuration to show (default: that of the nodes)")
 	})
-	o.outputFlags.bind(check)
+	o.bindFormat(check)
 	return check
 }
 
@@ -142,13 +132,12 @@ func (o *nodesOptions) run(ctx context.Context) error {
 	if r.Configuration = configurations[r.Distribution]; r.Distribution == kubeadm {
 		r.Configuration = kubeadmConfiguration(state.Nodes)
 	}
-	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil {
 		return err
 	}
 	return refused(r.Results)
 }
 
-// distributionOf reads it off the kubelets' versions.
 func distributionOf(nodes []preflight.Node) string {
 	for _, n := range nodes {
 		for _, d := range []string{k3s, rke2} {
@@ -160,14 +149,9 @@ func distributionOf(nodes []preflight.Node) string {
 	return kubeadm
 }
 
-func (o *nodesOptions) text(w io.Writer, r nodesReport) error {
-	shown := &checkOptions{app: o.app, all: true}
-	l := &lines{w: w}
+func (o *nodesOptions) text(l *lines, r nodesReport) {
 	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
-	if l.err == nil {
-		l.err = shown.text(w, checkReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
-	}
+	(&checkOptions{app: o.app, all: true}).text(l, checkReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
 	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
-	l.write(strings.TrimSuffix(fmt.Sprint(r.Configuration), "\n") + "\n") // a file, which is taken as it is
-	return l.err
+	l.write(strings.TrimSuffix(r.Configuration, "\n") + "\n") // a file, which is taken as it is
 }

@@ -1,9 +1,14 @@
 package vdoctl
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"os"
 	"strings"
+	"time"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
@@ -15,21 +20,19 @@ import (
 
 const yamlFormat = "yaml"
 
-// outputFlags say how a result is printed.
-type outputFlags struct{ format string }
-
-// bind binds -o, as kubectl has it, with further formats of a command.
-func (o *outputFlags) bind(cmd *cobra.Command, more ...string) {
-	o.format = flags.Text
+// bindFormat binds -o, as kubectl has it, with further formats of a command.
+func (a *app) bindFormat(cmd *cobra.Command, more ...string) {
+	a.format = flags.Text
 	all := append([]string{flags.Text, flags.JSON, yamlFormat}, more...)
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.VarP(&flags.Choice{To: &o.format, Of: all}, "format", "o", "how to print the result: "+strings.Join(all, ", "))
+		fl.VarP(&flags.Choice{To: &a.format, Of: all}, "format", "o", "how to print the result: "+strings.Join(all, ", "))
 	})
 }
 
-// print prints a value as JSON or YAML, or as text shows it.
-func (o *outputFlags) print(w io.Writer, value any, text func(io.Writer) error) error {
-	switch o.format {
+func (a *app) print(value any, text func(*lines)) error { return a.printTo(a.out, value, text) }
+
+func (a *app) printTo(w io.Writer, value any, text func(*lines)) error {
+	switch a.format {
 	case flags.JSON:
 		return command.WriteJSON(w, value)
 	case yamlFormat:
@@ -40,10 +43,15 @@ func (o *outputFlags) print(w io.Writer, value any, text func(io.Writer) error) 
 		_, err = w.Write(data)
 		return err
 	}
-	return text(w)
+	return written(w, text)
 }
 
-// colour is how a word is shown on a terminal.
+func written(w io.Writer, text func(*lines)) error {
+	l := &lines{w: w}
+	text(l)
+	return l.err
+}
+
 type colour string
 
 const (
@@ -84,10 +92,15 @@ func (l *lines) write(text string) {
 	}
 }
 
-// command prints command lines, which stay such.
-func (l *lines) command(line string) {
-	l.write(command.Line("%s", line))
+// table prints a table, if it has rows or a header.
+func (l *lines) table(t command.Table) {
+	if l.err == nil {
+		l.err = t.Write(l.w)
+	}
 }
+
+// command prints command lines, which stay such.
+func (l *lines) command(line string) { l.write(command.Line("%s", line)) }
 
 // prose prints a text that is folded wherever it goes: its first line begins with one prefix,
 // and the others with another. An empty text is nothing.
@@ -97,10 +110,82 @@ func (l *lines) prose(first, rest, text string) {
 	}
 }
 
-// dash stands for nothing in a table.
 func dash(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return s
+}
+
+// progress tells what is waited for: on a terminal in one line that is written over,
+// elsewhere a line for each thing that is new.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	last     string
+}
+
+func (a *app) progress() *progress {
+	f, ok := a.err.(*os.File)
+	return &progress{w: a.err, terminal: ok && isatty.IsTerminal(f.Fd())}
+}
+
+func (p *progress) show(text string) {
+	if text == p.last {
+		return
+	}
+	p.last = text
+	if p.terminal {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), columns.Prose(p.w)-1))
+		return
+	}
+	_ = command.Say(p.w, "%s", text)
+}
+
+const pollEvery = 500 * time.Millisecond
+
+// wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
+func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
+	defer p.end()
+	late := time.After(limit)
+	for {
+		why, err = look() // a request that would outlast the limit says so in its own words
+		if err != nil || why == "" {
+			return "", err
+		}
+		p.show("waiting for " + why)
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-late:
+			return why, nil
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// done says what has come about, in a line that stays.
+func (p *progress) done(text string) {
+	p.end()
+	_ = command.Say(p.w, "%s", text)
+}
+
+func (p *progress) end() {
+	if p.terminal && p.last != "" {
+		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	p.last = ""
+}
+
+func cut(text string, most int) string {
+	letters := []rune(text)
+	for i, r := range letters {
+		if r == '\n' {
+			letters[i] = ' '
+		}
+	}
+	if len(letters) > most {
+		return string(letters[:most-1]) + "…"
+	}
+	return string(letters)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 )
 
-// planReport is what plan prints.
 type planReport struct {
 	// GoesOn is set where nothing would hold it back.
 	GoesOn bool `json:"goesOn"`
@@ -28,7 +26,6 @@ type planReport struct {
 
 type planOptions struct {
 	*app
-	outputFlags
 
 	kubernetes string
 	vSphere    []string
@@ -37,7 +34,7 @@ type planOptions struct {
 
 func newPlanCommand(a *app) *cobra.Command {
 	o := &planOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.run, &cobra.Command{
 		Use:   "plan",
 		Short: "Show what an upgrade of Kubernetes, of vCenter or of the bundle would mean",
 		Long: `Shows, before anything is touched, what an upgrade of Kubernetes, of a vCenter or of the
@@ -56,15 +53,13 @@ them now: vdoctl check.`,
   vdoctl plan --k8s 1.35 --vsphere 9.0
   vdoctl plan --vsphere east=9.0 -o json | jq .route
   vdoctl plan --bundle registry.site/vdo/drivers:2`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
+	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.kubernetes, "k8s", "", "Kubernetes `VERSION` to upgrade to, such as 1.35 or v1.35.2; the minor version counts")
 		fl.StringSliceVar(&o.vSphere, "vsphere", nil, "`VERSION` of all vCenters after an upgrade, such as 9.0, or NAME=VERSION of one VsphereCloudConfig's, with commas")
 		fl.StringVar(&o.bundle, "bundle", "", "`REFERENCE` of a bundle in the mirror (default: the accepted one)")
 	})
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	return cmd
 }
 
@@ -78,13 +73,10 @@ func (o *planOptions) run(ctx context.Context) error {
 		return err
 	}
 	r := planReport{GoesOn: goesOn(p), Preview: p}
-	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+	if err := o.print(r, func(l *lines) { o.text(l, r) }); err != nil || r.GoesOn {
 		return err
 	}
-	if !r.GoesOn {
-		return &resultError{code: command.ExitRefused}
-	}
-	return nil
+	return &resultError{code: command.ExitRefused}
 }
 
 func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.Preview, error) {
@@ -92,11 +84,7 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.cluster.client()
-	if err != nil {
-		return nil, err
-	}
-	config, err := theConfig(ctx, c, o.cluster.namespace)
+	_, config, err := o.theConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +125,6 @@ func (a *app) previewing() (preview.Options, error) {
 	return preview.Options{Config: cfg, Namespace: a.cluster.namespace, Now: a.now, UserAgent: "vdoctl/" + a.build.Version}, err
 }
 
-// wish reads the flags, and reports all that is wrong with them.
 func (o *planOptions) wish() (w preview.Wish, err error) {
 	var errs [3]error
 	if w.Reference = o.bundle; o.kubernetes != "" {
@@ -166,14 +153,24 @@ func inMirror(bundle string) error {
 	return nil
 }
 
-// readVSphere reads versions of vCenters, by name; "" is for those not named.
+// readVSphere reads VERSION and NAME=VERSION of vCenters, by name; "" is for those not named.
 func readVSphere(values []string) (map[string]matrix.Version, error) {
 	var all map[string]matrix.Version
 	var errs []error
 	for _, s := range values {
-		name, v, err := readVCenter(s)
-		if _, twice := all[name]; twice {
+		name, text, named := strings.Cut(s, "=")
+		if !named {
+			name, text = "", s
+		}
+		v, err := matrix.ParseVSphere(text)
+		_, twice := all[name]
+		switch {
+		case named && name == "":
+			err = flags.Bad("--vsphere", s, errors.New("it names no vCenter"), "write NAME=9.0")
+		case twice:
 			err = flags.Bad("--vsphere", s, errors.New("there is another one for the same vCenter"), "give one version for each")
+		case err != nil:
+			err = flags.Bad("--vsphere", s, errors.New("not a version of vSphere"), "write 9.0, 8.0.3 or 8.0U3, or NAME=9.0")
 		}
 		if errs = append(errs, err); all == nil {
 			all = map[string]matrix.Version{}
@@ -183,22 +180,6 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 	return all, fault.Join(errs...)
 }
 
-// readVCenter reads VERSION or NAME=VERSION.
-func readVCenter(s string) (name string, v matrix.Version, err error) {
-	name, text, named := strings.Cut(s, "=")
-	if !named {
-		name, text = "", s
-	}
-	if named && name == "" {
-		return "", v, flags.Bad("--vsphere", s, errors.New("it names no vCenter"), "write NAME=9.0")
-	}
-	if v, err = matrix.ParseVSphere(text); err != nil {
-		return name, v, flags.Bad("--vsphere", s, errors.New("not a version of vSphere"), "write 9.0, 8.0.3 or 8.0U3, or NAME=9.0")
-	}
-	return name, v, nil
-}
-
-// goesOn tells whether nothing holds a preview back.
 func goesOn(p *preview.Preview) bool {
 	for _, h := range p.Route {
 		if len(h.Lacks) > 0 {
@@ -208,11 +189,14 @@ func goesOn(p *preview.Preview) bool {
 	return len(p.Held) == 0
 }
 
-func (o *planOptions) text(w io.Writer, r planReport) error {
-	l := &lines{w: w}
+func (o *planOptions) text(l *lines, r planReport) {
 	o.head(l, r)
-	if l.err == nil && len(r.Drivers) > 0 {
-		l.err = driversTable(r.Drivers).Write(w)
+	if len(r.Drivers) > 0 {
+		t := command.NewTable("DRIVER", "RUNNING", "CHOSEN")
+		for _, d := range r.Drivers {
+			t.Row(string(d.Driver), dash(d.Running), dash(d.Chosen))
+		}
+		l.table(t)
 	}
 	o.aboutDrivers(l, r)
 	o.route(l, r)
@@ -224,10 +208,8 @@ func (o *planOptions) text(w io.Writer, r planReport) error {
 	} else {
 		l.printf("\n%s", o.paint(red, "it would be held back"))
 	}
-	return l.err
 }
 
-// head says what is there now.
 func (o *planOptions) head(l *lines, r planReport) {
 	signed := ""
 	if len(r.Signers) > 0 {
@@ -239,14 +221,6 @@ func (o *planOptions) head(l *lines, r planReport) {
 		is = append(is, "vCenter "+vc.Name+" "+vc.Version)
 	}
 	l.printf("%s     %s\n", o.paint(bold, "now"), strings.Join(is, ", "))
-}
-
-func driversTable(all []preview.Driver) command.Table {
-	t := command.NewTable("DRIVER", "RUNNING", "CHOSEN")
-	for _, d := range all {
-		t.Row(string(d.Driver), dash(d.Running), dash(d.Chosen))
-	}
-	return t
 }
 
 func (o *planOptions) aboutDrivers(l *lines, r planReport) {
@@ -269,7 +243,6 @@ func (o *planOptions) aboutDrivers(l *lines, r planReport) {
 	}
 }
 
-// route shows what is done, one after the other.
 func (o *planOptions) route(l *lines, r planReport) {
 	l.printf("\n%s", o.paint(bold, "order"))
 	n := 0
@@ -285,19 +258,16 @@ func (o *planOptions) route(l *lines, r planReport) {
 			l.block("   "+o.paint(red, "not yet"), why)
 		}
 		if len(h.Moves) > 0 {
-			step("the operator: " + strings.Join(movesOf(h.Moves), ", ") + waitsFor(h.To))
+			waits := ""
+			if h.To != "" {
+				waits = ", once all of it is of one version"
+			}
+			step("the operator: " + strings.Join(movesOf(h.Moves), ", ") + waits)
 		}
 	}
 	if n == 0 {
 		l.printf("  nothing is to be done")
 	}
-}
-
-func waitsFor(to string) string {
-	if to == "" {
-		return ""
-	}
-	return ", once all of it is of one version"
 }
 
 func movesOf(moves []preview.Move) []string {
@@ -351,7 +321,6 @@ func (o *planOptions) ahead(l *lines, r planReport) {
 	}
 }
 
-// objects shows what would be done with each, where something would.
 func (o *planOptions) objects(l *lines, r planReport) {
 	if r.Plan == nil {
 		return

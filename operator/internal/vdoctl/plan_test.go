@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,13 +89,7 @@ func operate(t *testing.T) *operated {
 	} {
 		require.NoError(t, o.k.Create(t.Context(), x))
 	}
-	for dec := yaml.NewYAMLOrJSONDecoder(strings.NewReader(s.Resources(behind.ResourceOptions{Namespace: o.ns, Reference: first})), 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := dec.Decode(&u.Object); err == io.EOF { //nolint:errorlint // the decoder returns it bare
-			break
-		} else {
-			require.NoError(t, err)
-		}
+	for _, u := range o.read(s.Resources(behind.ResourceOptions{Namespace: o.ns, Reference: first})) {
 		require.NoError(t, o.k.Create(t.Context(), u))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,9 +109,7 @@ func operate(t *testing.T) *operated {
 func (o *operated) rights() *rest.Config {
 	o.t.Helper()
 	for _, name := range []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"} {
-		objects, err := behind.ReadObjects(filepath.Join(toolchain.Root(), "deploy", name))
-		require.NoError(o.t, err)
-		for _, x := range objects {
+		for _, x := range o.read(readFile(o.t, filepath.Join(toolchain.Root(), "deploy", name))) {
 			require.NoError(o.t, o.k.Create(o.t.Context(), x))
 		}
 	}
@@ -133,16 +123,13 @@ func (o *operated) rights() *rest.Config {
 // until waits for what operator and drivers come to.
 func (o *operated) until(what string, done func(*v1alpha1.VDOConfig, *v1alpha1.DriverBundle) bool) (*v1alpha1.VDOConfig, *v1alpha1.DriverBundle) {
 	o.t.Helper()
-	var v v1alpha1.VDOConfig
-	var b v1alpha1.DriverBundle
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		require.NoError(o.t, o.k.Get(o.t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &v))
-		require.NoError(o.t, o.k.Get(o.t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &b))
-		if done(&v, &b) {
-			return &v, &b
+		v, b := got(o.shop, &v1alpha1.VDOConfig{ObjectMeta: o.meta("site")}), o.driverBundle()
+		if done(v, b) {
+			return v, b
 		}
 		if time.Now().After(end) {
-			out, _ := o.run("describe")
+			out, _ := o.run("describe").both()
 			o.t.Fatalf("waited in vain: %s\n%s", what, out)
 		}
 	}
@@ -151,7 +138,7 @@ func (o *operated) until(what string, done func(*v1alpha1.VDOConfig, *v1alpha1.D
 // plan runs vdoctl plan, and returns what it says and with which code it ends.
 func (o *operated) plan(args ...string) (planned, int) {
 	o.t.Helper()
-	out, code := o.run(append([]string{"plan", "-o", "json"}, args...)...)
+	out, code := o.run(append([]string{"plan", "-o", "json"}, args...)...).both()
 	var p planned
 	require.NoError(o.t, json.Unmarshal([]byte(out), &p), "%s", out)
 	return p, code
@@ -226,9 +213,7 @@ func (o *operated) plansForLaterVersions() {
 		require.Equal(t, d.Driver != "snapshot-controller", len(d.Unsupported) > 0, "%+v", d)
 	}
 	for args, why := range map[string]string{"--k8s 1.32": "the cluster is of 1.33 already", "--vsphere 7.0": "vCenter site is of 8.0.3 already", "--vsphere other=9.0": "vCenter other"} {
-		out, code := o.run(append([]string{"plan"}, strings.Fields(args)...)...)
-		require.Equal(t, 2, code, out)
-		require.Contains(t, out, why)
+		o.run(append([]string{"plan"}, strings.Fields(args)...)...).is(2, why)
 	}
 }
 
@@ -246,11 +231,10 @@ func (o *operated) plansForABundle(reference string) {
 		}
 	}
 	require.Equal(t, []string{"csi 3.5.1 3.7.3", "vCenter site 9.0.0", "Kubernetes 1.34", "cpi 1.33.1 1.34.0"}, order)
-	out := o.ok("plan", "--k8s", "1.34", "--vsphere", "site=9.0", "--bundle", reference)
-	for _, text := range []string{"signed by vdo", "csi@3.5.1 becomes unsupported: it serves Kubernetes 1.31 to 1.33, not 1.34",
-		"1. the operator: csi@3.5.1 to 3.7.3", "2. you upgrade to vCenter site 9.0.0", "3. you upgrade to Kubernetes 1.34", "4. the operator: cpi@1.33.1 to 1.34.0", "nothing would hold it back"} {
-		require.Contains(t, out, text)
-	}
+	out := o.run("plan", "--k8s", "1.34", "--vsphere", "site=9.0", "--bundle", reference).is(0, "signed by vdo",
+		"csi@3.5.1 becomes unsupported: it serves Kubernetes 1.31 to 1.33, not 1.34",
+		"1. the operator: csi@3.5.1 to 3.7.3", "2. you upgrade to vCenter site 9.0.0",
+		"3. you upgrade to Kubernetes 1.34", "4. the operator: cpi@1.33.1 to 1.34.0", "nothing would hold it back")
 	require.NotContains(t, out, vcsim.Admin.Password)
 	require.Contains(t, o.ok("plan", "--bundle", reference, "-o", "yaml"), "goesOn: true")
 }
@@ -266,17 +250,13 @@ func (o *operated) refusesWhatTheOperatorRefuses() {
 		code int
 		says string
 	}{"unsigned": {3, "signature"}, "strange": {3, "signature"}, "absent": {4, "absent"}} {
-		out, code := o.run("plan", "--bundle", o.repo.Reference(tag))
-		require.Equal(o.t, want.code, code, out)
-		require.Contains(o.t, out, want.says)
+		out := o.run("plan", "--bundle", o.repo.Reference(tag)).is(want.code, want.says)
 		require.NotContains(o.t, out, "spec.reference", "what was typed is a flag")
 	}
 	// The operator leaves what it accepted Ready while a mirror is away: that says nothing of this one.
 	require.True(o.t, meta.IsStatusConditionTrue(o.driverBundle().Status.Conditions, v1alpha1.ConditionReady))
 	for _, command := range [][]string{{"plan", "--bundle"}, {"matrix", "set", "--yes"}} {
-		out, code := o.run(append(command, awayMirror)...)
-		require.Equal(o.t, 5, code, out)
-		require.Contains(o.t, out, "connection refused")
+		o.run(append(command, awayMirror)...).is(5, "connection refused")
 	}
 	require.NotEqual(o.t, awayMirror, o.driverBundle().Spec.Reference)
 }
@@ -299,19 +279,15 @@ func (o *operated) holdsToTheFloor(reference string) {
 			Volumes: []corev1.Volume{{Name: "trust-floor", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: floor.Name}}}}},
 		}}}}
 	require.NoError(t, o.k.Create(t.Context(), d))
-	out, code := o.run("plan", "--bundle", reference)
-	require.Equal(t, 3, code, out)
-	require.Contains(t, out, "--trust-floor")
+	o.run("plan", "--bundle", reference).is(3, "--trust-floor")
 
 	floor.Data["site.pub"] = o.public
 	require.NoError(t, o.k.Update(t.Context(), floor))
-	_, code = o.plan("--bundle", reference)
+	_, code := o.plan("--bundle", reference)
 	require.Zero(t, code)
 
 	require.NoError(t, o.k.Delete(t.Context(), floor))
-	out, code = o.run("plan", "--bundle", reference)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "mount it from a ConfigMap or a Secret that you may read")
+	o.run("plan", "--bundle", reference).is(8, "mount it from a ConfigMap or a Secret that you may read")
 	require.NoError(t, o.k.Delete(t.Context(), d))
 }
 
@@ -321,12 +297,9 @@ func (o *operated) isHeldByWhatIsNotThere() {
 	of := func(name string) {
 		o.patch(&v1alpha1.VDOConfig{ObjectMeta: o.meta("site")}, `{"spec":{"storageProvider":{"vsphereCloudConfig":"`+name+`"}}}`)
 	}
-	var v v1alpha1.VDOConfig
-	require.NoError(t, o.k.Get(t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &v))
+	v := got(o.shop, &v1alpha1.VDOConfig{ObjectMeta: o.meta("site")})
 	of("nope")
-	out, code := o.run("plan")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "VsphereCloudConfig nope: there is none of that name")
+	out := o.run("plan").is(8, "VsphereCloudConfig nope: there is none of that name")
 	require.NotContains(t, out, "nothing would hold it back")
 	of(v.Spec.StorageProvider.VsphereCloudConfig)
 
@@ -373,11 +346,11 @@ func (o *operated) isHeldByChecks(reference string) {
 	require.NotEmpty(t, p.Plan.Steps, "what would be done without is shown")
 	_, code = o.plan()
 	require.Zero(t, code, "nothing would be done that it could hold back")
-	out, _ := o.run("describe")
+	out, _ := o.run("describe").both()
 	require.Regexp(t, `(?m)^checks  \d+ passed, at 20.*$`, out)
 	require.Contains(t, out, "block vm-disk-uuid in site on "+vms[0].Path)
 	require.Contains(t, out, "\n        do drain the node, power the VM off, then: govc vm.change -vm\n           '"+vms[0].Path+"' -e disk.enableUUID=TRUE")
-	out, _ = o.run("status", "-o", "json")
+	out, _ = o.run("status", "-o", "json").both()
 	var report struct{ Preflight v1alpha1.PreflightStatus }
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	require.Equal(t, "BlockInstall", report.Preflight.Verdict)
@@ -405,8 +378,7 @@ func (o *operated) isHeldByImages(reference string) {
 	var report struct {
 		Results []struct{ ID, Action, Found string }
 	}
-	out, code := o.run("preflight", "--only", "image-platform", "-o", "json")
-	require.Zero(t, code, out)
+	out := o.run("preflight", "--only", "image-platform", "-o", "json").is(0)
 	require.NoError(t, json.Unmarshal([]byte(out), &report), out)
 	require.Len(t, report.Results, 1)
 	require.Equal(t, "Pass", report.Results[0].Action)
@@ -438,9 +410,7 @@ func (o *operated) foretells(reference string) {
 	o.goesBackAndForward(v.Status.Candidate.Name)
 
 	// What is older than what was accepted is refused.
-	out, code := o.run("plan", "--bundle", o.repo.Reference("1"))
-	require.Equal(t, 3, code, out)
-	require.Contains(t, out, "serial 1 is lower than 3")
+	o.run("plan", "--bundle", o.repo.Reference("1")).is(3, "serial 1 is lower than 3")
 }
 
 // What is gone back to stays, and is said to be pinned, until the commands that rollback prints are typed.
@@ -469,16 +439,13 @@ func (o *operated) followsANewerMatrix() {
 	t := o.t
 	same := o.sign("matrix", mirror.Drivers{Serial: 2, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
 	for tag, code := range map[string]int{"unsigned": 3, "strange": 3, "absent": 4} {
-		out, is := o.run("matrix", "set", o.repo.Reference(tag), "--yes")
-		require.Equal(t, code, is, out)
+		o.run("matrix", "set", o.repo.Reference(tag), "--yes").is(code)
 	}
 	require.Equal(t, o.repo.Reference("1"), o.driverBundle().Spec.Reference)
-	out, code := o.run("matrix", "set", same)
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "there is no terminal to ask for consent")
-	out = o.ok("matrix", "set", same, "--dry-run")
-	require.Contains(t, out, "spec.reference: "+o.repo.Reference("1")+" -> "+same)
-	require.Contains(t, out, "matrix: serial 1 -> serial 2, expires 2099-01-01, signed by vdo")
+	o.run("matrix", "set", same).is(8, "there is no terminal to ask for consent")
+	o.run("matrix", "set", same, "--dry-run").is(0,
+		"spec.reference: "+o.repo.Reference("1")+" -> "+same,
+		"matrix: serial 1 -> serial 2, expires 2099-01-01, signed by vdo")
 	require.Equal(t, o.repo.Reference("1"), o.driverBundle().Spec.Reference)
 
 	o.ok("update", "compatibility-matrix", "oci://"+same, "--yes")
@@ -486,9 +453,7 @@ func (o *operated) followsANewerMatrix() {
 	was := o.driverBundle().ResourceVersion
 	require.Contains(t, o.ok("matrix", "set", same, "--yes"), "it follows that bundle already: serial 2")
 	require.Equal(t, was, o.driverBundle().ResourceVersion)
-	out, code = o.run("matrix", "set", o.repo.Reference("1"), "--yes")
-	require.Equal(t, 3, code, out)
-	require.Contains(t, out, "serial 1 is lower than 2")
+	o.run("matrix", "set", o.repo.Reference("1"), "--yes").is(3, "serial 1 is lower than 2")
 }
 
 // The predecessor's resource says which bundle is followed, where the DriverBundle is made of
@@ -510,8 +475,7 @@ func (o *operated) followsThePredecessorsResource(from, to string) {
 		}
 		require.NoError(t, o.k.Create(t.Context(), x))
 		follows(from)
-		out := o.ok("matrix", "set", to, "--dry-run")
-		require.Contains(t, out, kind+" "+o.ns+"/"+x.GetName()+": ")
+		o.run("matrix", "set", to, "--dry-run").is(0, kind+" "+o.ns+"/"+x.GetName()+": ")
 		o.ok("matrix", "set", to, "--yes")
 		follows(to)
 		require.NoError(t, o.k.Delete(t.Context(), x))
@@ -522,10 +486,7 @@ func (o *operated) followsThePredecessorsResource(from, to string) {
 }
 
 func (o *operated) driverBundle() *v1alpha1.DriverBundle {
-	o.t.Helper()
-	var b v1alpha1.DriverBundle
-	require.NoError(o.t, o.k.Get(o.t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &b))
-	return &b
+	return got(o.shop, &v1alpha1.DriverBundle{ObjectMeta: o.meta("site")})
 }
 
 func (o *operated) patch(x client.Object, merge string) {

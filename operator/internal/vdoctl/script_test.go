@@ -8,12 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
@@ -30,6 +28,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -245,156 +244,75 @@ func withNodes(t *testing.T, c client.Client, vms []vcsim.VM) {
 	}
 }
 
-func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
-	c := control(t)
-	k := clientOf(t, c)
+// What the operator saw refused is not tried again, until the Secret has another password.
+func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
+	s := newShop(t)
 	east, _ := vcenters(t)
 	ctx := t.Context()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "vdo-"}}
-	require.NoError(t, k.Create(ctx, namespace))
-	ns := namespace.Name
-	run := func(args ...string) (string, int) {
-		cmd := exec.CommandContext(ctx, "vdoctl", append(args, "-n", ns)...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
-		out, err := cmd.CombinedOutput()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return string(out), exit.ExitCode()
-		}
-		require.NoError(t, err)
-		return string(out), 0
-	}
+	s.run("preflight").is(4, "--from-file site.yaml")
 
-	out, code := run("describe")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "there is none in namespace "+ns)
-	out, code = run("preflight")
-	require.Equal(t, 4, code, out)
-	require.Contains(t, out, "--from-file site.yaml")
-
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vc"}, StringData: map[string]string{"username": vcsim.Admin.Username, "password": "refused-canary"}}
-	require.NoError(t, k.Create(ctx, secret))
-	vcc := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
+	secret := &corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": "refused-canary"}}
+	require.NoError(t, s.k.Create(ctx, secret))
+	vcc := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{
 		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}
-	require.NoError(t, k.Create(ctx, vcc))
-	vdo := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo"}, Spec: v1alpha1.VDOConfigSpec{
-		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}}
-	require.NoError(t, k.Create(ctx, vdo))
-	out, code = run("describe")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "the operator has not seen it as it is now")
-
-	// What the operator saw refused is not tried again.
+	require.NoError(t, s.k.Create(ctx, vcc))
 	vcc.Status.ObservedGeneration = vcc.Generation
 	vcc.Status.CredentialsVersion = string(secret.UID) + "/" + secret.ResourceVersion
-	vcc.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unauthorized", Message: "the vCenter refuses the user name or password", LastTransitionTime: metav1.Now()}}
-	require.NoError(t, k.Status().Update(ctx, vcc))
+	vcc.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unauthorized",
+		Message: "the vCenter refuses the user name or password", LastTransitionTime: metav1.Now()}}
+	require.NoError(t, s.k.Status().Update(ctx, vcc))
 	before := east.Logins(vcsim.Admin.Username)
-	out, code = run("preflight", "--only", "vcenter-account")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "it is not tried again")
+	out := s.run("preflight", "--only", "vcenter-account").is(8, "it is not tried again")
 	require.NotContains(t, out, "canary")
 	require.Equal(t, before, east.Logins(vcsim.Admin.Username))
 
-	vdo.Status = v1alpha1.VDOConfigStatus{
-		ObservedGeneration: vdo.Generation, Kubernetes: "1.36.3", NodesReady: "2/3",
-		Drivers:    []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Wanted: "3.7.3", Ready: false, Message: "Deployment vsphere-csi-controller has 0 of 1 pods"}},
-		Nodes:      []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Reason: "NotRegistered", Message: "not registered yet"}},
-		Conditions: []metav1.Condition{{Type: "CSIReady", Status: "False", Reason: "Unhealthy", Message: "controller not ready", LastTransitionTime: metav1.Now()}}}
-	require.NoError(t, k.Status().Update(ctx, vdo))
-	out, code = run("describe")
-	require.Equal(t, 8, code, out)
-	for _, s := range []string{"east ", "csi     3.5.1    3.7.3   false  Deployment", "nodes  2/3 ready", "node-2 (csi): not registered yet", "VsphereCloudConfig east (Unauthorized)", "CSIReady: controller not ready"} {
-		require.Contains(t, out, s)
-	}
-	out, code = run("status")
-	require.Equal(t, 8, code, out)
-	require.Regexp(t, `(?m)^NAME +READY +REASON +MESSAGE\n`, out)
-	require.Regexp(t, `(?m)^VsphereCloudConfig/east +false +Unauthorized +the vCenter refuses`, out)
-	require.Regexp(t, `(?m)^VDOConfig/vdo +false +Unhealthy +CSIReady: controller not ready`, out)
-	require.Regexp(t, `(?m)^driver/csi +false +- +3.5.1 Deployment`, out)
-	out, code = run("status", "-o", "json")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, `"ready": false`)
-	out, _ = run("version", "-o", "yaml")
-	require.Contains(t, out, "kubernetes: v"+c.Version())
-
-	// The right password: the whole of it passes or says what is missing.
 	secret.StringData = map[string]string{"password": vcsim.Admin.Password}
-	require.NoError(t, k.Update(ctx, secret))
-	out, code = run("preflight", "--only", "vcenter-account,vcenter-version")
-	require.Zero(t, code, out)
-
-	for _, o := range []client.Object{vcc, vdo} {
-		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(o), o))
-	}
-	(&shop{t: t, k: k, ns: ns}).operator(1)
-	vcc.Status.Conditions[0] = metav1.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}
-	require.NoError(t, k.Status().Update(ctx, vcc))
-	watching(t, c, ns, func() {
-		vdo.Status.Conditions[0] = metav1.Condition{Type: "CSIReady", Status: "True", Reason: "Healthy", LastTransitionTime: metav1.Now()}
-		require.NoError(t, k.Status().Update(ctx, vdo))
-	})
-	out, code = run("describe")
-	require.Zero(t, code, out)
-	require.Contains(t, out, "everything is ready")
-
-	// Tenant clusters are shown, and do not tell whether the drivers are ready.
-	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "one"}}
-	require.NoError(t, k.Create(ctx, sip))
-	sip.Status = airship.SIPClusterStatus{
-		Wanted: 3, Held: 2, Services: []airship.ServiceStatus{{Name: "a", Kind: "auth", Ready: true}, {Name: "b", Kind: "jumpHost"}},
-		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unschedulable", ObservedGeneration: sip.Generation, LastTransitionTime: metav1.Now()}},
-	}
-	require.NoError(t, k.Status().Update(ctx, sip))
-	out, code = run("describe")
-	require.Zero(t, code, out)
-	require.Regexp(t, `(?m)^SIPCLUSTER +HOSTS +SERVICES +READY +REASON\n`+ns+`/one +2/3 +1/2 +False +Unschedulable$`, out)
-	require.NoError(t, k.Delete(ctx, sip))
-
-	// What the next Kubernetes lacks is nothing of today; what is suspended, or drifts, is.
-	as := func(kind string, status metav1.ConditionStatus) (string, int) {
-		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(vdo), vdo))
-		vdo.Status.Conditions = append(vdo.Status.Conditions[:1:1], metav1.Condition{Type: kind, Status: status, Reason: "Says", Message: "because", LastTransitionTime: metav1.Now()})
-		require.NoError(t, k.Status().Update(ctx, vdo))
-		return run("describe")
-	}
-	out, code = as("Upgradeable", metav1.ConditionFalse)
-	require.Zero(t, code, out)
-	require.Contains(t, out, "ahead\n  VDOConfig vdo (Says)\n    Upgradeable: because\n\neverything is ready")
-	for _, kind := range []string{"Suspended", "Drifted"} {
-		out, code = as(kind, metav1.ConditionTrue)
-		require.Equal(t, 8, code, out)
-		require.Contains(t, out, "waits\n  VDOConfig vdo (Says)\n    "+kind+": because")
-	}
+	require.NoError(t, s.k.Update(ctx, secret))
+	s.ok("preflight", "--only", "vcenter-account,vcenter-version")
 }
 
-// watching watches the status, makes a change once it is shown, and waits until that is
-// shown too.
-func watching(t *testing.T, c *cluster.Cluster, namespace string, change func()) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "vdoctl", "status", "--watch", "--interval", "100ms", "-n", namespace)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
+// Each command of the page is one of the program, with flags that it has. TestFirstRun does the first steps.
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	blocks, err := readme.Blocks("../../docs/vdoctl.md", "vdoctl")
 	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var seen strings.Builder
-	buf := make([]byte, 4096)
-	changed := false
-	for ready := regexp.MustCompile(`VDOConfig/vdo +true`); !ready.MatchString(seen.String()); {
-		n, err := stdout.Read(buf)
-		seen.Write(buf[:n])
-		require.NoError(t, err, seen.String())
-		if !changed && strings.Contains(seen.String(), "controller not ready") {
-			changed = true
-			change()
+	typed := 0
+	for _, b := range blocks {
+		for _, c := range b.Commands {
+			if strings.HasPrefix(c.Text, "vdoctl ") {
+				out, err := exec.CommandContext(t.Context(), "bash", "-ec", c.Text+" --help").CombinedOutput()
+				require.NoError(t, err, "%s\n%s", c, out)
+				typed++
+			}
 		}
 	}
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Wait(), "Ctrl-C is how watching ends")
-	require.Empty(t, stderr.String())
+	require.Greater(t, typed, 10)
+}
+
+// The real kubectl finds the program by its name in the PATH, hands its arguments on, and ends
+// with its exit code.
+func TestKubectlCallsItAsAPlugin(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	kubectl := toolchain.Path(t, "kubectl")
+	plugin, err := exec.LookPath("kubectl-vdo")
+	require.NoError(t, err)
+	run := func(args ...string) result {
+		cmd := exec.CommandContext(t.Context(), kubectl, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf, "PATH="+filepath.Dir(plugin)+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return ended(t, string(out), err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"plugin", "list"}, 0, plugin},
+		{[]string{"vdo", "status", "--help"}, 0, "\n  kubectl vdo status [flags]\n"},
+		{[]string{"vdo", "upgrade", "list", "-n", s.ns, "-o", "json"}, 4, `"exitCode": 4`},
+		{[]string{"vdo", "statsu"}, 2, "did you mean status?\nhint: see `kubectl vdo --help`"},
+	} {
+		run(c.args...).is(c.code, c.want)
+	}
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -34,13 +38,13 @@ type site struct {
 	file    string   // that it is from; "" for the cluster
 	there   []string // names of all VsphereCloudConfigs
 	assumed bool     // without a VDOConfig
-	// given says what that account comes from.
+	// given says what that account comes from, proof what is there in the place of its password.
 	given string
+	proof vcenter.Proof
 	// preferAsked asks also where the Secret is there: somebody else logs in.
 	preferAsked bool
 }
 
-// configured is a vCenter that the configuration names.
 type configured struct {
 	preflight.Use
 
@@ -76,15 +80,14 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	return s
 }
 
-// clusterSite reads the configuration from the cluster.
 func clusterSite(ctx context.Context, c client.Client, namespace string) (site, error) {
 	var configs v1alpha1.VDOConfigList
 	if err := c.List(ctx, &configs, client.InNamespace(namespace)); err != nil {
-		return site{}, orOfFile(clusterFault("read the VDOConfig", err))
+		return site{}, orOfFile(clusterstate.Fault("read the VDOConfig", err))
 	}
 	var vcenters v1alpha1.VsphereCloudConfigList
 	if err := c.List(ctx, &vcenters, client.InNamespace(namespace)); err != nil {
-		return site{}, orOfFile(clusterFault("read the VsphereCloudConfigs", err))
+		return site{}, orOfFile(clusterstate.Fault("read the VsphereCloudConfigs", err))
 	}
 	switch n := len(configs.Items); {
 	case n > 1:
@@ -131,32 +134,29 @@ func (s *site) unresolved() error {
 	return fault.Join(errs...)
 }
 
-// target is how to reach a vCenter.
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
 		return vcenter.Target{}, s.noVCenter(v.Name)
 	}
-	spec := &v.config.Spec
-	t := vcenter.Target{Host: spec.VcIP, Port: int(spec.Port), Datacenters: spec.DatacenterNames()}
-	t.InstanceUUIDs = v.config.InstanceUUIDs()
 	read, err := credentials.Read(ctx, s.reader, v.config)
+	t := vcenter.TargetOf(v.config, "", "", read.CA)
 	if s.preferAsked || err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
-		ca := read.CA
-		read, err = s.ask(ctx, spec.VcIP)
-		read.CA, read.Version, t.Given = ca, "", s.given
+		read, err = s.ask(ctx, t.Host)
+		read.Version, t.Given = "", s.given
+		err = fault.Join(err, s.proof.Apply(&t))
 	}
 	if err != nil {
-		return t, s.inFile(ctx, err, v.config)
+		return t, s.inFile(err)
 	}
 	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
-	t.Trust = vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: read.CA}
 	s.app.paced(&t)
 	return t, refusedBefore(v.config, read.Version)
 }
 
 // paced has logins with one account take turns, and none repeated that was refused: the vCenters may
-// count the failures of one account together, and lock it.
+// count the failures of one account together, and lock it. Its requests are traced.
 func (a *app) paced(t *vcenter.Target) {
+	t.Wrap = a.cluster.trace.wrap
 	q := logins.Question{Host: t.Host, Port: t.Port, Username: t.Username, Password: string(t.Password)}
 	q.Trust = fmt.Sprintf("%t %q %q", t.Trust.Insecure, t.Trust.Thumbprint, t.Trust.CA)
 	t.Turn = func(ctx context.Context, login func() error) error {
@@ -165,21 +165,12 @@ func (a *app) paced(t *vcenter.Target) {
 	}
 }
 
-// inFile says of what a file lacks where it is looked for, and how that is mended.
-func (s *site) inFile(ctx context.Context, err error, v *v1alpha1.VsphereCloudConfig) error {
-	if s.file == "" {
-		return err
-	}
+// inFile says where what is missing was looked for, and how it gets there.
+func (s *site) inFile(err error) error {
 	for _, f := range fault.All(err) {
-		kind := strings.TrimPrefix(f.Op, "read ")
-		switch {
-		case f.Reason != fault.NotFound:
-		case kind == "the credentials of":
-			f.Err = fmt.Errorf("its Secret, %s, is not in %s", v.Spec.Credentials, s.file)
-		case kind == "ConfigMap" && s.reader.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v.Spec.CA.ConfigMap}, &corev1.ConfigMap{}) != nil,
-			kind == "Secret" && s.reader.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v.Spec.CA.Secret}, &corev1.Secret{}) != nil:
-			f.Subject, f.Err = v.Spec.CA.ConfigMap+v.Spec.CA.Secret, fmt.Errorf("it is not in %s, and spec.ca of VsphereCloudConfig %s names it", s.file, v.Name)
-			f.Hint = "put the " + kind + " with the CA certificates into the file too, or correct spec.ca"
+		if s.file != "" && f.Reason == fault.NotFound {
+			f.Err = fmt.Errorf("%w, of which %s has none", f.Err, s.file)
+			f.Hint = "put it into the file; an account is also given by --username and --password-file, or `vdoctl users create -f FILE --username ADMIN`"
 		}
 	}
 	return err
@@ -207,6 +198,170 @@ func refusedBefore(vcc *v1alpha1.VsphereCloudConfig, version string) error {
 		return &fault.Error{Reason: reason, Op: "log in to", Subject: vcc.Spec.VcIP,
 			Err:  fmt.Errorf("the operator tried the password of Secret %s, and it was refused; it is not tried again", vcc.Spec.Credentials),
 			Hint: "put the right password into the Secret; the operator says of the refusal: " + strings.ReplaceAll(ready.Message, "\n", "; ")}
+	}
+	return nil
+}
+
+const maxFile = 4 << 20
+
+const passwordEnv = "VDO_VCENTER_PASSWORD" //nolint:gosec // a name
+
+type siteFlags struct {
+	file, username, passwordFile string
+	proof                        vcenter.Proof
+}
+
+func (f *siteFlags) bind(fl *pflag.FlagSet) {
+	fl.StringVarP(&f.file, "from-file", "f", "", "`FILE` with the VDOConfig, VsphereCloudConfigs and, where it has them, Secrets and ConfigMaps; - for standard input (default: what is in the cluster)")
+	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file")
+	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
+	f.proof.Bind(fl)
+}
+
+// effective refuses flags without an effect. The account takes the place of the Secrets' in
+// the file, and, with instead, of those in the cluster.
+func (f *siteFlags) effective(instead bool) error {
+	switch {
+	case f.passwordFile != "" && f.username == "":
+		return flags.Bad("--password-file", f.passwordFile, errors.New("--username is not given"), "give both, or none")
+	case f.passwordFile == "-" && f.file == "-":
+		return flags.Bad("--password-file", "-", errors.New("standard input has the configuration already"), "name a file")
+	case f.username != "" && f.file == "" && !instead:
+		return flags.Bad("--username", f.username, errors.New("the accounts are those of the Secrets in the cluster"), "leave it out, or check a file: --from-file")
+	}
+	return nil
+}
+
+// isOffline reports whether no cluster is asked: before there is one, or with --no-cluster.
+func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
+	_, err := a.cluster.client()
+	return f.file != "" && (noCluster || a.cluster.isNone(err))
+}
+
+func (f *siteFlags) fileSite(a *app) (site, error) {
+	data, err := a.read("--from-file", f.file)
+	if err != nil {
+		return site{}, err
+	}
+	read, err := parseSite(f.file, data, a.cluster.namespace)
+	if read.config != nil {
+		err = fault.Join(err, preflight.Valid(read.config.Spec.Preflight))
+	}
+	err = fault.Join(err, read.addresses())
+	if err != nil {
+		return site{}, err
+	}
+	made, err := accountFileOf(f.file).beside(read)
+	if err != nil {
+		return site{}, err
+	}
+	for _, x := range made.values() {
+		read.put(x)
+	}
+	s := siteOf(read.config, read.vcenters, read)
+	if s.preferAsked, s.file = f.username != "", f.file; s.file == "-" {
+		s.file = "standard input"
+	}
+	return s, f.asks(a, &s)
+}
+
+// addresses refuses what the API server would refuse as the address of a vCenter: no connection
+// says as well what is wrong with it.
+func (o *objects) addresses() error {
+	var errs []error
+	for i := range o.vcenters {
+		v := &o.vcenters[i]
+		if err := isHost(v.Spec.VcIP); err != nil {
+			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read spec.vcIp of", Subject: "VsphereCloudConfig " + v.Name,
+				Err: fmt.Errorf("%q: %w", v.Spec.VcIP, err), Hint: "write the name or address alone, such as vcenter.site.example; its port is spec.port"})
+		}
+	}
+	return fault.Join(errs...)
+}
+
+func (a *app) read(flag, name string) ([]byte, error) {
+	file := a.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fileFault(flag, name, err)
+		}
+		defer func() { _ = f.Close() }()
+		file = f
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("it is longer than %d MiB", maxFile>>20)
+	}
+	if err != nil {
+		return nil, fileFault(flag, name, err)
+	}
+	return data, nil
+}
+
+func fileFault(flag, name string, err error) error {
+	f := &fault.Error{Reason: fault.Storage, Op: "read", Subject: name, Err: err, Hint: "check the path given with " + flag}
+	if errors.Is(err, os.ErrNotExist) {
+		f.Reason, f.Err = fault.NotFound, errors.New("no such file")
+	}
+	return f
+}
+
+// asAdmin reads the configuration with the account of the flags in the place of the Secrets'. It has to be given: who
+// may change something at the vCenters is nobody's of the site.
+func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bool) (site, preflight.Cluster, error) {
+	if f.username == "" {
+		err := errors.New("who may change " + of + " is not given")
+		return site{}, preflight.Cluster{}, flags.Bad("--username", "", err, "give it: --username administrator@vsphere.local")
+	}
+	s, state, err := a.configuration(ctx, *f, noCluster)
+	s.preferAsked = true
+	if err == nil {
+		err = f.asks(a, &s)
+	}
+	return s, state, err
+}
+
+// asks has the account of the flags used. Its password comes from a file, the environment or, once it is
+// needed, a prompt, which names the server: that is in a resource that somebody else may have written. A
+// file that does not exist is a wrong flag, and no finding about a vCenter.
+func (f *siteFlags) asks(a *app, s *site) error {
+	s.proof = f.proof
+	password, known := a.getenv(passwordEnv)
+	if f.proof.Given() && f.passwordFile == "" && !known {
+		s.given = "--username, or the files in the place of its password"
+		s.ask = func(context.Context, string) (credentials.Credentials, error) {
+			return credentials.Credentials{Username: f.username}, nil
+		}
+		return nil
+	}
+	if f.username == "" {
+		return nil
+	}
+	given := "the password that you type"
+	switch {
+	case f.passwordFile != "":
+		data, err := a.read("--password-file", f.passwordFile)
+		if err != nil {
+			return err
+		}
+		password, known = strings.TrimRight(string(data), "\r\n"), true
+		given = "the password in --password-file " + fault.Quote(f.passwordFile)
+	case known:
+		given = "the password in " + passwordEnv
+	case !a.interactive():
+		return flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"),
+			"name a file with --password-file, or set "+passwordEnv)
+	}
+	s.given = "--username, or " + given
+	s.ask = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
+		if !known {
+			_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
+			password, err = a.line(ctx, true)
+			known = err == nil
+			_, _ = fmt.Fprintln(a.err)
+		}
+		return credentials.Credentials{Username: f.username, Password: password}, err
 	}
 	return nil
 }

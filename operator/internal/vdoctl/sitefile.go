@@ -1,11 +1,15 @@
 package vdoctl
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,9 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -23,124 +29,93 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-// objects are what a file holds. It is a reader of the Secrets and ConfigMaps among them.
+// objects are what a file holds, all in a namespace. It is a reader of them.
 type objects struct {
 	client.Reader
 
-	config   *v1alpha1.VDOConfig
-	bundle   *v1alpha1.DriverBundle // of bundles the one that counts
-	bundles  []*v1alpha1.DriverBundle
-	vcenters []v1alpha1.VsphereCloudConfig
-	secrets  map[client.ObjectKey]*corev1.Secret
-	maps     map[client.ObjectKey]*corev1.ConfigMap
-	where    map[string]string // what was read is in the file, by describeObject
+	namespace string // of what says none
+	config    *v1alpha1.VDOConfig
+	bundle    *v1alpha1.DriverBundle // of bundles the one that counts
+	bundles   []*v1alpha1.DriverBundle
+	vcenters  []v1alpha1.VsphereCloudConfig
+	all       map[string]client.Object // these, Secrets and ConfigMaps, by describeObject
 }
 
-// Get finds a Secret or ConfigMap.
+// Get finds an object.
 func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	switch into := into.(type) {
-	case *corev1.Secret:
-		if s, ok := o.secrets[key]; ok {
-			s.DeepCopyInto(into)
-			return nil
-		}
-	case *corev1.ConfigMap:
-		if m, ok := o.maps[key]; ok {
-			m.DeepCopyInto(into)
-			return nil
-		}
+	is, ok := o.all[kindOf(into)+" "+key.String()]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
-	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(is.DeepCopyObject()).Elem())
+	return nil
 }
 
 // parseSite reads YAML or JSON documents, and names all that is wrong with them. Resources of
-// others are passed over: a file may hold all that a site applies. A kind or a field that is not
-// known is an error where Kubernetes or the operator defines it, since a slip would go unseen.
-// What could be read is returned beside errors, so that what is wrong with it is told with them.
-// The namespace is the operator's, for what says none.
+// others are passed over: a file may hold all that a site applies. What could be read is returned beside
+// errors, so that what is wrong with it is told with them. What says no namespace is of the operator's.
 func parseSite(name string, data []byte, namespace string) (*objects, error) {
-	out := &objects{
-		secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{},
-		where: map[string]string{},
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		return out, err
-	}
-	err = out.decodeAll(scheme, name, data)
-	if unclear := out.chooseBundle(name, namespace); err == nil {
-		err = unclear
+	out, err := readObjects(name, data, namespace)
+	if err == nil {
+		err = out.chooseBundle(name)
 	}
 	if err == nil && out.config == nil && len(out.vcenters) == 0 {
 		err = &fault.Error{
 			Reason: fault.NotFound, Op: "read", Subject: name,
 			Err:  errors.New("it has neither a VDOConfig nor a VsphereCloudConfig"),
-			Hint: "name a YAML file with them: `vdoctl configure --write site.yaml` writes one",
+			Hint: "name a YAML file with them: `vdoctl configure -o site.yaml` writes one",
 		}
 	}
 	return out, err
 }
 
-// decodeAll reads the documents of a file.
-func (o *objects) decodeAll(scheme *runtime.Scheme, name string, data []byte) error {
+func readObjects(name string, data []byte, namespace string) (*objects, error) {
+	o := &objects{namespace: namespace, all: map[string]client.Object{}}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	docs, err := documents(data)
 	var errs []error
-	if err != nil {
-		errs = append(errs, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: err, Hint: "name a file in YAML or JSON",
-		})
-	}
-	for i, doc := range docs {
-		where := fmt.Sprintf("document %d", i+1)
-		if err := o.decode(scheme, decoder, doc, where); err != nil {
-			errs = append(errs, &fault.Error{
-				Reason: fault.InvalidInput, Op: "read", Subject: name + ", " + where, Err: err,
-				Hint: "correct the file; `kubectl apply --dry-run=server -f FILE` says more",
-			})
+	wrong := func(subject string, err error) {
+		if err != nil {
+			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: subject, Err: err,
+				Hint: "correct the file; `kubectl apply --dry-run=server -f FILE` says more"})
 		}
 	}
-	return fault.Join(errs...)
+	wrong(name, err)
+	for i, doc := range docs {
+		wrong(fmt.Sprintf("%s, document %d", name, i+1), o.decode(decoder, doc))
+	}
+	return o, fault.Join(errs...)
 }
 
 // siteGroups are the groups of a site's resources: an unknown kind of them is a slip, and of others theirs.
-var siteGroups = []schema.GroupVersion{v1alpha1.GroupVersion, airship.GroupVersion, {Version: "v1"}}
+var siteGroups = []string{"", v1alpha1.GroupVersion.Group, airship.GroupVersion.Group}
 
-// decode reads one document, or each item of one that is a list.
-func (o *objects) decode(scheme *runtime.Scheme, decoder runtime.Decoder, doc []byte, where string) error {
-	var content any
-	if err := yaml.Unmarshal(doc, &content); err != nil || content == nil {
-		return err
-	}
-	var of metav1.TypeMeta
-	if _ = yaml.Unmarshal(doc, &of); of.Kind == "" || of.APIVersion == "" { // the decoder says what else is wrong
-		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
+// decode reads one document, or each item of one that is a list. A kind or a field that is not known is an
+// error where Kubernetes or the operator defines it, since a slip would go unseen.
+func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
+	var of *metav1.TypeMeta
+	if err := yaml.Unmarshal(doc, &of); err == nil && of == nil {
+		return nil // comments
 	}
 	object, _, err := decoder.Decode(doc, nil, nil)
 	switch {
-	case runtime.IsNotRegisteredError(err):
-		known := func(g schema.GroupVersion) bool {
-			own := g.Group == of.GroupVersionKind().Group
-			return own || g.Group != "" && scheme.Recognizes(g.WithKind(of.Kind))
-		}
-		if slices.ContainsFunc(siteGroups, known) {
-			return fmt.Errorf("there is no kind %q in %s", of.Kind, of.APIVersion)
-		}
+	case runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group):
 		return nil
 	case err != nil:
 		return err
 	case !meta.IsListType(object):
-		return o.add(object, where)
+		return o.add(object)
 	}
 	items, err := meta.ExtractList(object)
 	errs := []error{err}
 	for _, item := range items {
 		if raw, ok := item.(*runtime.Unknown); ok {
-			errs = append(errs, o.decode(scheme, decoder, raw.Raw, where))
+			errs = append(errs, o.decode(decoder, raw.Raw))
 		} else {
-			errs = append(errs, o.add(item, where))
+			errs = append(errs, o.add(item))
 		}
 	}
 	return errors.Join(errs...)
@@ -148,20 +123,20 @@ func (o *objects) decode(scheme *runtime.Scheme, decoder runtime.Decoder, doc []
 
 // add takes what a configuration is of. What would take the place of another one is refused: of the
 // two only one would count, unseen.
-func (o *objects) add(object runtime.Object, where string) error {
-	switch object := object.(type) {
+func (o *objects) add(object runtime.Object) error {
+	switch object.(type) {
 	case *v1alpha1.VDOConfig, *v1alpha1.DriverBundle, *v1alpha1.VsphereCloudConfig, *corev1.Secret, *corev1.ConfigMap:
-		of := describeObject(object.(client.Object)) //nolint:forcetypeassert,errcheck // they are
-		if first, there := o.where[of]; there {
-			return fmt.Errorf("%s is there twice: the first is in %s", of, first)
+		own := object.(client.Object) //nolint:forcetypeassert,errcheck // all are
+		own.SetNamespace(cmp.Or(own.GetNamespace(), o.namespace))
+		if of := describeObject(own); o.all[of] != nil {
+			return fmt.Errorf("%s is there twice", of)
 		}
-		o.where[of] = where
+		o.put(own)
 	}
 	switch object := object.(type) {
 	case *v1alpha1.VDOConfig:
 		if o.config != nil {
-			first := describeObject(o.config)
-			return fmt.Errorf("a second VDOConfig: a cluster has one, and %s is in %s", first, o.where[first])
+			return fmt.Errorf("a second VDOConfig: a cluster has one, and %s is there", describeObject(o.config))
 		}
 		o.config = object
 	case *v1alpha1.DriverBundle:
@@ -171,93 +146,62 @@ func (o *objects) add(object runtime.Object, where string) error {
 		o.bundles = append(o.bundles, object)
 	case *v1alpha1.VsphereCloudConfig:
 		o.vcenters = append(o.vcenters, *object)
-	case *corev1.Secret:
-		if object.Data == nil {
-			object.Data = map[string][]byte{}
-		}
-		for k, v := range object.StringData {
-			object.Data[k] = []byte(v)
-		}
-		object.StringData = nil
-		o.secrets[client.ObjectKeyFromObject(object)] = object
-	case *corev1.ConfigMap:
-		o.maps[client.ObjectKeyFromObject(object)] = object
 	}
 	return nil
 }
 
+// put takes an object, in the place of one of its name.
+func (o *objects) put(x client.Object) {
+	if s, ok := x.(*corev1.Secret); ok {
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		for k, v := range s.StringData {
+			s.Data[k] = []byte(v)
+		}
+		s.StringData = nil
+	}
+	o.all[describeObject(x)] = x
+}
+
+// values are the ConfigMaps, and then the Secrets, sorted.
+func (o *objects) values() []client.Object {
+	all := slices.Collect(maps.Values(o.all))
+	all = slices.DeleteFunc(all, func(x client.Object) bool { return kindOf(x) != "ConfigMap" && kindOf(x) != "Secret" })
+	slices.SortFunc(all, func(a, b client.Object) int { return strings.Compare(describeObject(a), describeObject(b)) })
+	return all
+}
+
 // chooseBundle takes the DriverBundle that the VDOConfig would be installed from: of its namespace,
 // since a file may have those of other operators too, which read them in theirs.
-func (o *objects) chooseBundle(file, namespace string) error {
-	fit := o.bundlesIn(o.namespace())
-	if len(fit) != 1 {
-		fit = o.bundlesIn(cmp.Or(o.namespace(), namespace), "")
+func (o *objects) chooseBundle(file string) error {
+	namespace := o.namespace
+	switch {
+	case o.config != nil:
+		namespace = o.config.Namespace
+	case len(o.vcenters) > 0:
+		namespace = o.vcenters[0].Namespace
+	}
+	var fit []*v1alpha1.DriverBundle
+	var all []string
+	for _, b := range o.bundles {
+		named := o.config == nil || o.config.Spec.Bundle == nil || o.config.Spec.Bundle.Name == b.Name
+		if named && b.Namespace == namespace {
+			fit = append(fit, b)
+		}
+		all = append(all, describeObject(b))
 	}
 	switch {
 	case len(fit) == 1:
 		o.bundle = fit[0]
-		return nil
 	case len(o.bundles) == 1:
 		o.bundle = o.bundles[0]
-		return nil
-	case len(o.bundles) == 0:
-		return nil
+	case len(o.bundles) > 1:
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: file,
+			Err:  fmt.Errorf("it does not say which of its DriverBundles counts: %s", strings.Join(all, "; ")),
+			Hint: "take away all but one, or name it in spec.bundle of the VDOConfig"}
 	}
-	var all []string
-	for _, b := range o.bundles {
-		all = append(all, describeObject(b)+" in "+o.where[describeObject(b)])
-	}
-	return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: file, Err: fmt.Errorf("it has %d DriverBundles, and does not say which of them counts: %s", len(all), strings.Join(all, "; ")),
-		Hint: "take away all but one, or name it in spec.bundle of the VDOConfig"}
-}
-
-// namespace is that of the configuration; "" where the file does not say it.
-func (o *objects) namespace() string {
-	switch {
-	case o.config != nil:
-		return o.config.Namespace
-	case len(o.vcenters) > 0:
-		return o.vcenters[0].Namespace
-	}
-	return ""
-}
-
-// bundlesIn are the bundles of namespaces; where the VDOConfig names one, that one.
-func (o *objects) bundlesIn(namespaces ...string) (out []*v1alpha1.DriverBundle) {
-	for _, b := range o.bundles {
-		named := o.config == nil || o.config.Spec.Bundle == nil || o.config.Spec.Bundle.Name == b.Name
-		if named && slices.Contains(namespaces, b.Namespace) {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-// secret is a Secret of the file; nil where it has none of this name, or there is no file.
-func (o *objects) secret(namespace, name string) *corev1.Secret {
-	if o == nil {
-		return nil
-	}
-	return o.secrets[client.ObjectKey{Namespace: namespace, Name: name}]
-}
-
-// moveTo puts what names no namespace into one, as `kubectl apply -n` does.
-func (o *objects) moveTo(namespace string) {
-	for _, x := range o.own() {
-		x.SetNamespace(namespace)
-	}
-	moveInto(o.secrets, namespace)
-	moveInto(o.maps, namespace)
-}
-
-func moveInto[T client.Object](all map[client.ObjectKey]T, namespace string) {
-	for key, x := range all {
-		if key.Namespace == "" {
-			delete(all, key)
-			x.SetNamespace(namespace)
-			all[client.ObjectKeyFromObject(x)] = x
-		}
-	}
+	return nil
 }
 
 // own are the operator's resources of the file; a bundle that is not chosen is another operator's.
@@ -272,24 +216,99 @@ func (o *objects) own() []client.Object {
 	return append(all, pointers(o.vcenters)...)
 }
 
-// within refuses resources of another namespace than the operator's, where it reads none, and those
-// that are there twice once [objects.moveTo] has put them there.
-func (o *objects) within(namespace string) error {
+// within refuses resources of another namespace than the operator's, where it reads none.
+func (o *objects) within() error {
 	var errs []error
-	for _, of := range slices.Sorted(maps.Keys(o.where)) {
-		kind, name, _ := strings.Cut(of, " ")
-		if first, there := o.where[kind+" "+namespace+"/"+name]; there && !strings.Contains(name, "/") {
-			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: of,
-				Err:  fmt.Errorf("it is there twice: without a namespace in %s, and with %s in %s", o.where[of], namespace, first),
-				Hint: "take one of them away"})
-		}
-	}
 	for _, object := range o.own() {
-		if in := object.GetNamespace(); in != "" && in != namespace {
+		if in := object.GetNamespace(); in != o.namespace {
 			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: describeObject(object),
-				Err:  fmt.Errorf("it is of namespace %s, where the operator of namespace %s does not read it", in, namespace),
+				Err:  fmt.Errorf("it is of namespace %s, where the operator of namespace %s does not read it", in, o.namespace),
 				Hint: "correct its metadata.namespace, or name the operator's with `--namespace`"})
 		}
 	}
 	return fault.Join(errs...)
+}
+
+func pointers[T any, P interface {
+	*T
+	client.Object
+}](items []T) []client.Object {
+	out := make([]client.Object, len(items))
+	for i := range items {
+		out[i] = P(&items[i])
+	}
+	return out
+}
+
+func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
+	var out []client.Object
+	for _, x := range all {
+		if x.GetName() == "" {
+			continue
+		}
+		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, clusterstate.Fault("read "+describeObject(x), err)
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+func documents(data []byte) (out [][]byte, err error) {
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, doc)
+	}
+}
+
+func readManifest(data []byte) (out []client.Object, err error) {
+	docs, err := documents(data)
+	for _, doc := range docs {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+			return nil, err
+		}
+		if u.Object != nil { // else comments
+			out = append(out, u)
+		}
+	}
+	return out, err
+}
+
+func unnamespaced(apiVersion, kind, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetName(name)
+	return u
+}
+
+func kindOf(x client.Object) string { return fullKindOf(x).Kind }
+
+func fullKindOf(x client.Object) schema.GroupVersionKind {
+	if typed, _, err := scheme.ObjectKinds(x); err == nil {
+		return typed[0]
+	}
+	return x.GetObjectKind().GroupVersionKind()
+}
+
+// describeObject is "Kind namespace/name".
+func describeObject(x client.Object) string {
+	if x.GetNamespace() == "" {
+		return kindOf(x) + " " + x.GetName()
+	}
+	return kindOf(x) + " " + x.GetNamespace() + "/" + x.GetName()
 }

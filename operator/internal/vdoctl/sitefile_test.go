@@ -1,10 +1,13 @@
 package vdoctl
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -16,7 +19,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		config + "spec:\r\n  drivers:\r\n  - {driver: a, to: b}\r\n":           `document 1: .*unknown field "spec.drivers\[0\].to"`,
 		config + "spec:\n  suspend: true\n  suspend: false\n":                  `(?s)document 1: .*line 5: .*"suspend"`,
 		config + "\tspec: {}\n": `document 1: .*line 3: found a tab character`,
-		"---\n- a\n":            `document 1: .*no apiVersion and kind`,
+		"---\n- a\n":            `document 1: .*cannot unmarshal array`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
@@ -44,13 +47,13 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		return strings.ReplaceAll(doc, "}\n", ", namespace: "+namespace+"}\n")
 	}
 	for text, want := range map[string]string{
-		file(named(config, "a"), named(config, "b")):                                         "document 2: a second VDOConfig: a cluster has one, and VDOConfig a is in document 1",
-		file(named(config, "a"), "# none\n", named(config, "a")):                             "document 3: VDOConfig a is there twice: the first is in document 1",
-		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):                   "document 3: VsphereCloudConfig b is there twice: the first is in document 2",
-		file(named(config, "a"), named(bundle, "b"), named(bundle, "b")):                     "document 3: DriverBundle b is there twice: the first is in document 2",
-		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):                     "it has 2 DriverBundles, and does not say which of them counts: DriverBundle b in document 2; DriverBundle c in document 3",
-		file(named(config, "a"), in(named(secret, "b"), "ns"), in(named(secret, "b"), "ns")): "document 3: Secret ns/b is there twice: the first is in document 2",
-		file(named(config, "a"), list):                                                       "document 2: ConfigMap a is there twice: the first is in document 2",
+		file(named(config, "a"), named(config, "b")):                               "document 2: a second VDOConfig: a cluster has one, and VDOConfig ns/a is there",
+		file(named(config, "a"), "# none\n", named(config, "a")):                   "document 3: VDOConfig ns/a is there twice",
+		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):         "document 3: VsphereCloudConfig ns/b is there twice",
+		file(named(config, "a"), named(bundle, "b"), named(bundle, "b")):           "document 3: DriverBundle ns/b is there twice",
+		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "which of its DriverBundles counts: DriverBundle ns/b; DriverBundle ns/c",
+		file(named(config, "a"), in(named(secret, "b"), "ns"), named(secret, "b")): "document 3: Secret ns/b is there twice",
+		file(named(config, "a"), list):                                             "document 2: ConfigMap ns/a is there twice",
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.ErrorContains(t, err, want, text)
@@ -59,17 +62,11 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 	names := named(config, "a") + "spec: {bundle: {name: c}}\n"
 	for _, text := range []string{
 		file(names, named(bundle, "b"), named(bundle, "c")),
-		file(in(named(config, "a"), "ns"), named(bundle, "b"), strings.ReplaceAll(named(bundle, "c"), "{name: c}", "{name: c, namespace: ns}")),
-		file(names, named(bundle, "c"), in(named(secret, "b"), "ns"), named(secret, "b")),
 	} {
 		read, err := parseSite("site.yaml", []byte(text), "ns")
 		require.NoError(t, err, text)
 		require.Equal(t, "c", read.bundle.Name, text)
 	}
-	read, err := parseSite("site.yaml", []byte(file(names, in(named(secret, "b"), "ns"), named(secret, "b"))), "ns")
-	require.NoError(t, err)
-	require.ErrorContains(t, read.within("ns"), "Secret b: it is there twice: without a namespace in document 3, and with ns in document 2")
-	require.NoError(t, read.within("other"))
 }
 
 // A file of a site has the bundles of other operators beside, in the namespaces where these read them.
@@ -99,21 +96,69 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		text := strings.Join(docs, "---\n")
 		read, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
 		require.NoError(t, err, text)
-		require.NoError(t, read.within("vmware-system-vdo"), text)
-		read.moveTo("vmware-system-vdo")
+		require.NoError(t, read.within(), text)
 		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
 		require.Len(t, read.bundles, 2)
 		require.Equal(t, "vmware-system-sip", read.bundles[1].Namespace)
 	}
 	for want, docs := range map[string][]string{
-		"it has 2 DriverBundles, and does not say which of them counts": {config, in(drivers), strings.Replace(in(drivers), "drivers", "more", 1), "# none\n"},
-		"DriverBundle vmware-system-sip/services in document 2":         {config, other, strings.Replace(other, "services", "more", 1)},
+		"DriverBundle vmware-system-vdo/drivers; DriverBundle vmware-system-vdo/more": {config, in(drivers), strings.Replace(in(drivers), "drivers", "more", 1), "# none\n"},
+		"DriverBundle vmware-system-sip/services; ":                                   {config, other, strings.Replace(other, "services", "more", 1)},
 	} {
 		_, err := parseSite("site.yaml", []byte(strings.Join(docs, "---\n")), "vmware-system-vdo")
 		require.ErrorContains(t, err, want)
 	}
 	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
 	require.NoError(t, err)
-	require.ErrorContains(t, read.within("vmware-system-vdo"),
+	require.ErrorContains(t, read.within(),
 		"it is of namespace vmware-system-sip", "alone, it is a slip")
+}
+
+// The password of an administrator in the environment, and an account in the site's file, would take the place
+// of the account that users create made.
+func TestDeployTakesAnAccountFromOneFile(t *testing.T) {
+	const (
+		site = `apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: vc}
+spec: {vcIp: vc.site, credentials: vc}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: drivers}
+spec: {reference: "mirror.site/vdo:1"}
+`
+		secret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: vc, namespace: ns}\nstringData: {username: a@b, password: own}\n"
+	)
+	for name, x := range map[string]struct {
+		site, made string // files
+		password   string // of the configuration, in base64; "" for no Secret
+		reason     fault.Reason
+	}{
+		"none":           {site: site},
+		"in the file":    {site: site + secret, password: "b3du"},
+		"made":           {site: site, made: secret},
+		"the same twice": {site: site + secret, made: secret, password: "b3du"},
+		"two":            {site: site + secret, made: strings.Replace(secret, "own", "made", 1), reason: fault.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "site.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(x.site), 0o600))
+			require.NoError(t, os.WriteFile(accountFileOf(file).name, []byte(x.made), 0o600))
+			a := &app{getenv: func(string) (string, bool) { return "of an administrator", true }}
+			a.cluster.namespace = "ns"
+			objects, err := (&deployOptions{app: a, site: file}).configuration(t.Context(), "")
+			require.Equal(t, x.reason, fault.ReasonOf(err), err)
+			_, err = (&siteFlags{file: file}).fileSite(a)
+			require.Equal(t, x.reason, fault.ReasonOf(err), err)
+			password := ""
+			for _, o := range objects {
+				if u, ok := o.(*unstructured.Unstructured); ok && kindOf(o) == "Secret" {
+					password, _, err = unstructured.NestedString(u.Object, "data", "password")
+					require.NoError(t, err)
+				}
+			}
+			require.Equal(t, x.password, password)
+		})
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +12,15 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -33,15 +35,17 @@ type statusReport struct {
 	VDOConfig  string          `json:"vdoConfig,omitempty"` // its name
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
-	Nodes      []nodeStatus    `json:"nodes,omitempty"`
-	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
-	Ahead      []waiting       `json:"ahead,omitempty"`   // what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today
+	// Nodes are those that are not well, and changes that are held back.
+	Nodes   []v1alpha1.NodeStatus `json:"nodes,omitempty"`
+	Waiting []waiting             `json:"waiting,omitempty"` // what is not as it should be, and why
+	// Ahead is what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today.
+	Ahead []waiting `json:"ahead,omitempty"`
 	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
 	SIPClusters []sipStatus `json:"sipClusters,omitempty"`
 	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
-	// RolledOut is the revision in force, and since when it is healthy; none while it is not.
+	// RolledOut is the current revision that became healthy last; none where there is none.
 	RolledOut *v1alpha1.RevisionStatus `json:"rolledOut,omitempty"`
 }
 
@@ -62,19 +66,11 @@ type vcenterStatus struct {
 	Ready   string `json:"ready"` // True, False, Unknown
 }
 
+// driverStatus is a driver's, with the version that spec.drivers asks for.
 type driverStatus struct {
-	Driver  string `json:"driver"`
-	Version string `json:"version,omitempty"`
-	Wanted  string `json:"wanted,omitempty"`
-	Ready   bool   `json:"ready"`
-	Pinned  string `json:"pinned,omitempty"` // version that spec.drivers asks for
-	Message string `json:"message,omitempty"`
-}
+	v1alpha1.DriverStatus
 
-type nodeStatus struct {
-	Name    string `json:"name"`
-	Driver  string `json:"driver"`
-	Message string `json:"message"`
+	Pinned string `json:"pinned,omitempty"`
 }
 
 type waiting struct {
@@ -85,7 +81,6 @@ type waiting struct {
 
 type statusOptions struct {
 	*app
-	outputFlags
 
 	prose    bool // describe
 	watch    bool
@@ -94,32 +89,28 @@ type statusOptions struct {
 
 func newDescribeCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a, prose: true, interval: time.Second}
-	cmd := &cobra.Command{
+	cmd := runs(o.run, &cobra.Command{
 		Use: "describe", Short: "Explain what is not ready, why, and what to do",
 		Long: `Explains the status: the operator, the bundle and its signers, vCenters, drivers and nodes, the
 findings of the operator's checks, an upgrade that waits, and what to do about each.`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
-	o.outputFlags.bind(cmd)
+	})
+	o.bindFormat(cmd)
 	return cmd
 }
 
 func newStatusCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.run, &cobra.Command{
 		Use:   "status",
 		Short: "List operator, bundles, vCenters and drivers, and which are ready",
 		Long: `Lists the operator, its resources and the drivers, whether each is ready, and why not.
 ` + "`vdoctl describe`" + ` explains it. With --watch it is shown until Ctrl-C, which ends it with 0.`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
+	})
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.BoolVarP(&o.watch, "watch", "w", false, "show it anew when it changes, until Ctrl-C")
+		fl.BoolVarP(&o.watch, "watch", "w", false, "print it again when it changes, until Ctrl-C")
 		fl.DurationVar(&o.interval, "interval", 2*time.Second, "`TIME` between looks, with --watch")
 	})
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	return cmd
 }
 
@@ -138,7 +129,6 @@ func (o *statusOptions) run(ctx context.Context) error {
 	return err
 }
 
-// show shows the status, and with --watch each change of it.
 func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 	for last := []byte(nil); ; {
 		screen, ready, err := o.screen(ctx, c)
@@ -146,10 +136,13 @@ func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 			return err
 		}
 		if !bytes.Equal(screen, last) {
-			if err := o.draw(screen); err != nil {
+			last = screen
+			if o.watch && o.terminal { // in place of the one before
+				screen = append([]byte("\x1b[H\x1b[2J"), screen...)
+			}
+			if _, err := o.out.Write(screen); err != nil {
 				return err
 			}
-			last = screen
 		}
 		switch {
 		case !o.watch && ready:
@@ -165,27 +158,16 @@ func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 	}
 }
 
-// screen is what is shown of the status of now, and whether everything is ready.
 func (o *statusOptions) screen(ctx context.Context, c client.Reader) ([]byte, bool, error) {
 	r, err := readStatus(ctx, c, o.cluster.namespace)
 	if err != nil {
 		return nil, false, err
 	}
 	screen := columns.Screen{Wide: columns.Of(o.out)}
-	err = o.print(&screen, r, func(w io.Writer) error { return o.text(w, r) })
+	err = o.printTo(&screen, r, func(l *lines) { o.text(l, r) })
 	return screen.Bytes(), r.Ready, err
 }
 
-// draw shows a screen: on a terminal in place of the one before.
-func (o *statusOptions) draw(screen []byte) error {
-	if o.watch && o.terminal {
-		screen = append([]byte("\x1b[H\x1b[2J"), screen...)
-	}
-	_, err := o.out.Write(screen)
-	return err
-}
-
-// readStatus reads the operator's resources.
 func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {
 	r := statusReport{Bundles: []bundleStatus{}, VCenters: []vcenterStatus{}, Drivers: []driverStatus{}}
 	var bundles v1alpha1.DriverBundleList
@@ -193,7 +175,7 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 	var configs v1alpha1.VDOConfigList
 	for _, list := range []client.ObjectList{&bundles, &vcenters, &configs} {
 		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return r, clusterFault("read the status", err)
+			return r, clusterstate.Fault("read the status", err)
 		}
 	}
 	if err := r.operator(ctx, c, namespace); err != nil {
@@ -209,7 +191,7 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 		r.config(&configs.Items[i])
 	}
 	if len(configs.Items) == 0 {
-		r.Waiting = append(r.Waiting, waiting{"VDOConfig", "NotFound", "there is none in namespace " + namespace + ": nothing is installed from there; where it is in another namespace, name that with -n; else check one beforehand with `vdoctl check --from-file site.yaml`, then apply it"})
+		r.wait("VDOConfig", "NotFound", "there is none in namespace "+namespace+": nothing is installed from there; where it is in another namespace, name that with -n; else check one beforehand with `vdoctl check --from-file site.yaml`, then apply it")
 	}
 	r.Ready = len(r.Waiting) == 0
 	return r, r.tenants(ctx, c)
@@ -236,21 +218,25 @@ func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
 func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	deleted := c.DeletionTimestamp != nil
 	for _, d := range c.Status.Drivers {
-		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Pinned: c.Spec.PolicyOf(d.Driver).Version, Message: d.Message}
+		s := driverStatus{d, c.Spec.PolicyOf(d.Driver).Version}
 		if deleted && c.Status.ObservedGeneration < c.Generation {
 			s.Ready, s.Message = false, "the VDOConfig is being deleted, and what was seen of this is older"
 		}
 		r.Drivers = append(r.Drivers, s)
 	}
 	if deleted {
-		r.Waiting = append(r.Waiting, waiting{"VDOConfig " + c.Name, "Deleting", removalText(c)})
+		text := "it is being deleted since " + when(*c.DeletionTimestamp) + ", and its drivers are taken down"
+		if c.Spec.OnDelete == v1alpha1.DeleteOrphan {
+			text = "it is being deleted since " + when(*c.DeletionTimestamp) + "; its drivers are left installed"
+		}
+		r.wait("VDOConfig "+c.Name, "Deleting", text)
 	}
-	for _, n := range c.Status.Nodes {
-		r.Nodes = append(r.Nodes, nodeStatus{Name: n.Name, Driver: n.Driver, Message: n.Message})
-	}
+	r.Nodes = append(r.Nodes, c.Status.Nodes...)
 	r.Preflight = c.Status.Preflight
 	for i := range c.Status.Revisions {
-		if x := &c.Status.Revisions[i]; x.Name == c.Status.Revision && x.Outcome == string(revision.Healthy) {
+		x := &c.Status.Revisions[i]
+		later := r.RolledOut == nil || r.RolledOut.Since.Before(&x.Since)
+		if x.Current && x.Outcome == string(revision.Healthy) && later {
 			r.RolledOut = x
 		}
 	}
@@ -261,17 +247,8 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
-// removalText says what becomes of the drivers of a VDOConfig that is being deleted.
-func removalText(c *v1alpha1.VDOConfig) string {
-	text := "it is being deleted since " + c.DeletionTimestamp.UTC().Format(time.RFC3339)
-	if c.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		return text + "; its drivers are left installed"
-	}
-	return text + ", and its drivers are taken down"
-}
-
 // table lists what is there, and each reason why something is not ready.
-func (o *statusOptions) table(w io.Writer, r statusReport) error {
+func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
 	waits := map[string][]waiting{}
 	for _, x := range r.Waiting {
@@ -305,24 +282,20 @@ func (o *statusOptions) table(w io.Writer, r statusReport) error {
 		hosts := fmt.Sprintf("%d of %d hosts", s.Held, s.Wanted)
 		t.Row("SIPCluster/"+s.Namespace+"/"+s.Name, s.Ready, dash(s.Reason), hosts)
 	}
-	if err := t.Write(w); err != nil {
-		return err
-	}
-	l := &lines{w: w}
+	l.table(t)
 	switch {
 	case !r.Ready:
 		l.printf("\nTo see why, and what to do: `vdoctl describe`")
 	case len(r.Ahead) > 0 || r.Candidate != nil:
 		l.printf("\nAll is ready. An upgrade waits, or will: `vdoctl describe`")
 	}
-	return l.err
 }
 
-func (o *statusOptions) text(w io.Writer, r statusReport) error {
+func (o *statusOptions) text(l *lines, r statusReport) {
 	if !o.prose {
-		return o.table(w, r)
+		o.table(l, r)
+		return
 	}
-	l := &lines{w: w}
 	l.printf("%s  %s", o.paint(bold, "operator"), o.ofOperator(r.Operator))
 	for _, b := range r.Bundles {
 		l.printf("%s  %s", o.paint(bold, "bundle"), strings.Join(o.ofBundle(b), ", "))
@@ -331,45 +304,34 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 		rows  int
 		table command.Table
 	}{{len(r.VCenters), o.vcenters(r)}, {len(r.Drivers), o.drivers(r)}, {len(r.SIPClusters), o.sipClusters(r)}} {
-		if t.rows > 0 && l.err == nil {
+		if t.rows > 0 {
 			l.printf("")
-			l.err = t.table.Write(w)
+			l.table(t.table)
 		}
 	}
-	o.nodes(l, r)
-	o.checks(l, r)
-	if c := r.Candidate; c != nil {
-		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
-		l.block("why", c.Message)
-		l.block("do", c.ToDo)
-	}
-	o.waiting(l, r)
-	return l.err
-}
-
-// nodes shows those that are not well, and the changes that are held back.
-func (o *statusOptions) nodes(l *lines, r statusReport) {
 	if r.NodesReady != "" {
 		l.printf("\n%s  %s ready", o.paint(bold, "nodes"), r.NodesReady)
 	}
 	for _, n := range r.Nodes {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
 	}
-}
-
-func (o *statusOptions) waiting(l *lines, r statusReport) {
-	if len(r.Ahead) > 0 {
-		o.listed(l, o.paint(bold, "ahead"), r.Ahead)
+	o.checks(l, r)
+	if c := r.Candidate; c != nil {
+		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
+		l.block("why", c.Message)
+		l.block("do", c.ToDo)
 	}
+	o.listed(l, o.paint(bold, "ahead"), r.Ahead)
+	o.listed(l, o.paint(yellow, "waits"), r.Waiting)
 	if len(r.Waiting) == 0 {
 		l.printf("\n%s", o.paint(green, "everything is ready"))
-		return
 	}
-	o.listed(l, o.paint(yellow, "waits"), r.Waiting)
 }
 
 func (o *statusOptions) listed(l *lines, title string, list []waiting) {
-	l.printf("\n%s", title)
+	if len(list) > 0 {
+		l.printf("\n%s", title)
+	}
 	for i, x := range list {
 		l.printf("  %s (%s)", x.Object, x.Reason)
 		if i == len(list)-1 || list[i+1].Message != x.Message {
@@ -416,4 +378,118 @@ func (o *statusOptions) drivers(r statusReport) command.Table {
 		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.says())
 	}
 	return t
+}
+
+// checks shows what the operator's checks of cluster and vCenters found last: what blocks,
+// what warns, and how it is put right. Findings do not say whether everything is ready: what
+// is held back for their sake waits, and is shown there.
+func (o *statusOptions) checks(l *lines, s statusReport) {
+	p := s.Preflight
+	if p == nil {
+		return
+	}
+	l.printf("\n%s  %s%s", o.paint(bold, "checks"), command.Plural(p.Passed, "passed", "passed"), o.lookedAt(p, s.RolledOut))
+	for i := range p.Results {
+		r := &p.Results[i]
+		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
+		if i == len(p.Results)-1 || p.Results[i+1].Remedy != r.Remedy {
+			l.prose(indent+"do ", indent+"   ", r.Remedy)
+		}
+	}
+	if p.Omitted > 0 {
+		l.printf("  and %d more: `vdoctl check`", p.Omitted)
+	}
+}
+
+// lookedAt says when the checks were made, and where that was before what runs now was there,
+// so that what they found may be over. How long ago it was is left out of --watch, which shows a
+// screen where it changes.
+func (o *statusOptions) lookedAt(p *v1alpha1.PreflightStatus, now *v1alpha1.RevisionStatus) string {
+	if p.CheckedAt == nil {
+		return ", of what the bundle holds alone: cluster and vCenters were not looked at"
+	}
+	text := ", at " + when(*p.CheckedAt)
+	if ago := o.now().Sub(p.CheckedAt.Time); !o.watch && ago > 0 {
+		text += " (" + duration.HumanDuration(ago) + " ago)"
+	}
+	if now != nil && p.CheckedAt.Before(&now.Since) {
+		text += ", before the roll-out of " + now.Name + " ended at " + when(now.Since) + "; to look now: vdoctl check"
+	}
+	return text
+}
+
+func (o *statusOptions) checkWord(action string) string {
+	var a preflight.Action
+	switch err := a.UnmarshalText([]byte(action)); {
+	case err != nil: // Disabled
+		return "off  "
+	case a >= preflight.BlockUpgrade:
+		return o.paint(red, "block")
+	case a == preflight.Warn:
+		return o.paint(yellow, "warn ")
+	}
+	return "pass "
+}
+
+// of is where a finding is, on which objects.
+func of(r *v1alpha1.PreflightResult) string {
+	text := ""
+	if r.VCenter != "" {
+		text = " in " + r.VCenter
+	}
+	if len(r.Objects) == 0 {
+		return text
+	}
+	text += " on " + r.Objects[0]
+	if more := r.Count - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// waits notes each condition that is not well. Ready sums up the others, and is named only
+// where none of them says more.
+func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
+	if observed < generation || len(conditions) == 0 {
+		r.wait(object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n "+operatorNamespace+" get deployment vdo-operator`")
+		return
+	}
+	found := len(r.Waiting)
+	isReady := meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady)
+	for i := range conditions {
+		switch c := &conditions[i]; {
+		case c.Status == wellStatus(c.Type) || slices.Contains(summaries, c.Type):
+		case c.Type == v1alpha1.ConditionUpgradeable, c.Type == v1alpha1.ConditionUpgraded && isReady && bidesItsTime(c):
+			r.Ahead = append(r.Ahead, waiting{object, c.Reason, c.Type + ": " + c.Message})
+		default:
+			r.wait(object, c.Reason, c.Type+": "+c.Message)
+		}
+	}
+	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	if found == len(r.Waiting) && ready != nil && !isReady {
+		r.wait(object, ready.Reason, ready.Message)
+	}
+}
+
+func (r *statusReport) wait(object, reason, message string) {
+	r.Waiting = append(r.Waiting, waiting{object, reason, message})
+}
+
+// summaries are conditions that sum up others.
+var summaries = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
+
+// wellStatus is the status that a condition has while all is well.
+func wellStatus(condition string) metav1.ConditionStatus {
+	switch condition {
+	case v1alpha1.ConditionSuspended, v1alpha1.ConditionDrifted:
+		return metav1.ConditionFalse
+	}
+	return metav1.ConditionTrue
+}
+
+// bidesItsTime tells whether an upgrade is not in force since nobody has approved it yet, its window
+// is closed or a node or vCenter is being changed: that may be so for weeks, and what runs is as it
+// should be. One that failed, or is refused, is no such.
+func bidesItsTime(upgraded *metav1.Condition) bool {
+	return slices.Contains([]string{"NotApproved", "WindowClosed", "Interlocked"}, upgraded.Reason)
 }

@@ -9,10 +9,18 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // operatorStatus is how the operator itself fares: of its Deployment, and of the Lease by
@@ -38,12 +46,12 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	case apierrors.IsForbidden(err):
 		return r.unlessForbidden(object, err)
 	case isGone(err) && r.Operator.Leader == "":
-		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "there is no operator in namespace " + namespace + ": `vdoctl deploy BUNDLE` installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
+		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen by its Lease, with --leader-elect")
 		return nil
 	case isGone(err):
 		return nil
 	case err != nil:
-		return clusterFault("read "+object, err)
+		return clusterstate.Fault("read "+object, err)
 	}
 	r.deployed(&d)
 	return nil
@@ -55,24 +63,20 @@ func (r *statusReport) unlessForbidden(object string, err error) error {
 		return err
 	}
 	r.Operator.Unread = append(r.Operator.Unread, object)
-	r.Waiting = append(r.Waiting, waiting{object, "Forbidden", "how the operator fares is not known: " + err.Error()})
+	r.wait(object, "Forbidden", "vdoctl cannot read it: "+err.Error())
 	return nil
 }
 
-// deployed notes what its Deployment says.
 func (r *statusReport) deployed(d *appsv1.Deployment) {
 	object := "Deployment " + d.Namespace + "/" + d.Name
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	r.Operator.Installed, r.Operator.Version = true, operatorVersion(d)
 	r.Operator.Ready = fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
 	switch {
 	case want == 0:
-		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: `kubectl -n " + d.Namespace + " scale deployment " + operatorDeployment + " --replicas=1`"})
+		r.wait(object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: `kubectl -n "+d.Namespace+" scale deployment "+operatorDeployment+" --replicas=1`")
 	case d.Status.ReadyReplicas < want:
-		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment)})
+		r.wait(object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment))
 	}
 }
 
@@ -86,7 +90,7 @@ func (r *statusReport) leader(ctx context.Context, c client.Reader, namespace st
 	case apierrors.IsForbidden(err):
 		return err
 	case err != nil:
-		return clusterFault("read Lease "+namespace+"/"+operatorDeployment, err)
+		return clusterstate.Fault("read Lease "+namespace+"/"+operatorDeployment, err)
 	}
 	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
 		return nil
@@ -117,7 +121,6 @@ func operatorVersion(d *appsv1.Deployment) string {
 	return digest[:min(len(digest), len("sha256:")+12)]
 }
 
-// ofOperator is the operator's line of the screen.
 func (o *statusOptions) ofOperator(s operatorStatus) string {
 	var out []string
 	switch {
@@ -142,4 +145,56 @@ func (o *statusOptions) ofOperator(s operatorStatus) string {
 		text += fmt.Sprintf(" (last said %s ago)", o.now().Sub(*s.Renewed).Round(time.Second))
 	}
 	return strings.Join(append(out, text), ", ")
+}
+
+// sipStatus is one tenant cluster. Tenants write it in the end, so that none of it says
+// whether the drivers are ready, and nothing is shown of what they can write freely.
+type sipStatus struct {
+	Namespace     string `json:"namespace"`
+	Name          string `json:"name"`
+	Held          int32  `json:"held"`
+	Wanted        int32  `json:"wanted"`
+	ServicesReady int    `json:"servicesReady"`
+	Services      int    `json:"services"`
+	Ready         string `json:"ready"` // True, False, Unknown
+	Reason        string `json:"reason,omitempty"`
+}
+
+// tenants reads the SIPClusters of all namespaces; none where the cluster has no such kind, or
+// who asks may not see them.
+func (r *statusReport) tenants(ctx context.Context, c client.Reader) error {
+	var list airship.SIPClusterList
+	err := pages.Each(ctx, c, &list, func() {
+		for i := range list.Items {
+			r.SIPClusters = append(r.SIPClusters, sipOf(&list.Items[i]))
+		}
+	})
+	if err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	return clusterstate.Fault("read the status of SIPClusters", err)
+}
+
+func sipOf(s *airship.SIPCluster) sipStatus {
+	out := sipStatus{
+		Namespace: s.Namespace, Name: s.Name, Held: s.Status.Held, Wanted: s.Status.Wanted,
+		Services: len(s.Status.Services), Ready: string(metav1.ConditionUnknown),
+	}
+	for _, one := range s.Status.Services {
+		if one.Ready {
+			out.ServicesReady++
+		}
+	}
+	if ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == s.Generation {
+		out.Ready, out.Reason = string(ready.Status), ready.Reason
+	}
+	return out
+}
+
+func (o *statusOptions) sipClusters(r statusReport) command.Table {
+	t := command.NewTable("SIPCLUSTER", "HOSTS", "SERVICES", "READY", "REASON")
+	for _, s := range r.SIPClusters {
+		t.Row(s.Namespace+"/"+s.Name, fmt.Sprintf("%d/%d", s.Held, s.Wanted), fmt.Sprintf("%d/%d", s.ServicesReady, s.Services), s.Ready, dash(s.Reason))
+	}
+	return t
 }

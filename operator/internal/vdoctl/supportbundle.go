@@ -3,19 +3,25 @@ package vdoctl
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,11 +30,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// supportReport is what support-bundle prints.
 type supportReport struct {
 	File  string `json:"file"`
 	Files int    `json:"files"`
@@ -40,7 +48,6 @@ type supportReport struct {
 
 type supportOptions struct {
 	*app
-	outputFlags
 
 	noPreflight bool
 	tail        int64
@@ -62,27 +69,21 @@ vCenters once, unless it is left out.
 Where something that is there could not be read, a log for instance, it ends with 9; the
 output and unread.txt in the archive say what is not in it, and why.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return flags.Usage(cmd, fmt.Sprintf("unexpected argument %q", args[1]))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
+		Args:    flags.Exactly("[FILE]"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
 	cmd.Flags().BoolVar(&o.noPreflight, "no-preflight", false, "do not ask the vCenters")
 	cmd.Flags().Int64Var(&o.tail, "tail", 5000, "how many `LINES` of each log")
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	return cmd
 }
 
 // collection is the archive while it is written.
 type collection struct {
-	app    *app
+	*supportOptions
+
 	client client.Client
 	logs   kubernetes.Interface
-	ns     string
-	tail   int64
 
 	hide   *redactor
 	tar    *tar.Writer
@@ -109,18 +110,18 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	}
 	k, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return clusterFault("reach the cluster", err)
+		return clusterstate.Fault("reach the cluster", err)
 	}
 	if err := o.reachable(ctx, k); err != nil {
 		return err
 	}
-	x := &collection{app: o.app, client: c, logs: k, ns: o.cluster.namespace, tail: o.tail, hide: newRedactor()}
-	size, err := o.write(name, func(w *tar.Writer) error { return o.collect(ctx, x, cfg, w) })
+	x := &collection{supportOptions: o, client: c, logs: k, hide: newRedactor()}
+	size, err := o.write(name, func(w *tar.Writer) error { return x.collect(ctx, cfg, w) })
 	if err != nil {
 		return err
 	}
 	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: x.failed, Unread: x.unread}
-	if err := o.print(o.out, r, r.text); err != nil {
+	if err := o.print(r, r.text); err != nil {
 		return err
 	}
 	if x.failed {
@@ -136,49 +137,52 @@ func (o *supportOptions) reachable(ctx context.Context, k kubernetes.Interface) 
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
-	return clusterFault("collect from the cluster", err)
+	return clusterstate.Fault("collect from the cluster", err)
 }
 
-// write makes the file beside its name, for nobody else to read, and names it once it is
-// whole.
-func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size int64, err error) {
-	refused := func(err error) error { return notWritten(name, err) }
+// vacant refuses a name that has a file.
+func vacant(name string) error {
 	if _, err := os.Lstat(name); err == nil {
-		return 0, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name"}
+		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or remove it"}
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".vdo-support-*")
-	if err != nil {
-		return 0, refused(err)
-	}
-	defer func() {
-		_ = f.Close()
-		_ = os.Remove(f.Name()) // gone already, where it has got its name
-	}()
-	z := gzip.NewWriter(f)
-	t := tar.NewWriter(z)
-	if err := fill(t); err != nil {
+	return nil
+}
+
+// write makes the file, for nobody else to read, in the place of none. It has its name once it is whole, and is
+// removed where it does not become so.
+func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size int64, err error) {
+	part := name + ".part"
+	if err := cmp.Or(vacant(name), vacant(part)); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(t.Close(), z.Close(), f.Sync()); err != nil {
-		return 0, refused(err)
-	}
-	info, err := f.Stat()
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return 0, refused(err)
+		return 0, notWritten(part, err)
 	}
-	// The name is taken first, never from a file that has come meanwhile: media without hard links
-	// (FAT, exFAT) have no other way.
-	placeholder, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, refused(err)
+	z := gzip.NewWriter(f)
+	t := tar.NewWriter(z)
+	filled := fill(t)
+	var of *fs.PathError
+	if errors.As(filled, &of) { // the archive is all that is written
+		filled = notWritten(name, of)
 	}
-	if err := errors.Join(placeholder.Close(), os.Rename(f.Name(), name)); err != nil {
-		return 0, refused(err)
+	err = errors.Join(t.Close(), z.Close(), f.Sync())
+	if info, errStat := f.Stat(); errStat == nil {
+		size = info.Size()
 	}
-	return info.Size(), nil
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = notWritten(name, err)
+	}
+	if err = cmp.Or(filled, err, vacant(name)); err == nil {
+		if err = os.Rename(part, name); err == nil {
+			return size, nil
+		}
+		err = notWritten(name, err)
+	}
+	_ = os.Remove(part)
+	return 0, err
 }
 
-// passwords are those in the environment.
 func (a *app) passwords() (out []string) {
 	for _, name := range []string{passwordEnv, accountPasswordEnv} {
 		if p, ok := a.getenv(name); ok {
@@ -189,12 +193,12 @@ func (a *app) passwords() (out []string) {
 }
 
 // collect fills the archive: the Secrets first, since their values are what is hidden.
-func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.Config, w *tar.Writer) error {
+func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Writer) error {
 	x.tar = w
-	for _, v := range append(o.passwords(), cfg.BearerToken, cfg.Password) {
+	for _, v := range append(x.passwords(), cfg.BearerToken, cfg.Password) {
 		x.hide.add([]byte(v))
 	}
-	p := o.progress()
+	p := x.progress()
 	defer p.end()
 	known := false
 	for _, part := range []struct {
@@ -204,8 +208,8 @@ func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.C
 		{"secrets", func(ctx context.Context) { known = x.secrets(ctx) }},
 		{"resources", x.resources},
 		{"logs", func(ctx context.Context) { x.podLogs(ctx, known) }},
-		{"status and version", o.ownOutput(x)},
-		{"preflight", o.checks(x)},
+		{"status and version", x.ownOutput},
+		{"preflight", x.checks},
 	} {
 		p.show("collecting " + part.what)
 		part.work(ctx)
@@ -217,7 +221,6 @@ func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.C
 	return x.err
 }
 
-// put writes a file, without what is hidden.
 func (x *collection) put(name string, data []byte) {
 	if x.err != nil {
 		return
@@ -246,36 +249,37 @@ func (x *collection) putYAML(name string, value any) {
 	x.put(name, data)
 }
 
-// miss notes what is not in the archive.
 func (x *collection) miss(what string, err error) {
 	x.unread = append(x.unread, x.hide.cleanText(what+": "+strings.ReplaceAll(err.Error(), "\n", " ")))
 }
 
-// ownOutput is what status and version print.
-func (o *supportOptions) ownOutput(x *collection) func(context.Context) {
-	return func(ctx context.Context) {
-		status, err := readStatus(ctx, x.client, x.ns)
-		if err != nil {
-			x.missed("status", err)
-		} else {
-			var text bytes.Buffer
-			_ = (&statusOptions{app: x.plain(&text), prose: true}).text(&text, status) // a buffer takes all
-			x.put("status.txt", text.Bytes())
-			x.putYAML("status.yaml", status)
-		}
-		version := versionReport{Client: o.build}
-		if err := (&versionOptions{app: o.app}).observe(ctx, &version); err != nil {
-			x.missed("version", err)
-		}
-		x.putYAML("version.yaml", version)
+func (x *collection) ownOutput(ctx context.Context) {
+	status, err := readStatus(ctx, x.client, x.cluster.namespace)
+	if err != nil {
+		x.missed("status", err)
+	} else {
+		o := &statusOptions{app: x.plain(), prose: true}
+		x.putText("status.txt", func(l *lines) { o.text(l, status) })
+		x.putYAML("status.yaml", status)
 	}
+	version := versionReport{Client: x.build}
+	if err := (&versionOptions{app: x.app}).observe(ctx, &version); err != nil {
+		x.missed("version", err)
+	}
+	x.putYAML("version.yaml", version)
 }
 
 // plain is the program as it prints into a file.
-func (x *collection) plain(w io.Writer) *app {
+func (x *collection) plain() *app {
 	a := *x.app
-	a.out, a.terminal = w, false
+	a.terminal = false
 	return &a
+}
+
+func (x *collection) putText(name string, text func(*lines)) {
+	var out bytes.Buffer
+	_ = written(&out, text) // a buffer takes all
+	x.put(name, out.Bytes())
 }
 
 // missed is miss, of what the archive is incomplete without.
@@ -287,27 +291,24 @@ func (x *collection) missed(what string, err error) {
 	x.miss(what, err)
 }
 
-func (o *supportOptions) checks(x *collection) func(context.Context) {
-	return func(ctx context.Context) {
-		if o.noPreflight {
-			return
-		}
-		snapshot, policy, err := o.gather(ctx, siteFlags{}, false)
-		switch {
-		case fault.ReasonOf(err) == fault.NotFound: // nothing is configured, which the resources say too
-			x.miss("preflight", err)
-			return
-		case err != nil:
-			x.missed("preflight", err)
-			return
-		}
-		r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
-		r.Verdict = preflight.Worst(r.Results)
-		var text bytes.Buffer
-		_ = (&checkOptions{app: x.plain(&text), all: true}).text(&text, r)
-		x.put("preflight.txt", text.Bytes())
-		x.putYAML("preflight.yaml", r)
+func (x *collection) checks(ctx context.Context) {
+	if x.noPreflight {
+		return
 	}
+	snapshot, policy, err := x.gather(ctx, siteFlags{}, false)
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound: // nothing is configured, which the resources say too
+		x.miss("preflight", err)
+		return
+	case err != nil:
+		x.missed("preflight", err)
+		return
+	}
+	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
+	r.Verdict = preflight.Worst(r.Results)
+	o := &checkOptions{app: x.plain(), all: true}
+	x.putText("preflight.txt", func(l *lines) { o.text(l, r) })
+	x.putYAML("preflight.yaml", r)
 }
 
 // completeness is what the archive and the report say of all of it.
@@ -318,8 +319,7 @@ func completeness(failed bool) string {
 	return "complete: all that is there was read"
 }
 
-func (r supportReport) text(w io.Writer) error {
-	l := &lines{w: w}
+func (r supportReport) text(l *lines) {
 	l.printf("%s: %s, %d bytes", r.File, command.Plural(r.Files, "file", "files"), r.Bytes)
 	l.printf("%s", completeness(r.Incomplete))
 	if len(r.Unread) > 0 {
@@ -329,5 +329,217 @@ func (r supportReport) text(w io.Writer) error {
 		l.printf("  %s", u)
 	}
 	l.printf("Look into it before you hand it on: names and addresses of the site are in it.")
-	return l.err
+}
+
+func (x *collection) namespaces() []string {
+	return []string{x.cluster.namespace, drivers.CSINamespace, drivers.SystemNamespace}
+}
+
+// secrets writes which Secrets there are, with the names of their keys, and has their values
+// hidden everywhere. It tells whether all values are known.
+func (x *collection) secrets(ctx context.Context) bool {
+	known := true
+	for _, ns := range x.namespaces() {
+		var list corev1.SecretList
+		if err := pages.Each(ctx, x.client, &list, func() {
+			for i := range list.Items {
+				x.secret(&list.Items[i])
+			}
+		}, client.InNamespace(ns)); err != nil {
+			known = false
+			x.missed("Secrets of "+ns, err)
+		}
+	}
+	return known
+}
+
+// notSecret are keys of Secrets whose values help to find a fault.
+var notSecret = []string{corev1.BasicAuthUsernameKey, v1alpha1.DefaultCAKey, corev1.TLSCertKey}
+
+func (x *collection) secret(s *corev1.Secret) {
+	keys := map[string]string{}
+	for k, v := range s.Data {
+		keys[k] = fmt.Sprintf("%d bytes", len(v))
+		if !slices.Contains(notSecret, k) && !strings.HasSuffix(k, ".username") {
+			x.hide.add(v)
+		}
+	}
+	if s.Namespace != drivers.SystemNamespace {
+		x.putYAML("resources/"+s.Namespace+"/Secret/"+s.Name+".yaml", map[string]any{"name": s.Name, "namespace": s.Namespace, "type": s.Type, "created": s.CreationTimestamp, "keys": keys})
+	}
+}
+
+// collected is a kind of which objects are written.
+type collected struct {
+	apiVersion, kind string
+	namespaced       bool
+	only             func(*unstructured.Unstructured) bool // nil: all
+}
+
+// kindsToCollect are read whole in the operator's and the storage driver's namespaces; of
+// kube-system only what is the drivers'.
+func kindsToCollect() []collected {
+	group := v1alpha1.GroupVersion.String()
+	ours := func(u *unstructured.Unstructured) bool {
+		return strings.Contains(u.GetName(), "vsphere") || strings.Contains(u.GetName(), "vdo") || strings.HasSuffix(u.GetName(), "vmware.com") || strings.HasSuffix(u.GetName(), ".snapshot.storage.k8s.io")
+	}
+	volume := func(u *unstructured.Unstructured) bool {
+		driver, _, _ := unstructured.NestedString(u.Object, "spec", "csi", "driver")
+		attacher, _, _ := unstructured.NestedString(u.Object, "spec", "attacher")
+		return driver == drivers.CSIDriver || attacher == drivers.CSIDriver
+	}
+	return []collected{
+		{group, "VDOConfig", true, nil}, {group, "VsphereCloudConfig", true, nil}, {group, "DriverBundle", true, nil}, {group, "CompatibilityConfig", true, nil},
+		{"apps/v1", "Deployment", true, nil}, {"apps/v1", "DaemonSet", true, nil}, {"apps/v1", "ReplicaSet", true, nil},
+		{"v1", "Pod", true, nil}, {"v1", "Service", true, nil}, {"v1", "ServiceAccount", true, nil}, {"v1", "ConfigMap", true, nil}, {"v1", "Event", true, nil},
+		{"networking.k8s.io/v1", "NetworkPolicy", true, nil}, {"rbac.authorization.k8s.io/v1", "Role", true, nil}, {"coordination.k8s.io/v1", "Lease", true, nil},
+		{"v1", "Node", false, nil}, {"v1", "Namespace", false, nil}, {"storage.k8s.io/v1", "CSINode", false, nil}, {"storage.k8s.io/v1", "CSIDriver", false, nil},
+		{"storage.k8s.io/v1", "StorageClass", false, nil}, {"storage.k8s.io/v1", "VolumeAttachment", false, volume}, {"v1", "PersistentVolume", false, volume},
+		{"rbac.authorization.k8s.io/v1", "ClusterRole", false, ours}, {"rbac.authorization.k8s.io/v1", "ClusterRoleBinding", false, ours},
+		{"admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", false, ours}, {crdVersion, crdKind, false, ours},
+	}
+}
+
+func (x *collection) resources(ctx context.Context) {
+	for _, k := range kindsToCollect() {
+		if !k.namespaced {
+			x.kind(ctx, k, "")
+			continue
+		}
+		for _, ns := range x.namespaces() {
+			if ns == drivers.SystemNamespace && !slices.Contains([]string{"Deployment", "DaemonSet", "Pod", "ConfigMap", "Event"}, k.kind) {
+				continue
+			}
+			x.kind(ctx, k, ns)
+		}
+	}
+}
+
+// kind writes the objects of a kind. A kind that the cluster does not know is left out.
+func (x *collection) kind(ctx context.Context, k collected, ns string) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(k.apiVersion, k.kind+"List"))
+	dir := "resources/" + ns + "/" + k.kind + "/"
+	if ns == "" {
+		dir = "resources/cluster/" + k.kind + "/"
+	}
+	err := pages.Each(ctx, x.client, list, func() {
+		for i := range list.Items {
+			if u := &list.Items[i]; k.takes(u) {
+				x.hide.withoutSecrets(u)
+				x.putYAML(dir+u.GetName()+".yaml", u.Object)
+			}
+		}
+	}, client.InNamespace(ns))
+	if err != nil && !isGone(err) {
+		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(k.apiVersion, k.kind))
+		x.missed(strings.TrimSpace(plural.Resource+" "+ns), err)
+	}
+}
+
+func (k collected) takes(u *unstructured.Unstructured) bool {
+	if k.only != nil {
+		return k.only(u)
+	}
+	return u.GetNamespace() != drivers.SystemNamespace || ofDrivers(u)
+}
+
+// ofDrivers tells what of kube-system is a driver's, or an event about one.
+func ofDrivers(u *unstructured.Unstructured) bool {
+	about, _, _ := unstructured.NestedString(u.Object, "involvedObject", "name")
+	for _, name := range append(driverNames(), "vsphere-cloud-config", "antrea-config", "snapshot-controller") {
+		if strings.HasPrefix(u.GetName(), name) || about != "" && strings.HasPrefix(about, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// driverNames are those of the drivers' workloads, with which those of their pods begin.
+func driverNames() []string {
+	var out []string
+	for _, p := range drivers.Places() {
+		if !slices.Contains(out, p.Name) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+const maxLog = 8 << 20
+
+var errSecretsUnread = errors.New("left out: the Secrets whose values have to be taken out of them cannot be read")
+
+func (x *collection) podLogs(ctx context.Context, known bool) {
+	if !known {
+		x.miss("logs", errSecretsUnread)
+		return
+	}
+	for _, ns := range x.namespaces() {
+		var pods corev1.PodList
+		if err := x.client.List(ctx, &pods, client.InNamespace(ns)); err != nil {
+			x.missed("pods of "+ns, err)
+			continue
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			mine := ns != drivers.SystemNamespace || slices.ContainsFunc(driverNames(), func(n string) bool { return strings.HasPrefix(p.Name, n) })
+			if mine && p.Spec.NodeName != "" {
+				x.logsOf(ctx, p)
+			}
+		}
+	}
+}
+
+func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		var status corev1.ContainerStatus
+		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			if s.Name == c.Name {
+				status = s
+			}
+		}
+		begun := status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
+		for _, previous := range []bool{false, true} {
+			if previous && status.RestartCount == 0 {
+				continue
+			}
+			name := "logs/" + p.Namespace + "/" + p.Name + "/" + c.Name
+			if previous {
+				name += ".previous"
+			}
+			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
+			switch {
+			case err != nil && !previous && !begun:
+				x.miss(name, errors.New("the container has not begun, and has no log"))
+				continue
+			case err != nil:
+				x.missed(name, err)
+				continue
+			}
+			x.put(name+".log", data)
+		}
+	}
+}
+
+func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOptions) ([]byte, error) {
+	r, err := x.logs.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &o).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(r, maxLog+1))
+	if whole := wholeLines(data, maxLog); len(whole) < len(data) {
+		x.miss("the end of a log of "+p.Namespace+"/"+p.Name+", "+o.Container, fmt.Errorf("it is longer than %d bytes", maxLog))
+		data = whole
+	}
+	return data, err
+}
+
+// wholeLines are the lines that end within a size: a value that is cut is not known again.
+func wholeLines(data []byte, size int) []byte {
+	if len(data) <= size {
+		return data
+	}
+	return data[:bytes.LastIndexByte(data[:size], '\n')+1]
 }

@@ -1,7 +1,6 @@
 package vdoctl_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,10 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -71,29 +67,27 @@ func (w *terminal) tmux(args ...string) string {
 // screen is what the person has seen.
 func (w *terminal) screen() string { return w.tmux("capture-pane", "-p", "-S", "-200") }
 
+// until waits for what the person waits for.
+func (w *terminal) until(what string, came func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !came(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%q is not on the screen:\n%s", what, w.screen())
+		}
+	}
+}
+
 // sees waits until a text is on the screen.
 func (w *terminal) sees(text string) {
 	w.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !strings.Contains(w.screen(), text) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%q is not on the screen:\n%s", text, w.screen())
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	w.until(text, func() bool { return strings.Contains(w.screen(), text) })
 }
 
 // asks waits until a question is the last that is on the screen, and nothing is typed yet.
 func (w *terminal) asks(question string) {
 	w.t.Helper()
 	prompt := regexp.MustCompile(`(?:^|\n)` + regexp.QuoteMeta(question) + `(?: \[[^\n]*\])?:\s*$`)
-	deadline := time.Now().Add(2 * time.Minute)
-	for !prompt.MatchString(w.screen()) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%q is not asked:\n%s", question, w.screen())
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	w.until(question, func() bool { return prompt.MatchString(w.screen()) })
 }
 
 // answers waits until a question is asked, and types in place of what is offered.
@@ -119,16 +113,11 @@ func (w *terminal) types(text string) {
 
 func (w *terminal) ends() string {
 	w.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
-		if _, err := os.Stat(w.status); err == nil {
-			return strings.TrimSpace(readFile(w.t, w.status))
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("it does not end:\n%s", w.screen())
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	w.until("the end", func() bool {
+		_, err := os.Stat(w.status)
+		return err == nil
+	})
+	return strings.TrimSpace(readFile(w.t, w.status))
 }
 
 // Somebody without a manual answers wrongly wherever there is a way to, and is asked again
@@ -151,8 +140,11 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Account of the drivers", vcsim.Admin.Username)
 	w.answers("Password of "+vcsim.Admin.Username, "canary-wrong")
 
-	// The certificate is of nobody's authority: by thumbprint then, first none and a wrong one.
-	w.sees("hint: give the authority's certificate in a file (ca-file), or set the thumbprint")
+	// The certificate is of nobody's authority: not trusted at once, but by thumbprint, first none and a wrong one.
+	w.sees("SHA-256: " + east.SHA256)
+	w.sees("Trust this certificate? [y/N]")
+	w.types("n")
+	w.sees("hint: give the authority's certificate with --vcenter-ca-file, or set --thumbprint")
 	w.answers("How its certificate is checked", "pinned")
 	w.sees("* not one of system, thumbprint, ca-file")
 	w.answers("How its certificate is checked", "thumbprint")
@@ -168,7 +160,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	// The datacenter.
 	w.sees("the account sees /lab, /site/prod/east, /site/west")
 	w.answers("Datacenters, with commas", "/no/such")
-	w.sees("hint: correct the datacenters")
+	w.sees("hint: correct --datacenters")
 	w.answers("Datacenters, with commas", "/site/prod/east")
 	w.accepts("Tag category of regions")
 	w.accepts("Upgrades")
@@ -184,7 +176,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 	// Again: what is there is kept, and Ctrl-C changes nothing.
 	w = s.open("configure")
-	w.sees("REGISTRY/REPO:TAG, as it was pushed; Enter keeps registry.site/vdo/drivers:1")
+	w.sees("REGISTRY/REPO:TAG of the bundle in the site's mirror; Enter keeps registry.site/vdo/drivers:1")
 	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
@@ -203,15 +195,19 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Contains(t, w.screen(), "Nothing to change")
 
 	// Another vCenter has a resource and an account of its own.
-	w = s.open("configure", "--thumbprint", west.SHA256, "--port", portOf(west))
+	w = s.open("configure", "--port", portOf(west))
 	w.accepts("Bundle in the mirror")
 	w.accepts("Which drivers")
 	w.answers("Name for the vCenter", "West!")
 	w.sees("* not a name of a resource")
 	w.answers("Name for the vCenter", "west")
 	w.answers("Address of the vCenter", west.Host)
+	w.accepts("How its certificate is checked")
 	w.answers("Account of the drivers", "administrator@vsphere.local")
 	w.answers("Password of administrator@vsphere.local", vcsim.Administrator.Password)
+	w.sees("SHA-256: " + west.SHA256)
+	w.sees("Trust this certificate? [y/N]")
+	w.types("y")
 	w.accepts("Datacenters, with commas")
 	w.accepts("Tag category of regions")
 	w.sees("* the storage driver needs regions and zones where it has several vCenters")
@@ -226,16 +222,20 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.types("y")
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.Equal(t, "west-account", s.vcenter("west").Spec.Credentials)
+	require.Equal(t, west.SHA256, s.vcenter("west").Spec.Thumbprint)
 	require.Equal(t, int32(east.Port), s.vcenter("vcenter").Spec.Port)
-	first := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
-	require.True(t, s.there(first))
+	first := got(s, &corev1.Secret{ObjectMeta: s.meta("vcenter-account")})
 	require.Equal(t, vcsim.Admin.Username, string(first.Data["username"]))
 	// No password goes into a file, and none is asked for where the vCenter is not tried.
-	w = s.open("configure", "--write", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
+	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
 		"--certificate", "system", "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
 	w.answers("Account of the drivers", "north@vsphere.local")
 	w.accepts("Datacenters, with commas")
 	require.Equal(t, "0", w.ends(), w.screen())
+	// Errors are folded at the terminal's width, but for the commands in them, which are copied.
+	w = s.open("matrix", "set", "https://raw.example/matrix.json")
+	require.Equal(t, "8", w.ends(), w.screen())
+	require.Contains(t, w.screen(), "`vdo-bundle pull --matrix matrix.yaml --sign-key KEY -o drivers.tar`;\n    then at the site `")
 	w = s.open("delete", "--drivers")
 	w.sees("Delete the above from context test (")
 	w.types("n")
@@ -245,84 +245,40 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 // The prompts for an administrator's password and for consent, answered wrongly, with no, with
 // Ctrl-C, and rightly.
-func TestUsersAndVMsOnATerminal(t *testing.T) {
+func TestUsersOnATerminal(t *testing.T) {
 	s := newShop(t)
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("west"), Spec: v1alpha1.VsphereCloudConfigSpec{
 		VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: []string{"site/west"}}})
-	vms, err := v.VMs(t.Context(), "/site/west")
-	require.NoError(t, err)
-	require.NoError(t, v.Ready(vms[0].Path, "terminal-node"))
-	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "terminal-node"}}
-	require.NoError(t, s.k.Create(t.Context(), node))
-	t.Cleanup(func() { require.NoError(t, s.k.Delete(context.Background(), node)) })
-	node.Status.NodeInfo.SystemUUID = vms[0].UUID
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	require.NoError(t, s.k.Status().Update(t.Context(), node))
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
-
-	for _, c := range []struct {
-		command         []string
-		question, ahead string
-	}{
-		{[]string{"users", "create"}, "Apply the above to vCenter ", "would make account vdo-"},
-		{[]string{"vms", "fix", "--power-off"}, "Shut down 1 VM, one after another, of vCenter ", "terminal-node (" + vms[0].Path + "): disk.EnableUUID, with the VM off"},
-	} {
-		open := func(password string) *terminal {
-			w := s.open(append(c.command, "--username", vcsim.Administrator.Username)...)
-			w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
-			if password != "" {
-				w.types(password)
-			}
-			return w
-		}
-		w := open("")
-		w.tmux("send-keys", "C-c")
-		require.Equal(t, "130", w.ends(), w.screen())
-		w = open("canary-wrong")
-		require.Equal(t, "6", w.ends(), w.screen())
-		require.Contains(t, w.screen(), "hint: correct --username, or the password that you type")
-		require.NotContains(t, w.screen(), "canary")
-
-		w = open(vcsim.Administrator.Password)
-		w.sees(c.question)
-		require.Contains(t, w.screen(), c.ahead)
-		w.types("perhaps")
-		w.sees("Answer with y or n.")
-		w.types("n")
-		require.Equal(t, "8", w.ends(), w.screen())
-		require.Contains(t, w.screen(), "nothing was changed")
-		require.NotContains(t, w.screen(), vcsim.Administrator.Password)
-		require.False(t, s.there(secret))
-	}
-
-	w := s.open("users", "create", "--username", vcsim.Administrator.Username)
-	w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
-	w.types(vcsim.Administrator.Password)
-	w.sees("Apply the above to vCenter ")
-	w.types("y")
-	require.Equal(t, "0", w.ends(), w.screen())
-	require.True(t, s.there(secret))
-	require.NotContains(t, w.screen(), string(secret.Data["password"]))
-
-	// With yes the VM is put right, and the same command has nothing more to do.
-	fix := func() *terminal {
-		w := s.open("vms", "fix", "--power-off", "--drain", "--username", vcsim.Administrator.Username)
+	open := func(password string) *terminal {
+		w := s.open("users", "create", "--username", vcsim.Administrator.Username)
 		w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
-		w.types(vcsim.Administrator.Password)
+		if password != "" {
+			w.types(password)
+		}
 		return w
 	}
-	w = fix()
-	w.sees("Shut down 1 VM, one after another, of vCenter ")
-	w.types("y")
-	require.Equal(t, "0", w.ends(), w.screen())
-	for _, done := range []string{"cordoned", "shutting down " + vms[0].Path, "setting disk.EnableUUID of " + vms[0].Path, "powering on " + vms[0].Path, "uncordoned", "done"} {
-		require.Contains(t, w.screen(), "\nterminal-node: "+done)
+	w := open("")
+	w.tmux("send-keys", "C-c")
+	require.Equal(t, "130", w.ends(), w.screen())
+	w = open("canary-wrong")
+	require.Equal(t, "6", w.ends(), w.screen())
+	require.Contains(t, w.screen(), "hint: correct --username, or the password that you type")
+	require.NotContains(t, w.screen(), "canary")
+
+	for _, answers := range [][]string{{"perhaps", "n"}, {"y"}} {
+		w = open(vcsim.Administrator.Password)
+		w.sees("Apply the above to vCenter ")
+		require.Contains(t, w.screen(), "would make account vdo-")
+		require.NotContains(t, w.screen(), vcsim.Administrator.Password)
+		require.False(t, s.there(secret))
+		for _, text := range answers {
+			w.types(text)
+			w.sees(map[string]string{"perhaps": "Answer with y or n.", "n": "nothing was changed", "y": "Secret "}[text])
+		}
+		require.Equal(t, map[string]string{"n": "8", "y": "0"}[answers[len(answers)-1]], w.ends(), w.screen())
 	}
-	w = fix()
-	require.Equal(t, "0", w.ends(), w.screen())
-	require.Contains(t, w.screen(), "no VM has to be powered off")
-	require.NoError(t, s.k.Get(t.Context(), client.ObjectKeyFromObject(node), node))
-	require.False(t, node.Spec.Unschedulable)
+	require.True(t, s.there(secret))
+	require.NotContains(t, w.screen(), string(secret.Data["password"]))
 }

@@ -1,25 +1,29 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/topology"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// tagReport is what topology tag prints of one vCenter.
 type tagReport struct {
 	VCenter  string          `json:"vcenter"`
 	DryRun   bool            `json:"dryRun,omitempty"`
@@ -30,7 +34,6 @@ type tagReport struct {
 
 type topologyOptions struct {
 	*app
-	outputFlags
 	siteFlags
 	consentFlags
 
@@ -41,29 +44,21 @@ type topologyOptions struct {
 	use       *tagUse
 }
 
-func newTopologyCommand(a *app) *cobra.Command {
-	return groupOf("topology", "Check and tag regions and zones", newTopologyCheckCommand(a), newTopologyTagCommand(a))
-}
-
 func newTopologyCheckCommand(a *app) *cobra.Command {
-	o := &topologyOptions{app: a}
-	cmd := &cobra.Command{
-		Use: "check", Short: "Show each node's region and zone, and each zone's datastores; see check",
-		Long: `Shows for each node which tags of the configured categories it gets, from which object
+	cmd, _ := newPartCommand(a, checkPart{
+		short: "Show each node's region and zone, and each zone's datastores; see check",
+		long: `Shows for each node which tags of the configured categories it gets, from which object
 that its VM's host is in, which other tags further up are overruled by that, and which
-datastores all hosts of a zone have in common. Checks what preflight checks of topology.
-Nothing is changed.`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.check(cmd.Context()) },
-	}
-	flags.Group(cmd, flags.Selection, o.siteFlags.bind)
-	o.outputFlags.bind(cmd)
+datastores all hosts of a zone have in common. Makes the checks of topology. Nothing is changed.`,
+		ids:    func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) },
+		before: a.zones,
+	})
 	return cmd
 }
 
 func newTopologyTagCommand(a *app) *cobra.Command {
 	o := &topologyOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.tag, &cobra.Command{
 		Use: "tag", Short: "Make the tag categories and tags of regions and zones, and attach them",
 		Long: `Makes the tag categories of the configuration in each vCenter that lacks them, the tags
 that --attach names, and attaches those to datacenters, folders, clusters or hosts. What
@@ -76,9 +71,7 @@ The vCenters are changed with the login that --username names. Its password come
 nowhere.`,
 		Example: "  vdoctl topology tag --username administrator@vsphere.local --dry-run\n" +
 			"  vdoctl topology tag --username administrator@vsphere.local --attach k8s-region:north=/dc-1 --attach k8s-zone:a=/dc-1/host/cluster-a",
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.tag(cmd.Context()) },
-	}
+	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change tags"
@@ -87,7 +80,7 @@ nowhere.`,
 		fl.BoolVar(&o.replace, "replace", false, "take another tag of the same category off the object")
 		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask the cluster which tags are in use; with --from-file")
 	})
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	o.consentFlags.bind(cmd)
 	return cmd
 }
@@ -95,50 +88,23 @@ nowhere.`,
 // topologyChecks are the checks that are about topology.
 var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-zone-labels", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
 
-func (o *topologyOptions) check(ctx context.Context) error {
-	if err := o.effective(false); err != nil {
-		return err
-	}
-	snapshot, _, err := o.gather(ctx, o.siteFlags, false)
-	if err != nil {
-		return err
-	}
-	r := checkReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot)}
-	r.Results = snapshot.Only(preflight.Check(snapshot), func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })
-	r.Verdict = preflight.Worst(r.Results)
-	if err := o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) }); err != nil {
-		return err
-	}
-	return refused(r.Results)
-}
-
-func (o *topologyOptions) checkText(w io.Writer, r checkReport) error {
+func (a *app) zones(l *lines, r checkReport) {
 	nodes := command.NewTable("NODE", "VCENTER", "TAGS", "HOST")
 	for _, n := range r.Nodes {
 		nodes.Row(n.Node, n.VCenter, levelsText(n.Levels), n.Host)
 	}
-	l := &lines{w: w}
 	if len(r.Nodes) > 0 {
-		l.err = nodes.Write(w)
+		l.table(nodes)
 		l.printf("")
 	}
 	for _, z := range r.Zones {
-		name, stores := strings.Join(z.Tags, "/"), strings.Join(z.Datastores, ", ")
-		if name == "" {
-			name = "all nodes"
-		}
-		if stores == "" {
-			stores = o.paint(red, "none")
-		}
-		l.printf("%s in %s: %s, shared datastores: %s", o.paint(bold, name), z.VCenter, command.Plural(z.Nodes, "node", "nodes"), stores)
+		stores := cmp.Or(strings.Join(z.Datastores, ", "), a.paint(red, "none"))
+		l.printf("%s in %s: %s, shared datastores: %s", a.paint(bold, cmp.Or(strings.Join(z.Tags, "/"), "all nodes")),
+			z.VCenter, command.Plural(z.Nodes, "node", "nodes"), stores)
 	}
 	if len(r.Zones) > 0 {
 		l.printf("")
 	}
-	if l.err != nil {
-		return l.err
-	}
-	return (&checkOptions{app: o.app}).text(w, r)
 }
 
 func levelsText(list []preflight.Level) string {
@@ -170,7 +136,6 @@ func problemIn(vCenter string, p topology.Problem) error {
 	return f
 }
 
-// tagged is one vCenter that is to be tagged.
 type tagged struct {
 	report   tagReport
 	problems []topology.Problem
@@ -222,7 +187,12 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		return err
 	}
 	for _, t := range list {
-		errs = append(errs, t.do(ctx))
+		for _, s := range t.report.Steps {
+			if err := t.tagging.Do(ctx, s); err != nil {
+				errs = append(errs, err)
+				break
+			}
+		}
 	}
 	return fault.Join(errs...)
 }
@@ -238,25 +208,12 @@ func (o *topologyOptions) showTags(list []*tagged) (left int, err error) {
 			errs = append(errs, problemIn(t.report.VCenter, p))
 		}
 	}
-	errs = append(errs, o.print(o.out, reports, func(w io.Writer) error { return tagText(w, reports) }))
-	return left, fault.Join(errs...)
-}
-
-func (t *tagged) do(ctx context.Context) error {
-	for _, s := range t.report.Steps {
-		if err := t.tagging.Do(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return left, fault.Join(append(errs, o.print(reports, func(l *lines) { tagText(l, reports) }))...)
 }
 
 // tagSite is the configuration, with the vCenters that are to be tagged, and what tags are
 // asked for.
 func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignment, error) {
-	if o.username == "" {
-		return site{}, nil, flags.Bad("--username", "", errors.New("who may change tags is not given"), "give it: --username administrator@vsphere.local")
-	}
 	var want []topology.Assignment
 	for _, text := range o.attach {
 		a, err := topology.ParseAssignment(text)
@@ -269,15 +226,11 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 		err := errors.New("the configuration is in the cluster")
 		return site{}, nil, flags.Bad("--no-cluster", "", err, "add --from-file site.yaml")
 	}
-	s, state, err := o.configuration(ctx, o.siteFlags, o.noCluster)
+	s, state, err := o.asAdmin(ctx, o.app, "tags", o.noCluster)
 	if err != nil {
 		return s, nil, err
 	}
 	if o.use, err = o.tagUse(ctx, &s, state); err != nil {
-		return s, nil, err
-	}
-	s.preferAsked = true
-	if err := o.asks(o.app, &s); err != nil {
 		return s, nil, err
 	}
 	if o.vcenter != "" {
@@ -286,7 +239,6 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	return s, want, o.taggable(&s, want)
 }
 
-// taggable says whether the tags that are asked for fit the configuration.
 func (o *topologyOptions) taggable(s *site, want []topology.Assignment) error {
 	categories := s.wants.AllCategories()
 	switch {
@@ -338,8 +290,7 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 	return t, o.use.refuse(found, steps)
 }
 
-func tagText(w io.Writer, list []tagReport) error {
-	l := &lines{w: w}
+func tagText(l *lines, list []tagReport) {
 	for _, r := range list {
 		if len(r.Steps) == 0 && len(r.Problems) == 0 {
 			l.printf("%s: nothing to do", r.VCenter)
@@ -351,5 +302,148 @@ func tagText(w io.Writer, list []tagReport) error {
 			l.printf("%s: note: %s", r.VCenter, n)
 		}
 	}
-	return l.err
+}
+
+// tagUse knows what of the cluster depends on tags: nodes by their labels, volumes by the node
+// affinity of their PersistentVolumes, which nobody can change.
+type tagUse struct {
+	wants   preflight.Wants
+	cluster preflight.Cluster
+	volumes map[string][]label // by PersistentVolume
+}
+
+type label struct{ key, value string }
+
+// is reports whether a label comes from a tag. Drivers write labels that do not name the category
+// for the cloud provider's tags, and where the storage driver's labels are configured.
+func (l label) is(t preflight.Category) bool {
+	category, own := strings.CutPrefix(l.key, "topology.csi.vmware.com/")
+	return l.value == t.Tag && (own && category == t.Name || !own && preflight.IsZoneLabel(l.key))
+}
+
+func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, error) {
+	out := map[string][]label{}
+	var list corev1.PersistentVolumeList
+	err := pages.Each(ctx, c, &list, func() {
+		for i := range list.Items {
+			pv := &list.Items[i]
+			if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+				continue
+			}
+			for _, term := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
+				for _, e := range term.MatchExpressions {
+					for _, v := range e.Values {
+						out[pv.Name] = append(out[pv.Name], label{e.Key, v})
+					}
+				}
+			}
+		}
+	})
+	if err != nil {
+		return nil, clusterstate.Fault("read the PersistentVolumes", err)
+	}
+	return out, nil
+}
+
+// refuse returns why steps may not be done in a vCenter: nodes or volumes use a tag that they take
+// off an object, or that a nearer one takes the place of.
+func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
+	lost := map[preflight.Category][]string{} // each with the nodes that lose it
+	for _, s := range steps {
+		if s.Do == topology.Detach {
+			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = nil
+		}
+	}
+	if len(lost) > 0 && u.cluster.Err != nil {
+		return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
+			Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
+			Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
+	}
+	for node, tags := range u.moved(v, steps) {
+		for _, t := range tags {
+			lost[t] = append(lost[t], node)
+		}
+	}
+	var errs []error
+	for tag, nodes := range lost {
+		if used := u.users(tag, nodes); len(used) > 0 {
+			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "move a zone in", Subject: v.Name,
+				Err:  fmt.Errorf("the tag %s of %s is used by %s", tag.Tag, tag.Name, firstOf(used)),
+				Hint: "move the data of these volumes and delete these nodes before you change the tag"})
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// users are the nodes among some, and the volumes, that use a tag.
+func (u *tagUse) users(tag preflight.Category, nodes []string) []string {
+	var out []string
+	for i := range u.cluster.Nodes {
+		n := &u.cluster.Nodes[i]
+		for k, v := range n.Zones {
+			if slices.Contains(nodes, n.Name) && (label{k, v}).is(tag) {
+				out = append(out, "node "+n.Name)
+			}
+		}
+	}
+	for name, labels := range u.volumes {
+		if slices.ContainsFunc(labels, func(l label) bool { return l.is(tag) }) {
+			out = append(out, "PersistentVolume "+name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// moved are the tags that nodes have now, and would not have after the steps.
+func (u *tagUse) moved(v preflight.VCenter, steps []topology.Step) map[string][]preflight.Category {
+	after := v
+	after.Tagged = stepped(&v, steps)
+	now, then := u.placed(v), u.placed(after)
+	for node, tags := range now {
+		now[node] = slices.DeleteFunc(tags, func(t preflight.Category) bool { return slices.Contains(then[node], t) })
+	}
+	return now
+}
+
+func (u *tagUse) placed(v preflight.VCenter) map[string][]preflight.Category {
+	out := map[string][]preflight.Category{}
+	list := []preflight.VCenter{v}
+	for _, p := range preflight.Placements(preflight.Snapshot{Wants: u.wants, Cluster: u.cluster, VCenters: list}) {
+		for _, l := range p.Levels {
+			if l.Tag != "" {
+				out[p.Node] = append(out[p.Node], preflight.Category{Name: l.Category, Tag: l.Tag})
+			}
+		}
+	}
+	return out
+}
+
+// stepped are the tags on objects after the steps.
+func stepped(v *preflight.VCenter, steps []topology.Step) map[preflight.Ref][]preflight.Category {
+	byPath := map[string]preflight.Ref{}
+	for r := range v.Objects {
+		byPath[v.Path(r)] = r
+	}
+	out := maps.Clone(v.Tagged)
+	for _, s := range steps {
+		r, tag := byPath[s.Path], preflight.Category{Name: s.Category, Tag: s.Tag}
+		switch s.Do {
+		case topology.Attach:
+			out[r] = append(slices.Clone(out[r]), tag)
+		case topology.Detach:
+			out[r] = slices.DeleteFunc(slices.Clone(out[r]), func(t preflight.Category) bool { return t == tag })
+		}
+	}
+	return out
+}
+
+func (o *topologyOptions) tagUse(ctx context.Context, s *site, state preflight.Cluster) (*tagUse, error) {
+	u := &tagUse{wants: s.wants, cluster: state}
+	c, err := o.cluster.client()
+	if o.noCluster || state.Err != nil || err != nil {
+		return u, nil //nolint:nilerr // state has it, and it matters only where a tag is taken off
+	}
+	u.volumes, err = boundVolumes(ctx, c)
+	return u, err
 }

@@ -3,86 +3,70 @@ package vdoctl
 import (
 	"cmp"
 	"context"
-	"io"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-func newUpgradeCommand(a *app) *cobra.Command {
-	return groupOf("upgrade", "List revisions, consent to an upgrade, go back to an earlier one",
-		newUpgradeListCommand(a), newUpgradeApproveCommand(a), newUpgradeRollbackCommand(a))
-}
-
-// revisionList is what upgrade list prints.
 type revisionList struct {
-	Mode      string         `json:"mode"` // Automatic or Manual
-	InForce   string         `json:"inForce,omitempty"`
-	Revisions []revisionLine `json:"revisions"`
-	Candidate *candidate     `json:"candidate,omitempty"`
+	Mode      string                    `json:"mode"` // Automatic or Manual
+	Revisions []v1alpha1.RevisionStatus `json:"revisions"`
+	Candidate *candidate                `json:"candidate,omitempty"`
 }
 
-type revisionLine struct {
-	v1alpha1.RevisionStatus
-
-	InForce bool `json:"inForce"`
-}
-
-// candidate is an upgrade that waits, and what to do about it.
 type candidate struct {
 	v1alpha1.CandidateStatus
 
 	ToDo string `json:"toDo"`
 }
 
-type upgradeListOptions struct {
-	*app
-	outputFlags
-}
-
 func newUpgradeListCommand(a *app) *cobra.Command {
-	o := &upgradeListOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(a.listUpgrades, &cobra.Command{
 		Use: "list", Short: "List the revisions that were installed, and the upgrade that waits",
-		Long: `Lists what the drivers were installed from, newest first: the releases, what became of
-them, and who consented. An upgrade that waits or is held back is shown with the reason
+		Long: `Lists what the drivers were installed from, newest first: the releases of drivers that
+change together, what became of them, and who consented. An upgrade that waits or is held back is shown with the reason
 and what to do about it.`,
 		Example: "  vdoctl upgrade list\n  vdoctl upgrade list -o json | jq .candidate.name",
-		Args:    flags.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
-	}
-	o.outputFlags.bind(cmd)
+	})
+	a.bindFormat(cmd)
 	return cmd
 }
 
-func (o *upgradeListOptions) run(ctx context.Context) error {
-	c, err := o.cluster.client()
-	if err != nil {
-		return err
-	}
-	config, err := theConfig(ctx, c, o.cluster.namespace)
+func (a *app) listUpgrades(ctx context.Context) error {
+	_, config, err := a.theConfig(ctx)
 	if err != nil {
 		return err
 	}
 	r := revisionsOf(config)
-	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	return a.print(r, func(l *lines) { a.revisions(l, r) })
 }
 
-// revisionsOf are the revisions of a VDOConfig, newest first.
 func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	st := config.Status
-	r := revisionList{Mode: string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic)), InForce: st.Revision, Revisions: []revisionLine{}}
-	for i := len(st.Revisions) - 1; i >= 0; i-- {
-		x := revisionLine{st.Revisions[i], st.Revisions[i].Name == st.Revision}
-		if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpgraded); x.InForce && x.Reason == "" && c != nil && c.Status == metav1.ConditionUnknown {
+	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
+	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}}
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpgraded)
+	goesOn := c != nil && c.Status == metav1.ConditionUnknown
+	for _, x := range slices.Backward(st.Revisions) {
+		if goesOn && x.Current && x.Outcome == "Progressing" && x.Reason == "" {
 			x.Reason = c.Message // why it is not healthy yet, and until when
 		}
 		r.Revisions = append(r.Revisions, x)
@@ -93,12 +77,11 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	return r
 }
 
-// toDoOf says what a person can do about an upgrade that waits.
 func toDoOf(c *v1alpha1.CandidateStatus) string {
-	reason := upgrade.Reason(c.Reason)
+	reason := decide.Reason(c.Reason)
 	switch {
-	case reason != upgrade.WindowClosed:
-		return upgrade.ToDo(reason, c.Name)
+	case reason != decide.WindowClosed:
+		return decide.ToDo(reason, c.Name)
 	case c.NotBefore != nil:
 		return "nothing: it begins at " + when(*c.NotBefore)
 	}
@@ -107,20 +90,20 @@ func toDoOf(c *v1alpha1.CandidateStatus) string {
 
 func when(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
-	l := &lines{w: w}
+func (a *app) revisions(l *lines, r revisionList) {
 	t := command.NewTable("REVISION", "RELEASES", "OUTCOME", "SINCE", "APPROVED BY", "BUNDLE")
 	for _, x := range r.Revisions {
 		name := x.Name
-		if x.InForce {
+		if x.Current {
 			name += " *"
 		}
 		t.Row(name, x.Releases, x.Outcome, when(x.Since), dash(x.ApprovedBy), shortBundle(x.Bundle))
 	}
 	if len(r.Revisions) == 0 {
 		l.printf("Nothing was installed yet.")
-	} else if l.err = t.Write(w); l.err == nil && r.InForce != "" {
-		l.printf("* in force")
+	} else {
+		l.table(t)
+		l.printf("* current")
 	}
 	for _, x := range r.Revisions {
 		if x.Reason != "" {
@@ -128,7 +111,7 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 		}
 	}
 	if c := r.Candidate; c != nil {
-		l.printf("\n%s %s (%s)", o.paint(yellow, "waits"), c.Name, c.Reason)
+		l.printf("\n%s %s (%s)", a.paint(yellow, "waits"), c.Name, c.Reason)
 		l.block("releases", c.Releases)
 		l.block("why", c.Message)
 		for _, g := range c.Gates {
@@ -138,7 +121,6 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 		}
 		l.block("do", c.ToDo)
 	}
-	return l.err
 }
 
 // says is what the screen says of a driver.
@@ -162,4 +144,453 @@ func shortBundle(s string) string {
 		return s
 	}
 	return s[:min(len(s), at+len("@sha256:")+12)]
+}
+
+type approveOptions struct {
+	*app
+
+	by        string
+	downgrade bool
+	dryRun    bool
+}
+
+func newUpgradeApproveCommand(a *app) *cobra.Command {
+	o := &approveOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "approve REVISION", Short: "Consent to the upgrade that waits, by the name of its revision",
+		Long: `Consents to one upgrade: the revision that ` + "`vdoctl upgrade list`" + ` shows as waiting. Another
+one that is chosen later waits again. Your name, as the API server knows you, is kept with
+the revision. A revision that failed is tried once more.`,
+		Example: "  vdoctl upgrade approve r-3fa9c1d2e4f5061728394a5b6c7d8e9f\n  vdoctl upgrade approve r-51b0d7ce00112233445566778899aabb --allow-downgrade",
+		Args:    flags.Exactly("REVISION"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you; from Kubernetes 1.28 on)")
+	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "consent to releases that are older than what runs, too")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the API server check it, and change nothing")
+	o.bindFormat(cmd)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return o.waiting(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
+}
+
+func (o *approveOptions) waiting(ctx context.Context, args []string) []string {
+	_, config, err := o.theConfig(ctx)
+	if err != nil || len(args) > 0 || config.Status.Candidate == nil {
+		return nil
+	}
+	return []string{config.Status.Candidate.Name}
+}
+
+func (o *approveOptions) run(ctx context.Context, name string) error {
+	c, config, err := o.theConfig(ctx)
+	if err != nil {
+		return err
+	}
+	by, err := o.who(ctx, o.by)
+	if err != nil {
+		return err
+	}
+	out, err := o.approve(ctx, c, config, name, by)
+	if err != nil {
+		return err
+	}
+	return o.print(out, out.text)
+}
+
+// who is the user that consents, unless one is given.
+func (a *app) who(ctx context.Context, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	cfg, err := a.cluster.config()
+	if err != nil {
+		return "", err
+	}
+	k, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return "", clusterstate.Fault("reach the cluster", err)
+	}
+	review, err := k.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		err = clusterstate.Fault("ask the API server for your name", err)
+		for _, f := range fault.All(err) {
+			if f.Reason == fault.NotFound || f.Reason == fault.Forbidden {
+				f.Hint = "give it with --by"
+			}
+		}
+		return "", err
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+// approve writes the consent, where it is not there yet.
+func (o *approveOptions) approve(
+	ctx context.Context, c client.Client, config *v1alpha1.VDOConfig, name, by string,
+) (out changed, err error) {
+	out = changed{Object: "VDOConfig " + config.Name, Changes: []string{}, DryRun: o.dryRun}
+	p := config.Spec.UpgradePolicy
+	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
+		out.Message = "the consent to " + name + " is there already; nothing waits"
+		return out, nil
+	}
+	x := asRead(config)
+	if out.Changes, err = o.consentTo(config, name, by); err != nil {
+		return out, err
+	}
+	if len(out.Changes) == 0 {
+		out.Message = "the consent to " + name + " is there already; it waits for: " + config.Status.Candidate.Message
+		return out, nil
+	}
+	if err := apply(ctx, c, "consent to "+name, o.dryRun, []edit{x}); err != nil {
+		return out, err
+	}
+	out.Message = "watch it with `vdoctl status --watch`"
+	return out, nil
+}
+
+// consentTo changes the spec so that the candidate may proceed, as far as somebody's
+// consent decides, and says what it changed.
+func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) ([]string, error) {
+	waiting := config.Status.Candidate
+	if waiting == nil || waiting.Name != name {
+		return nil, notWaiting(config, name)
+	}
+	older := downgrades(config, waiting.Releases)
+	if len(older) > 0 && !o.downgrade {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "consent to", Subject: name,
+			Err:  fmt.Errorf("%s: older than what runs", strings.Join(older, ", ")),
+			Hint: "read what the release notes say of going back, then add --allow-downgrade"}
+	}
+	approves := name
+	if waiting.Reason == "WindowClosed" || waiting.Reason == "Interlocked" {
+		approves = "" // no consent opens a window
+	}
+	done := consent(config, older, approves, by)
+	if waiting.Reason == "Failed" {
+		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // it is tried once for each value
+		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
+		done = append(done, v1alpha1.AnnotationRetry+": "+wish)
+	}
+	return done, nil
+}
+
+// consent puts the consent to older releases and to a revision, "" for none, into the spec, and says what
+// was not in it.
+func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) (done []string) {
+	policy := config.Spec.UpgradePolicy
+	if policy == nil {
+		policy = &v1alpha1.UpgradePolicy{}
+	}
+	for _, id := range older {
+		policy.AllowDowngrade = append(policy.AllowDowngrade, id)
+		done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
+	}
+	if revision != "" && (policy.Approval == nil || policy.Approval.Revision != revision) {
+		policy.Approval = &v1alpha1.UpgradeApproval{Revision: revision, By: by}
+		done = append(done, "spec.upgradePolicy.approval: "+revision+" by "+by)
+	}
+	if len(done) > 0 {
+		config.Spec.UpgradePolicy = policy
+	}
+	return done
+}
+
+func notWaiting(config *v1alpha1.VDOConfig, name string) error {
+	f := &fault.Error{Reason: fault.Conflict, Op: "consent to", Subject: name, Err: errors.New("no upgrade waits"), Hint: "see `vdoctl upgrade list`"}
+	if w := config.Status.Candidate; w != nil {
+		f.Err = fmt.Errorf("it is %s that waits, with %s", w.Name, w.Releases)
+	}
+	if config.Status.ObservedGeneration < config.Generation {
+		f.Hint = "the operator has not seen the VDOConfig as it is now: wait, then see `vdoctl upgrade list`"
+	}
+	return f
+}
+
+// downgrades returns the releases that are older than what runs, and that the spec does not allow yet.
+func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
+	running := map[string]string{}
+	for _, d := range config.Status.Drivers {
+		running[d.Driver] = d.Version
+	}
+	allowed := config.Spec.UpgradePolicy
+	for _, id := range splitList(releases) {
+		driver, version, _ := strings.Cut(id, "@")
+		to, err := matrix.ParseVersion(version)
+		from, errFrom := matrix.ParseVersion(running[driver])
+		if err != nil || errFrom != nil || !to.LessThan(from) ||
+			allowed != nil && slices.Contains(allowed.AllowDowngrade, id) {
+			continue
+		}
+		out = append(out, id)
+	}
+	return out
+}
+
+type rollbackOptions struct {
+	*app
+	consentFlags
+
+	by string
+}
+
+func newUpgradeRollbackCommand(a *app) *cobra.Command {
+	o := &rollbackOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "rollback [REVISION]", Short: "Go back to an earlier revision that was healthy",
+		Long: `Goes back to an earlier revision that was healthy: the one named, or the last one of the
+drivers that changed last. It pins the releases of that revision in the VDOConfig, consents
+to what is older than what runs, and, where the revision is of another bundle, points the
+DriverBundle at that one by its digest: then other drivers that were healthy with that
+bundle go back too. The operator does the rest; it refuses what a release says cannot be
+gone back from. Where the mirror does not answer or has that bundle no more, it takes the
+copy in the cluster, if the trust policy of now accepts it; nodes that do not have its images
+need the mirror for these. An upgrade that fails needs none of this: the operator goes back
+by itself, unless spec.upgradePolicy.rollback is Never.`,
+		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
+		Args:    flags.Exactly("[REVISION]"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
+	}
+	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you)")
+	o.consentFlags.bind(cmd)
+	o.bindFormat(cmd)
+	return cmd
+}
+
+func (o *rollbackOptions) run(ctx context.Context, name string) error {
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	by, err := o.who(ctx, o.by)
+	if err != nil {
+		return err
+	}
+	to, both, err := o.plan(ctx, c, name, by)
+	if err != nil {
+		return err
+	}
+	out, edits := []changed{}, changing(slices.Clone(both)...)
+	for _, x := range edits {
+		out = append(out, x.shown(o.dryRun))
+	}
+	if len(out) == 0 {
+		out = append(out, both[0].shown(false))
+		out[0].Message = "all is set to go back to " + to.Name + " already: see `vdoctl status`"
+		return o.show(out)
+	}
+	o.warn(out)
+	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
+	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
+		return err
+	}
+	undo, err := o.undo(edits)
+	if err != nil {
+		return err
+	}
+	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
+		return err
+	}
+	if last := &out[len(out)-1]; !o.dryRun {
+		and := ""
+		if both[0].after.(*v1alpha1.VDOConfig).Spec.Upgrade == v1alpha1.UpgradeManual { //nolint:forcetypeassert // it is one
+			and = ", and consent to what `vdoctl upgrade list` then shows"
+		}
+		last.Undo, last.Message = undo, "watch it with `vdoctl status --watch`. "+
+			"It stays pinned to these releases. To go forward again, take that out"+and+":"
+	}
+	return o.show(out)
+}
+
+// undo are commands that take the changes out again, as far as they are no consent: that is given
+// anew. The DriverBundle is first, so that nothing else is chosen from the one that was gone back to.
+func (o *rollbackOptions) undo(edits []edit) (out []string, err error) {
+	for _, x := range slices.Backward(edits) {
+		then := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+		if v, ok := then.(*v1alpha1.VDOConfig); ok && v.Spec.UpgradePolicy != nil {
+			v.Spec.UpgradePolicy.Approval = nil
+		}
+		data, err := client.MergeFrom(x.after).Data(then)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, fault.Quote(append(o.cluster.kubectl(),
+			"patch", strings.ToLower(kindOf(then)), then.GetName(), "--type=merge", "-p", string(data))...))
+	}
+	return out, nil
+}
+
+// warn names the GitOps tools that may undo the changes, and what to commit for them instead.
+func (o *rollbackOptions) warn(out []changed) {
+	for _, x := range out {
+		if x.AppliedBy != "" {
+			_ = command.Say(o.err, "%s: %s applies %s and may undo this; commit to its source: %s",
+				o.paint(yellow, "warning"), x.AppliedBy, x.Object, strings.Join(x.Changes, "; "))
+		}
+	}
+}
+
+func (o *rollbackOptions) show(out []changed) error {
+	return o.print(out, func(l *lines) {
+		for i, x := range out {
+			x.DryRun = x.DryRun && i == len(out)-1 // it is said once
+			x.text(l)
+		}
+	})
+}
+
+// plan are the revision to go back to, with the releases of all that goes back, and the VDOConfig and the DriverBundle,
+// changed for it.
+func (o *rollbackOptions) plan(
+	ctx context.Context, c client.Client, name, by string,
+) (to v1alpha1.RevisionStatus, both []edit, err error) {
+	config, err := theConfig(ctx, c, o.cluster.namespace)
+	if err != nil {
+		return to, nil, err
+	}
+	if to, err = revisionToGoBackTo(config, name); err != nil {
+		return to, nil, err
+	}
+	to = withOthers(config, to)
+	bundle, err := bundleOf(ctx, c, config)
+	if err != nil {
+		return to, nil, err
+	}
+	both = []edit{asRead(config), asRead(bundle)}
+	if bundle.Status.Repository+"@"+bundle.Status.Digest != to.Bundle || bundle.Spec.Versions != "" {
+		if both[1].changes, err = pointAt(bundle, to); err != nil {
+			return to, nil, err
+		}
+	}
+	both[0].changes = pin(config, to, approvalOf(config, to), by)
+	return to, both, nil
+}
+
+// withOthers adds to a revision the releases of other groups that were healthy with its bundle, and come from
+// another one now.
+func withOthers(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) v1alpha1.RevisionStatus {
+	groups := []string{to.Group}
+	for _, r := range config.Status.Revisions {
+		if r.Current && r.Bundle == to.Bundle {
+			groups = append(groups, r.Group)
+		}
+	}
+	for _, r := range slices.Backward(config.Status.Revisions) {
+		if r.Bundle == to.Bundle && r.Outcome == string(revision.Healthy) && !slices.Contains(groups, r.Group) {
+			groups = append(groups, r.Group)
+			to.Releases = r.Releases + ", " + to.Releases
+		}
+	}
+	return to
+}
+
+// approvalOf is the name of what a bundle offers with the releases of a revision and what runs beside them.
+func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
+	pinned := splitList(to.Releases)
+	rev := revision.Revision{Bundle: to.Bundle}
+	for _, d := range config.Status.Drivers { // in order of installation
+		id := d.Driver + "@" + d.Version
+		if i := slices.IndexFunc(pinned, func(p string) bool { return strings.HasPrefix(p, d.Driver+"@") }); i >= 0 {
+			id = pinned[i]
+		}
+		rev.Releases = append(rev.Releases, id)
+	}
+	return rev.Name()
+}
+
+// revisionToGoBackTo finds the revision, which has to have been healthy. Without a name it is the last one of the
+// group of drivers that was changed last.
+func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
+	const op = "go back to"
+	changed := map[string]time.Time{} // by group
+	for _, r := range config.Status.Revisions {
+		if r.Current {
+			changed[r.Group] = r.Since.Time
+		}
+	}
+	var healthy []string
+	var last v1alpha1.RevisionStatus
+	for _, r := range slices.Backward(config.Status.Revisions) {
+		switch {
+		case r.Current && r.Name == name:
+			return r, &fault.Error{Reason: fault.Conflict, Op: op, Subject: name, Err: errors.New("it is current"),
+				Hint: "see `vdoctl upgrade list`"}
+		case r.Current:
+		case r.Name == name && r.Outcome != string(revision.Healthy):
+			return r, &fault.Error{Reason: fault.Refused, Op: op, Subject: name,
+				Err: fmt.Errorf("it was not healthy: %s", strings.ToLower(r.Outcome)), Hint: "choose one that was: see `vdoctl upgrade list`"}
+		case r.Name == name:
+			return r, nil
+		case r.Outcome == string(revision.Healthy):
+			healthy = append(healthy, r.Name)
+			if last.Name == "" || changed[r.Group].After(changed[last.Group]) {
+				last = r
+			}
+		}
+	}
+	if name == "" && last.Name != "" {
+		return last, nil
+	}
+	f := &fault.Error{Reason: fault.NotFound, Op: op, Subject: "an earlier revision", Err: errors.New("none is remembered that was healthy"), Hint: "see `vdoctl upgrade list`"}
+	if name != "" {
+		f.Subject, f.Err = name, errors.New("no such revision is remembered")
+	}
+	if len(healthy) > 0 {
+		f.Hint = "those that were healthy: " + strings.Join(healthy, ", ")
+	}
+	return last, f
+}
+
+func bundleOf(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
+	var list v1alpha1.DriverBundleList
+	if err := c.List(ctx, &list, client.InNamespace(config.Namespace)); err != nil {
+		return nil, clusterstate.Fault("read the DriverBundles", err)
+	}
+	for i := range list.Items {
+		if b := &list.Items[i]; len(list.Items) == 1 && config.Spec.Bundle == nil || config.Spec.Bundle != nil && b.Name == config.Spec.Bundle.Name {
+			return b, nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read the DriverBundle of", Subject: "VDOConfig " + config.Name,
+		Err: fmt.Errorf("there are %d, and none is named by spec.bundle", len(list.Items)), Hint: "name the one to install from in spec.bundle"}
+}
+
+// pointAt has a DriverBundle hold the bundle of a revision.
+func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) ([]string, error) {
+	if b.Name == v1alpha1.LegacyMatrixName {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,
+			Err:  errors.New("it follows the earlier operator's ConfigMap or CompatibilityConfig"),
+			Hint: "push the bundle of that digest under the tag that it names, or go over to a DriverBundle of your own"}
+	}
+	_, digest, _ := strings.Cut(to.Bundle, "@")
+	var done []string
+	set := func(field string, at *string, value string) {
+		if *at != value {
+			*at = value
+			done = append(done, fmt.Sprintf("%s: %q", field, value))
+		}
+	}
+	set("spec.reference", &b.Spec.Reference, to.Bundle)
+	set("spec.versions", &b.Spec.Versions, "")
+	set("spec.acceptOlder", &b.Spec.AcceptOlder, digest)
+	return done, nil
+}
+
+// pin has a VDOConfig ask for the releases of a revision, and consents to them.
+func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by string) []string {
+	var done []string
+	for _, id := range splitList(to.Releases) {
+		driver, version, _ := strings.Cut(id, "@")
+		i := slices.IndexFunc(config.Spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == driver })
+		if i < 0 {
+			i = len(config.Spec.Drivers)
+			config.Spec.Drivers = append(config.Spec.Drivers, v1alpha1.DriverPolicy{Driver: driver})
+		}
+		if p := &config.Spec.Drivers[i]; p.Version != version {
+			p.Version = version
+			done = append(done, fmt.Sprintf("spec.drivers[%s].version: %s", driver, version))
+		}
+	}
+	return append(done, consent(config, downgrades(config, to.Releases), approves, by)...)
 }

@@ -2,17 +2,24 @@ package vdoctl_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	behind "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
 // shop is a namespace of the shared cluster with the operator's resources in it.
@@ -32,47 +39,111 @@ func newShop(t *testing.T) *shop {
 	return &shop{t: t, k: k, ns: namespace.Name, conf: c.Kubeconfig()}
 }
 
-// run runs vdoctl in the namespace, and returns what it printed and its exit code.
-func (s *shop) run(args ...string) (string, int) {
-	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), "vdoctl", append(args[:len(args):len(args)], "-n", s.ns)...)
-	if args[0] == "__complete" { // the last argument is the one to complete
-		cmd.Args = append([]string{"vdoctl", "__complete", "-n", s.ns}, args[1:]...)
+// result is what a run of the program printed, and its exit code.
+type result struct {
+	t    *testing.T
+	out  string
+	code int
+}
+
+// is demands an exit code, and texts in what was printed, which it returns.
+func (r result) is(code int, texts ...string) string {
+	r.t.Helper()
+	require.Equal(r.t, code, r.code, r.out)
+	return r.has(texts...)
+}
+
+// has demands texts alone.
+func (r result) has(texts ...string) string {
+	r.t.Helper()
+	for _, text := range texts {
+		require.Contains(r.t, r.out, text)
 	}
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
+	return r.out
+}
+
+func (r result) both() (string, int) { return r.out, r.code }
+
+// vdoctl runs the program with more of an environment.
+func vdoctl(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "vdoctl", args...)
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
+	return ended(t, string(out), err)
+}
+
+// ended is the result of a program that has ended with an error, or none.
+func ended(t *testing.T, out string, err error) result {
+	t.Helper()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return string(out), exit.ExitCode()
+		return result{t, out, exit.ExitCode()}
 	}
-	require.NoError(s.t, err)
-	return string(out), 0
+	require.NoError(t, err, out)
+	return result{t, out, 0}
+}
+
+// onlyWest is the file of a site with one vCenter, /site/west of it and an account.
+func onlyWest(t *testing.T, v *vcsim.VCenter, account vcsim.Account, more string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
+kind: Secret
+metadata: {name: vc}
+stringData: {username: %s, password: %q}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: west}
+spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
+%s`, account.Username, account.Password, v.Host, v.Port, v.SHA256, more), 0o600))
+	return file
+}
+
+// run runs vdoctl in the namespace.
+func (s *shop) run(args ...string) result {
+	s.t.Helper()
+	args = append(args[:len(args):len(args)], "-n", s.ns)
+	if args[0] == "__complete" { // the last argument is the one to complete
+		args = append([]string{"__complete", "-n", s.ns}, args[1:len(args)-2]...)
+	}
+	return vdoctl(s.t, []string{"KUBECONFIG=" + s.conf}, args...)
 }
 
 // ok runs it, and demands exit code 0.
 func (s *shop) ok(args ...string) string {
 	s.t.Helper()
-	out, code := s.run(args...)
-	require.Zero(s.t, code, out)
-	return out
+	return s.run(args...).is(0)
+}
+
+// read reads the objects of YAML.
+func (s *shop) read(text string) []*unstructured.Unstructured {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "objects.yaml")
+	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
+	all, err := behind.ReadObjects(file)
+	require.NoError(s.t, err)
+	return all
 }
 
 func (s *shop) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: s.ns, Name: name}
 }
 
-func (s *shop) config() *v1alpha1.VDOConfig {
+// got is an object that has to be there, as it is.
+func got[T client.Object](s *shop, x T) T {
 	s.t.Helper()
-	var v v1alpha1.VDOConfig
-	require.NoError(s.t, s.k.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "vdo"}, &v))
-	return &v
+	require.True(s.t, s.there(x), x.GetName())
+	return x
+}
+
+func (s *shop) config() *v1alpha1.VDOConfig {
+	return got(s, &v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")})
 }
 
 func (s *shop) bundle() *v1alpha1.DriverBundle {
-	s.t.Helper()
-	var b v1alpha1.DriverBundle
-	require.NoError(s.t, s.k.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "drivers"}, &b))
-	return &b
+	return got(s, &v1alpha1.DriverBundle{ObjectMeta: s.meta("drivers")})
 }
 
 var (
@@ -91,15 +162,37 @@ func (s *shop) upgraded() {
 		Upgrade: v1alpha1.UpgradeManual, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"},
 		Drivers: []v1alpha1.DriverPolicy{{Driver: "csi", Policy: "lts"}}}}))
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
-		st.Revision = "r2-22222222"
-		st.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1", Ready: true}, {Driver: "csi", Version: "3.5.1", Ready: true}}
+		st.Drivers = []v1alpha1.DriverStatus{
+			{Driver: "cpi", Version: "1.33.1", Ready: true}, {Driver: "csi", Version: "3.5.1", Ready: true}}
 		at := metav1.Now()
-		st.Revisions = []v1alpha1.RevisionStatus{
-			{Name: "r1-11111111", Bundle: "registry.site/vdo@" + oldDigest, Releases: "cpi@1.33.1, csi@3.3.1", Outcome: "Healthy", MadeAt: at, Since: at},
-			{Name: "r2-22222222", Bundle: "registry.site/vdo@" + newDigest, Releases: "cpi@1.33.1, csi@3.5.1", Outcome: "Healthy", MadeAt: at, Since: at, ApprovedBy: "jane"},
-			{Name: "r3-33333333", Bundle: "registry.site/vdo@" + newDigest, Releases: "cpi@1.33.1, csi@3.6.0", Outcome: "RolledBack", Reason: "it was not healthy after 15m", MadeAt: at, Since: at},
+		row := func(name, group, digest, release, outcome string) v1alpha1.RevisionStatus {
+			return v1alpha1.RevisionStatus{Name: name, Group: group, Bundle: "registry.site/vdo@" + digest, Releases: release,
+				Outcome: outcome, MadeAt: at, Since: at}
 		}
+		st.Revisions = []v1alpha1.RevisionStatus{
+			row("r7-77777777", "cpi", oldDigest, "cpi@1.33.0", "Healthy"),
+			row("r1-11111111", "csi", oldDigest, "csi@3.3.1", "Healthy"),
+			row("r8-88888888", "cpi", newDigest, "cpi@1.33.1", "Healthy"),
+			row("r2-22222222", "csi", newDigest, "csi@3.5.1", "Healthy"),
+			row("r3-33333333", "csi", newDigest, "csi@3.6.0", "RolledBack"),
+		}
+		st.Revisions[2].Current, st.Revisions[3].Current, st.Revisions[3].ApprovedBy = true, true, "jane"
+		st.Revisions[4].Reason = "it was not healthy after 15m"
 	})
+}
+
+// operator makes the operator's Deployment, with pods that are ready.
+func (s *shop) operator(ready int32) *appsv1.Deployment {
+	s.t.Helper()
+	labels := map[string]string{"app": "vdo-operator"}
+	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator"), Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: "registry.site/vdo/operator:1.2.3"}}}}}}
+	require.NoError(s.t, s.k.Create(s.t.Context(), d))
+	d.Status.Replicas, d.Status.ReadyReplicas = 1, ready
+	require.NoError(s.t, s.k.Status().Update(s.t.Context(), d))
+	return d
 }
 
 func (s *shop) status(change func(*v1alpha1.VDOConfigStatus)) {
@@ -122,34 +215,24 @@ func (s *shop) waits(name, releases, reason string) {
 func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	out, code := s.run("upgrade", "list")
-	require.Equal(t, 4, code, out)
-	require.Contains(t, out, "vdoctl configure")
+	s.run("upgrade", "list").is(4, "vdoctl configure")
 
 	s.upgraded()
-	out, code = s.run("upgrade", "approve", "r4-44444444")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "no upgrade waits")
+	s.run("upgrade", "approve", "r4-44444444").is(8, "no upgrade waits")
 
 	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", "NotApproved")
-	out = s.ok("upgrade", "list")
-	for _, text := range []string{"r2-22222222 *", "jane",
-		"r3-33333333 rolledback: it was not healthy after 15m", "waits r4-44444444 (NotApproved)", "why csi: nodes change", "do: vdoctl upgrade approve r4-44444444"} {
-		require.Contains(t, out, text)
-	}
+	out := s.run("upgrade", "list").is(0, "r2-22222222 *", "jane",
+		"r3-33333333 rolledback: it was not healthy after 15m", "waits r4-44444444 (NotApproved)",
+		"why csi: nodes change", "do: vdoctl upgrade approve r4-44444444")
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
 
-	out, _ = s.run("describe")
+	out, _ = s.run("describe").both()
 	require.Contains(t, out, "upgrade  r4-44444444: cpi@1.33.1, csi@3.7.3 (NotApproved)")
 	require.Contains(t, out, "do: vdoctl upgrade approve r4-44444444")
 
-	out, code = s.run("upgrade", "approve", "r5-55555555")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "it is r4-44444444 that waits")
-	out, code = s.run("upgrade", "approve")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "missing argument REVISION")
+	s.run("upgrade", "approve", "r5-55555555").is(8, "it is r4-44444444 that waits")
+	s.run("upgrade", "approve").is(2, "missing argument REVISION")
 
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--dry-run"), "Nothing was changed")
 	require.Nil(t, s.config().Spec.UpgradePolicy)
@@ -164,8 +247,8 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--by", "somebody else"), "the consent to r4-44444444 is there already")
 	require.Equal(t, before, s.config().ResourceVersion)
 
-	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Revision, st.Candidate = "r4-44444444", nil })
-	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "in force already")
+	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Candidate = nil })
+	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "nothing waits")
 }
 
 func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
@@ -173,12 +256,12 @@ func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
 	s := newShop(t)
 	s.upgraded()
 	s.waits("r1-11111111", "cpi@1.33.1, csi@3.3.1", "DowngradeRefused")
-	out, code := s.run("upgrade", "approve", "r1-11111111")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "csi@3.3.1: older than what runs")
+	s.run("upgrade", "approve", "r1-11111111").is(8, "csi@3.3.1: older than what runs")
 	require.Nil(t, s.config().Spec.UpgradePolicy)
 	s.ok("upgrade", "approve", "r1-11111111", "--allow-downgrade")
 	require.Equal(t, []string{"csi@3.3.1"}, s.config().Spec.UpgradePolicy.AllowDowngrade)
+	s.waits("r5-55555555", "cpi@1.33.1, csi@3.3.1", "NotApproved")
+	require.NotContains(t, s.ok("upgrade", "approve", "r5-55555555"), "allowDowngrade", "the spec allows it")
 
 	s.waits("r3-33333333", "cpi@1.33.1, csi@3.6.0", "Failed")
 	for _, was := range []string{"r3-33333333", "r3-33333333 2026-08-01T12:00:00Z"} { // by hand, and of the time before
@@ -201,23 +284,20 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.upgraded()
-	for name, why := range map[string]string{"r2-22222222": "it is the one in force", "r3-33333333": "it was not healthy: rolledback", "r9-99999999": "no such revision is remembered"} {
-		out, code := s.run("upgrade", "rollback", name, "--yes")
+	for name, why := range map[string]string{"r2-22222222": "it is current", "r3-33333333": "it was not healthy: rolledback", "r9-99999999": "no such revision is remembered"} {
+		out, code := s.run("upgrade", "rollback", name, "--yes").both()
 		require.NotZero(t, code, out)
 		require.Contains(t, out, why)
 	}
-	out, code := s.run("upgrade", "rollback")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "there is no terminal to ask for consent")
+	s.run("upgrade", "rollback").is(8, "there is no terminal to ask for consent")
 
 	require.NotContains(t, s.ok("upgrade", "rollback", "--dry-run"), "warning")
 	tracked := s.config()
 	tracked.Annotations = map[string]string{"argocd.argoproj.io/tracking-id": "vdo"}
 	require.NoError(t, s.k.Update(t.Context(), tracked))
-	out = s.ok("upgrade", "rollback", "--dry-run")
-	require.Contains(t, out, "spec.drivers[csi].version: 3.3.1")
+	out := s.run("upgrade", "rollback", "--dry-run").is(0, "spec.drivers[csi].version: 3.3.1")
 	unfolded := strings.Join(strings.Fields(out), " ")
-	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; commit to its source: spec.drivers[cpi].version: 1.33.1; spec.drivers[csi].version: 3.3.1; ")
+	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; commit to its source: spec.drivers[cpi].version: 1.33.0; spec.drivers[csi].version: 3.3.1; ")
 	require.NotContains(t, unfolded, "applies DriverBundle")
 	require.Equal(t, 1, strings.Count(out, "Nothing was changed"), out)
 	require.Nil(t, s.config().Spec.UpgradePolicy)
@@ -225,16 +305,18 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	was, followed := s.config().Spec, s.bundle().Spec
 	out = s.ok("upgrade", "rollback", "--yes")
 	v, b := s.config(), s.bundle()
-	require.Equal(t, []v1alpha1.DriverPolicy{{Driver: "csi", Policy: "lts", Version: "3.3.1"}, {Driver: "cpi", Version: "1.33.1"}}, v.Spec.Drivers)
-	require.Equal(t, []string{"csi@3.3.1"}, v.Spec.UpgradePolicy.AllowDowngrade)
-	require.Equal(t, "r1-11111111", v.Spec.UpgradePolicy.Approval.Revision)
+	require.Equal(t, []v1alpha1.DriverPolicy{{Driver: "csi", Policy: "lts", Version: "3.3.1"}, {Driver: "cpi", Version: "1.33.0"}}, v.Spec.Drivers)
+	both := []string{"cpi@1.33.0", "csi@3.3.1"}
+	require.Equal(t, both, v.Spec.UpgradePolicy.AllowDowngrade, "what came with it goes back too")
+	offered := revision.Revision{Bundle: "registry.site/vdo@" + oldDigest, Releases: both}
+	require.Equal(t, offered.Name(), v.Spec.UpgradePolicy.Approval.Revision)
 	require.Equal(t, "registry.site/vdo@"+oldDigest, b.Spec.Reference)
 	require.Equal(t, oldDigest, b.Spec.AcceptOlder)
 
 	require.Contains(t, s.ok("upgrade", "rollback", "--yes", "-o", "yaml"), "already", "a second run changes nothing")
 	require.Equal(t, b.ResourceVersion, s.bundle().ResourceVersion)
 
-	shown, _ := s.run("describe")
+	shown, _ := s.run("describe").both()
 	require.Regexp(t, `csi +3\.5\.1 +- +true +pinned to 3\.3\.1 by spec\.drivers\n`, shown)
 	require.Contains(t, out, "take that out, and consent to what `vdoctl upgrade list` then shows:\n")
 	s.typed(out)

@@ -1,13 +1,13 @@
 package vdoctl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,13 +22,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// The scripts that a plan can be printed as.
 const (
 	govc     = "govc"
 	powercli = "powercli"
 )
 
-// usersPlan is what users plan prints of one vCenter.
 type usersPlan struct {
 	VCenter string `json:"vcenter"`
 	Server  string `json:"server"`
@@ -36,7 +34,6 @@ type usersPlan struct {
 	privileges.Plan
 }
 
-// usersVerification is what users verify prints of one vCenter.
 type usersVerification struct {
 	VCenter   string         `json:"vcenter"`
 	Server    string         `json:"server"`
@@ -45,7 +42,6 @@ type usersVerification struct {
 	TooMuch   []privilegesOn `json:"tooMuch"`
 }
 
-// privilegesOn are privileges, and the objects that they are about.
 type privilegesOn struct {
 	Privileges []string `json:"privileges"`
 	Objects    []string `json:"objects"`
@@ -53,16 +49,11 @@ type privilegesOn struct {
 
 type usersOptions struct {
 	*app
-	outputFlags
 	siteFlags
 
 	principal           string
 	folders, encryption bool
-}
-
-func newUsersCommand(a *app) *cobra.Command {
-	return groupOf("users", "Make, verify and change the vCenters' accounts, with the least privileges",
-		append([]*cobra.Command{newUsersPlanCommand(a), newUsersVerifyCommand(a)}, newUsersChangeCommands(a)...)...)
+	noCluster           bool
 }
 
 func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
@@ -70,13 +61,16 @@ func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
 		fl.BoolVar(&o.encryption, "encryption", false, "nodes' VMs or volumes are encrypted (default: spec.storageProvider.encryption)")
+		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask a cluster for its nodes; with --from-file")
 		more(fl)
 	})
 }
 
+func (o *usersOptions) offline() bool { return o.isOffline(o.app, o.noCluster) }
+
 func newUsersPlanCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.plan, &cobra.Command{
 		Use: "plan", Short: "Compute the roles that an account needs, and compare with what is there",
 		Long: `Computes from the drivers and features of the configuration which roles the account
 needs in each vCenter, on which objects, propagating or not, and compares it with what is
@@ -87,30 +81,26 @@ The nodes' VMs are those behind the nodes of the cluster. What new nodes, hosts 
 datastores need is found by running it again. The role for VMs is on the folders that
 they are in, and counts for new ones there; with --vm-folders=false it is on each VM.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
-		Args:    flags.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd.Context()) },
-	}
+	})
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: the one that logs in)")
 		fl.BoolVar(&o.folders, "vm-folders", true, "the role for VMs on their folders, propagating, rather than on each VM")
 	})
-	o.outputFlags.bind(cmd, govc, powercli)
+	o.bindFormat(cmd, govc, powercli)
 	return cmd
 }
 
 func newUsersVerifyCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.verify, &cobra.Command{
 		Use: "verify", Short: "Ask the vCenters what the account lacks, and has too much; see check",
 		Long: `Asks each vCenter which privileges the account of the configuration has in effect,
 through groups and inheritance too, and names what is missing and what is more than the
 drivers need, with the objects. What is missing is looked for on every object; what is
 too much, on the first 200.`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.verify(cmd.Context()) },
-	}
+	})
 	o.bindSite(cmd, func(*pflag.FlagSet) {})
-	o.outputFlags.bind(cmd)
+	o.bindFormat(cmd)
 	return cmd
 }
 
@@ -119,6 +109,13 @@ type asked struct {
 	found    preflight.VCenter
 	access   vcenter.Access
 	features privileges.Features
+}
+
+func askedOf(ctx context.Context, name string, t vcenter.Target, ask vcenter.Ask, principal string) asked {
+	a := asked{features: ask.Features}
+	a.found, a.access = vcenter.InspectAccess(ctx, t, ask, principal)
+	a.found.Name, a.found.Server = name, strings.TrimSuffix(t.Address(), ":443")
+	return a
 }
 
 // access asks each vCenter. One that cannot be asked is a fault beside what the others
@@ -130,7 +127,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if o.principal != "" && !render.QualifiedAccount(o.principal) {
 		return nil, flags.Bad("--principal", o.principal, errors.New("it has no domain, or characters that the drivers do not accept"), "write NAME@DOMAIN, such as drivers@vsphere.local")
 	}
-	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	s, state, err := o.configuration(ctx, o.siteFlags, o.offline())
 	if err != nil {
 		return nil, err
 	}
@@ -158,15 +155,12 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	return out, fault.Join(errs...)
 }
 
-// accessAt asks one vCenter.
 func (o *usersOptions) accessAt(ctx context.Context, s *site, v configured, nodes []preflight.Node) (asked, error) {
 	target, err := s.target(ctx, v)
 	if err != nil {
 		return asked{}, err
 	}
-	a := asked{features: o.features(s, v)}
-	a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: nodes, Features: a.features}, o.principal)
-	a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(target.Address(), ":443")
+	a := askedOf(ctx, v.Name, target, vcenter.Ask{Nodes: nodes, Features: o.features(s, v)}, o.principal)
 	return a, a.found.Err
 }
 
@@ -190,17 +184,16 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	if len(plans) == 0 && failed != nil {
 		return failed
 	}
-	write := func(w io.Writer) error { return o.planText(w, plans) }
+	text := o.planText
 	switch o.format {
 	case govc:
-		write = func(w io.Writer) error { return govcScript(w, plans) }
+		text = govcScript
 	case powercli:
-		write = func(w io.Writer) error { return powercliScript(w, plans) }
+		text = powercliScript
 	}
-	return fault.Join(failed, o.print(o.out, plans, write))
+	return fault.Join(failed, o.print(plans, func(l *lines) { text(l, plans) }))
 }
 
-// planOf is what an account needs in a vCenter.
 func (o *usersOptions) planOf(a *asked) privileges.Plan {
 	objects := a.access.Objects
 	if o.folders {
@@ -226,11 +219,7 @@ func inFolders(objects []privileges.Object) []privileges.Object {
 	return out
 }
 
-// maxShown is how many permissions of one role, or objects, the text shows.
-const maxShown = 10
-
-func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
-	l := &lines{w: w}
+func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 	for i, p := range plans {
 		if i > 0 {
 			l.printf("")
@@ -241,12 +230,19 @@ func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
 			roles.Row(r.Name, r.State, strings.Join(r.Privileges, " ")+difference(r))
 		}
 		permissions := command.NewTable("ON", "ROLE", "PROPAGATE", "STATE")
-		for _, x := range shownPermissions(p.Permissions) {
-			permissions.Row(x...)
+		for _, x := range p.Permissions {
+			state := string(x.State)
+			if x.Has != nil {
+				state += ", has " + x.Has.Role
+			}
+			if n := len(x.Loses); n > 0 {
+				state += fmt.Sprintf(", loses %d privileges", n)
+			}
+			permissions.Row(x.Path, x.Role, x.Propagate, state)
 		}
-		l.err = cmp.Or(l.err, roles.Write(w))
+		l.table(roles)
 		l.printf("")
-		l.err = cmp.Or(l.err, permissions.Write(w))
+		l.table(permissions)
 		if lost := p.lost(); lost != "" {
 			l.printf("%s: %s", o.paint(yellow, "warning"), lost)
 		}
@@ -254,7 +250,6 @@ func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
 			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
 		}
 	}
-	return l.err
 }
 
 // lost warns of what the account has beyond the plan, where the plan takes that away; "" for
@@ -278,37 +273,6 @@ func difference(r privileges.PlannedRole) string {
 	return out
 }
 
-// shownPermissions are the rows of the first permissions of each role and state, and how
-// many more there are.
-func shownPermissions(list []privileges.PlannedPermission) [][]any {
-	type kind struct {
-		role  string
-		state privileges.State
-	}
-	count := map[kind]int{}
-	var out [][]any
-	for _, x := range list {
-		k := kind{x.Role, x.State}
-		if count[k]++; count[k] > maxShown {
-			continue
-		}
-		state := string(x.State)
-		if x.Has != nil {
-			state += ", has " + x.Has.Role
-		}
-		if n := len(x.Loses); n > 0 {
-			state += fmt.Sprintf(", loses %d privileges", n)
-		}
-		out = append(out, []any{x.Path, x.Role, x.Propagate, state})
-	}
-	for k, n := range count {
-		if n > maxShown {
-			out = append(out, []any{fmt.Sprintf("and %d more", n-maxShown), k.role, "", string(k.state)})
-		}
-	}
-	return out
-}
-
 func (o *usersOptions) verify(ctx context.Context) error {
 	list, failed := o.access(ctx)
 	out := make([]usersVerification, 0, len(list))
@@ -321,13 +285,11 @@ func (o *usersOptions) verify(ctx context.Context) error {
 	if len(out) == 0 && failed != nil {
 		return failed
 	}
-	if err := fault.Join(failed, o.print(o.out, out, func(w io.Writer) error { return o.verifyText(w, out) })); err != nil {
-		return err
-	}
-	if missing {
+	err := fault.Join(failed, o.print(out, func(l *lines) { o.verifyText(l, out) }))
+	if err == nil && missing {
 		return &resultError{code: command.ExitRefused}
 	}
-	return nil
+	return err
 }
 
 func verified(a *asked) usersVerification {
@@ -339,10 +301,10 @@ func verified(a *asked) usersVerification {
 		v.Missing = addTo(v.Missing, privileges.Needed(a.features, privileges.Datastore), "any datastore")
 	}
 	for _, object := range a.access.Objects {
-		has, known := a.access.Effective[object.Path]
+		has, known := a.access.Existing.Effective[object.Path]
 		if _, tooMuch := privileges.Compare(has, neededOn(a, object.Path)); known && len(tooMuch) > 0 {
 			v.TooMuch = addTo(v.TooMuch, tooMuch, object.Path)
-			delete(a.access.Effective, object.Path) // an object may be of two kinds
+			delete(a.access.Existing.Effective, object.Path) // an object may be of two kinds
 		}
 	}
 	for _, m := range slices.Concat(v.Missing, v.TooMuch) {
@@ -363,7 +325,6 @@ func neededOn(a *asked, path string) []string {
 	return out
 }
 
-// addTo notes an object with the others that have the same privileges.
 func addTo(list []privilegesOn, privileges []string, object string) []privilegesOn {
 	for i := range list {
 		if slices.Equal(list[i].Privileges, privileges) {
@@ -374,27 +335,164 @@ func addTo(list []privilegesOn, privileges []string, object string) []privileges
 	return append(list, privilegesOn{Privileges: privileges, Objects: []string{object}})
 }
 
-func (o *usersOptions) verifyText(w io.Writer, list []usersVerification) error {
-	l := &lines{w: w}
+func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 	for _, v := range list {
 		l.printf("%s (%s), account %s", o.paint(bold, v.VCenter), v.Server, v.Principal)
 		for _, m := range v.Missing {
-			l.printf("  %s  %s on %s", o.paint(red, "missing "), shortList(m.Privileges), shortList(m.Objects))
+			l.printf("  %s  %s on %s", o.paint(red, "missing "), firstOf(m.Privileges), firstOf(m.Objects))
 		}
 		for _, m := range v.TooMuch {
-			l.printf("  %s  %s on %s", o.paint(yellow, "too much"), shortList(m.Privileges), shortList(m.Objects))
+			l.printf("  %s  %s on %s", o.paint(yellow, "too much"), firstOf(m.Privileges), firstOf(m.Objects))
 		}
 		if len(v.Missing)+len(v.TooMuch) == 0 {
 			l.printf("  %s, and no more than that", o.paint(green, "has what the drivers need"))
 		}
 	}
-	return l.err
 }
 
-func shortList(list []string) string {
-	text := strings.Join(list[:min(len(list), maxShown)], ", ")
-	if more := len(list) - maxShown; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+// noDatastore says that volumes have no place in a vCenter.
+func (a *asked) noDatastore() error {
+	if !a.features.Block || slices.ContainsFunc(a.access.Objects, func(x privileges.Object) bool { return x.Kind == privileges.Datastore }) {
+		return nil
 	}
-	return text
+	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: a.found.Server,
+		Err:  errors.New("none is shared by the hosts that the nodes run on"),
+		Hint: "give these hosts a datastore in common, or correct spec.datacenters of VsphereCloudConfig " + fault.Quote(a.found.Name)}
+}
+
+// warn names the nodes that no vCenter has a VM of, and for which the account gets nothing.
+func (o *usersOptions) warn(nodes []preflight.Node, list []asked) {
+	var names []string
+	for _, n := range nodes {
+		is := func(m preflight.Machine) bool {
+			return preflight.SameUUID(n.UUID, m.UUID) || n.Name == m.Name || strings.EqualFold(n.Name, m.HostName)
+		}
+		if !slices.ContainsFunc(list, func(a asked) bool { return slices.ContainsFunc(a.found.Machines, is) }) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) > 0 {
+		o.warning(&fault.Error{Op: "find the VMs of nodes", Subject: firstOf(names),
+			Err:  errors.New("none with their UUID in the configured datacenters, so that no role is planned for them"),
+			Hint: "see `vdoctl check --only node-vm`; after that run this again"})
+	}
+}
+
+func (o *usersOptions) warning(err error) {
+	_ = command.Say(o.err, "%s: %v\nhint: %s", o.paint(yellow, "warning"), err, fault.HintOf(err))
+}
+
+func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// headline says which vCenter and account it is about, and what that would lose.
+func headline(l *lines, p *usersPlan) {
+	l.printf("\n# %s: %s", p.VCenter, p.Principal)
+	if lost := p.lost(); lost != "" {
+		l.printf("# warning: %s", oneLine(lost))
+	}
+}
+
+// oneLine keeps a name from ending a comment.
+func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
+
+// govcScript writes plans as a shell script. What is there as it has to be is left out, so
+// that it can be run again from a new plan; permissions that are not needed are named in
+// comments alone.
+func govcScript(l *lines, plans []usersPlan) {
+	l.script = true
+	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
+	for _, p := range plans {
+		headline(l, &p)
+		l.printf("export GOVC_URL=%s", single(p.Server))
+		for _, r := range p.Roles {
+			switch r.State {
+			case privileges.Create:
+				l.printf("govc role.create %s %s", r.Name, strings.Join(r.Privileges, " "))
+			case privileges.Change:
+				l.printf("govc role.update -a %s %s", r.Name, strings.Join(r.Add, " "))
+			}
+		}
+		for _, x := range p.Permissions {
+			if x.State != privileges.Keep {
+				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, govcObject(x))
+			}
+		}
+		if p.done() {
+			l.printf("# nothing to do")
+		}
+		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {
+			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(literal.Replace(where))))
+		}
+	}
+}
+
+func (p *usersPlan) done() bool {
+	return !slices.ContainsFunc(p.Roles, func(r privileges.PlannedRole) bool { return r.State != privileges.Keep }) &&
+		!slices.ContainsFunc(p.Permissions, func(x privileges.PlannedPermission) bool { return x.State != privileges.Keep })
+}
+
+// govcObject names an object for govc: by its path, or by its id where govc would find others
+// too by its path, which it takes for a pattern, or the path is not printed as it is.
+func govcObject(x privileges.PlannedPermission) string {
+	if strings.ContainsAny(x.Path, `*?[\`) || x.Path != path.Clean(x.Path) || strings.Contains(x.Path, "/...") || x.Path != oneLine(command.Printable(x.Path)) {
+		return "-i " + single(strings.Replace(x.ID, "-", ":", 1)) + " # " + oneLine(x.Path)
+	}
+	return single(x.Path)
+}
+
+// literal keeps govc from taking a path for a pattern.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
+
+func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+func powercliScript(l *lines, plans []usersPlan) {
+	l.script = true
+	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
+	for _, p := range plans {
+		headline(l, &p)
+		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
+		for _, r := range p.Roles {
+			switch r.State {
+			case privileges.Create:
+				l.printf("New-VIRole -Server $vc -Name %s -Privilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Privileges))
+			case privileges.Change:
+				l.printf("Set-VIRole -Server $vc -Role %s -AddPrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Add))
+			}
+		}
+		for _, x := range p.Permissions {
+			permissionPS(l, p.Principal, x)
+		}
+		if p.done() {
+			l.printf("# nothing to do")
+		}
+		l.printf("Disconnect-VIServer -Server $vc -Confirm:$false")
+	}
+}
+
+func privilegesPS(ids []string) string {
+	quoted := make([]string, len(ids))
+	for i, id := range ids {
+		quoted[i] = quotedPS(id)
+	}
+	return "(Get-VIPrivilege -Server $vc -Id " + strings.Join(quoted, ", ") + ")"
+}
+
+func permissionPS(l *lines, principal string, x privileges.PlannedPermission) {
+	role := "-Role (Get-VIRole -Server $vc -Name " + quotedPS(x.Role) + ") -Propagate:$" + strconv.FormatBool(x.Propagate)
+	switch x.State {
+	case privileges.Create:
+		l.printf("New-VIPermission -Entity %s -Principal %s %s | Out-Null", entityPS(x.ID), quotedPS(principal), role)
+	case privileges.Change:
+		l.printf("Get-VIPermission -Server $vc -Entity %s -Principal %s | Where-Object EntityId -eq %s | Set-VIPermission %s | Out-Null",
+			entityPS(x.ID), quotedPS(principal), quotedPS(x.ID), role)
+	}
+}
+
+// entityPS gets an object by its id: names need not be unique.
+func entityPS(id string) string {
+	get := "Get-Inventory"
+	if strings.HasPrefix(id, "Datastore-") {
+		get = "Get-Datastore"
+	}
+	return "(" + get + " -Server $vc -Id " + quotedPS(id) + ")"
 }

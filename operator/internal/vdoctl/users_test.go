@@ -1,7 +1,6 @@
 package vdoctl_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +10,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/mo"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -33,74 +35,48 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 		}
 	}
 	vms = vms[:2]
-	clusterOf := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(clusterOf, []byte(fmt.Sprintf(`apiVersion: v1
-kind: Secret
-metadata: {name: vc}
-stringData: {username: %s, password: "Limited-canary#1"}
----
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VsphereCloudConfig
-metadata: {name: west}
-spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
-`, user, v.Host, v.Port, v.SHA256)), 0o600))
-	run := func(args ...string) (string, int) {
-		cmd := exec.CommandContext(t.Context(), "vdoctl", append(args, "-f", clusterOf, "--kubeconfig", c.Kubeconfig())...)
-		out, err := cmd.CombinedOutput()
-		require.NotContains(t, string(out), "canary")
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return string(out), exit.ExitCode()
-		}
-		require.NoError(t, err)
-		return string(out), 0
+	file := onlyWest(t, v, vcsim.Account{Username: user, Password: "Limited-canary#1"}, "")
+	run := func(args ...string) result {
+		r := vdoctl(t, nil, append(args, "-f", file, "--kubeconfig", c.Kubeconfig())...)
+		require.NotContains(t, r.out, "canary")
+		return r
 	}
 	withNodes(t, clientOf(t, c), vms)
 
-	out, code := run("users", "verify")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "Cns.Searchable, StorageProfile.View on /\n")
-	require.Contains(t, out, "VirtualMachine.Config.AddRemoveDevice on "+vms[0].Path+", "+vms[1].Path)
-	require.Contains(t, out, "Datastore.FileManagement on any datastore")
+	run("users", "verify").is(8,
+		"Cns.Searchable, StorageProfile.View on /\n",
+		"VirtualMachine.Config.AddRemoveDevice on "+vms[0].Path+", "+vms[1].Path,
+		"Datastore.FileManagement on any datastore")
 
-	out, code = run("users", "plan")
-	require.Zero(t, code, out)
-	require.Contains(t, out, "change, has seeing")
+	out := run("users", "plan").is(0, "change, has seeing")
 	require.NotContains(t, out, "/lab/", "nothing outside of the datacenters that are configured")
 	require.NotContains(t, out, "/site/prod/")
-	out, code = run("users", "plan", "--vm-folders", "-o", "govc")
-	require.Zero(t, code, out)
-	require.Contains(t, out, `govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true '/site/west/vm'`)
-	out, code = run("users", "plan", "-o", "powercli")
-	require.Zero(t, code, out)
-	require.Contains(t, out, "New-VIRole -Server $vc -Name 'vdo-csi-search' -Privilege (Get-VIPrivilege -Server $vc -Id 'Cns.Searchable', 'StorageProfile.View')")
-	require.Contains(t, out, "(Get-Datastore -Server $vc -Id 'Datastore-")
+	run("users", "plan", "--vm-folders", "-o", "govc").is(0,
+		`govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true '/site/west/vm'`)
+	run("users", "plan", "-o", "powercli").is(0,
+		"New-VIRole -Server $vc -Name 'vdo-csi-search' -Privilege (Get-VIPrivilege -Server $vc -Id 'Cns.Searchable', 'StorageProfile.View')",
+		"(Get-Datastore -Server $vc -Id 'Datastore-")
 
 	// The script adds to a role that is there and lacks something, and takes nothing from it.
 	require.NoError(t, v.Grant(t.Context(), "other@vsphere.local", "vdo-csi-vm", "/lab", false, "VirtualMachine.Config.AddExistingDisk"))
 	script := carryOut(t, v, run)
 	require.Contains(t, script, "\ngovc role.update -a vdo-csi-vm VirtualMachine.Config.AddRemoveDevice\n")
-	out, code = run("users", "verify")
-	require.Zero(t, code, out)
-	require.Contains(t, out, "has what the drivers need, and no more than that")
-	out, code = run("users", "plan", "-o", "govc")
-	require.Zero(t, code, out)
+	run("users", "verify").is(0, "has what the drivers need, and no more than that")
+	out = run("users", "plan", "-o", "govc").is(0)
 	require.NotContains(t, out, "\ngovc ", "a plan that is carried out leaves nothing to do")
 	require.Contains(t, out, "\n# nothing to do\n")
 	require.NotContains(t, out, "not needed", "it is carried out on these objects alone")
 
 	require.NoError(t, v.Grant(t.Context(), user, "half", vms[0].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Interact.PowerOff"))
-	out, code = run("users", "verify")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "missing   VirtualMachine.Config.AddRemoveDevice on "+vms[0].Path+"\n")
-	require.Contains(t, out, "too much  VirtualMachine.Interact.PowerOff on "+vms[0].Path+"\n")
+	run("users", "verify").is(8,
+		"missing   VirtualMachine.Config.AddRemoveDevice on "+vms[0].Path+"\n",
+		"too much  VirtualMachine.Interact.PowerOff on "+vms[0].Path+"\n")
 }
 
 // carryOut runs the script that a plan is printed as, as its first lines say, and returns it.
-func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) (string, int), flags ...string) string {
+func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) result, flags ...string) string {
 	t.Helper()
-	script, code := run(append([]string{"users", "plan", "-o", "govc"}, flags...)...)
-	require.Zero(t, code, script)
+	script := run(append([]string{"users", "plan", "-o", "govc"}, flags...)...).is(0)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), v.CA, 0o600))
 	cmd := exec.CommandContext(t.Context(), "/bin/sh")
@@ -112,4 +88,191 @@ func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) (string, int),
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", script, out)
 	return script
+}
+
+// usersCase is a fault of a site, and what the commands about accounts say of it.
+type usersCase struct {
+	name    string
+	account *vcsim.Account // of the Secret; nil for that of the drivers
+	secret  string         // in its place
+	spec    string         // of the VsphereCloudConfig, in the place of the right one
+	more    string         // documents
+	arrange func()
+	run     []string // of users
+	code    int
+	says    []string
+	hint    string
+}
+
+// What drivers end with at run time is named before by the commands about accounts. The
+// number is the one that the error has in the list of the drivers' known errors.
+func TestUsersNameKnownErrors(t *testing.T) {
+	c := control(t)
+	v := vcsim.Start(t, vcsim.Options{})
+	alias := vcsim.Start(t, vcsim.Options{Names: []string{"vc.example"}})
+	vms, err := v.VMs(t.Context(), "/site/west")
+	require.NoError(t, err)
+	withNodes(t, clientOf(t, c), vms)
+	limited := vcsim.Account{Username: "limited@vsphere.local", Password: "Limited-canary#1"}
+	v.SetPassword(limited.Username, limited.Password)
+	require.NoError(t, v.Grant(t.Context(), limited.Username, "seeing", "/", true))
+	blind := vcsim.Account{Username: "blind@vsphere.local", Password: "Blind-canary#1"}
+	v.SetPassword(blind.Username, blind.Password)
+	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/", false))
+	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/site/west", false))
+	admin := filepath.Join(t.TempDir(), "admin")
+	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	verify, plan := []string{"verify"}, []string{"plan"}
+	create := []string{"create", "--dry-run", "--username", vcsim.Administrator.Username, "--password-file", admin}
+	at := func(port int, rest string) string {
+		return fmt.Sprintf("{vcIp: 127.0.0.1, port: %d, credentials: vc%s}", port, rest)
+	}
+	pinned := `, thumbprint: "` + v.SHA256 + `"`
+	for _, x := range []usersCase{
+		{name: "1 a wrong password", account: &vcsim.Account{Username: limited.Username, Password: "wrong-canary"}, run: verify, code: 6,
+			says: []string{"refuses the user name or password of limited@vsphere.local"}, hint: "correct the Secret that spec.credentials names"},
+		{name: "a Secret of another account", run: create, code: 8,
+			says: []string{"site.yaml has this Secret, for limited@vsphere.local"}, hint: "remove the Secret from the file"},
+		{name: "3 no Secret", secret: "none", run: plan, code: 4, says: []string{"there is no Secret vc in ", "site.yaml has none"}, hint: "--username and --password-file"},
+		{name: "5 no user name and no password", secret: "{other: x}", run: verify, code: 2,
+			says: []string{"key username is absent or empty", "key password is absent or empty"}, hint: "the keys username and password"},
+		{name: "50 an empty user name", secret: `{username: "", password: "canary"}`, run: plan, code: 2, says: []string{"key username is absent or empty"}, hint: "the keys username and password"},
+		{name: "6 a user name without a domain", account: &vcsim.Account{Username: "limited", Password: limited.Password}, run: verify, code: 6,
+			says: []string{"limited, which has no domain: write NAME@DOMAIN"}},
+		{name: "7 an authority that is not known", spec: at(v.Port, ""), run: verify, code: 5, says: []string{"signed by an unknown authority"}, hint: "spec.thumbprint"},
+		{name: "8 a name that is not in the certificate", spec: at(alias.Port, ", ca: {configMap: ca, key: ca.crt}"), more: caMap(string(alias.CA)), secret: "none", run: create, code: 5,
+			says: []string{"its certificate is for vc.example, not for 127.0.0.1"}, hint: "spec.vcIp"},
+		{name: "9 a thumbprint of another certificate", spec: at(v.Port, `, thumbprint: "`+alias.SHA256+`"`), secret: "none", run: create, code: 5, says: []string{"thumbprint"}, hint: "spec.thumbprint"},
+		{name: "10 a CA that is none", spec: at(v.Port, ", ca: {configMap: ca, key: ca.crt}"), more: caMap("no certificate"), secret: "none", run: create, code: 2, says: []string{"PEM"}, hint: "-----BEGIN CERTIFICATE-----"},
+		{name: "11 nothing listens", spec: at(1, pinned), secret: "none", run: create, code: 5, says: []string{"connection refused"}, hint: "spec.vcIp and spec.port"},
+		{name: "11 no such host", spec: `{vcIp: no-such-host.invalid, credentials: vc` + pinned + `}`, run: verify, code: 5, says: []string{"no-such-host.invalid"}, hint: "spec.vcIp"},
+		{name: "12 no such datacenter", spec: at(v.Port, pinned+", datacenters: [/site/none]"), run: verify, code: 4, says: []string{"/site/none"}, hint: "spec.datacenters"},
+		{name: "13 25 no VM of a node", spec: at(v.Port, pinned+", datacenters: [/lab]"), run: plan, code: 0,
+			says: []string{"warning: find the VMs of nodes node-0, node-1: none with their UUID in the configured datacenters"}, hint: "vdoctl check --only node-vm"},
+		{name: "30 a privilege is missing", run: verify, code: 8, says: []string{"Cns.Searchable, StorageProfile.View on /\n", "VirtualMachine.Config.AddRemoveDevice on " + vms[0].Path}},
+		{name: "49 what the nodes' VMs are in cannot be read", account: &blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
+		{name: "31 no datastore that it may use", run: verify, code: 8, says: []string{"missing   Datastore.FileManagement on any datastore"}},
+		{name: "31 32 no datastore that is shared", arrange: func() { vcsim.ChangeEach(v, "HostSystem", func(h *simulator.HostSystem) { h.Datastore = nil }) }, secret: "none", run: create, code: 8,
+			says: []string{"find datastores for volumes in", "none is shared by the hosts that the nodes run on"}, hint: "a datastore in common"},
+		{name: "31 32 no datastore that is shared, in a plan", run: plan, code: 0, says: []string{"warning: find datastores for volumes in"}, hint: "a datastore in common"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			if x.arrange != nil {
+				x.arrange()
+			}
+			if x.account == nil {
+				x.account = &limited
+			}
+			if x.spec == "" {
+				x.spec = at(v.Port, pinned+", datacenters: [/site/west]")
+			}
+			file := filepath.Join(t.TempDir(), "site.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(x.site()), 0o600))
+			args := append(append([]string{"users"}, x.run...), "-f", file, "--kubeconfig", c.Kubeconfig())
+			out := vdoctl(t, nil, args...).is(x.code, x.says...)
+			if x.hint != "" {
+				_, hints, _ := strings.Cut(out, "hint: ")
+				require.Contains(t, hints, x.hint)
+			}
+			require.NotContains(t, out, "canary")
+		})
+	}
+}
+
+func (x *usersCase) site() string {
+	secret := fmt.Sprintf("{username: %q, password: %q}", x.account.Username, x.account.Password)
+	if x.secret != "" {
+		secret = x.secret
+	}
+	out := "apiVersion: v1\nkind: Secret\nmetadata: {name: vc}\nstringData: " + secret + "\n---\n"
+	if secret == "none" {
+		out = ""
+	}
+	return out + "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: west}\nspec: " + x.spec + "\n" + x.more
+}
+
+func caMap(pem string) string {
+	return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: ca}\ndata: {ca.crt: %q}\n", pem)
+}
+
+// Linked vCenters count the failed logins of an account together, and five lock it.
+func TestAWrongPasswordIsTriedOnce(t *testing.T) {
+	c := control(t)
+	east, west := vcenters(t)
+	dir := t.TempDir()
+	file, wrong := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "wrong")
+	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
+	site := ""
+	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
+		site += fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: %s}
+spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
+---
+`, name, v.Host, v.Port, v.SHA256)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(site+`apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east, west], topology: {zone: k8s-zone, region: k8s-region}}
+  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-zone]}
+`), 0o600))
+	for _, args := range [][]string{
+		{"preflight", "--no-cluster"}, {"topology", "tag", "--no-cluster"}, {"users", "plan"}, {"users", "create", "--yes"}, {"vms", "fix"},
+	} {
+		user := vcsim.Administrator.Username
+		before := east.Refused(user) + west.Refused(user)
+		args = append(args, "-f", file, "--kubeconfig", c.Kubeconfig(), "--username", user, "--password-file", wrong)
+		out, code := vdoctl(t, nil, args...).both()
+		require.NotZero(t, code)
+		require.Equal(t, before+1, east.Refused(user)+west.Refused(user), "%s\n%s", args, out)
+		require.Contains(t, out, "the same account and password was refused by")
+	}
+}
+
+// A vCenter is forgotten where it exists no more, and where it was ever known.
+func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
+	s := newShop(t)
+	v := vcsim.Start(t, vcsim.Options{Machines: 1})
+	admin := filepath.Join(t.TempDir(), "admin")
+	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	const account = "vdo-gone@vsphere.local"
+	record := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-account-vc"),
+		Data: map[string]string{"record.json": fmt.Sprintf(
+			`{"account":%q,"made":true,"places":{"west":{},"away":{},"old":{}}}`, account)}}
+	s.create(record)
+	login := map[string]string{"username": account, "password": "p"}
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: login})
+	for name, port := range map[string]int{"west": v.Port, "away": 1} {
+		s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name), Spec: v1alpha1.VsphereCloudConfigSpec{
+			VcIP: v.Host, Port: int32(port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: []string{"site/west"}}})
+	}
+	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo"), Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"away", "west"}}}})
+	remove := func(name string) {
+		require.NoError(t, s.k.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name)}))
+	}
+	left := "would leave account " + account + " in "
+	for _, x := range []struct {
+		arrange   func()
+		do, names string
+		code      int
+		says      []string
+	}{
+		{nil, "delete", "west", 8, []string{"west: its VsphereCloudConfig exists", "hint: delete its VsphereCloudConfig first"}},
+		{nil, "rotate", "away,old", 8, []string{"away: its VsphereCloudConfig exists"}},
+		{func() { remove("away") }, "rotate", "away,old", 0, []string{left + "away", left + "old"}},
+		{nil, "delete", "none,away", 2, []string{`--forget "none": neither the configuration nor the record`, "hint: name one of away, old, west"}},
+		{func() { remove("west") }, "delete", "away,old,west", 4, []string{"no VsphereCloudConfig names the Secret", "--secret NAME"}},
+		{nil, "delete --secret vc", "away,old,west", 0, []string{left + "west"}},
+	} {
+		if x.arrange != nil {
+			x.arrange()
+		}
+		args := append([]string{"users"}, strings.Fields(x.do)...)
+		args = append(args, "--dry-run", "--forget", x.names, "--password-file", admin)
+		s.run(append(args, "--username", vcsim.Administrator.Username)...).is(x.code, x.says...)
+		require.True(t, s.there(record))
+	}
 }

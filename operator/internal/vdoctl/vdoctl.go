@@ -41,7 +41,8 @@ import (
 type app struct {
 	in       *os.File // asked for passwords when it is a terminal
 	out, err io.Writer
-	terminal bool // out is one
+	terminal bool   // out is one
+	format   string // of results, as -o says
 	getenv   func(string) (string, bool)
 	now      func() time.Time
 	build    command.Build
@@ -67,7 +68,8 @@ func Main(version string, args []string) int {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	cmd, err := command.Run(ctx, a.root(), args, a.out, a.err)
+	a.cluster.trace.to = a.err
+	_, err := command.Run(ctx, a.root(), args, a.out, a.err)
 	if err != nil && ctx.Err() != nil {
 		f := &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
 		if a.unanswered {
@@ -79,7 +81,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if errors.As(err, &shown) {
 		return shown.code
 	}
-	command.Report(a.err, err, command.WantsJSON(cmd))
+	command.Report(a.err, err, a.format == flags.JSON)
 	return command.ExitCode(err)
 }
 
@@ -109,6 +111,7 @@ before anything is installed. What changes something asks first.`,
   vdoctl users plan -o govc`,
 		Version: a.build.String(),
 	}
+	flags.GlobalGroup(root, a.cluster.bind)
 	command.Root(root, "\n"+exitCodesHelp)
 	if a.plugin {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vdo"}
@@ -119,7 +122,6 @@ before anything is installed. What changes something asks first.`,
 		}
 		return pflag.NormalizedName(name)
 	})
-	flags.GlobalGroup(root, a.cluster.bind)
 	a.addCommands(root)
 	a.showPlugin(root)
 	return root
@@ -136,16 +138,28 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 }
 
 func (a *app) addCommands(root *cobra.Command) {
-	command.Add(root, "before", "Before drivers are installed", newCheckCommand(a), newNodesCommand(a),
-		newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
+	users := append([]*cobra.Command{newUsersPlanCommand(a), newUsersVerifyCommand(a)}, newUsersChangeCommands(a)...)
+	command.Add(root, "before", "Before drivers are installed", newCheckCommand(a),
+		groupOf("nodes", "Check the nodes' side: kubelet, taints, provider ids", newNodesCheckCommand(a)),
+		groupOf("users", "Make, verify and change the vCenters' accounts, with the least privileges", users...),
+		groupOf("topology", "Check and tag regions and zones", newTopologyCheckCommand(a), newTopologyTagCommand(a)),
+		groupOf("vms", "Check the settings of the nodes' VMs, and put them right", newVMsCheckCommand(a), newVMsFixCommand(a)))
 	command.Add(root, "run", "While they run", newStatusCommand(a), newDescribeCommand(a), newPlanCommand(a),
-		newUpgradeCommand(a), newMatrixCommand(a), newSupportBundleCommand(a))
+		groupOf("upgrade", "List revisions, consent to an upgrade, go back to an earlier one",
+			newUpgradeListCommand(a), newUpgradeApproveCommand(a), newUpgradeRollbackCommand(a)),
+		groupOf("matrix", "Have the operator follow a bundle with another compatibility matrix", newMatrixSetCommand(a, "set")),
+		newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
 	root.AddCommand(newVersionCommand(a), newUpdateCommand(a))
 	flags.Complete(root)
 }
 
-// groupOf is a command that has others below it, and does nothing itself.
+func runs(run func(context.Context) error, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = flags.Exactly()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }
+	return cmd
+}
+
 func groupOf(name, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: flags.OnlyCommands,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -22,11 +21,14 @@ import (
 
 type vmsOptions struct {
 	*app
-	outputFlags
 	siteFlags
 	consentFlags
 
 	nodes            []string
+	vms, folders     []string // paths of VMs that are no nodes
+	templates        []string
+	hardware         int
+	noCluster        bool
 	powerOff, drain  bool
 	force, emptyDirs bool
 	outage           bool
@@ -34,27 +36,25 @@ type vmsOptions struct {
 	snapshot         preflight.Snapshot
 }
 
-func newVMsCommand(a *app) *cobra.Command {
-	return groupOf("vms", "Check the settings of the nodes' VMs, and put them right", newVMsCheckCommand(a), newVMsFixCommand(a))
-}
+func isVMCheck(id preflight.ID) bool { return strings.HasPrefix(string(id), "vm-") || id == "node-vm" }
 
 func newVMsCheckCommand(a *app) *cobra.Command {
-	o := &vmsOptions{app: a}
-	cmd := &cobra.Command{
-		Use: "check", Short: "Check the settings of the nodes' VMs; see check",
-		Long: `Checks the VM behind each node: disk UUIDs, hardware version, SCSI controllers, VMware
+	cmd, o := newPartCommand(a, checkPart{
+		short: "Check the settings of the nodes' VMs; see check",
+		long: `Checks the VM behind each node: disk UUIDs, hardware version, SCSI controllers, VMware
 Tools, snapshots. Says what vms fix can put right, all of which takes the VM off, and what
 is left to a person. Nothing is changed.`,
-		Args: flags.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.check(cmd.Context()) },
-	}
-	o.bindVMs(cmd)
+		ids: isVMCheck, after: a.repairs,
+	})
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		fl.StringSliceVar(&o.nodes, "nodes", nil, "`NODES` that it is about, with commas (default: all)")
+	})
 	return cmd
 }
 
 func newVMsFixCommand(a *app) *cobra.Command {
 	o := &vmsOptions{app: a}
-	cmd := &cobra.Command{
+	cmd := runs(o.fix, &cobra.Command{
 		Use: "fix", Short: "Put the settings of the nodes' VMs right, node by node",
 		Long: `Puts right what can be: disk.EnableUUID, a hardware version older than 15, a missing
 paravirtual SCSI controller. None of it can be changed while a VM runs, so without
@@ -65,13 +65,23 @@ plane one node at a time, and only where the others that are ready are a majorit
 
 It can be stopped with Ctrl-C at any time; the same command goes on with the node that it
 was at, known by the annotation ` + maintenance.Annotation + `. Only what was cordoned here is
-uncordoned. The VMs are changed with the login that --username names.`,
-		Example: "  vdoctl vms fix --username administrator@vsphere.local\n  vdoctl vms fix --username administrator@vsphere.local --power-off --drain --nodes worker-1",
-		Args:    flags.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.fix(cmd.Context()) },
-	}
-	o.bindVMs(cmd)
+uncordoned. The VMs are changed with the login that --username names.
+
+With --vm, --folder or --template it is about VMs that are no nodes, also before a cluster
+exists (--from-file). They are left on, off, or a template as they were. A template is a VM
+for that time, in the root resource pool of its host.`,
+		Example: "  vdoctl vms fix --username administrator@vsphere.local\n" +
+			"  vdoctl vms fix --username administrator@vsphere.local --power-off --drain --nodes worker-1\n" +
+			"  vdoctl vms fix -f site.yaml --username administrator@vsphere.local --template /dc-1/vm/ubuntu --hardware-version 19",
+	})
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		o.siteFlags.bind(fl)
+		fl.StringSliceVar(&o.nodes, "nodes", nil, "`NODES` that it is about, with commas (default: all)")
+		fl.StringArrayVar(&o.vms, "vm", nil, "inventory `PATH` of a VM that is no node; may be repeated")
+		fl.StringArrayVar(&o.folders, "folder", nil, "inventory `PATH` of a folder: all VMs below it that are no templates; may be repeated")
+		fl.StringArrayVar(&o.templates, "template", nil, "inventory `PATH` of a template; may be repeated")
+		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask a cluster whether the VMs are nodes; with --from-file")
+		fl.IntVar(&o.hardware, "hardware-version", preflight.LeastHardware, "least `NUMBER` of the hardware version")
 		fl.BoolVar(&o.powerOff, "power-off", false, "shut guests down, one after another, for what cannot be changed while they run")
 		fl.BoolVar(&o.drain, "drain", false, "evict the pods of a node before")
 		fl.BoolVar(&o.force, "force", false, "evict pods too that nothing makes again")
@@ -80,53 +90,44 @@ uncordoned. The VMs are changed with the login that --username names.`,
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each thing")
 	})
 	cmd.Flags().Lookup("username").Usage = "`NAME@DOMAIN` of who may change the VMs"
+	o.bindFormat(cmd)
 	o.consentFlags.bind(cmd)
 	return cmd
 }
 
-func (o *vmsOptions) bindVMs(cmd *cobra.Command) {
-	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
-		o.siteFlags.bind(fl)
-		fl.StringSliceVar(&o.nodes, "nodes", nil, "`NODES` that it is about, with commas (default: all)")
-	})
-	o.outputFlags.bind(cmd)
-}
-
-// selected are the nodes that it is about, each of which has to be there.
-func (o *vmsOptions) selected(nodes []preflight.Node) ([]preflight.Node, error) {
-	if len(o.nodes) == 0 {
+// selected are the nodes of these names, each of which has to be there; without names all.
+func selected(nodes []preflight.Node, names []string) ([]preflight.Node, error) {
+	if len(names) == 0 {
 		return nodes, nil
 	}
-	var names []string
+	var all []string
 	for i := range nodes {
-		names = append(names, nodes[i].Name)
+		all = append(all, nodes[i].Name)
 	}
-	slices.Sort(names)
-	there := "the cluster has no nodes"
-	if len(names) > 0 {
-		there = "the nodes are " + shortList(names)
+	slices.Sort(all)
+	hint := "the cluster has no nodes"
+	if len(all) > 0 {
+		hint = "the nodes are " + firstOf(all)
 	}
 	var errs []error
-	for _, n := range o.nodes {
-		if !slices.Contains(names, n) {
-			errs = append(errs, flags.Bad("--nodes", n, errors.New("there is no such node, or spec.excludedNodes leaves it out"), there))
+	for _, n := range names {
+		if !slices.Contains(all, n) {
+			errs = append(errs, flags.Bad("--nodes", n, errors.New("there is no such node, or spec.excludedNodes leaves it out"), hint))
 		}
 	}
-	return slices.DeleteFunc(nodes, func(n preflight.Node) bool { return !slices.Contains(o.nodes, n.Name) }), fault.Join(errs...)
+	return slices.DeleteFunc(nodes, func(n preflight.Node) bool { return !slices.Contains(names, n.Name) }), fault.Join(errs...)
 }
 
-// look gathers what there is of the nodes' VMs.
-func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, state preflight.Cluster) (checkReport, error) {
-	list := inspect(ctx, s, nodes)
+func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) (checkReport, error) {
+	list := inspect(ctx, s, state)
 	o.snapshot = preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
 	var errs []error
 	for i := range list {
 		errs = append(errs, list[i].Err)
 	}
-	r := checkReport{VMs: maintenance.Plan(preflight.NodeMachines(o.snapshot)), Results: preflight.Check(o.snapshot)}
-	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool {
-		return !strings.HasPrefix(string(r.ID), "vm-") && r.ID != "node-vm"
-	})
+	r := checkReport{Results: preflight.Check(o.snapshot)}
+	r.VMs = maintenance.Plan(preflight.NodeMachines(o.snapshot), o.hardware)
+	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !isVMCheck(r.ID) })
 	r.Verdict = preflight.Worst(r.Results)
 	for _, n := range o.nodes {
 		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
@@ -136,37 +137,7 @@ func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, s
 	return r, fault.Join(errs...)
 }
 
-func (o *vmsOptions) check(ctx context.Context) error {
-	if err := o.effective(false); err != nil {
-		return err
-	}
-	s, state, err := o.configuration(ctx, o.siteFlags, false)
-	if err = fault.Join(err, state.Err); err != nil {
-		return err
-	}
-	if state.Nodes, err = o.selected(state.Nodes); err != nil {
-		return err
-	}
-	r, failed := o.look(ctx, s, state.Nodes, state)
-	text := func(w io.Writer) error { return o.checkText(w, r, failed == nil) }
-	if err := fault.Join(failed, o.print(o.out, r, text)); err != nil {
-		return err
-	}
-	return refused(r.Results)
-}
-
-// checkText shows the results and, where all VMs were seen, what is to be done.
-func (o *vmsOptions) checkText(w io.Writer, r checkReport, whole bool) error {
-	err := (&checkOptions{app: o.app}).text(w, r)
-	if err != nil || !whole {
-		return err
-	}
-	return o.planText(w, r)
-}
-
-// planText says what is to be done, node by node.
-func (o *vmsOptions) planText(w io.Writer, r checkReport) error {
-	l := &lines{w: w}
+func (a *app) repairs(l *lines, r checkReport) {
 	left := 0
 	for _, m := range r.VMs {
 		if len(m.Off) > 0 {
@@ -175,85 +146,167 @@ func (o *vmsOptions) planText(w io.Writer, r checkReport) error {
 			for i, f := range m.Off {
 				fixes[i] = string(f)
 			}
-			l.printf("%s (%s): %s, with the VM off", o.paint(bold, m.Node), m.Path, strings.Join(fixes, ", "))
+			l.printf("%s: %s, with the VM off", a.named(m), strings.Join(fixes, ", "))
 		}
 		for _, b := range m.ByHand {
-			l.printf("%s (%s): by hand: %s", o.paint(bold, m.Node), m.Path, b)
+			l.printf("%s: by hand: %s", a.named(m), b)
 		}
 	}
-	if left == 0 {
+	switch toDo := command.Plural(left, "VM to put right", "VMs to put right"); {
+	case left == 0:
 		l.printf("no VM has to be powered off")
-	} else {
-		l.printf("%s: `vdoctl vms fix --power-off --drain --username NAME`", command.Plural(left, "VM to put right", "VMs to put right"))
+	case r.VMs[0].Node == "":
+		l.printf("%s: those that are on need --power-off", toDo)
+	default:
+		l.printf("%s: `vdoctl vms fix --power-off --drain --username NAME`", toDo)
 	}
-	return l.err
+}
+
+func (a *app) named(m maintenance.Machine) string {
+	if m.Node == "" {
+		return a.paint(bold, m.Path)
+	}
+	return fmt.Sprintf("%s (%s)", a.paint(bold, m.Node), m.Path)
 }
 
 func (o *vmsOptions) fix(ctx context.Context) error {
-	if o.username == "" {
-		return flags.Bad("--username", "", errors.New("who may change the VMs is not given"), "give it: --username administrator@vsphere.local")
+	apart := len(o.vms)+len(o.folders)+len(o.templates) > 0
+	switch {
+	case apart && (o.drain || o.force || o.emptyDirs || o.outage || len(o.nodes) > 0):
+		return flags.Bad("--vm", "", errors.New("no node is worked on"), "leave out --nodes and what is said of draining them")
+	case !apart && (o.noCluster || !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage)):
+		return flags.Bad("--drain", "", errors.New("nothing is powered off"),
+			"add --power-off; without a cluster, name VMs with --vm, --folder or --template")
+	case o.hardware < preflight.LeastHardware:
+		return flags.Bad("--hardware-version", fmt.Sprint(o.hardware), errors.New("the drivers need a newer one"),
+			fmt.Sprintf("give a number from %d on", preflight.LeastHardware))
 	}
-	if !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage) {
-		return flags.Bad("--drain", "", errors.New("nothing is powered off"), "add --power-off")
-	}
-	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	s, state, err := o.asAdmin(ctx, o.app, "the VMs", apart && o.isOffline(o.app, o.noCluster))
 	if err = fault.Join(err, state.Err); err != nil {
 		return err
 	}
-	if state.Nodes, err = o.selected(state.Nodes); err != nil {
+	if state.Nodes, err = selected(state.Nodes, o.nodes); err != nil {
 		return err
 	}
-	s.preferAsked = true
-	if err := o.asks(o.app, &s); err != nil {
-		return err
+	look := o.look
+	if apart {
+		look = o.lookApart
 	}
-	r, err := o.look(ctx, s, state.Nodes, state)
+	r, err := look(ctx, s, state)
 	if err != nil {
 		return err
 	}
-	if err := o.print(o.out, r, func(w io.Writer) error { return o.planText(w, r) }); err != nil || !o.powerOff || o.dryRun {
+	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
 		return err
 	}
-	return o.work(ctx, &s, r.VMs)
+	r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool {
+		return !o.powerOff && (m.On || m.Node != "") || apart && len(m.Off) == 0
+	})
+	return o.work(ctx, &s, r.VMs, apart)
 }
 
-// work asks and works, where there is something to be done.
-func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine) error {
-	c, err := o.cluster.client()
-	if err != nil {
-		return err
+// lookApart finds the VMs at the paths that are given. None is a node: its pods would not be evicted.
+func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Cluster) (r checkReport, err error) {
+	paths := slices.Concat(o.vms, o.folders, o.templates)
+	for i, p := range paths {
+		paths[i] = "/" + strings.Trim(p, "/")
 	}
+	isTemplate := func(path string) bool { return slices.Contains(paths[len(paths)-len(o.templates):], path) }
+	var machines []preflight.NodeMachine
+	var errs []error
+	for _, v := range s.vcenters {
+		target, err := s.target(ctx, v)
+		if err != nil {
+			return r, err
+		}
+		found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: state.Nodes, Paths: paths})
+		errs = append(errs, found.Err)
+		for _, m := range found.Machines {
+			path := found.MachinePath(&m)
+			named := slices.Contains(paths, path)
+			isIn := func(folder string) bool { return strings.HasPrefix(path, folder+"/") }
+			if !named && (m.Template || !slices.ContainsFunc(paths, isIn)) {
+				continue // a template in a folder, or a node elsewhere
+			}
+			bad := func(why, hint string) {
+				refused := &fault.Error{Reason: fault.Refused, Op: "change", Subject: path, Err: errors.New(why), Hint: hint}
+				errs = append(errs, refused)
+			}
+			isOf := func(n preflight.Node) bool { return preflight.SameUUID(n.UUID, m.UUID) }
+			if i := slices.IndexFunc(state.Nodes, isOf); i >= 0 {
+				bad("it is node "+state.Nodes[i].Name, "name it as such: --nodes "+state.Nodes[i].Name)
+			} else if m.Template && !isTemplate(path) {
+				bad("it is a template", "name it with --template")
+			}
+			m.Template = m.Template || isTemplate(path) // one whose work was interrupted is a VM
+			machines = append(machines, preflight.NodeMachine{VCenter: v.Name, Path: path, Machine: m})
+		}
+	}
+	for _, p := range paths {
+		isAt := func(m preflight.NodeMachine) bool { return m.Path == p || strings.HasPrefix(m.Path, p+"/") }
+		if !slices.ContainsFunc(machines, isAt) {
+			errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find VMs at", Subject: p,
+				Err: errors.New("there is none in the configured datacenters"), Hint: "write the inventory path: govc find / -type m"})
+		}
+	}
+	r.VMs, r.Results = maintenance.Plan(machines, o.hardware), []preflight.Result{}
+	return r, fault.Join(errs...)
+}
+
+func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine, apart bool) error {
 	run := maintenance.Run{
-		API: c, Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout,
+		Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout, Hardware: o.hardware,
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
 		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
 	}
-	pending, err := run.Pending(ctx, list)
-	if err != nil || len(pending) == 0 {
-		return err
+	pending, do := list, run.Machines
+	if !apart && o.powerOff {
+		var err error
+		if run.API, err = o.cluster.client(); err != nil {
+			return err
+		}
+		if pending, err = run.Pending(ctx, list); err != nil {
+			return err
+		}
+		do = run.Nodes
+	}
+	if len(pending) == 0 {
+		return nil
 	}
 	if err := o.consent(ctx, o.consentFlags, fixQuestion(pending)+o.cluster.named()+"?"); err != nil {
 		return err
 	}
-	return run.Nodes(ctx, list)
+	return do(ctx, list)
 }
 
-// fixQuestion asks for what is done to the VMs.
 func fixQuestion(pending []maintenance.Machine) string {
-	off, upgrades := 0, 0
+	on, off, upgrades := 0, 0, 0
 	var where []string
 	for _, m := range pending {
-		off += min(len(m.Off), 1)
 		where = append(where, m.VCenter)
+		switch {
+		case len(m.Off) > 0 && (m.On || m.Node != ""):
+			on++
+		case len(m.Off) > 0:
+			off++
+		}
 		if slices.Contains(m.Off, maintenance.Hardware) {
 			upgrades++
 		}
 	}
-	if off == 0 {
+	var does []string
+	if on > 0 {
+		does = append(does, "shut down "+command.Plural(on, "VM", "VMs")+", one after another")
+	}
+	if off > 0 {
+		does = append(does, "change "+command.Plural(off, "VM that is off", "VMs that are off"))
+	}
+	if len(does) == 0 {
 		return "Continue with node " + pending[0].Node + ", which an earlier run began"
 	}
-	text := fmt.Sprintf("Shut down %s, one after another, of vCenter %s",
-		command.Plural(off, "VM", "VMs"), strings.Join(slices.Compact(slices.Sorted(slices.Values(where))), ", "))
+	slices.Sort(where)
+	text := strings.Join(does, ", and ") + ", of vCenter " + strings.Join(slices.Compact(where), ", ")
+	text = strings.ToUpper(text[:1]) + text[1:]
 	if upgrades > 0 {
 		text = command.Plural(upgrades, "hardware upgrade", "hardware upgrades") + " cannot be undone. " + text
 	}

@@ -3,15 +3,17 @@ package vdoctl_test
 import (
 	"bufio"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,58 +44,31 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "attached"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "vm-node", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}
 	require.NoError(t, k.Create(ctx, attached))
 
-	dir := t.TempDir()
-	file, admin := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "admin")
+	admin := filepath.Join(t.TempDir(), "admin")
 	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
-	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`apiVersion: v1
-kind: Secret
-metadata: {name: vc}
-stringData: {username: %s, password: %q}
----
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VsphereCloudConfig
-metadata: {name: west}
-spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
-`, vcsim.Admin.Username, vcsim.Admin.Password, v.Host, v.Port, v.SHA256)), 0o600))
-	command := func(args ...string) *exec.Cmd {
-		return exec.CommandContext(ctx, "vdoctl", append(append([]string{"vms"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())...)
+	file := onlyWest(t, v, vcsim.Admin, "")
+	line := func(args ...string) []string {
+		return append(append([]string{"vms"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())
 	}
-	run := func(args ...string) (string, int) {
-		out, err := command(args...).CombinedOutput()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return string(out), exit.ExitCode()
-		}
-		require.NoError(t, err)
-		return string(out), 0
-	}
+	run := func(args ...string) result { return vdoctl(t, nil, line(args...)...) }
 	asAdmin := []string{"fix", "--username", vcsim.Administrator.Username, "--password-file", admin}
-	fix := func(args ...string) (string, int) { return run(append(asAdmin, args...)...) }
+	fix := func(args ...string) result { return run(append(asAdmin, args...)...) }
 
-	out, code := run("check")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "vm-disk-uuid in west: disk.EnableUUID is off")
-	require.Contains(t, out, "vm-node ("+vms[0].Path+"): disk.EnableUUID, with the VM off")
-	out, code = run("fix")
-	require.Equal(t, 2, code, out)
-	out, code = fix("--drain")
-	require.Equal(t, 2, code, out)
-	require.Contains(t, out, "add --power-off")
-	for _, f := range []func(...string) (string, int){fix, func(args ...string) (string, int) { return run(append([]string{"check"}, args...)...) }} {
-		out, code = f("--nodes", "other,vm-node")
-		require.Equal(t, 2, code, out)
+	run("check").is(8,
+		"vm-disk-uuid in west: disk.EnableUUID is off",
+		"vm-node ("+vms[0].Path+"): disk.EnableUUID, with the VM off")
+	run("fix").is(2)
+	fix("--drain").is(2, "add --power-off")
+	check := func(args ...string) result { return run(append([]string{"check"}, args...)...) }
+	for _, f := range []func(...string) result{fix, check} {
+		out := f("--nodes", "other,vm-node").is(2)
 		require.Equal(t, "error: read flag --nodes \"other\": there is no such node, or spec.excludedNodes leaves it out\nhint: the nodes are vm-node\n", out)
 	}
-	out, code = run("check", "--nodes", "vm-node")
-	require.Equal(t, 8, code, out)
-	out, code = fix("-o", "json")
-	require.Zero(t, code, out)
-	require.Contains(t, out, `"disk.EnableUUID"`)
-	out, code = fix("--power-off")
-	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "there is no terminal to ask for consent")
+	run("check", "--nodes", "vm-node").is(8)
+	fix("-o", "json").is(0, `"disk.EnableUUID"`)
+	fix("--power-off").is(8, "there is no terminal to ask for consent")
 
-	cmd := command(append(asAdmin, "--power-off", "--drain", "--yes")...)
+	cmd := exec.CommandContext(ctx, "vdoctl", line(append(asAdmin, "--power-off", "--drain", "--yes")...)...)
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -114,12 +89,49 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 	require.True(t, node.Spec.Unschedulable)
 
 	require.NoError(t, k.Delete(ctx, attached))
-	out, code = fix("--power-off", "--drain", "--yes")
-	require.Zero(t, code, out)
-	require.Contains(t, out, "vm-node: setting disk.EnableUUID of "+vms[0].Path)
-	require.Contains(t, out, "vm-node: uncordoned")
-	out, code = run("check")
+	fix("--power-off", "--drain", "--yes").is(0,
+		"vm-node: setting disk.EnableUUID of "+vms[0].Path,
+		"vm-node: uncordoned")
+	out, code := run("check").both()
 	require.Contains(t, out, "no VM has to be powered off", code)
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(node), node))
 	require.False(t, node.Spec.Unschedulable)
+}
+
+// Before a cluster exists, VMs are named by their paths. Those that are on are left so without --power-off.
+func TestVMsArePreparedBeforeACluster(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{Machines: 2})
+	vms, err := v.VMs(t.Context(), "/site/west")
+	require.NoError(t, err)
+	require.NoError(t, v.Ready(vms[0].Path, "later-a-node"))
+	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
+	require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) {
+		vm.Config.Template, vm.ResourcePool, vm.Runtime.PowerState = true, nil, types.VirtualMachinePowerStatePoweredOff
+	}))
+	admin := filepath.Join(t.TempDir(), "admin")
+	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	login := []string{"-f", onlyWest(t, v, vcsim.Admin, ""), "--password-file", admin}
+	login = append(login, "--username", vcsim.Administrator.Username)
+	fix := func(want int, args ...string) string {
+		t.Helper()
+		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, slices.Concat([]string{"vms", "fix"}, login, args)...).is(want)
+		return out
+	}
+	folder, template := []string{"--folder", path.Dir(vms[0].Path)}, []string{"--template", vms[1].Path}
+	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
+	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
+	require.Contains(t, fix(4, "--vm", "/site/west/vm/none"), "find VMs at /site/west/vm/none")
+	require.Contains(t, fix(8, "--vm", vms[1].Path), "it is a template\nhint: name it with --template")
+	out := fix(0, folder...)
+	require.Contains(t, out, vms[0].Path+": disk.EnableUUID, with the VM off")
+	require.NotContains(t, out, "setting")
+	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21", "--power-off", "--yes"})...)
+	for _, vm := range vms {
+		require.Contains(t, out, "setting hardware version of "+vm.Path)
+	}
+	require.Contains(t, out, "powering on "+vms[0].Path)
+	require.NotContains(t, out, "powering on "+vms[1].Path)
+	out = fix(0, slices.Concat(folder, template, []string{"--hardware-version", "21"})...)
+	require.Contains(t, out, "no VM has to be powered off")
+	require.Contains(t, fix(8, "--vm", vms[1].Path), "it is a template")
 }

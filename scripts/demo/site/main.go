@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -34,7 +35,8 @@ func run(dir string, o site.ResourceOptions) error {
 		return err
 	}
 	defer s.Close()
-	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(s.Resources(o)), 0o600); err != nil {
+	_, resources, _ := strings.Cut(s.Resources(o), "---\n") // without the account, which vdoctl makes
+	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(resources), 0o600); err != nil {
 		return err
 	}
 	err = world.Serve(map[string]any{

@@ -58,9 +58,11 @@ func (w IO) convert(from, known, to string, options matrix.ImportOptions) error 
 	if err != nil {
 		return err
 	}
-	if options.Known, _, err = w.load("--matrix", known); err != nil {
+	base, err := w.load("--matrix", known)
+	if err != nil {
 		return err
 	}
+	options.Known = base.Document
 	doc, remarks, err := matrix.ImportLegacy(from, data, options)
 	if err != nil {
 		return err
@@ -72,11 +74,7 @@ func (w IO) convert(from, known, to string, options matrix.ImportOptions) error 
 	if err != nil {
 		return err
 	}
-	if to == "" {
-		_, err = w.Out.Write(written)
-		return err
-	}
-	return userfile.Write(to, written, 0o644)
+	return w.write(to, written)
 }
 
 // finder looks for a manifest below a folder, the version with and without a v.

@@ -2,7 +2,10 @@ package matrixcmd
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,7 +61,7 @@ func (w IO) answer(file string, q question) error {
 	if err != nil {
 		return err
 	}
-	doc, _, err := w.load("--matrix", file)
+	doc, err := w.load("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -66,13 +69,9 @@ func (w IO) answer(file string, q question) error {
 	for d, v := range facts.Installed {
 		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
 	}
-	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
-	w.tellUnlisted(doc, facts, pins, policy, chosen)
-	if w.json() {
-		err = w.printJSON(view(facts, chosen, refusal))
-	} else {
-		err = printSelection(w.Out, w.Err, chosen)
-	}
+	chosen, refusal := matrix.Resolve(doc.Document, facts, pins, policy, nil)
+	w.tellUnlisted(doc.Document, facts, pins, policy, chosen)
+	err = w.result(view(facts, chosen, refusal), func() error { return printSelection(w.Out, w.Err, chosen) })
 	if err != nil || refusal == nil {
 		return err
 	}
@@ -99,20 +98,16 @@ func (w IO) tellUnlisted(doc *matrix.Document, facts matrix.Facts, pins matrix.P
 func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
 	facts := matrix.Facts{Distribution: q.distribution}
 	policy := matrix.Policy{KeepInstalled: q.keepInstalled}
-	var problems []error
-	var err error
-	if facts.Kubernetes, err = matrix.ParseKubernetes(q.k8s); err != nil {
-		problems = append(problems, bad("--k8s", q.k8s, err))
+	var errs [5]error
+	if facts.Kubernetes, errs[0] = matrix.ParseKubernetes(q.k8s); errs[0] != nil {
+		errs[0] = bad("--k8s", q.k8s, errs[0])
 	}
-	facts.VCenters, err = vCenters(q.vSphere)
-	problems = append(problems, err)
-	facts.Installed, err = releases("--installed", q.installed)
-	problems = append(problems, err)
-	pins, err := releases("--pin", q.pin)
-	problems = append(problems, err)
-	policy.Rules, err = rules(q.policy)
-	problems = append(problems, err)
-	return facts, pins, policy, fault.Join(problems...)
+	facts.VCenters, errs[1] = vCenters(q.vSphere)
+	facts.Installed, errs[2] = perDriver("--installed", q.installed, parseRelease)
+	pins, err := perDriver("--pin", q.pin, parseRelease)
+	errs[3] = err
+	policy.Rules, errs[4] = perDriver("--select", q.policy, parseRule)
+	return facts, pins, policy, fault.Join(errs[:]...)
 }
 
 func printSelection(out, errs io.Writer, s matrix.Selection) error {
@@ -180,4 +175,96 @@ func view(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answe
 		}
 	}
 	return out
+}
+
+// minors reads values such as 1.33 and 1.30-1.33.
+func minors(values []string) ([]matrix.Minor, error) {
+	var out []matrix.Minor
+	for _, value := range values {
+		some, err := matrix.ParseMinors(value)
+		if err != nil {
+			return nil, bad("--k8s", value, err)
+		}
+		out = append(out, some...)
+	}
+	slices.SortFunc(out, matrix.Minor.Compare)
+	return slices.Compact(out), nil
+}
+
+// vCenters reads values such as 8.0.3, 7.0U3, east=8.0.3 and 6.7.0+14367737, where
+// the part after the plus is the build.
+func vCenters(values []string) ([]matrix.VCenter, error) {
+	var out []matrix.VCenter
+	var problems []error
+	for i, value := range values {
+		v, err := vCenter(value)
+		if err != nil {
+			problems = append(problems, bad("--vsphere", value, err))
+			continue
+		}
+		if v.Name == "" && len(values) > 1 {
+			v.Name = strconv.Itoa(i + 1)
+		}
+		out = append(out, v)
+	}
+	return out, fault.Join(problems...)
+}
+
+func vCenter(value string) (v matrix.VCenter, err error) {
+	name, rest, named := strings.Cut(value, "=")
+	if named {
+		v.Name = name
+	} else {
+		rest = value
+	}
+	version, build, built := strings.Cut(rest, "+")
+	if built {
+		if v.Build, err = strconv.ParseUint(build, 10, 53); err != nil {
+			return v, fmt.Errorf("the build %q is not a number", build)
+		}
+	}
+	v.Version, err = matrix.ParseVSphere(version)
+	return v, err
+}
+
+// perDriver reads values of a flag such as csi@3.5.1 and csi=lts, one for a driver.
+func perDriver[T comparable](
+	flag string, values []string, parse func(string) (matrix.Driver, T, error),
+) (map[matrix.Driver]T, error) {
+	var none T
+	out := map[matrix.Driver]T{}
+	var problems []error
+	for _, value := range values {
+		driver, v, err := parse(value)
+		if err == nil && out[driver] != none {
+			err = fmt.Errorf("%s is given twice", driver)
+		}
+		if err != nil {
+			problems = append(problems, bad(flag, value, err))
+			continue
+		}
+		out[driver] = v
+	}
+	return out, fault.Join(problems...)
+}
+
+func parseRelease(value string) (matrix.Driver, matrix.Version, error) {
+	id, err := matrix.ParseReleaseID(value)
+	return id.Driver, id.Version, err
+}
+
+func parseRule(value string) (matrix.Driver, matrix.Rule, error) {
+	name, word, found := strings.Cut(value, "=")
+	if !found {
+		return "", "", fmt.Errorf("write it as DRIVER=RULE, such as csi=lts")
+	}
+	driver, err := matrix.ParseDriver(name)
+	if err != nil {
+		return "", "", err
+	}
+	switch rule := matrix.Rule(word); rule {
+	case matrix.Latest, matrix.PreferLT, matrix.Disabled:
+		return driver, rule, nil
+	}
+	return "", "", fmt.Errorf("%q is not one of latest, lts, disabled", word)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -41,37 +40,25 @@ the releases of cpi and csi that are chosen there.`,
 					return flags.Usage(cmd, "--document and --"+name+" cannot be combined: the document is printed as it is")
 				}
 			}
-			return w.printDocument(*file)
+			doc, err := w.load("--matrix", *file)
+			if err != nil {
+				return err
+			}
+			return w.write("", doc.data) // byte for byte, so that its signature holds
 		}
 		return w.showGrid(*file, k8s, vSphere, policy)
 	}
 	return cmd
 }
 
-// printDocument prints the document byte for byte, so that its signature holds.
-func (w IO) printDocument(file string) error {
-	data := matrix.Default()
-	if _, _, err := w.load("--matrix", file); err != nil {
-		return err
-	}
-	if file != "" {
-		var err error
-		if data, err = userfile.Read("--matrix", file, matrix.MaxSize); err != nil {
-			return err
-		}
-	}
-	_, err := w.Out.Write(data)
-	return err
-}
-
 func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
 	rows, err1 := minors(k8s)
 	columns, err2 := vCenters(vSphere)
-	chosen, err3 := rules(policy)
+	chosen, err3 := perDriver("--select", policy, parseRule)
 	if err := fault.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	doc, name, err := w.load("--matrix", file)
+	doc, err := w.load("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -79,14 +66,11 @@ func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
 	for _, v := range columns {
 		options.VSphere = append(options.VSphere, v.Version)
 	}
-	grid := matrix.NewGrid(doc, options)
-	if w.json() {
-		return w.printJSON(grid)
-	}
-	return printGrid(w.Out, grid, doc, name, len(columns) == 0)
+	grid := matrix.NewGrid(doc.Document, options)
+	return w.result(grid, func() error { return printGrid(w.Out, grid, doc, len(columns) == 0) })
 }
 
-func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name string, stepped bool) error {
+func printGrid(out io.Writer, grid matrix.Grid, doc document, stepped bool) error {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
 		head := "VSPHERE " + v.String()
@@ -113,7 +97,7 @@ func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name strin
 		return err
 	}
 	return command.Say(out, "\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s",
-		name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc), "\n"))
+		doc.name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc.Document), "\n"))
 }
 
 // services is which release of each service is chosen, and what the others are.

@@ -29,6 +29,8 @@ package condition
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -36,6 +38,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -70,51 +73,42 @@ func Remove(conds *[]metav1.Condition, types ...string) {
 	}
 }
 
-// Ready says that the spec is in effect.
-func Ready(conds *[]metav1.Condition, generation int64, message string) {
-	Set(conds, generation, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
-		Reason: ReasonSucceeded, Message: message})
-	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
+// set sets Ready, and of Reconciling and Stalled the one that is to say the same.
+func set(conds *[]metav1.Condition, generation int64, c metav1.Condition, beside string) {
+	c.Type = v1alpha1.ConditionReady
+	Set(conds, generation, c)
+	Remove(conds, slices.DeleteFunc([]string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled},
+		func(typ string) bool { return typ == beside })...)
+	if beside != "" {
+		c.Type, c.Status = beside, metav1.ConditionTrue
+		Set(conds, generation, c)
+	}
 }
 
-// Progressing says that work towards the spec is under way: a roll-out that is
-// waited for, a step of several. An empty reason is "Progressing".
-func Progressing(conds *[]metav1.Condition, generation int64, reason, message string) {
-	if reason == "" {
-		reason = ReasonProgressing
-	}
-	Set(conds, generation, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
-		Reason: reason, Message: message})
-	Set(conds, generation, metav1.Condition{
-		Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue,
-		Reason: reason, Message: message})
-	Remove(conds, v1alpha1.ConditionStalled)
+// Ready says that the spec is in effect.
+func Ready(conds *[]metav1.Condition, generation int64, message string) {
+	set(conds, generation, Judged("", nil, message), "")
+}
+
+// Progressing says that work towards the spec is under way: a roll-out that is waited for, a step of several.
+func Progressing(conds *[]metav1.Condition, generation int64, message string) {
+	set(conds, generation, Pending("", message), v1alpha1.ConditionReconciling)
 }
 
 // Fault says that the spec is not in effect, and why: Reconciling where the fault
 // can pass by itself (see [Passing]), Stalled where only a person can help.
 func Fault(conds *[]metav1.Condition, generation int64, err error) {
-	ready := False(v1alpha1.ConditionReady, err)
-	Set(conds, generation, ready)
-	other, gone := v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling
+	beside := v1alpha1.ConditionStalled
 	if Passing(err) {
-		other, gone = gone, other
+		beside = v1alpha1.ConditionReconciling
 	}
-	ready.Type, ready.Status = other, metav1.ConditionTrue
-	Set(conds, generation, ready)
-	Remove(conds, gone)
+	set(conds, generation, False("", err), beside)
 }
 
 // Waiting says that the spec is not in effect because something in the cluster has to
 // end first, which is watched for: a refusal that lifts itself.
 func Waiting(conds *[]metav1.Condition, generation int64, err error) {
-	c := False(v1alpha1.ConditionReady, err)
-	Set(conds, generation, c)
-	c.Type, c.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
-	Set(conds, generation, c)
-	Remove(conds, v1alpha1.ConditionStalled)
+	set(conds, generation, False("", err), v1alpha1.ConditionReconciling)
 }
 
 // Suspended says that nothing is being done because spec.suspend is set. Where it is known
@@ -145,14 +139,9 @@ func Passing(err error) bool {
 		return false
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost level holds the independent faults
-		for _, e := range joined.Unwrap() {
-			if !Passing(e) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !Passing(e) })
 	}
-	return passes(fault.ReasonOf(err)) || Outdated(err)
+	return slices.Contains(passes, fault.ReasonOf(err)) || Outdated(err)
 }
 
 // Outdated says whether a fault is only that something changed since it was read, as a write that the
@@ -162,16 +151,9 @@ func Outdated(err error) bool {
 	return fault.ReasonOf(err) == fault.Conflict && (apierrors.IsConflict(err) || errors.Is(err, fault.ErrOutdated))
 }
 
-// passes tells the reasons apart. Internal passes because errors that nobody has
+// passes are the reasons that can. Internal passes because errors that nobody has
 // classified, such as those of the API server, mostly do.
-func passes(r fault.Reason) bool {
-	switch r {
-	case fault.Unreachable, fault.Throttled, fault.Internal, fault.Interrupted, fault.Storage:
-		return true
-	default:
-		return false
-	}
-}
+var passes = []fault.Reason{fault.Unreachable, fault.Throttled, fault.Internal, fault.Interrupted, fault.Storage}
 
 // Since returns when a status condition came to its present state: the zero time
 // where the type is absent.
@@ -193,4 +175,72 @@ func Cut(s string, limit int) string {
 		n--
 	}
 	return strings.TrimRight(s[:n], " \n") + mark
+}
+
+// Grace is how long a fault that can pass leaves Ready as it was.
+const Grace = 2 * time.Minute
+
+// FaultAfterGrace is [Fault] for faults that begin: a mirror that does not answer for a moment takes Ready from nobody.
+// Where Ready is True, speaks of this generation, and the fault can pass, Ready stays, and Reconciling says what is at
+// fault, for [Grace] from when it became True: nothing has to be remembered, and a restart changes nothing.
+func FaultAfterGrace(conds *[]metav1.Condition, generation int64, err error, now time.Time) {
+	if !graced(*conds, generation, err, now) {
+		Fault(conds, generation, err)
+		return
+	}
+	c := False(v1alpha1.ConditionReconciling, err)
+	c.Status = metav1.ConditionTrue
+	if Since(*conds, v1alpha1.ConditionReconciling).IsZero() {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	Set(conds, generation, c)
+	Remove(conds, v1alpha1.ConditionStalled)
+}
+
+func graced(conds []metav1.Condition, generation int64, err error, now time.Time) bool {
+	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != generation || !Passing(err) {
+		return false
+	}
+	since := Since(conds, v1alpha1.ConditionReconciling)
+	return since.IsZero() || now.Sub(since) < Grace
+}
+
+// UntilGraceEnds is how long it is until Ready becomes False if nothing changes, and 0
+// where no grace runs: the pass after it must not be later.
+func UntilGraceEnds(conds []metav1.Condition, now time.Time) time.Duration {
+	since := Since(conds, v1alpha1.ConditionReconciling)
+	if since.IsZero() || !meta.IsStatusConditionTrue(conds, v1alpha1.ConditionReady) {
+		return 0
+	}
+	return max(since.Add(Grace).Sub(now), 0)
+}
+
+// minBackoff is the shortest wait after a fault that can pass.
+const minBackoff = 5 * time.Second
+
+// jitter is the share of an interval by which it varies, so that resources made
+// together do not ask together for ever.
+const jitter = 0.1
+
+// Requeue returns when to look again after a pass that set conds: after the interval where it is Ready or Stalled, and
+// while it is Reconciling with a wait that grows with the time that this has lasted, at most the interval. The
+// condition knows that time: a restart forgets nothing. A fault that is in the status was told, and is no error of the
+// pass.
+func Requeue(conds []metav1.Condition, interval time.Duration, now time.Time) reconcile.Result {
+	return reconcile.Result{RequeueAfter: spread(Wait(conds, interval, now), rand.Float64())} //nolint:gosec // jitter is no secret
+}
+
+// Wait is the time that [Requeue] waits, before it is spread.
+func Wait(conds []metav1.Condition, interval time.Duration, now time.Time) time.Duration {
+	since := Since(conds, v1alpha1.ConditionReconciling)
+	if since.IsZero() {
+		return interval
+	}
+	return min(max(now.Sub(since), minBackoff), interval)
+}
+
+// spread moves d by up to the jitter, at for r in [0,1).
+func spread(d time.Duration, r float64) time.Duration {
+	return time.Duration(float64(d) * (1 - jitter + 2*jitter*r))
 }

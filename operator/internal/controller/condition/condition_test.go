@@ -42,7 +42,7 @@ func TestTheKstatusTypesStayConsistent(t *testing.T) {
 		want string
 	}{
 		"ready":       {func(c *[]metav1.Condition) { condition.Ready(c, 1, "ok") }, "True/-/-"},
-		"progressing": {func(c *[]metav1.Condition) { condition.Progressing(c, 1, "", "rolling out") }, "Unknown/True/-"},
+		"progressing": {func(c *[]metav1.Condition) { condition.Progressing(c, 1, "rolling out") }, "Unknown/True/-"},
 		"waiting":     {func(c *[]metav1.Condition) { condition.Waiting(c, 1, faultOf(fault.Refused)) }, "False/True/-"},
 		"passing":     {func(c *[]metav1.Condition) { condition.Fault(c, 1, faultOf(fault.Unreachable)) }, "False/True/-"},
 		"stalled":     {func(c *[]metav1.Condition) { condition.Fault(c, 1, faultOf(fault.Unauthorized)) }, "False/-/True"},

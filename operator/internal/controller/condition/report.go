@@ -12,7 +12,7 @@ import (
 // State is one row of the package's table.
 type State string
 
-// The states that a resource can be in after a pass.
+// The rows.
 const (
 	StateReady       State = "Ready"
 	StateProgressing State = "Progressing"
@@ -58,7 +58,7 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 	case StateReady:
 		Ready(conds, generation, p.Message)
 	case StateProgressing:
-		Progressing(conds, generation, "", p.Message)
+		Progressing(conds, generation, p.Message)
 	case StateWaiting:
 		Waiting(conds, generation, p.Err)
 	case StateFault:
@@ -68,7 +68,7 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 		}
 		FaultAfterGrace(conds, generation, p.Err, now)
 	case StateSuspended:
-		Suspended(conds, generation, r.stopped(), p.Message)
+		Suspended(conds, generation, Stopped(r.DryRun), p.Message)
 	}
 	if !r.Suspended && !r.DryRun {
 		Remove(conds, v1alpha1.ConditionSuspended)
@@ -78,10 +78,8 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 	if r.DryRun {
 		message = "spec.dryRun is set: everything is read and tried, and nothing is written but this status"
 	}
-	Set(conds, generation, metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionTrue, Reason: r.stopped(), Message: message})
+	Set(conds, generation, metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionTrue, Reason: Stopped(r.DryRun), Message: message})
 }
-
-func (r Report) stopped() string { return Stopped(r.DryRun) }
 
 // Stopped is the reason of conditions where nothing is written by the user's wish.
 func Stopped(dryRun bool) string {

@@ -38,12 +38,10 @@ type Writer struct {
 	Recorder Recorder
 }
 
-// Write patches the status of after onto the API server if it differs from
-// before's, the object as the pass found it, and then records an event and a line
-// in the log if Ready's status, reason or message differ, in work that is under way by more than
-// how far it is. It refuses, with a fault of reason Conflict,
-// where somebody else changed the resource since before was read: that change
-// starts a pass of its own.
+// Write patches the status of after onto the API server if it differs from before's, the object as the pass found it.
+// It tells of it in an event and the log if Ready differs, in work under way by more than how far it is. It refuses,
+// with a fault of reason Conflict, where somebody else changed the resource since: that change starts a pass of its
+// own.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil

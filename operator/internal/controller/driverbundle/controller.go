@@ -43,83 +43,41 @@
 //
 // Where the mirror does not give what the reference names, because it cannot be asked or has
 // it no more, and the reference is by digest and in the repository of the accepted bundle, the copy
-// that is retained for a revision of a VDOConfig is judged in its place (fromcopy.go): its
+// that is retained for a revision of a VDOConfig is judged in its place: its
 // signatures under the policies of now, its serial, time and versions as ever, with the same
 // consent. The DriverBundle owns what it accepts so, as it owns what comes from the mirror. Ready
 // stays False with the mirror's fault, and says so, since nodes pull the images from there. What
 // the mirror gives and is refused is not looked for elsewhere.
-//
-// # The predecessor's matrix ConfigMap
-//
-// comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or a
-// CompatibilityConfig with matrixURL: oci://…, means a DriverBundle named
-// compat-matrix-config, where VDOConfigs are installed from it; see legacy.go.
 package driverbundle
 
 import (
 	"context"
+	"slices"
 	"time"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
-// Mirror is a session with the registry of one DriverBundle.
-type Mirror interface {
-	// Resolve returns the root that the reference names, and its tag.
-	Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error)
-	// Login identifies the login's Secret and its state, or is v1alpha1.NoLogin.
-	Login() string
-	origin
-}
-
-// origin has the signatures and the contents of a root.
-type origin interface {
-	// Evidence returns all signatures of a root; none is no error.
-	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
-	// Contents returns what a root holds, every byte verified.
-	Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error)
-	// Keep copies into the cluster what Evidence and Contents have read.
-	Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error
-}
-
-// Store has the accepted bundle, also while the mirror is away.
-type Store interface {
-	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
-	// Evidence returns the accepted bundle's signatures, without asking the mirror.
-	Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error)
-	// Own makes the DriverBundle an owner of the accepted bundle's copy, so that it stays
-	// whatever becomes of the revisions that it was retained for.
-	Own(ctx context.Context, b *v1alpha1.DriverBundle) error
-	// HighestSerial returns the highest matrix serial accepted from the DriverBundle's
-	// repository, whatever became of the DriverBundle.
-	HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (int64, error)
-	RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error
-	// Forget removes copies of bundles that are not the accepted one.
-	Forget(ctx context.Context, b *v1alpha1.DriverBundle) error
-}
-
-// Options of the controller. Open and Store are required.
+// Options of the controller. Store is required.
 type Options struct {
-	// Open starts a session. Errors are faults.
-	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
-	Store Store
+	Store *store.Store
 	Now   func() time.Time // default time.Now
 	// Timeout is what one pass may take, whatever the mirror does: one that drips is never
 	// silent. Default: 5 minutes.
@@ -161,24 +119,28 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Options: o,
 	}
-	changed := predicate.ResourceVersionChangedPredicate{}
-	watch := func(kind string, k kind) source.Source {
-		users := handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), k))
-		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind), users, changed)
+	watch := func(kind string) source.Source {
+		users := func(ctx context.Context, o client.Object) []reconcile.Request {
+			return users(ctx, mgr.GetClient(), kind, o)
+		}
+		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind),
+			handler.EnqueueRequestsFromMapFunc(users), predicate.ResourceVersionChangedPredicate{})
 	}
 	return builder.ControllerManagedBy(mgr).
 		Named("driverbundle").
 		For(&v1alpha1.DriverBundle{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(watch("Secret", kindSecret)).
-		WatchesRawSource(watch("ConfigMap", kindConfigMap)).
+		WatchesRawSource(watch("Secret")).
+		WatchesRawSource(watch("ConfigMap")).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
-	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
+	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{
+		Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now,
+	}
 	return frame.Reconcile(ctx, b)
 }
 
@@ -186,17 +148,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 // beside the DriverBundle before its status names the bundle that has it: where that cannot
 // be done it is not accepted. The status only shows it, so that an administrator corrects it in one
 // place. A deletion needs nothing: the copies go with their owner.
-func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconciler.Outcome[*v1alpha1.DriverBundle], error) {
+func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
+	reconciler.Outcome[*v1alpha1.DriverBundle], error,
+) {
 	recorded, unknown := r.Store.HighestSerial(ctx, b)
 	known := b.DeepCopy()
 	if unknown == nil {
 		known.Status.HighestSerial = recorded
-		if m := b.Status.Matrix; m != nil {
+		if m := b.Status.Matrix; m != nil && !moved(b) {
 			known.Status.HighestSerial = max(recorded, m.Serial)
 		}
 	}
 	out := r.look(ctx, known, unknown)
-	out.store, out.highest, out.at, out.requested = r.Store, known.Status.HighestSerial, r.Now(), v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
+	out.store, out.highest, out.at = r.Store, known.Status.HighestSerial, r.Now()
+	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
 	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
 		return out, err
 	}
@@ -212,4 +177,31 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconc
 		}
 	}
 	return out, nil
+}
+
+// users are the DriverBundles that read a ConfigMap or Secret.
+func users(ctx context.Context, c client.Reader, kind string, o client.Object) (out []reconcile.Request) {
+	var all v1alpha1.DriverBundleList
+	// All, since the cache knows Secrets of a namespace (kube-system) that it has no
+	// DriverBundles of, and to ask for those is an error.
+	if err := c.List(ctx, &all); err != nil {
+		log.FromContext(ctx).Error(err, "list DriverBundles")
+		return nil
+	}
+	for i := range all.Items {
+		if all.Items[i].Namespace == o.GetNamespace() && reads(&all.Items[i], kind, o.GetName()) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+	}
+	return out
+}
+
+// reads reports whether a DriverBundle reads a ConfigMap or Secret of its namespace.
+func reads(b *v1alpha1.DriverBundle, kind, name string) bool {
+	pull, _ := b.PullSecretName()
+	ca, _ := b.CAReference()
+	all := append(b.TrustSources(), ca, v1alpha1.KeyReference{Secret: pull})
+	return slices.ContainsFunc(all, func(ref v1alpha1.KeyReference) bool {
+		return kind == "Secret" && ref.Secret == name || kind == "ConfigMap" && ref.ConfigMap == name
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -13,25 +12,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
-
-// stillGood holds an accepted bundle against the policies. Its keys' times are held
-// against the time of acceptance, or where that does not do (a key that came into
-// force since, with a signature added since) against now.
-func (p policies) stillGood(digest image.Digest, c *bundle.Contents, evidence []trust.Evidence, times []time.Time) ([]string, error) {
-	v, err := p.verify(digest, evidence, times)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.verifyMatrix(c, times); err != nil {
-		return nil, err
-	}
-	return v.Keys(), nil
-}
 
 // fresh refuses a bundle whose matrix is older than one accepted before, or expired, or
 // that steps back under the same matrix, unless the spec consents to this digest or it
@@ -41,7 +25,7 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 		return nil
 	}
 	remedy := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest.String()
-	if err := freshness(b, f.matrix, now); err != nil {
+	if err := freshness(b, f.matrix, b.Status.HighestSerial, now); err != nil {
 		hint := remedy
 		if fault.ReasonOf(err) == fault.Superseded {
 			hint += "; " + wrongSerial(b)
@@ -101,10 +85,17 @@ func highest(releases []v1alpha1.ReleaseStatus) map[string]matrix.Version {
 	return out
 }
 
-// freshness says what is not fresh about a matrix.
-func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, now time.Time) error {
+// moved reports whether the reference names another repository than the accepted bundle's, whose serials
+// are not its own.
+func moved(b *v1alpha1.DriverBundle) bool {
+	ref, err := image.ParseReference(b.Spec.Reference)
+	return err == nil && ref.Repository() != b.Status.Repository
+}
+
+// freshness says what is not fresh about a matrix of a repository with that highest serial.
+func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64, now time.Time) error {
 	const newer = "push a bundle with a newer matrix"
-	switch highest := b.Status.HighestSerial; {
+	switch {
 	case m.Serial < highest:
 		return &fault.Error{
 			Reason: fault.Superseded,
@@ -138,16 +129,16 @@ func inspect(c *bundle.Contents) (found, error) {
 		}
 	}
 	f := found{matrix: v1alpha1.MatrixStatus{
-		Serial: doc.Serial, Issued: metav1.NewTime(doc.Issued), Expires: metav1.NewTime(doc.Expires), Digest: c.Lock.Matrix.Digest.String(),
+		Serial: doc.Serial, Issued: metav1.NewTime(doc.Issued), Expires: metav1.NewTime(doc.Expires),
+		Digest: c.Lock.Matrix.Digest.String(),
 	}}
 	inside := releasesInside(doc, c.Lock)
-	for _, r := range inside {
+	for _, r := range inside[:min(len(inside), maxReleases)] {
 		f.releases = append(f.releases, v1alpha1.ReleaseStatus{
 			Driver: string(r.Driver), Version: r.Version.String(), State: string(r.State),
 			Kubernetes: r.Kubernetes.String(), VSphere: r.VSphere.String(),
 		})
 	}
-	f.releases = f.releases[:min(len(f.releases), maxReleases)]
 	f.kubernetes = condition.Cut(covered(inside), maxStatusText)
 	return f, nil
 }
@@ -217,7 +208,7 @@ func minors(r matrix.Release) []matrix.Minor {
 }
 
 func ranges(in []matrix.Minor) string {
-	sort.Slice(in, func(i, j int) bool { return in[i].Compare(in[j]) < 0 })
+	slices.SortFunc(in, matrix.Minor.Compare)
 	var parts []string
 	for i := 0; i < len(in); {
 		first, last := in[i], in[i]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -16,13 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
-
-// policies are whose signatures count.
-type policies struct {
-	floor  *trust.Policy // the operator's own; nil: the DriverBundle's is enough
-	bundle *trust.Policy
-	matrix *trust.Policy // nil: the bundle's signature is enough
-}
 
 // look looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
 // outcome. Where it is unknown what was accepted before, nothing is.
@@ -64,13 +58,20 @@ func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p p
 	if err != nil {
 		return held{lost: err}
 	}
-	h.keys, h.untrusted = p.stillGood(digest, contents, evidence, []time.Time{acceptedAt(b), r.Now()})
-	return h
+	times := []time.Time{acceptedAt(b), r.Now()}
+	verified, err := p.verify(digest, evidence, times)
+	if err == nil {
+		err = p.verifyMatrix(contents, times)
+	}
+	if err != nil {
+		return held{untrusted: err}
+	}
+	return held{keys: verified.Keys()}
 }
 
 // lookAtMirror sees what the reference names now, and accepts or refuses it.
 func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
-	mirror, err := r.Open(ctx, b)
+	mirror, err := r.Store.Open(ctx, b)
 	if err != nil {
 		o.fault, o.unread = err, err
 		return
@@ -94,9 +95,21 @@ func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.D
 	o.accepted, o.fault = r.consider(ctx, b, p, mirror, c, o)
 }
 
+// origin has the signatures and the contents of a root.
+type origin interface {
+	// Evidence returns all signatures of a root; none is no error.
+	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
+	// Contents returns what a root holds, every byte verified.
+	Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error)
+	// Keep has the cluster keep what Evidence and Contents have read.
+	Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error
+}
+
 // consider reads a candidate's signatures and contents, in this order, so that
 // nothing of an unsigned bundle is read but its root, and keeps what is accepted.
-func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p policies, from origin, c candidate, out *outcome) (*acceptance, error) {
+func (r *Reconciler) consider(
+	ctx context.Context, b *v1alpha1.DriverBundle, p policies, from origin, c candidate, out *outcome,
+) (*acceptance, error) {
 	evidence, err := from.Evidence(ctx, c.root)
 	if err != nil {
 		out.unread = err
@@ -159,7 +172,9 @@ func (c candidate) refused(b *v1alpha1.DriverBundle, why error) error {
 	if b.Status.Digest != "" && b.Status.Digest != c.root.Digest.String() {
 		why = fmt.Errorf("%w; the bundle accepted before, %s, stays in use", why, b.Status.Digest)
 	}
-	return &fault.Error{Reason: fault.ReasonOf(why), Op: "accept", Subject: c.String(), Hint: fault.HintOf(why), Err: why}
+	return &fault.Error{
+		Reason: fault.ReasonOf(why), Op: "accept", Subject: c.String(), Hint: fault.HintOf(why), Err: why,
+	}
 }
 
 // unlessPassing tells a damaged bundle, which is refused, from a mirror that does
@@ -190,36 +205,71 @@ func (c candidate) times(b *v1alpha1.DriverBundle, now time.Time) []time.Time {
 	return []time.Time{now}
 }
 
-// verify holds a bundle's signatures against the operator's own policy and against the
-// DriverBundle's, and returns whom the latter counts.
-func (p policies) verify(digest image.Digest, evidence []trust.Evidence, times []time.Time) (trust.Verified, error) {
-	if p.floor != nil {
-		if _, err := verifyAt(p.floor, digest, evidence, times); err != nil {
-			return trust.Verified{}, fmt.Errorf("the operator's --trust-floor: %w", err)
-		}
+// lookAtCopy accepts or refuses what the reference names by its digest, which the mirror did not
+// give, by the copy that a revision keeps of it: its signatures and contents are judged as those
+// of the mirror are. The mirror's fault stays, since nodes pull images from there.
+func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
+	c, ok := namedByDigest(b)
+	if !ok {
+		return
 	}
-	return verifyAt(p.bundle, digest, evidence, times)
+	why := o.unread
+	if c.isAccepted(b) {
+		if o.held.good() {
+			o.fault = fromCopy(why)
+		}
+		return
+	}
+	copied := r.Store.Copy(b, c.repository.Repository(), c.root.Digest)
+	if _, err := copied.Evidence(ctx, c.root); fault.ReasonOf(err) == fault.NotFound {
+		return
+	}
+	var err error
+	if o.accepted, err = r.consider(ctx, b, p, copied, c, o); err != nil {
+		o.fault = &fault.Error{
+			Reason: fault.ReasonOf(o.fault), Hint: fault.HintOf(o.fault),
+			Err: fmt.Errorf("%w; nor is it accepted from the copy in the cluster: %s", o.fault, fault.Text(err)),
+		}
+		return
+	}
+	o.fault = fromCopy(why)
 }
 
-// verifyAt checks signatures at each of several times, until one does.
-func verifyAt(p *trust.Policy, digest image.Digest, evidence []trust.Evidence, times []time.Time) (v trust.Verified, err error) {
-	for _, t := range times {
-		if v, err = p.Verify(digest, evidence, t); err == nil {
-			return v, nil
-		}
+// namedByDigest is what a reference names without the mirror, in the repository of the accepted
+// bundle: a repository that nothing was accepted from has to be asked.
+func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
+	ref, err := image.ParseReference(b.Spec.Reference)
+	if err != nil || ref.Digest().IsZero() || b.Spec.Versions != "" || ref.Repository() != b.Status.Repository {
+		return candidate{}, false
 	}
-	return v, err
+	return candidate{
+		repository: ref, tag: ref.Tag(), root: ocispec.Descriptor{Digest: digest.Digest(ref.Digest().String())},
+	}, true
 }
 
-// verifyMatrix checks the matrix's own signature where that is asked for.
-func (p policies) verifyMatrix(c *bundle.Contents, times []time.Time) (err error) {
-	if p.matrix == nil {
-		return nil
+// fromCopy is the mirror's fault where the copy in the cluster serves.
+func fromCopy(why error) error {
+	return &fault.Error{
+		Reason: fault.ReasonOf(why), Hint: fault.HintOf(why),
+		Err: fmt.Errorf("%w; the bundle is taken from the copy in the cluster, and images that nodes do not have may be missing", why),
 	}
-	for _, t := range times {
-		if _, err = p.matrix.VerifyBlob(c.Matrix, c.MatrixSignature, t); err == nil {
-			return nil
-		}
+}
+
+// Trusted holds the bundle that status.digest names, which was accepted at
+// status.acceptedAt, against the trust policies of now, by the signatures that are copied
+// in the cluster. It fails with Untrusted where they do not accept it, and with whatever
+// keeps it from being known.
+func (r *Reconciler) Trusted(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	p, err := r.policies(ctx, b)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the matrix inside: %w", err)
+	h := r.reverify(ctx, b, p)
+	switch {
+	case h.untrusted != nil:
+		return &fault.Error{Reason: fault.Untrusted, Op: "trust", Subject: b.Status.Repository + "@" + b.Status.Digest, Err: h.untrusted}
+	case h.lost != nil:
+		return h.lost
+	}
+	return nil
 }

@@ -2,20 +2,34 @@ package driverbundle
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
+
+// policies are whose signatures count.
+type policies struct {
+	floor  *trust.Policy // the operator's own; nil: the DriverBundle's is enough
+	bundle *trust.Policy
+	matrix *trust.Policy // nil: the bundle's signature is enough
+}
 
 // policies reads whose signatures count.
 func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (policies, error) {
@@ -36,46 +50,32 @@ func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (po
 // or where it has none, trust in each of its public keys.
 func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trust.Policy, error) {
 	subject := "ConfigMap " + namespace + "/" + v1alpha1.DefaultTrustName
-	const create = "create it with the publisher's key: `kubectl create configmap " + v1alpha1.DefaultTrustName + " --from-file=cosign.pub`, or set spec.trust"
+	const create = "create it with the publisher's key: `kubectl create configmap " + v1alpha1.DefaultTrustName +
+		" --from-file=cosign.pub`, or set spec.trust"
 	bad := func(reason fault.Reason, err error) (*trust.Policy, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read trust policy from", Subject: subject, Hint: create, Err: err}
 	}
 	read, err := source.Read(ctx, r.Reader, namespace, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
-	data := read.Values
 	switch {
 	case apierrors.IsNotFound(err):
 		return bad(fault.NotFound, errors.New("it is not there, so nothing can be trusted"))
 	case err != nil:
 		return bad(fault.Unreachable, err)
 	}
-	if text, ok := data[v1alpha1.DefaultTrustPolicyKey]; ok {
-		return trust.ParsePolicy(subject+", key "+v1alpha1.DefaultTrustPolicyKey, text, filesOf(subject, data))
+	if text, ok := read.Values[v1alpha1.DefaultTrustPolicyKey]; ok {
+		return trust.ParsePolicy(subject+", key "+v1alpha1.DefaultTrustPolicyKey, text, filesOf(subject, read.Values))
 	}
-	var keys []trust.Key
-	var problems []error
-	for name, value := range data {
-		id, isKey := strings.CutSuffix(name, ".pub")
-		if !isKey {
-			continue
+	var spec v1alpha1.TrustPolicy
+	for _, name := range slices.Sorted(maps.Keys(read.Values)) {
+		if id, isKey := strings.CutSuffix(name, ".pub"); isKey {
+			spec.Keys = append(spec.Keys, v1alpha1.TrustKey{ID: id, PublicKey: string(read.Values[name])})
 		}
-		k, err := trust.NewKey(id, value, trust.KeyOptions{})
-		if err != nil {
-			problems = append(problems, fmt.Errorf("%s, key %s: %w", subject, name, err))
-			continue
-		}
-		keys = append(keys, k)
 	}
-	if len(problems) > 0 {
-		return nil, fault.Join(problems...)
+	if len(spec.Keys) == 0 {
+		return bad(fault.InvalidInput, errors.New("it has neither "+v1alpha1.DefaultTrustPolicyKey+
+			" nor a key ending in .pub, so nothing can be trusted"))
 	}
-	if len(keys) == 0 {
-		return bad(fault.InvalidInput, errors.New("it has neither "+v1alpha1.DefaultTrustPolicyKey+" nor a key ending in .pub, so nothing can be trusted"))
-	}
-	p, err := trust.NewPolicy(1, keys...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", subject, err)
-	}
-	return p, nil
+	return r.policy(ctx, namespace, subject, &spec)
 }
 
 // filesOf gives a policy the files that it names: other keys of its ConfigMap.
@@ -91,121 +91,137 @@ func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error
 	}
 }
 
-// policy reads a policy of a spec. All problems are told together.
-func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *v1alpha1.TrustPolicy) (*trust.Policy, error) {
-	var problems []error
-	bad := func(where string, err error) { problems = append(problems, fmt.Errorf("%s%s: %w", field, where, err)) }
-	keys := make([]trust.Key, 0, len(spec.Keys))
-	for _, k := range spec.Keys {
-		key, err := r.key(ctx, namespace, k)
-		if err != nil {
-			bad(": key "+k.ID, err)
-			continue
-		}
-		keys = append(keys, key)
-	}
-	authorities := make([]trust.Authority, 0, len(spec.Certificates))
-	for _, c := range spec.Certificates {
-		authority, err := r.authority(ctx, namespace, c)
-		if err != nil {
-			bad(": certificates of "+c.ID, err)
-			continue
-		}
-		authorities = append(authorities, authority)
-	}
-	keyless := make([]trust.Keyless, 0, len(spec.Keyless))
-	for _, k := range spec.Keyless {
-		entry, err := r.keyless(ctx, namespace, k)
-		if err != nil {
-			bad(": keyless "+k.ID, err)
-			continue
-		}
-		keyless = append(keyless, entry)
-	}
-	var revoked []image.Digest
-	for _, s := range spec.RevokedDigests {
-		d, err := image.ParseDigest(s)
-		if err != nil {
-			bad(".revokedDigests", err)
-			continue
-		}
-		revoked = append(revoked, d)
-	}
-	if len(problems) > 0 {
-		return nil, fault.Join(problems...)
-	}
-	p, err := trust.ComposePolicy(max(int(spec.Threshold), 1), keys, authorities, keyless...)
+// references are the fields of a spec that refer to a key of a ConfigMap or Secret: the field for the
+// same text in place, and the key that is read where the reference names none.
+var references = map[string]struct{ text, key string }{
+	"from":               {"publicKey", v1alpha1.DefaultPublicKeyKey},
+	"rootsFrom":          {"roots", v1alpha1.DefaultRootsKey},
+	"intermediatesFrom":  {"intermediates", v1alpha1.DefaultRootsKey},
+	"timestampRootsFrom": {"timestampRoots", v1alpha1.DefaultRootsKey},
+	"trustedRootFrom":    {"trustedRoot", v1alpha1.DefaultTrustedRootKey},
+}
+
+// policy reads a policy of a spec. With its references resolved it has the form of a policy file, and
+// is read as one. All problems are told together.
+func (r *Reconciler) policy(
+	ctx context.Context, namespace, field string, spec *v1alpha1.TrustPolicy,
+) (*trust.Policy, error) {
+	file, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	return p.WithRevokedDigests(revoked...), nil
-}
-
-func (r *Reconciler) key(ctx context.Context, namespace string, k v1alpha1.TrustKey) (trust.Key, error) {
-	data, err := r.text(ctx, namespace, k.PublicKey, k.From, v1alpha1.DefaultPublicKeyKey, "from")
+	var problems []error
+	for list, all := range file {
+		entries, _ := all.([]any)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any) // digests have no fields
+			if err := r.resolve(ctx, namespace, entry); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %s of %s: %w", field, list, entry["id"], err))
+			}
+		}
+	}
+	if err := fault.Join(problems...); err != nil {
+		return nil, err
+	}
+	file["apiVersion"], file["kind"] = trust.PolicyAPIVersion, trust.PolicyKind
+	data, err := json.Marshal(file)
 	if err != nil {
-		return trust.Key{}, err
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	return trust.NewKey(k.ID, data, trust.KeyOptions{Revoked: k.Revoked, NotBefore: timeOf(k.NotBefore), NotAfter: timeOf(k.NotAfter)})
+	return trust.ParsePolicy(field, data, nil)
 }
 
-// authority reads a certificate authority of a spec, and whose certificates count.
-func (r *Reconciler) authority(ctx context.Context, namespace string, c v1alpha1.TrustAuthority) (trust.Authority, error) {
-	o := trust.AuthorityOptions{
-		ExtendedKeyUsage: c.ExtendedKeyUsage, RevokedSerials: c.RevokedSerials, Revoked: c.Revoked,
-		NotBefore: timeOf(c.NotBefore), NotAfter: timeOf(c.NotAfter),
+// resolve puts the texts that an entry refers to into it.
+func (r *Reconciler) resolve(ctx context.Context, namespace string, entry map[string]any) error {
+	var problems []error
+	for name, is := range references {
+		from, ok := entry[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		delete(entry, name)
+		var ref v1alpha1.KeyReference
+		err := runtime.DefaultUnstructuredConverter.FromUnstructured(from, &ref)
+		if err == nil {
+			var v source.Value
+			v, err = source.Key(ctx, r.Reader, source.Wanted{
+				Namespace: namespace, Ref: ref, Default: is.key, Hint: "create it, or correct " + name,
+			})
+			entry[is.text] = string(v.Bytes)
+		}
+		problems = append(problems, err)
 	}
-	for _, i := range c.Identities {
-		o.Identities = append(o.Identities, trust.Identity{Email: i.Email, URI: i.URI, DNS: i.DNS})
+	return fault.Join(problems...)
+}
+
+// verify holds a bundle's signatures against the operator's own policy and against the
+// DriverBundle's, and returns whom the latter counts. Keys are held against each of several times, until
+// they do.
+func (p policies) verify(
+	digest image.Digest, evidence []trust.Evidence, times []time.Time,
+) (v trust.Verified, err error) {
+	if p.floor != nil {
+		err := atOneOf(times, func(t time.Time) error {
+			_, err := p.floor.Verify(digest, evidence, t)
+			return err
+		})
+		if err != nil {
+			return v, fmt.Errorf("the operator's --trust-floor: %w", err)
+		}
 	}
-	var errs [3]error
-	o.Roots, errs[0] = r.text(ctx, namespace, c.Roots, c.RootsFrom, v1alpha1.DefaultRootsKey, "rootsFrom")
-	o.Intermediates, errs[1] = r.text(ctx, namespace, c.Intermediates, c.IntermediatesFrom, v1alpha1.DefaultRootsKey, "intermediatesFrom")
-	o.TimestampRoots, errs[2] = r.text(ctx, namespace, c.TimestampRoots, c.TimestampRootsFrom, v1alpha1.DefaultRootsKey, "timestampRootsFrom")
-	if err := fault.Join(errs[:]...); err != nil {
-		return trust.Authority{}, err
+	err = atOneOf(times, func(t time.Time) (err error) {
+		v, err = p.bundle.Verify(digest, evidence, t)
+		return err
+	})
+	return v, err
+}
+
+// verifyMatrix checks the matrix's own signature where that is asked for.
+func (p policies) verifyMatrix(c *bundle.Contents, times []time.Time) error {
+	if p.matrix == nil {
+		return nil
 	}
-	a, err := trust.NewAuthority(c.ID, o)
+	err := atOneOf(times, func(t time.Time) error {
+		_, err := p.matrix.VerifyBlob(c.Matrix, c.MatrixSignature, t)
+		return err
+	})
 	if err != nil {
-		return a, &fault.Error{Reason: fault.ReasonOf(err), Err: err, Hint: "correct it; `kubectl explain driverbundle.spec.trust.certificates` lists the fields"}
+		return fmt.Errorf("the matrix inside: %w", err)
 	}
-	return a, nil
+	return nil
 }
 
-// keyless reads a sigstore of a spec, and whose certificates count. Its trusted root is
-// what is written there or in the ConfigMap: nothing is fetched.
-func (r *Reconciler) keyless(ctx context.Context, namespace string, k v1alpha1.TrustKeyless) (trust.Keyless, error) {
-	o := trust.KeylessOptions{
-		SigstoreOptions: trust.SigstoreOptions{WithoutTransparencyLog: k.WithoutTransparencyLog, WithoutCertificateLog: k.WithoutCertificateLog},
-		Revoked:         k.Revoked, NotBefore: timeOf(k.NotBefore), NotAfter: timeOf(k.NotAfter),
+func atOneOf(times []time.Time, verify func(time.Time) error) (err error) {
+	for _, t := range times {
+		if err = verify(t); err == nil {
+			return nil
+		}
 	}
-	for _, i := range k.Identities {
-		o.Identities = append(o.Identities, trust.KeylessIdentity{Issuer: i.Issuer, Subject: i.Subject})
-	}
-	var err error
-	if o.TrustedRoot, err = r.text(ctx, namespace, k.TrustedRoot, k.TrustedRootFrom, v1alpha1.DefaultTrustedRootKey, "trustedRootFrom"); err != nil {
-		return trust.Keyless{}, err
-	}
-	entry, err := trust.NewKeyless(k.ID, o)
+	return err
+}
+
+// ReadFloor reads the operator's own policy and the files that it names, whose relative paths
+// are beside it. The id identifies what was read, in whatever way read gets at it. Faults are
+// of fault.InvalidInput, but for those of read.
+func ReadFloor(name string, read func(path string) ([]byte, error)) (p *trust.Policy, id string, err error) {
+	data, err := read(name)
 	if err != nil {
-		return entry, &fault.Error{Reason: fault.ReasonOf(err), Err: err, Hint: "correct it; `kubectl explain driverbundle.spec.trust.keyless` lists the fields"}
+		return nil, "", err
 	}
-	return entry, nil
-}
-
-func timeOf(t *metav1.Time) time.Time {
-	if t == nil {
-		return time.Time{}
+	sum := sha256.New()
+	_, _ = sum.Write(data)
+	p, err = trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(name), path)
+		}
+		file, err := read(path)
+		_, _ = sum.Write(file)
+		return file, err
+	})
+	if err != nil {
+		return nil, "", &fault.Error{
+			Reason: fault.InvalidInput, Op: "read --trust-floor", Err: err, Hint: fault.HintOf(err),
+		}
 	}
-	return t.Time
-}
-
-// text returns what a spec has, or what a ConfigMap or Secret has that it
-// names in a field.
-func (r *Reconciler) text(ctx context.Context, namespace, inline string, from *v1alpha1.KeyReference, usual, field string) ([]byte, error) {
-	if from == nil {
-		return []byte(inline), nil
-	}
-	v, err := source.Key(ctx, r.Reader, source.Wanted{Namespace: namespace, Ref: *from, Default: usual, Hint: "create it, or correct " + field})
-	return v.Bytes, err
+	return p, hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
 // outcome is what a pass found out.
@@ -30,7 +31,7 @@ type outcome struct {
 	highest   int64 // the highest serial accepted before
 	requested string
 	at        time.Time
-	store     Store
+	store     *store.Store
 }
 
 // held is the bundle accepted before, under the policies of now. The zero value is none.
@@ -121,7 +122,7 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 // it: pure.
 func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
 	why := o.fault
-	if text := b.Annotations[annotationMessage]; text != "" {
+	if text := b.Annotations[v1alpha1.AnnotationMessage]; text != "" {
 		why = errors.Join(&fault.Error{Reason: fault.Refused, Err: errors.New(text)}, o.fault)
 	}
 	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(b))}
@@ -146,7 +147,9 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 	case o.accepted != nil || o.held.good():
 		return []metav1.Condition{condition.Judged(typ, nil, signed)}
 	case o.held.untrusted != nil:
-		return []metav1.Condition{condition.False(typ, fmt.Errorf("the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted))}
+		return []metav1.Condition{condition.False(typ, fmt.Errorf(
+			"the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted,
+		))}
 	case s.Digest != "" && o.held.lost != nil:
 		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.held.lost)}
 	case s.Digest != "":
@@ -165,13 +168,20 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	s, reason := &b.Status, fault.ReasonOf(o.fault)
 	switch {
 	case s.Matrix != nil:
-		err := freshness(b, *s.Matrix, o.at)
+		highest := s.HighestSerial
+		if moved(b) { // it is of the new repository
+			highest = 0
+		}
+		err := freshness(b, *s.Matrix, highest, o.at)
 		if err != nil {
 			err = &fault.Error{
-				Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix of the accepted bundle", Hint: fault.HintOf(err), Err: err,
+				Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix of the accepted bundle",
+				Hint: fault.HintOf(err), Err: err,
 			}
 		}
-		return condition.Judged(typ, err, fmt.Sprintf("matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339)))
+		return condition.Judged(typ, err, fmt.Sprintf(
+			"matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339),
+		))
 	case reason == fault.Expired || reason == fault.Superseded:
 		return condition.False(typ, o.fault)
 	}
@@ -180,7 +190,8 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 
 // judged tells whether signatures were held against the policies.
 func (o outcome) judged() bool {
-	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || o.candidateVerified || fault.ReasonOf(o.fault) == fault.Untrusted
+	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || o.candidateVerified ||
+		fault.ReasonOf(o.fault) == fault.Untrusted
 }
 
 func readyMessage(s *v1alpha1.DriverBundleStatus) string {
@@ -191,5 +202,9 @@ func readyMessage(s *v1alpha1.DriverBundleStatus) string {
 	if s.Matrix != nil {
 		text += fmt.Sprintf(", matrix serial %d", s.Matrix.Serial)
 	}
-	return text + ", signed by " + strings.Join(s.VerifiedBy, ", ")
+	text += ", signed by " + strings.Join(s.VerifiedBy, ", ")
+	if len(s.Releases) == maxReleases {
+		text += fmt.Sprintf("; status.releases lists the first %d releases", maxReleases)
+	}
+	return text
 }

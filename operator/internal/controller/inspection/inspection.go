@@ -19,6 +19,7 @@ package inspection
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
@@ -180,13 +182,20 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	}
 }
 
+// errUnexpected is what is said of a panic: its text may quote what somebody else wrote.
+var errUnexpected = &fault.Error{
+	Reason: fault.Internal, Op: "check", Subject: "what was found",
+	Err:  errors.New("something came that this program does not expect"),
+	Hint: "report it with the operator's version; where one check is at fault, spec.preflight can turn it down",
+}
+
 // results asks cluster and vCenters. A run is beside the passes, where nobody else catches a
 // panic: it would end the operator, and its repairs, again after each start.
 func (i *Inspector) results(ctx context.Context, q preflight.Question) (results []preflight.Result) {
 	wants, uses := preflight.WantsOf(q.Spec)
 	defer func() {
 		if recover() != nil {
-			results = preflight.Check(preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: preflight.Cluster{Err: unexpected("check", "what was found")}})
+			results = preflight.Check(preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: preflight.Cluster{Err: errUnexpected}})
 		}
 	}()
 	s := preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: clusterstate.Read(ctx, i.Reader, q.Spec.ExcludedNodes), VCenters: make([]preflight.VCenter, len(uses))}
@@ -194,7 +203,9 @@ func (i *Inspector) results(ctx context.Context, q preflight.Question) (results 
 	g.SetLimit(sideBySide)
 	for n, u := range uses {
 		g.Go(func() error {
-			v := i.vcenter(ctx, q.Of.Namespace, u.Name, vcenter.Ask{Nodes: s.Cluster.Nodes, Features: wants.FeaturesAt(u), Categories: wants.AllCategories()})
+			ask := vcenter.Ask{Nodes: s.Cluster.Nodes, Features: wants.FeaturesAt(u), Categories: wants.AllCategories(),
+				Policies: s.Cluster.Policies()}
+			v := i.vcenter(ctx, q.Of.Namespace, u.Name, ask)
 			v.Name, v.UsedByCPI, v.UsedByCSI = u.Name, u.CPI, u.CSI
 			s.VCenters[n] = v
 			return nil

@@ -20,12 +20,7 @@ import (
 )
 
 // vcenter asks one vCenter, if its account was let in and is not known to be refused since.
-func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) (found preflight.VCenter) {
-	defer func() {
-		if recover() != nil {
-			found = preflight.VCenter{Server: name, Err: unexpected("inspect", "VsphereCloudConfig "+name)}
-		}
-	}()
+func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
 	var vcc v1alpha1.VsphereCloudConfig
 	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
 		return preflight.VCenter{Server: name, Unresolved: true, Err: unread(name, err)}
@@ -66,12 +61,6 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 		return err
 	}
 	return i.Inspect(ctx, target, ask)
-}
-
-// unexpected is what is said of a panic: its text may quote what somebody else wrote.
-func unexpected(op, subject string) error {
-	return &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: errors.New("something came that this program does not expect"),
-		Hint: "report it with the operator's version; where one check is at fault, spec.preflight can turn it down"}
 }
 
 func unread(name string, err error) error {

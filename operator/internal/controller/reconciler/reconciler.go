@@ -9,9 +9,7 @@
 //
 // Nothing is written of a pass that the operator's end cut short: nothing was found out.
 //
-// Two are not on it, having no resource of their own with a status: what follows the
-// predecessor's matrix ConfigMap (driverbundle) and what looks for resources in other
-// namespaces (wrongnamespace).
+// Package legacy is not on it, having no resource of its own with a status.
 //
 // # Conflicts
 //
@@ -221,7 +219,6 @@ func (r *Reconciler[T]) record(ctx context.Context, before T, out Outcome[T]) (T
 	return after, r.Writer.Write(ctx, before, after)
 }
 
-// hold puts the finalizer on.
 func (r *Reconciler[T]) hold(ctx context.Context, o T) error {
 	held := copyOf(o)
 	controllerutil.AddFinalizer(held, r.Finalizer.Name)
@@ -255,7 +252,6 @@ func (r *Reconciler[T]) patch(ctx context.Context, before, after T) error {
 	return r.Finalizer.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// copyOf is a deep copy.
 func copyOf[T Object](o T) T {
 	return o.DeepCopyObject().(T) //nolint:forcetypeassert,errcheck // a copy is of its own type
 }

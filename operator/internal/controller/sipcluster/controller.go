@@ -5,8 +5,8 @@
 //
 //	gather.go    read the BareMetalHosts (hosts.go), choose (package choose), and claim (claim.go)
 //	extract.go   the addresses of the hosts that were chosen
-//	deploy.go    render the services (render.go), record them (record.go), apply, and assess (ready.go)
-//	label.go     label what is held; release what leaves once no pod leads there (proof.go)
+//	deploy.go    prepare the services' namespace (namespace.go), render (render.go), apply, and assess (ready.go)
+//	label.go     label what is held; release what leaves once no pod leads there
 //
 // status.go writes the outcome, once.
 //
@@ -18,46 +18,40 @@
 //     version that was decided on, before any service is made. Whoever comes second gets a
 //     conflict and gathers again. So two SIPClusters, or two operators of which one does not
 //     know yet that it no longer leads, never have the same host.
-//   - Where hosts are to change, all hosts are read from the API server itself, so that
+//   - Where something is to change, all hosts are read from the API server itself, so that
 //     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
 //     a time.
 //   - A host is labelled when the load balancers of the control plane are rolled out. It gives its labels
-//     and its claim up in one patch, when no service leads to it any more; unless it or the SIPCluster was
-//     written meanwhile: what leaves is decided on again, so that an operator that was paused
-//     takes no host from who has it by now. Services that were taken out of the spec count until
-//     they and their pods are gone. Of the others each pod counts until it has ended, which open
-//     connections through a load balancer may delay by ten minutes.
+//     and its claim up in one patch, under the resource version that was decided on, when no service
+//     leads to it any more. Each pod of a service counts until it has ended, which open connections
+//     through a load balancer may delay by ten minutes.
 //   - A host in use is not given back, neither by scale-in nor by deletion, unless an annotation of
 //     the SIPCluster says so.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is
 //     False.
-//   - A pass that changes no host reads them from the cache. Before it changes a service it
-//     asks the API server whether the hosts that it leads to are held, so that neither an old
-//     cache nor an operator that does not know yet that it no longer leads hands a host to who
-//     had it before. What remains is the time between that answer and the
-//     write, as everywhere where a lease decides.
+//   - A pass that changes neither a host nor a service reads hosts from the cache. So neither an old cache
+//     nor an operator that does not know yet that it no longer leads hands a host to who had it before. What
+//     remains is the time between the answer of the API server and the write, as everywhere where a lease
+//     decides.
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
-//   - An object is recorded before it is made, also anew, and leaves the record when it is gone.
-//   - What carries the SIPCluster's labels counts as made for it where the record is lost, and where it
-//     is deleted: hosts are given back when none of that is left, nor a pod of it.
+//   - Services run in a namespace that only the operator writes: what exists there is the record. It is
+//     named for the SIPCluster, an annotation says whose it is, and it goes before hosts are released.
 //   - What a pass could not find out its status says as before: a request that fails takes no host,
 //     address, service or image from it.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
-//   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
-//     waiting for more than one pass of his.
+//   - A pass has an end.
 //
 // What is interrupted anywhere is taken up by the next pass from what is on the cluster.
 package sipcluster
 
 import (
 	"context"
-	"io"
 	"net/netip"
+	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -70,12 +64,8 @@ import (
 
 // Options of the controller. Namespace and Bundles are required.
 type Options struct {
-	Namespace string // the operator's, where inventories are kept
+	Namespace string // the operator's
 	Bundles   Bundles
-	// Permissions decides whose SIPClusters may hold a host; default: deployPolicies.
-	Permissions permissions
-	// Render makes the services' objects; default services.Render.
-	Render func(services.Input) services.Set
 	// Egress is where services may connect to: see [services.Input].
 	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
@@ -84,7 +74,6 @@ type Options struct {
 	Grace time.Duration
 	Meter *Meter           // nil: nothing is counted
 	Now   func() time.Time // default time.Now
-	Rand  io.Reader        // default crypto/rand.Reader
 }
 
 // Bundles gives the bundle that services run from.
@@ -105,7 +94,10 @@ type Reconciler struct {
 	Cluster *cluster.Cluster
 	Options
 
-	networks networks
+	networks sync.Map // by UIDs of hosts: network
+	bound    sync.Map // UIDs of services' namespaces in which the operator has its rights
+	written  sync.Map // objects of services by their names: written
+	machines sync.Map // by host and consumer: *machine
 }
 
 type object = *airship.SIPCluster
@@ -117,9 +109,4 @@ func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Resul
 		Finalizer: &reconciler.Finalizer[object]{Name: airship.Finalizer, Client: r.Client, Remover: r},
 	}
 	return frame.Reconcile(ctx, sip)
-}
-
-// owner names the inventory of a SIPCluster.
-func (r *Reconciler) owner(sip object) types.NamespacedName {
-	return types.NamespacedName{Namespace: r.Namespace, Name: sip.Namespace + "." + sip.Name}
 }

@@ -2,40 +2,25 @@ package sipcluster
 
 import (
 	"errors"
-	"slices"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 )
-
-const workers = `
-nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
-`
-
-func names(of map[string]string) []string {
-	out := []string{}
-	for name := range of {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
 
 // From nothing to labels: the finalizer first, then claims, then services, and labels when the load
 // balancer of the control plane is rolled out.
@@ -50,12 +35,21 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
 	require.Empty(t, w.claimed("t"))
-	require.NoError(t, w.pass(r, "t"))
-	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
-	require.Empty(t, w.labelled("t"), "the services are not ready")
-	ready := w.ready("t")
-	require.Equal(t, airship.ReasonProgressing, ready.Reason)
-	require.Contains(t, ready.Message, "its Deployment was changed just now")
+	for _, message := range []string{
+		"creating namespace " + w.home("t"), "waiting for the operator's rights in namespace " + w.home("t"),
+		"its Deployment was changed just now",
+	} {
+		require.NoError(t, w.pass(r, "t"))
+		require.Contains(t, w.ready("t").Message, message)
+		require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
+		require.Empty(t, w.labelled("t"), "the services are not ready")
+	}
+	require.Equal(t, airship.ReasonProgressing, w.ready("t").Reason)
+	home := &corev1.Namespace{}
+	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Name: w.home("t")}, home))
+	require.Equal(t, "restricted", home.Labels["pod-security.kubernetes.io/enforce"])
+	deny := read[networkingv1.NetworkPolicy](w, "default-deny").Spec
+	require.Equal(t, networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress", "Egress"}}, deny)
 	backends := w.backends("t", services.LoadBalancerControlPlane)
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "c=10.1.1.99"}, backends)
 	w.settle(r, "t")
@@ -63,7 +57,9 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 
 	st := w.get("t").Status
 	require.Equal(t, []int32{3, 3}, []int32{st.Wanted, st.Held})
-	require.Equal(t, airship.HostStatus{Role: "ControlPlane", Namespace: w.metal, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
+	require.Equal(t, airship.HostStatus{
+		Role: "ControlPlane", Namespace: w.metal, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true,
+	}, st.Hosts[0])
 	require.Len(t, st.Services, 1)
 	require.True(t, st.Services[0].Ready)
 	require.NotEmpty(t, st.Services[0].Endpoints)
@@ -79,120 +75,65 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 func TestServicesFollowTheSpecAndAreRepaired(t *testing.T) {
 	w := start(t)
 	w.hosts("a")
-	w.sip("t", `
+	const jump = `
 nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
-`)
+`
+	w.sip("t", jump)
 	r := w.operator(w.own)
-	w.edit("a", func(o *unstructured.Unstructured) {}) // nothing
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "the host has two networks, and the service names none")
 
-	const fixed = `
-nodes: {Worker: {FLAVOR, count: {active: 1}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT3, end: PORT3}, nodeInterfaceId: oam, clusterIP: ADDRESS}], jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam}]}
-`
-	service := types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}
-	spec := func(ip string) string { return replace(fixed, "ADDRESS", ip) }
-	w.change("t", spec(`""`))
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	var s corev1.Service
-	require.NoError(t, w.Get(t.Context(), service, &s))
+	name := services.Name("t", services.LoadBalancerWorker, 0)
+	fixed := replace(replace(jump, "PORT1", "PORT3"), "PORT3}", "PORT3}, nodeInterfaceId: oam")
+	fixed = replace(fixed, "nodePort: PORT2", "nodePort: PORT2, nodeInterfaceId: oam")
+	w.change("t", fixed)
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
+	s := read[corev1.Service](w, name)
 	require.Equal(t, w.port+2, s.Spec.Ports[0].NodePort, "an update is applied")
-
 	s.Spec.Ports[0].NodePort = w.port + 3
-	require.NoError(t, w.Update(t.Context(), &s))
+	require.NoError(t, w.Update(t.Context(), s))
 	w.settle(r, "t")
-	require.NoError(t, w.Get(t.Context(), service, &s))
-	require.Equal(t, w.port+2, s.Spec.Ports[0].NodePort, "drift is repaired")
-	free := nextIP(s.Spec.ClusterIP)
+	require.Equal(t, w.port+2, read[corev1.Service](w, name).Spec.Ports[0].NodePort, "drift is repaired")
 
-	w.change("t", spec(free))
+	class := "{serviceType: LoadBalancer, loadBalancerClass: site/a, nodePort: PORT2"
+	w.change("t", replace(fixed, "{nodePort: PORT2", class))
 	w.settle(r, "t")
-	require.NoError(t, w.Get(t.Context(), service, &s))
-	require.Equal(t, free, s.Spec.ClusterIP, "an address that cannot be changed is had by making the Service anew")
+	require.Contains(t, w.ready("t").Message, "its load balancer has no address yet")
+	balancer := read[corev1.Service](w, services.Name("t", services.JumpHost, 0))
+	balancer.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}
+	require.NoError(t, w.Status().Update(t.Context(), balancer))
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
+	require.Contains(t, w.get("t").Status.Services[1].Endpoints, "203.0.113.7")
+	w.change("t", fixed) // a node port again: the class goes by another Service
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
 
-	require.NoError(t, w.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: service.Name}}))
-	w.change("t", `
-nodes: {Worker: {FLAVOR, count: {active: 1}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT3, end: PORT3}, nodeInterfaceId: oam}]}
-`)
-	w.settle(r, "t")
-	require.NoError(t, w.Get(t.Context(), service, &appsv1.Deployment{}), "what was deleted is made again")
+	require.NoError(t, w.Delete(t.Context(), read[appsv1.Deployment](w, name)))
+	w.change("t", replace(active(1), "PORT1", "PORT3"))
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
+	require.NotEmpty(t, read[appsv1.Deployment](w, name).UID, "what was deleted is made again")
 	for _, o := range w.objects() {
 		require.NotContains(t, o, "-jump-", "a service that is no longer wanted is removed")
 	}
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 }
 
-// What was made by chance stays what it is.
-func TestKeysOutliveRestarts(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b", "c")
-	w.sip("t", workers)
-	w.settle(w.operator(w.own), "t")
-	key := func() string {
-		var s corev1.Secret
-		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}, &s))
-		return string(s.Data["key"])
-	}
-	before := key()
-	again := w.operator(w.own)
-	again.Rand = errReader{}
-	w.breaks("a") // the services are rendered again
-	w.settle(again, "t")
-	require.Equal(t, before, key())
-}
-
-type errReader struct{}
-
-func (errReader) Read([]byte) (int, error) { return 0, errors.New("nothing is to be made") }
-
-// A cluster that has what it wants stays Ready, though no free host be left; one that lacks
-// some keeps what it has, and says what is missing and why.
+// A cluster that lacks hosts keeps what it has, and says what is missing and why.
 func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c")
-	w.use("c")
-	const spec = `
-nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: N}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
-`
-	w.sip("t", replace(spec, "N", "2"))
+	w.use("c", true)
+	w.sip("t", active(3))
 	r := w.operator(w.own)
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "satisfied without a free host")
-
-	w.change("t", replace(spec, "N", "3"))
-	w.settle(r, "t")
-	ready := w.ready("t")
-	require.Equal(t, airship.ReasonUnschedulable, ready.Reason)
-	require.Contains(t, ready.Message, "1 of 3 Worker hosts are missing")
-	require.Contains(t, ready.Message, "1: has a consumerRef")
+	w.stands(r, "t", airship.ReasonUnschedulable, "a", "b")
+	require.Contains(t, w.ready("t").Message, "1 of 3 Worker hosts are missing")
+	require.Contains(t, w.ready("t").Message, "1: has a consumerRef")
 	st := w.get("t").Status
-	require.Equal(t, []int32{3, 2}, []int32{st.Wanted, st.Held})
-	require.Equal(t, int32(1), st.Missing[0].Count)
-	require.Contains(t, st.Missing[0].Refused, airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.metal + "/c"}})
-	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "what is held is served")
-
+	require.Equal(t, []int32{3, 2, 1}, []int32{st.Wanted, st.Held, st.Missing[0].Count})
+	refused := airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.metal + "/c"}}
+	require.Contains(t, st.Missing[0].Refused, refused)
 	w.hosts("d")
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-	require.Equal(t, []string{"a", "b", "d"}, names(w.labelled("t")))
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "d")
 	require.Empty(t, w.get("t").Status.Missing)
-}
-
-// Passes while the services are not ready take no more hosts, whoever makes them.
-func TestRetriesTakeNoMoreHosts(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b", "c", "d", "e", "f", "g")
-	w.sip("t", workers)
-	for range 6 {
-		require.NoError(t, w.pass(w.operator(w.own), "t"))
-	}
-	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
-	require.Equal(t, w.claimed("t"), w.labelled("t"))
 }
 
 // Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it
@@ -200,140 +141,138 @@ func TestRetriesTakeNoMoreHosts(t *testing.T) {
 func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "d")
-	const spec = `
-nodes: {Worker: {FLAVOR, count: {active: N}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
-`
-	w.sip("t", replace(spec, "N", "4"))
+	w.sip("t", active(4))
 	r := w.operator(w.own)
 	w.settle(r, "t")
-	w.use("c")
-	w.breaks("a")
-	w.change("t", replace(spec, "N", "2"))
+	w.use("c", true)
+	w.fails("a", true)
+	w.change("t", active(2))
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, []string{"b=10.1.1.98", "c=10.1.1.99"}, w.backends("t", services.LoadBalancerWorker))
 	require.Equal(t, []string{"a", "b", "c", "d"}, names(w.labelled("t")), "pods of the load balancer still lead there")
 	require.Contains(t, w.ready("t").Message, "waiting for")
 
-	w.use("d") // somebody was faster
-	w.settle(r, "t")
-	require.Equal(t, []string{"c", "d"}, names(w.labelled("t")))
-	require.Equal(t, []string{"c", "d"}, names(w.claimed("t")))
+	w.use("d", true) // somebody was faster
+	w.stands(r, "t", airship.ReasonSucceeded, "c", "d")
 	require.Equal(t, []string{"c=10.1.1.99", "d=10.1.1.100"}, w.backends("t", services.LoadBalancerWorker))
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+
+	w.change("t", active(1))
+	w.stands(r, "t", airship.ReasonUnableToDecommission, "c", "d")
+	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/c: Metal3Machine t/m uses it", true)
+	w.force("t")
+	w.stands(r, "t", airship.ReasonSucceeded, "c")
 }
 
 func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "u", "x")
-	w.note("u", annotationUnhealthy, "")
+	w.note("u", choose.AnnotationUnhealthy, "")
 	w.sip("t", workers) // one standby
 	r := w.operator(w.own)
 	r.Grace = grace
+	degraded := func() string {
+		c := meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded)
+		if c == nil {
+			return ""
+		}
+		return c.Message
+	}
 	w.settle(r, "t")
-	w.breaks("b")
-	w.settle(r, "t")
-	require.Equal(t, []string{"a", "b", "c"}, names(w.labelled("t")), "it may recover by itself")
-	degraded := meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded)
-	require.NotNil(t, degraded)
-	require.Equal(t, "1 of 3 hosts failed: "+w.metal+"/b: power management error", degraded.Message)
+	w.fails("b", true)
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "c") // it may recover by itself
+	require.Equal(t, "1 of 3 hosts failed: "+w.metal+"/b: power management error", degraded())
 	require.NotNil(t, w.get("t").Status.Hosts[1].FailedSince)
 	w.now = w.now.Add(grace + time.Second)
-	w.settle(r, "t")
-	require.Nil(t, meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded))
-	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")))
-	w.breaks("x")
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "c", "x")
+	require.Empty(t, degraded())
+	w.fails("x", true)
 	w.settle(r, "t")
 	w.now = w.now.Add(grace + time.Second)
-	w.settle(r, "t")
-	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")), "nothing could take its place")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "c", "x") // nothing could take its place
 	require.Contains(t, w.ready("t").Message, "see status.hosts for "+w.metal+"/x")
-	require.NotNil(t, meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded))
+	require.NotEmpty(t, degraded())
 	require.Equal(t, "power management error", w.get("t").Status.Hosts[2].Problem)
 }
 
-// A host that the original labelled is the SIPCluster's if the host's owner says so. Else labels do
-// not make it held, whoever wrote them.
-func TestHostsThatTheOriginalLabelledAreAdopted(t *testing.T) {
+// The migration guide: hosts that the original labelled are the SIPCluster's if the hosts' owner says so
+// (else labels do not make them held, whoever wrote them), and its Services hold node ports until they are
+// deleted.
+func TestMigrationFromTheOriginal(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "y", "z")
 	for _, name := range []string{"y", "z"} {
-		w.edit(name, func(o *unstructured.Unstructured) {
-			l := o.GetLabels()
-			l[airship.LabelClusterNamespace], l[airship.LabelClusterName] = w.ns, "t"
-			l[airship.LabelNodeType] = "Worker"
-			o.SetLabels(l)
+		w.edit(name, func(o *choose.BareMetalHost) {
+			o.Labels[airship.LabelClusterNamespace], o.Labels[airship.LabelClusterName] = w.ns, "t"
+			o.Labels[airship.LabelNodeType] = "Worker"
 		})
 	}
-	w.note("z", airship.AnnotationAdopt, "true")
-	w.sip("t", workers)
-	defer func() {
-		require.NotContains(t, w.bare("z").GetAnnotations(), airship.AnnotationAdopt, "it is adopted once")
-		require.NotContains(t, w.bare("y").GetAnnotations(), airship.AnnotationClaim)
-		w.edit("y", func(o *unstructured.Unstructured) { o.SetLabels(nil) })
-		require.Equal(t, []string{"a", "b", "z"}, names(w.labelled("t")))
-	}()
-	w.settle(w.operator(w.own), "t")
+	original := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "load-balancer-worker"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: w.port}}},
+	}
+	require.NoError(t, w.Create(t.Context(), original))
+	w.adopt("z")
+	image := `[{image: "mirror.site/haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort`
+	w.sip("t", replace(workers, "[{nodePort", image))
+	r := w.operator(w.own)
+	r.Grace = grace
+	w.fails("z", true) // it may recover by itself
+	w.settle(r, "t")
 	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
+	w.fails("z", false)
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
+	require.NoError(t, w.Delete(t.Context(), original))
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 	backends := w.backends("t", services.LoadBalancerWorker)
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "z=10.1.1.122"}, backends)
+	require.NotContains(t, w.bare("z").Annotations, airship.AnnotationAdopt, "it is adopted once")
+	require.NotContains(t, w.bare("y").Annotations, airship.AnnotationClaim)
 }
 
 // Cluster API names a host's network data, or lets it ask for an address, when it takes the host: by
 // its labels. Services lead there from then on.
 func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	w := start(t)
-	w.host(metal3.Host{Name: "a"})
-	w.host(metal3.Host{Name: "b"})
-	w.sip("t", `
-nodes: {Worker: {FLAVOR, count: {active: 2}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: eth0}]}
-`)
+	for _, name := range []string{"a", "b", "c"} {
+		w.host(metal3.Host{Name: name})
+	}
+	w.sip("t", replace(active(3), "oam", "eth0"))
 	r := w.operator(w.own)
-	w.settle(r, "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
-	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
-	require.Equal(t, []string{"a", "b"}, w.backends("t", services.LoadBalancerWorker), "no host has an address yet")
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "c")
+	require.Empty(t, w.backends("t", services.LoadBalancerWorker), "no host has an address yet")
 
-	w.use("a")
-	o := w.bare("a")
-	patch := client.MergeFrom(o.DeepCopy())
-	nics := []any{map[string]any{"name": "eth0", "ip": "10.1.0.7"}, map[string]any{"name": "eth1", "ip": "10.2.0.7"}}
-	require.NoError(t, unstructured.SetNestedSlice(o.Object, nics, "status", "hardware", "nics"))
-	require.NoError(t, w.Status().Patch(t.Context(), o, patch))
+	w.use("a", true)
+	seen := `{"status":{"hardware":{"nics":[{"name":"eth0","ip":"10.1.0.7"},{"name":"eth1","ip":"10.2.0.7"}]}}}`
+	patch := client.RawPatch(types.MergePatchType, []byte(seen))
+	require.NoError(t, w.Status().Patch(t.Context(), w.bare("a"), patch))
 	network := `{"networks":[{"id":"eth0","type":"ipv4","ip_address":"10.1.0.8"}]}`
-	data := map[string][]byte{"networkData": []byte(network)}
-	meta := metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}
-	require.NoError(t, w.Create(t.Context(), &corev1.Secret{ObjectMeta: meta, Data: data}))
-	w.edit("b", func(o *unstructured.Unstructured) {
-		require.NoError(t, unstructured.SetNestedField(o.Object, "b-network", "spec", "networkData", "name"))
-	})
-	w.settle(r, "t")
-	require.Equal(t, []string{"a=10.1.0.7", "b=10.1.0.8"}, w.backends("t", services.LoadBalancerWorker))
-	w.edit("a", func(o *unstructured.Unstructured) {
-		require.NoError(t, unstructured.SetNestedField(o.Object, "disabled", "spec", "automatedCleaningMode"))
-	})
-	trimmed, err := TrimHost(w.bare("a"))
-	require.NoError(t, err)
-	kept, isHost := trimmed.(*unstructured.Unstructured)
-	require.True(t, isHost)
-	require.Equal(t, readHost(w.bare("a")), readHost(kept))
-	require.True(t, readHost(kept).Uncleaned)
-	selector, err := labels.ValidatedSelectorFromSet(w.get("t").Status.HostSelector)
-	require.NoError(t, err)
-	require.True(t, selector.Matches(labels.Set(w.bare("a").GetLabels())))
-	require.False(t, selector.Empty())
-}
+	require.NoError(t, w.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "b-network"}, StringData: map[string]string{"networkData": network},
+	}))
+	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Name = "b-network" })
+	leads := func(want ...string) {
+		t.Helper()
+		w.settle(r, "t")
+		require.Equal(t, want, w.backends("t", services.LoadBalancerWorker))
+	}
+	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.take("c", "m-c", "red", "")
+	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")
+	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.machineHas("m-c", "10.1.0.9")
+	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
 
-// No count, as the predecessor's resources could be, is no hosts.
-func TestNoCount(t *testing.T) {
-	w := start(t)
-	w.hosts("a")
-	w.sip("t", `nodes: {ControlPlane: {FLAVOR}, Worker: {FLAVOR, count: {standby: 0}}}`)
-	w.settle(w.operator(w.own), "t")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-	require.Empty(t, w.claimed("t"))
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.AutomatedCleaningMode = "disabled" })
+	w.settle(r, "t")
+	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "automatedCleaningMode is disabled")
+	selector := w.get("t").Status.HostSelector
+	require.Len(t, selector, 2)
+	for key, value := range selector {
+		require.Equal(t, value, w.bare("a").Labels[key])
+	}
 }
 
 func TestDeletionLeavesNothing(t *testing.T) {
@@ -342,18 +281,19 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	s := w.sip("t", workers)
 	r := w.operator(w.own)
 	w.settle(r, "t")
-	w.use("a")
-	w.edit("b", func(o *unstructured.Unstructured) {
-		require.NoError(t, unstructured.SetNestedField(o.Object, "http://image", "spec", "image", "url"))
-	})
+	w.use("a", true)
+	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://image" })
 	before := w.objects()
 	require.NotEmpty(t, before)
 	require.NoError(t, w.Delete(t.Context(), s))
-	w.settle(r, "t")
+	r.Reader = w.through(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		require.NotContains(t, req.URL.Path, "hostdeploypolicies", "what is given back needs no permission")
+		return next.RoundTrip(req)
+	})
+	w.stands(r, "t", airship.ReasonUnableToDecommission, "a", "b", "c")
 	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/a: Metal3Machine t/m uses it, "+w.metal+
 		"/b: it has spec.image or spec.customDeploy", true)
 	require.Equal(t, before, w.objects(), "services stay with the hosts in use")
-	require.Len(t, w.labelled("t"), 3)
 	w.force("t")
 	require.NoError(t, w.pass(r, "t"))
 	require.Len(t, w.labelled("t"), 3, "services go before labels")
@@ -369,68 +309,12 @@ func (w *world) force(name string) {
 	require.NoError(w, w.Update(w.Context(), s))
 }
 
-// Fewer hosts are wanted than are in use: all stay, and Ready names them.
-func TestScaleInKeepsHostsInUse(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b")
-	spec := func(n string) string { return `nodes: {Worker: {FLAVOR, count: {active: ` + n + `}}}` }
-	w.sip("t", spec("2"))
-	r := w.operator(w.own)
-	w.settle(r, "t")
-	w.use("a")
-	require.NoError(t, metal3.SetStatus(t.Context(), w, w.bare("b"), "provisioned", "OK", ""))
-	w.change("t", spec("1"))
-	w.settle(r, "t")
-	w.says("t", airship.ReasonUnableToDecommission, w.metal+"/b: its provisioning state is \"provisioned\"", true)
-	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
-	w.force("t")
-	w.settle(r, "t")
-	require.Equal(t, []string{"a"}, names(w.labelled("t")))
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-}
-
 func (w *world) gone(name string) {
 	w.Helper()
-	err := w.Get(w.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, &airship.SIPCluster{})
-	require.True(w, apierrors.IsNotFound(err), "%v", err)
+	require.Nil(w, w.find(name))
 	require.Empty(w, w.labelled(name))
 	require.Empty(w, w.claimed(name))
 	require.Empty(w, w.objects())
-}
-
-// Bad inputs of hosts: a free one is passed over, a held one is kept and told of.
-func TestHostsWithoutData(t *testing.T) {
-	w := start(t)
-	w.host(metal3.Host{Name: "b", Address: "127.0.0.1"})
-	w.host(metal3.Host{Name: "d", Address: "10.0.0.4"})
-	w.host(metal3.Host{Name: "e", Address: "10.0.0.5"})
-	const spec = `
-nodes: {Worker: {FLAVOR, count: {active: N}}}
-services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {}}]}
-`
-	w.sip("t", replace(spec, "N", "2"))
-	r := w.operator(w.own)
-	w.settle(r, "t")
-	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")))
-	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-
-	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "d-network"}}))
-	w.settle(r, "t")
-	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")), "it is held")
-	require.Equal(t, []string{"d=10.0.0.4", "e=10.0.0.5"}, w.backends("t", services.JumpHost), "services lead where they led")
-	require.Contains(t, w.ready("t").Message, "d-network: it is not there")
-	require.Equal(t, metav1.ConditionFalse, w.ready("t").Status)
-	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "d-network: it is not there")
-
-	w.change("t", replace(spec, "N", "3"))
-	w.settle(r, "t")
-	var reasons []string
-	for _, x := range w.get("t").Status.Missing[0].Refused {
-		if len(x.Hosts) > 0 && x.Reason != "labelSelector does not match" && x.Reason != "belongs to another SIPCluster" {
-			reasons = append(reasons, x.Reason)
-		}
-	}
-	require.Equal(t, []string{"has no address on a nodeInterfaceId"}, reasons)
 }
 
 func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
@@ -438,34 +322,23 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w.hosts("a", "b", "c", "d")
 	r := w.operator(w.own)
 
-	w.sip("selector", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 1}}}`)
-	w.settle(r, "selector")
-	w.says("selector", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
-
-	w.wrong[services.LoadBalancerWorker] = &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "Secret x", Err: errors.New("it is not there"), Hint: "create it"}
-	w.sip("render", workers)
+	missing := "services: {loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: oam, caSecret: x}], "
+	w.sip("render", replace(workers, "services: {", missing))
 	w.settle(r, "render")
-	w.says("render", airship.ReasonInfraServiceFailure, "Secret x: it is not there", true)
+	w.says("render", airship.ReasonInfraServiceFailure, "the Secret "+w.ns+"/x is not there", true)
 	require.Len(t, w.claimed("render"), 3)
+	require.Empty(t, w.labelled("render"), "labels wait for the load balancer of the control plane")
+	w.change("render", replace(workers, "nodeInterfaceId: oam", `nodeInterfaceId: oam, nodeLabels: {"-": x}`))
+	w.settle(r, "render")
+	w.says("render", airship.ReasonInfraServiceFailure, "name part must consist", true)
 	require.Len(t, w.labelled("render"), 3, "labels wait for no load balancer of workers")
-	delete(w.wrong, services.LoadBalancerWorker)
-	w.settle(r, "render")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("render").Reason)
+	w.change("render", workers)
+	w.stands(r, "render", airship.ReasonSucceeded, "a", "b", "c")
 
-	// What runs stays while it cannot be rendered, or the bundle cannot be read.
-	w.wrong[services.LoadBalancerWorker] = errors.New("no")
-	w.settle(r, "render")
-	require.Equal(t, airship.ReasonInfraServiceFailure, w.ready("render").Reason)
-	require.NotEmpty(t, w.backends("render", services.LoadBalancerWorker))
-	delete(w.wrong, services.LoadBalancerWorker)
-	r.Bundles = bundles{err: &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "mirror", Err: errors.New("no answer")}}
-	w.settle(r, "render")
-	require.Equal(t, airship.ReasonSucceeded, w.ready("render").Reason, "what runs needs no mirror")
-
-	w.sip("image", `
-nodes: {}
-services: {jumpHost: [{nodePort: PORT2}]}
-`)
+	unreachable := &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "mirror", Err: errors.New("no answer")}
+	r.Bundles = bundles{err: unreachable}
+	w.stands(r, "render", airship.ReasonSucceeded, "a", "b", "c") // what runs needs no mirror
+	w.sip("image", `services: {jumpHost: [{nodePort: PORT2}]}`)
 	w.settle(r, "image")
 	w.says("image", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
 	r.Bundles = bundles{}
@@ -477,17 +350,19 @@ services: {jumpHost: [{nodePort: PORT2}]}
 	w.settle(r, "port")
 	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
 
-	// An object of the same name that somebody else manages is left alone.
-	name := services.Name("name", services.JumpHost, 0)
-	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"}}}
+	// A namespace that the operator did not create is left alone.
+	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.home("name")}}
 	require.NoError(t, w.Create(t.Context(), foreign))
 	w.sip("name", `services: {jumpHost: [{nodePort: PORT3}]}`)
 	w.settle(r, "name")
-	w.says("name", airship.ReasonInfraServiceFailure, "Helm manages it", true)
-	require.Contains(t, w.ready("name").Message, "take the service out of the SIPCluster")
-	var now corev1.ConfigMap
-	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(foreign), &now))
-	require.Equal(t, foreign.ResourceVersion, now.ResourceVersion)
+	w.says("name", airship.ReasonInfraServiceFailure, "the operator did not create it for this SIPCluster", true)
+	require.NoError(t, w.Delete(t.Context(), w.get("name")))
+	require.Eventually(t, func() bool {
+		_ = w.pass(r, "name")
+		return w.find("name") == nil
+	}, time.Minute, 10*time.Millisecond, "who made the namespace does not hold the deletion up")
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
+	require.Nil(t, foreign.DeletionTimestamp, "it stays")
 }
 
 // says checks Ready, and that the kstatus types go with it.
@@ -497,9 +372,8 @@ func (w *world) says(name, reason, fragment string, stalled bool) {
 	require.Equal(w, reason, ready.Reason, ready.Message)
 	require.Contains(w, ready.Message, fragment)
 	require.Equal(w, metav1.ConditionFalse, ready.Status)
-	types := map[string]bool{}
-	for _, c := range w.get(name).Status.Conditions {
-		types[c.Type] = true
-	}
-	require.Equal(w, map[string]bool{"Ready": true, map[bool]string{true: "Stalled", false: "Reconciling"}[stalled]: true}, types)
+	conds := w.get(name).Status.Conditions
+	require.Len(w, conds, 2)
+	require.Equal(w, stalled, meta.IsStatusConditionTrue(conds, "Stalled"))
+	require.Equal(w, !stalled, meta.IsStatusConditionTrue(conds, "Reconciling"))
 }

@@ -2,20 +2,58 @@ package sipcluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// deploy makes the services what they shall be.
-func (p *pass) deploy(ctx context.Context) error {
-	if err := p.records.load(ctx, p); err != nil {
+// kinds of objects that services have.
+var kinds = []schema.GroupVersionKind{
+	appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("Service"),
+	corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Secret"),
+	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"), policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
+}
+
+// objectKey names an object of the services' namespace.
+type objectKey struct{ kind, name string }
+
+func keyOf(o *unstructured.Unstructured) objectKey { return objectKey{o.GetKind(), o.GetName()} }
+
+// objects are what exists in the services' namespace with the operator's label.
+type objects map[objectKey]*unstructured.Unstructured
+
+// deploy makes the services what they shall be. Without services there is no namespace.
+func (p *pass) deploy(ctx context.Context) (err error) {
+	if err = p.loadFormer(ctx); err == nil {
+		if p.sip.Spec.Services.IsEmpty() {
+			p.waits, err = p.removeNamespace(ctx)
+		} else {
+			p.waits, err = p.prepare(ctx)
+		}
+	}
+	if err != nil || p.waits != "" {
+		p.again = true
+		return because(airship.ReasonInfraServiceFailure, err)
+	}
+	if err := errors.Join(p.read(ctx), p.verify(ctx), p.findAPIServers(ctx)); err != nil {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
 	missing, err := p.render(ctx), p.apply(ctx)
@@ -25,170 +63,180 @@ func (p *pass) deploy(ctx context.Context) error {
 	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
 }
 
-// apply makes the cluster what was rendered: what is wanted is recorded before it is made,
-// and what is no longer wanted goes when what takes its place is ready.
+// read lists what exists.
+func (p *pass) read(ctx context.Context) error {
+	p.objects = objects{}
+	if p.sip.Spec.Services.IsEmpty() {
+		return nil
+	}
+	for _, kind := range kinds {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := pages.Each(ctx, p.Reader, list, func() {
+			for i := range list.Items {
+				p.objects[keyOf(&list.Items[i])] = &list.Items[i]
+			}
+		}, client.InNamespace(p.home), client.MatchingLabels{render.LabelManagedBy: render.ManagedBy})
+		if err != nil {
+			return p.homeFault("list "+kind.Kind+"s in", err)
+		}
+	}
+	return nil
+}
+
+// apply makes the cluster what was rendered. What is obsolete goes once its replacement is ready.
 func (p *pass) apply(ctx context.Context) error {
-	planned, err := p.plan(ctx)
-	if err != nil {
-		return err
+	if !p.sip.Spec.Services.IsEmpty() {
+		p.common = []*unstructured.Unstructured{p.isolation()}
 	}
-	if slices.ContainsFunc(planned.Steps, plan.Step.Writes) {
-		if err := p.stillHeld(ctx); err != nil {
-			return err
-		}
-	}
-	for _, s := range planned.Steps {
-		if s.Object != nil && s.Err == nil {
-			p.records.inventory = p.records.inventory.Union(inventory.Entry{ID: s.ID, Driver: s.Driver})
-		}
-		if s.Action == plan.Gone || s.Action == plan.Forget {
-			p.forget(s)
-		}
-	}
-	p.anew(planned)
-	if err := p.records.save(ctx, p); err != nil {
-		return err
+	differs := func(o *unstructured.Unstructured) bool { return !p.isCurrent(o) }
+	if !p.live && slices.ContainsFunc(p.wanted(), differs) {
+		return errCached // which may be as old as a host's last holder
 	}
 	p.applied = true
+	errs := []error{p.put(ctx, p.common)}
+	for _, service := range p.rendered {
+		err := service.Err
+		if err == nil && errs[0] == nil {
+			if err = p.applyService(ctx, service); !errors.Is(err, errUnfinished) {
+				errs = append(errs, err)
+			}
+		}
+		p.assess(service, err)
+	}
+	return errors.Join(append(errs, p.prune(ctx), p.removeFormer(ctx))...)
+}
+
+// wanted are all objects that shall exist.
+func (p *pass) wanted() []*unstructured.Unstructured {
+	all := slices.Clone(p.common)
+	for _, s := range p.rendered {
+		all = append(all, s.Objects...)
+	}
+	return all
+}
+
+// errUnfinished is that an object is being deleted, to be created again by a later reconcile.
+var errUnfinished = errors.New("it is being replaced")
+
+// applyService applies the objects of a service, in their order. The Service follows when the pods of
+// an earlier version have their replacements: a node port is one Service's.
+func (p *pass) applyService(ctx context.Context, s services.Service) error {
+	former := p.formerOf("Service", s.Name)
+	if former == nil {
+		return p.put(ctx, s.Objects)
+	}
+	var rest []*unstructured.Unstructured
+	for _, o := range s.Objects {
+		if o.GetKind() != "Service" {
+			rest = append(rest, o)
+		}
+	}
+	if err := p.put(ctx, rest); err != nil {
+		return err
+	}
+	p.again = true
+	if d := p.objects[objectKey{"Deployment", s.Name}]; d == nil || unready(d) == "" {
+		return p.replace(ctx, former)
+	}
+	return errUnfinished
+}
+
+// replace deletes an object that another one takes the place of.
+func (p *pass) replace(ctx context.Context, o *unstructured.Unstructured) error {
+	p.again = true
+	if err := p.delete(ctx, o); err != nil {
+		return err
+	}
+	return errUnfinished
+}
+
+// put applies those objects that differ from what was last applied.
+func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error {
+	for _, o := range all {
+		live := p.objects[keyOf(o)]
+		switch {
+		case p.isCurrent(o):
+			continue
+		case live != nil && (live.GetDeletionTimestamp() != nil || mustReplace(live, o)):
+			return p.replace(ctx, live)
+		}
+		made, err := p.Cluster.Amend(ctx, o)
+		if err != nil {
+			return err
+		}
+		p.objects[keyOf(o)] = made
+		p.written.Store(p.home+"/"+o.GetKind()+"/"+o.GetName(), written{contentHash(o), version(made)})
+	}
+	return nil
+}
+
+// written is what was last applied of an object, and what the API server made of it.
+type written struct{ rendered, version string }
+
+// isCurrent reports whether an object is as this operator last applied it.
+func (p *pass) isCurrent(o *unstructured.Unstructured) bool {
+	live := p.objects[keyOf(o)]
+	was, found := p.written.Load(p.home + "/" + o.GetKind() + "/" + o.GetName())
+	return found && live != nil && live.GetDeletionTimestamp() == nil && was == written{contentHash(o), version(live)}
+}
+
+// version changes with an object's spec, of kinds that have a status.
+func version(o *unstructured.Unstructured) string {
+	if generation := o.GetGeneration(); generation > 0 {
+		return fmt.Sprintf("%s %d", o.GetUID(), generation)
+	}
+	return fmt.Sprintf("%s %s", o.GetUID(), o.GetResourceVersion())
+}
+
+func contentHash(o *unstructured.Unstructured) string {
+	data, err := json.Marshal(o.Object)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(data))
+}
+
+// mustReplace reports whether a Service gets another address or class, which the API server does not change.
+func mustReplace(live, o *unstructured.Unstructured) bool {
+	if o.GetKind() != "Service" {
+		return false
+	}
+	text := func(o *unstructured.Unstructured, field string) string {
+		s, _, _ := unstructured.NestedString(o.Object, "spec", field)
+		return s
+	}
+	ip := text(o, "clusterIP")
+	return ip != "" && ip != text(live, "clusterIP") || text(o, "loadBalancerClass") != text(live, "loadBalancerClass")
+}
+
+// prune deletes what is not rendered: all of a service that is gone, and of the others what they no
+// longer have, once they are ready without it.
+func (p *pass) prune(ctx context.Context) error {
+	wanted := map[objectKey]bool{}
+	for _, o := range p.wanted() {
+		wanted[keyOf(o)] = true
+	}
 	var errs []error
-	for _, service := range p.rendered.Services {
-		done, err := p.applyService(ctx, service, planned.Stage(service.Name))
-		errs = append(errs, err)
-		p.assess(service, done)
-	}
-	errs = append(errs, p.prune(ctx, planned), p.records.save(ctx, p))
-	return errors.Join(errs...)
-}
-
-// anew notes of what is about to be made that it will have another UID than it had.
-func (p *pass) anew(planned plan.Plan) {
-	for _, service := range p.rendered.Services {
-		steps := planned.Stage(service.Name)
-		if service.Err != nil || slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Err != nil }) {
-			continue // none of them is done
+	for key, o := range p.objects {
+		if s := state(p.states, services.NameOf(o)); wanted[key] || s != nil && !s.Ready {
+			continue
 		}
-		for _, s := range steps {
-			if s.Action == plan.Create || s.AtOnce() {
-				p.records.inventory = p.records.inventory.WithoutUID(s.Key)
-			}
-		}
-	}
-}
-
-func (p *pass) plan(ctx context.Context) (plan.Plan, error) {
-	in := plan.Input{
-		Inventory: p.records.inventory, Live: plan.Live{}, Refused: p.records.refused,
-		Held: map[inventory.Part]string{}, WithoutIt: "take the service out of the SIPCluster",
-	}
-	var objects []render.Object
-	var ids []inventory.ID
-	for _, s := range p.rendered.Services {
-		part := inventory.Part(s.Name)
-		if s.Err != nil {
-			in.Held[part] = "its service cannot be rendered"
-		}
-		stage := render.Stage{Name: s.Name, Drivers: []inventory.Part{part}}
-		for _, o := range s.Objects {
-			object := render.Object{Unstructured: o, Driver: part, Apply: strategy(o.GetKind())}
-			stage.Objects = append(stage.Objects, object)
-			ids = append(ids, plan.IDOf(o))
-		}
-		objects = append(objects, stage.Objects...)
-		in.Stages = append(in.Stages, stage)
-	}
-	if err := p.records.read(ctx, p, ids); err != nil {
-		return plan.Plan{}, err
-	}
-	for key, o := range p.records.live {
-		if o != nil {
-			in.Live[key] = o
-		}
-	}
-	var err error
-	if in.DryRun, err = p.Cluster.DryRun(ctx, objects, in.Live); err != nil {
-		return plan.Plan{}, err
-	}
-	return plan.Make(in), nil
-}
-
-// strategy replaces the data of what holds configuration whole: a key that somebody added
-// would be read too.
-func strategy(kind string) render.Strategy {
-	if kind == "ConfigMap" || kind == "Secret" {
-		return render.Replace
-	}
-	return render.Merge
-}
-
-// applyService does the steps of one service, and tells whether all are done: what is
-// deleted to be made anew keeps the steps after it for a later pass. What fails stops the
-// service, and no other.
-func (p *pass) applyService(ctx context.Context, service services.Service, steps []plan.Step) (done bool, err error) {
-	if service.Err != nil {
-		return false, nil //nolint:nilerr // told already
-	}
-	for _, s := range steps {
-		if s.Err != nil {
-			return false, conflicted(s.Err)
-		}
-	}
-	for _, s := range steps {
-		live := p.records.live[s.Key]
-		if s.Writes() {
-			made, err := p.Cluster.Apply(ctx, s, live)
-			if err != nil {
-				return false, err
-			}
-			if made == nil { // deleted, to be made anew
-				p.again = true
-				return false, nil
-			}
-			live = made
-			p.records.live[s.Key] = made
-		}
-		if live != nil && s.Object != nil {
-			release := ""
-			if s.Kind == "Deployment" {
-				release = service.Image
-			}
-			made := inventory.Entry{ID: s.ID, Driver: s.Driver, UID: string(live.GetUID()), Release: release}
-			p.records.inventory = p.records.inventory.With(made)
-		}
-	}
-	return true, nil
-}
-
-// prune removes what is no longer wanted: all of a service that is gone, and of the others
-// what they no longer have, once they are ready without it.
-func (p *pass) prune(ctx context.Context, planned plan.Plan) error {
-	var steps []plan.Step
-	for _, s := range planned.Removals() {
-		if i := p.state(string(s.Driver)); s.Action == plan.Prune && (i == nil || i.ready) {
-			steps = append(steps, s)
-		}
-	}
-	return p.remove(ctx, plan.Plan{Steps: steps}.NextWave())
-}
-
-// remove deletes objects; that they are gone a later pass sees.
-func (p *pass) remove(ctx context.Context, steps []plan.Step) error {
-	var errs []error
-	for _, s := range steps {
 		p.again = true
-		errs = append(errs, p.Cluster.Delete(ctx, s))
+		errs = append(errs, p.delete(ctx, o))
 	}
 	return errors.Join(errs...)
 }
 
-// planConflict is a fault of reason Conflict that a person has to resolve: another has an
-// object of the same name.
-type planConflict struct{ error }
-
-func (c planConflict) Unwrap() error { return c.error }
-
-func conflicted(err error) error { return planConflict{err} }
-
-func isPlanned(err error) bool {
-	var c planConflict
-	return errors.As(err, &c) && fault.ReasonOf(err) == fault.Conflict
+// delete requests the deletion of an object after that of its pods; a later reconcile sees that it is gone.
+func (p *pass) delete(ctx context.Context, o *unstructured.Unstructured) error {
+	if o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid := o.GetUID()
+	err := p.Client.Delete(ctx, o, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // of another one a later reconcile decides
+	}
+	return asked("delete", o.GetKind()+" "+client.ObjectKeyFromObject(o).String(), err)
 }

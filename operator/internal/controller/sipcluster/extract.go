@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
@@ -17,13 +20,25 @@ import (
 type extracted struct {
 	addresses map[string][]netip.Addr // by nodeInterfaceId
 	problem   error
-	reason    choose.Reason
 }
+
+// network is the network data of a host. That of a free one is remembered for a moment: a SIPCluster that no host
+// fits would have that of all hosts read in each of its passes. It refuses a host, and never chooses one.
+type network struct {
+	version string // of the BareMetalHost
+	data    netdata.Data
+	subject string
+	err     error
+	at      time.Time
+}
+
+// rememberFor is how long the network data of a free host is remembered.
+const rememberFor = 2 * time.Minute
 
 // extract reads, once a pass, what the services need of a host. What is wrong with the data
 // is a problem of the host, so that another is taken; an error is that nothing could be
 // found out.
-func (p *pass) extract(ctx context.Context, h *host) (*extracted, error) {
+func (p *pass) extract(ctx context.Context, h *choose.Host) (*extracted, error) {
 	if e := p.extracted[h.Key()]; e != nil {
 		return e, nil
 	}
@@ -31,76 +46,82 @@ func (p *pass) extract(ctx context.Context, h *host) (*extracted, error) {
 	if err := p.addresses(ctx, h, e); err != nil {
 		return nil, err
 	}
+	if e.problem != nil {
+		p.recall(h, e)
+	}
 	p.extracted[h.Key()] = e
 	return e, nil
 }
 
-func (p *pass) addresses(ctx context.Context, h *host, e *extracted) error {
+func (p *pass) addresses(ctx context.Context, h *choose.Host, e *extracted) error {
 	wanted := p.sip.Spec.Services.Interfaces()
 	if len(wanted) == 0 {
 		return nil
 	}
-	if h.networkData.Name == "" && h.metaData.Name == "" {
+	if h.Spec.NetworkData.Name+h.Spec.MetaData.Name == "" {
 		// Cluster API names it when it takes the host, which the labels let it do.
+		m, err := p.machineOf(ctx, h)
 		for _, id := range wanted {
-			e.addresses[id] = h.nics(id)
+			if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && m != nil {
+				e.addresses[id] = m.addresses
+			}
 		}
-		return nil
+		return err
 	}
-	if by, _ := h.Holder(); by == (types.NamespacedName{}) {
-		if seen, found := p.networks.get(h, p.Now()); found && e.lead(seen.data, seen.err, wanted) != nil {
-			return e.fails(e.lead(seen.data, seen.err, wanted), choose.ReasonNetworkData, "read network data in", seen.subject)
+	by, _ := h.Holder()
+	v, _ := p.networks.Load(h.UID)
+	seen, isSeen := v.(network)
+	isSeen = isSeen && seen.version == h.ResourceVersion && p.Now().Sub(seen.at) < rememberFor
+	if by == (types.NamespacedName{}) && isSeen {
+		if err := e.lead(seen, wanted); err != nil {
+			return e.fails(err, seen.subject)
 		}
 	}
-	data, subject, err := p.networkData(ctx, h)
-	switch fault.ReasonOf(err) {
+	read := p.readNetwork(ctx, h)
+	switch fault.ReasonOf(read.err) {
 	case "", fault.NotFound, fault.InvalidInput:
-		p.networks.put(h, seenNetwork{data: data, subject: subject, err: err}, p.Now())
+		p.networks.Store(h.UID, read)
 	}
-	return e.fails(e.lead(data, err, wanted), choose.ReasonNetworkData, "read network data in", subject)
+	return e.fails(e.lead(read, wanted), read.subject)
 }
 
 // lead takes from network data, if it could be read, the addresses that are wanted.
-func (e *extracted) lead(data netdata.Data, err error, wanted []string) error {
-	for _, id := range wanted {
-		if err != nil {
-			break
-		}
-		var addresses []netip.Addr
-		if addresses, err = data.Addresses(id); err == nil {
-			e.addresses[id] = addresses
-		}
+func (e *extracted) lead(n network, wanted []string) error {
+	err := n.err
+	for i := 0; err == nil && i < len(wanted); i++ {
+		e.addresses[wanted[i]], err = n.data.Addresses(wanted[i])
 	}
 	return err
 }
 
-// networkData reads the Secrets that a host names; the keys are those of Metal3.
-func (p *pass) networkData(ctx context.Context, h *host) (netdata.Data, string, error) {
-	for _, s := range []types.NamespacedName{h.networkData, h.metaData} {
+// readNetwork reads the Secrets that a host names; the keys are those of Metal3.
+func (p *pass) readNetwork(ctx context.Context, h *choose.Host) network {
+	n := network{version: h.ResourceVersion, at: p.Now()}
+	var documents [2][]byte
+	for i, ref := range []corev1.SecretReference{h.Spec.MetaData, h.Spec.NetworkData} {
+		if ref.Name == "" {
+			continue
+		}
 		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
-		if s.Name != "" && s.Namespace != h.Namespace {
-			return netdata.Data{}, h.String(), &fault.Error{Reason: fault.InvalidInput, Hint: "put the Secret beside the BareMetalHost, and leave the namespace out",
-				Err: fmt.Errorf("it names the Secret %s, of another namespace", s)}
+		if ref.Namespace != "" && ref.Namespace != h.Namespace {
+			n.subject, n.err = h.String(), &fault.Error{
+				Reason: fault.InvalidInput, Hint: "put the Secret beside the BareMetalHost, and leave the namespace out",
+				Err: fmt.Errorf("it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name),
+			}
+			return n
+		}
+		name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
+		n.subject = "Secret " + name.String()
+		if documents[i], n.err = p.document(ctx, name, []string{"metaData", "networkData"}[i]); n.err != nil {
+			return n
 		}
 	}
-	subject := "Secret " + h.networkData.String()
-	network, err := p.document(ctx, h.networkData, "networkData")
-	if err != nil {
-		return netdata.Data{}, subject, err
-	}
-	meta, err := p.document(ctx, h.metaData, "metaData")
-	if err != nil {
-		return netdata.Data{}, "Secret " + h.metaData.String(), err
-	}
-	data, err := netdata.Parse(network, meta)
-	return data, subject, err
+	n.data, n.err = netdata.Parse(documents[1], documents[0])
+	return n
 }
 
 // document reads one key of a Secret, or the key value, as Metal3 does.
 func (p *pass) document(ctx context.Context, name types.NamespacedName, key string) ([]byte, error) {
-	if name.Name == "" {
-		return nil, nil
-	}
 	data, err := p.Cluster.Secret(ctx, name)
 	switch {
 	case err != nil:
@@ -116,18 +137,38 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	return nil, &fault.Error{Reason: fault.NotFound, Hint: "put the document under the key " + key, Err: fmt.Errorf("it has no key %s", key)}
 }
 
-// complete takes known addresses for those that could not be read.
-func (e *extracted) complete(known map[string][]netip.Addr, wanted []string) {
-	for _, id := range wanted {
-		if len(e.addresses[id]) == 0 && len(known[id]) > 0 {
-			e.addresses[id] = known[id]
+// recall takes the addresses that the status has for those that could not be read.
+func (p *pass) recall(h *choose.Host, e *extracted) {
+	was, wanted := p.was(h.Key()), p.sip.Spec.Services.Interfaces()
+	on := was.Interfaces
+	if len(on) == 0 && len(wanted) == 1 && p.sip.Status.ObservedGeneration == p.sip.Generation {
+		on = []airship.InterfaceStatus{{ID: wanted[0], Addresses: was.Addresses}}
+	}
+	for _, i := range on {
+		if len(e.addresses[i.ID]) > 0 {
+			continue
+		}
+		for _, text := range i.Addresses {
+			if a, err := netip.ParseAddr(text); err == nil {
+				e.addresses[i.ID] = append(e.addresses[i.ID], a)
+			}
 		}
 	}
 }
 
+// was is what the status says of a host; zero for nothing.
+func (p *pass) was(key types.NamespacedName) airship.HostStatus {
+	for _, was := range p.sip.Status.Hosts {
+		if was.Namespace == key.Namespace && was.Name == key.Name {
+			return was
+		}
+	}
+	return airship.HostStatus{}
+}
+
 // fails notes a problem of the host, and returns what is none: that the API server did not
 // answer. That the operator may not read in a namespace concerns the hosts in it.
-func (e *extracted) fails(err error, reason choose.Reason, op, subject string) error {
+func (e *extracted) fails(err error, subject string) error {
 	switch fault.ReasonOf(err) {
 	case "":
 		return nil
@@ -138,10 +179,8 @@ func (e *extracted) fails(err error, reason choose.Reason, op, subject string) e
 	default:
 		return err
 	}
-	if e.problem != nil {
-		return nil //nolint:nilerr // the first counts
+	e.problem = &fault.Error{
+		Reason: fault.ReasonOf(err), Op: "read network data in", Subject: subject, Err: err, Hint: fault.HintOf(err),
 	}
-	e.reason = reason
-	e.problem = &fault.Error{Reason: fault.ReasonOf(err), Op: op, Subject: subject, Err: err, Hint: fault.HintOf(err)}
 	return nil
 }

@@ -9,30 +9,25 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // failing is an operator whose nth request is answered by a code, and whether it came to that.
 func (w *world) failing(n int64, code int) (r *Reconciler, failed func() bool) {
 	w.Helper()
 	var asked atomic.Int64
-	cfg := cluster.SIPOperator.Config(cluster.Config(w))
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if asked.Add(1) != n {
-				return next.RoundTrip(r)
-			}
-			answer := httptest.NewRecorder()
-			http.Error(answer, "not now", code)
-			return answer.Result(), nil
-		})
+	c := w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if asked.Add(1) != n {
+			return w.counting(r, next)
+		}
+		answer := httptest.NewRecorder()
+		http.Error(answer, "not now", code)
+		return answer.Result(), nil
 	})
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper()})
-	require.NoError(w, err)
-	return w.wholeBy(c), func() bool { return asked.Load() >= n }
+	return w.operator(c), func() bool { return asked.Load() >= n }
 }
 
 // has is what the status says that a SIPCluster has, not how that fares.
@@ -54,41 +49,36 @@ func (w *world) has(name string) airship.SIPClusterStatus {
 func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b")
-	w.sip("t", replace(balanced, "active: 2", "active: 3"))
-	w.settle(w.whole(), "t")
-	text, _ := w.balancer()
+	w.sip("t", active(3))
+	w.settle(w.operator(w.own), "t")
+	text := w.backends("t", services.LoadBalancerWorker)
 	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}))
-	w.settle(w.whole(), "t")
+	w.settle(w.operator(w.own), "t")
 	has := w.has("t")
 	require.Equal(t, []string{"10.1.1.97"}, has.Hosts[0].Addresses)
 	require.Equal(t, []int32{3, 2, 1}, []int32{has.Wanted, has.Held, has.Missing[0].Count})
-	for _, code := range []int{http.StatusInternalServerError, http.StatusForbidden} {
-		told := 0
-		for n := int64(1); ; n++ {
-			before := w.ready("t").Message
-			r, failed := w.failing(n, code)
-			_ = w.pass(r, "t") // where the resource is not read, or its status not written
-			require.Equal(t, has, w.has("t"), "request %d: %s", n, w.ready("t").Message)
-			if !failed() {
-				break
-			}
-			if w.ready("t").Message != before {
-				told++
-			}
+	told, whole := 0, false
+	for n := 2; !whole; n += tier.Pick(3, 1) { // each request, in two ways; the first tier leaves some out
+		before := w.ready("t").Message
+		r, failed := w.failing(int64(n/2), []int{http.StatusInternalServerError, http.StatusForbidden}[n%2])
+		_ = w.pass(r, "t") // where the resource is not read, or its status not written
+		require.Equal(t, has, w.has("t"), "request %d: %s", n/2, w.ready("t").Message)
+		if whole = !failed(); w.ready("t").Message != before {
+			told++
 		}
-		require.Greater(t, told, 10)
 	}
-	w.settle(w.whole(), "t")
-	now, _ := w.balancer()
-	require.Equal(t, text, now)
+	require.Greater(t, told, 8)
+	w.settle(w.operator(w.own), "t")
+	require.Equal(t, text, w.backends("t", services.LoadBalancerWorker))
 }
 
 // Of a service that cannot be rendered the status says what it has, and of a spec that cannot be
 // understood what it asks for.
 func TestTheStatusSaysWhatRuns(t *testing.T) {
 	w := start(t)
-	w.served()
-	has, r := w.has("t"), w.withoutBundle()
+	_, r := w.served()
+	has := w.has("t")
+	r.Bundles = bundleOf{bundles: bundles{err: untrusted}}
 	require.NotEmpty(t, has.Services[0].Image)
 	require.NotEmpty(t, has.Services[0].Endpoints)
 	w.change("t", replace(balanced, "nodeInterfaceId: oam", `nodeInterfaceId: oam, image: "mirror.site/services:other"`))

@@ -2,26 +2,31 @@ package sipcluster
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -35,6 +40,7 @@ import (
 	clusteredge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
@@ -53,18 +59,19 @@ type world struct {
 	system string           // the operator's
 	metal  string           // of hosts
 	flavor string
-	// wrong makes the double of the renderer fail for a kind.
-	wrong map[services.Kind]error
-	now   time.Time
-	port  int32 // the first of a few that no other world uses
+	now    time.Time
+	port   int32 // the first of a few that no other world uses
 	// writes that operators have made.
 	writes atomic.Int64
+	rights sync.Map // services' namespaces in which the API server knows the operator's rights
+	former bool     // an earlier version ran services beside SIPClusters
 }
 
 // access is how all worlds reach the API server: each new client reads all kinds again.
 var access struct {
-	admin, own client.WithWatch
-	refused    *cluster.Refused
+	admin   client.WithWatch
+	account *rest.Config // the operator's
+	refused *cluster.Refused
 }
 
 var worlds atomic.Int32
@@ -72,15 +79,41 @@ var worlds atomic.Int32
 func connect(t testing.TB, cfg *rest.Config) {
 	t.Helper()
 	metal3.Install(t, cfg)
+	installMachines(t, cfg)
 	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme)))
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme), choose.AddToScheme(scheme)))
 	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	require.NoError(t, cluster.SIPOperator.Grant(t.Context(), admin))
-	account, refused := cluster.SIPOperator.Within(cfg)
-	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme, Mapper: admin.RESTMapper()})
-	require.NoError(t, err)
-	access.admin, access.own, access.refused = admin, own, refused
+	access.admin = admin
+	access.account, access.refused = cluster.SIPOperator.Within(cfg)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// through is the operator's client, by way of a hook that sends each request, or answers it.
+func (w *world) through(hook func(*http.Request, http.RoundTripper) (*http.Response, error)) client.WithWatch {
+	w.Helper()
+	cfg := rest.CopyConfig(access.account)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return hook(r, next) })
+	})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper()})
+	require.NoError(w, err)
+	return c
+}
+
+// counting notes each write of an operator.
+func (w *world) counting(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+	answer, err := next.RoundTrip(r)
+	asks := r.Method == http.MethodGet || r.URL.Query().Has("dryRun") ||
+		strings.HasPrefix(r.URL.Path, "/apis/authentication.k8s.io/")
+	if !asks && err == nil && answer.StatusCode < http.StatusMultipleChoices {
+		w.writes.Add(1)
+	}
+	return answer, err
 }
 
 func start(t testing.TB) *world {
@@ -93,40 +126,45 @@ func start(t testing.TB) *world {
 	access.refused.Forget()
 	t.Cleanup(func() { access.refused.None(t) })
 	w := &world{
-		TB: t, WithWatch: c, own: access.own, ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
-		wrong: map[services.Kind]error{}, now: time.Now(), port: 30000 + 20*worlds.Add(1),
+		TB: t, WithWatch: c,
+		ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
+		now: time.Now(), port: 30000 + 20*worlds.Add(1),
 	}
-	w.flavor = w.ns
+	w.flavor, w.own = w.ns, w.through(w.counting)
 	w.permit(map[string]any{"names": []any{w.ns}})
 	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-hosts", w.metal))
-	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-services", w.ns))
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-tenants", w.ns))
 	return w
 }
 
 // permit replaces the HostDeployPolicy beside the hosts; nil leaves none.
 func (w *world) permit(namespaces map[string]any) {
 	w.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostClaimNamespaces": namespaces}}}
-	o.SetGroupVersionKind(HostKind.GroupVersion().WithKind("HostDeployPolicy"))
-	o.SetNamespace(w.metal)
-	o.SetName("tenants")
+	o := hostDeployPolicy(w.metal, namespaces)
 	require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), o.DeepCopy())))
 	if namespaces != nil {
 		require.NoError(w, w.Create(w.Context(), o))
 	}
 }
 
+func hostDeployPolicy(namespace string, accepts map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostClaimNamespaces": accepts}}}
+	o.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicy"))
+	o.SetNamespace(namespace)
+	o.SetName("tenants")
+	return o
+}
+
 // operator is one reconciler, as one process has it, that works through a client.
 func (w *world) operator(c client.WithWatch) *Reconciler {
-	c = w.counting(c)
 	return &Reconciler{
 		Client: c, Reader: c, Hosts: c,
 		Writer:  condition.Writer{Client: c, Recorder: events.NewFakeRecorder(10000)},
 		Cluster: &clusteredge.Cluster{Client: c, Reader: c, Records: inventory.SIPClusters},
 		Options: Options{
-			Namespace: w.system, Render: w.render, Bundles: bundles{}, Permissions: deployPolicies{c},
-			Now: func() time.Time { return w.now }, Rand: strings.NewReader(strings.Repeat("r", 1<<20)),
+			Namespace: w.system, Bundles: bundles{},
+			Now: func() time.Time { return w.now },
 		},
 	}
 }
@@ -162,18 +200,18 @@ func (w *world) host(h metal3.Host) {
 }
 
 // bare reads a host.
-func (w *world) bare(name string) *unstructured.Unstructured {
+func (w *world) bare(name string) *choose.BareMetalHost {
 	w.Helper()
-	o := hostObject(types.NamespacedName{})
+	o := &choose.BareMetalHost{}
 	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: name}, o))
 	return o
 }
 
-// edit changes a host as somebody else does.
-func (w *world) edit(name string, change func(*unstructured.Unstructured)) {
+// edit changes a host as somebody else does: all but its status.
+func (w *world) edit(name string, change func(*choose.BareMetalHost)) {
 	w.Helper()
 	o := w.bare(name)
-	patch := client.MergeFrom(o.DeepCopy())
+	patch := client.MergeFrom(o.DeepCopyObject().(*choose.BareMetalHost)) //nolint:forcetypeassert,errcheck // it is one
 	change(o)
 	require.NoError(w, w.Patch(w.Context(), o, patch))
 }
@@ -181,14 +219,7 @@ func (w *world) edit(name string, change func(*unstructured.Unstructured)) {
 // note writes an annotation of a host.
 func (w *world) note(name, key, value string) {
 	w.Helper()
-	w.edit(name, func(o *unstructured.Unstructured) {
-		notes := o.GetAnnotations()
-		if notes == nil {
-			notes = map[string]string{}
-		}
-		notes[key] = value
-		o.SetAnnotations(notes)
-	})
+	w.edit(name, func(o *choose.BareMetalHost) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value) })
 }
 
 // adopt has hosts adopted by the SIPCluster of the name that they are for.
@@ -199,16 +230,24 @@ func (w *world) adopt(names ...string) {
 	}
 }
 
-func (w *world) use(name string) {
+// use has a machine of no known kind use a host, or none.
+func (w *world) use(name string, used bool) {
 	w.Helper()
-	w.edit(name, func(o *unstructured.Unstructured) {
-		require.NoError(w, unstructured.SetNestedMap(o.Object, map[string]any{"kind": "Metal3Machine", "namespace": "t", "name": "m"}, "spec", "consumerRef"))
+	w.edit(name, func(o *choose.BareMetalHost) {
+		o.Spec.ConsumerRef = map[bool]corev1.ObjectReference{true: {Kind: "Metal3Machine", Namespace: "t", Name: "m"}}[used]
 	})
 }
 
-func (w *world) mends(name string) {
+// fails breaks a host, or mends it.
+func (w *world) fails(name string, broken bool) {
 	w.Helper()
-	require.NoError(w, metal3.SetStatus(w.Context(), w, w.bare(name), "available", "OK", ""))
+	o := w.bare(name)
+	patch := client.MergeFrom(o.DeepCopyObject().(*choose.BareMetalHost)) //nolint:forcetypeassert,errcheck // it is one
+	o.Status.OperationalStatus, o.Status.ErrorType = "OK", ""
+	if broken {
+		o.Status.OperationalStatus, o.Status.ErrorType = "error", "power management error"
+	}
+	require.NoError(w, w.Status().Patch(w.Context(), o, patch))
 }
 
 // find reads a SIPCluster, nil where there is none.
@@ -221,11 +260,6 @@ func (w *world) find(name string) *airship.SIPCluster {
 	}
 	require.NoError(w, err)
 	return s
-}
-
-func (w *world) breaks(name string) {
-	w.Helper()
-	require.NoError(w, metal3.SetStatus(w.Context(), w, w.bare(name), "available", "error", "power management error"))
 }
 
 // sip makes a SIPCluster of a spec in YAML, where FLAVOR selects this world's hosts
@@ -258,8 +292,8 @@ func (w *world) change(name, spec string) {
 
 func (w *world) get(name string) *airship.SIPCluster {
 	w.Helper()
-	s := &airship.SIPCluster{}
-	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, s))
+	s := w.find(name)
+	require.NotNil(w, s, name)
 	return s
 }
 
@@ -270,10 +304,87 @@ func (w *world) ready(name string) metav1.Condition {
 	return *c
 }
 
-// pass is one pass of an operator over a SIPCluster, as the API server has it.
+// pass is one pass of an operator over a SIPCluster, as the API server has it. It ends when the API server
+// knows the rights that the operator gave itself.
 func (w *world) pass(r *Reconciler, name string) error {
 	_, err := reconcile.AsReconciler[*airship.SIPCluster](r.Client, r).Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.ns, Name: name}})
+	binding := &rbacv1.RoleBinding{}
+	key := types.NamespacedName{Namespace: w.home(name), Name: servicesRole}
+	if _, known := w.rights.Load(key.Namespace); known || w.Get(w.Context(), key, binding) != nil {
+		return err
+	}
+	review := authorizationv1.SubjectAccessReviewSpec{User: binding.Subjects[0].Name, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: key.Namespace, Verb: "list", Group: "apps", Resource: "deployments",
+	}}
+	require.Eventually(w, func() bool {
+		asked := &authorizationv1.SubjectAccessReview{Spec: review}
+		return w.Create(w.Context(), asked) == nil && asked.Status.Allowed
+	}, time.Minute, 5*time.Millisecond)
+	w.rights.Store(key.Namespace, true)
 	return err
+}
+
+// home is the namespace of a SIPCluster's services.
+func (w *world) home(name string) string {
+	return services.Namespace(types.NamespacedName{Namespace: w.ns, Name: name})
+}
+
+// homes are the namespaces of services that exist.
+func (w *world) homes() []corev1.Namespace {
+	w.Helper()
+	var all corev1.NamespaceList
+	require.NoError(w, w.List(w.Context(), &all, client.MatchingLabels{airship.LabelClusterNamespace: w.ns}))
+	return all.Items
+}
+
+// read reads what a service has.
+func read[T any, P interface {
+	*T
+	client.Object
+}](w *world, name string) *T {
+	w.Helper()
+	o := P(new(T))
+	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.home("t"), Name: name}, o))
+	return (*T)(o)
+}
+
+// told are the notes of events of a reason.
+func told(r *Reconciler, reason string) string {
+	recorder, isFake := r.Writer.Recorder.(*events.FakeRecorder)
+	var all []string
+	for isFake && len(recorder.Events) > 0 {
+		if e := <-recorder.Events; strings.Contains(e, reason) {
+			all = append(all, e)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// Specs: one host alone; two with a load balancer; and two and a standby host, each in a rack of its own.
+const (
+	alone    = "nodes: {Worker: {FLAVOR, count: {active: 1}}}\n"
+	balanced = `
+nodes: {Worker: {FLAVOR, count: {active: 2}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	workers = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+)
+
+// active is balanced with another count of hosts.
+func active(n int) string { return replace(balanced, "active: 2", fmt.Sprintf("active: %d", n)) }
+
+// served is a SIPCluster t with the hosts a and b and a load balancer that leads to them, as the
+// operator that is returned has made it.
+func (w *world) served() (*airship.SIPCluster, *Reconciler) {
+	w.Helper()
+	w.hosts("a", "b")
+	w.sip("t", balanced)
+	r := w.operator(w.own)
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
+	return w.get("t"), r
 }
 
 // settle makes passes, with Deployments that roll out between them, until nobody writes.
@@ -282,35 +393,113 @@ func (w *world) settle(r *Reconciler, name string) {
 	for range 40 {
 		before := w.writes.Load()
 		require.NoError(w, w.pass(r, name))
-		if !w.play() && w.writes.Load() == before {
+		if !w.play(name) && w.writes.Load() == before {
 			return
 		}
 	}
 	w.Fatal("it does not settle")
 }
 
+// stands settles, and checks what Ready says and which hosts are labelled, and claimed.
+func (w *world) stands(r *Reconciler, name, reason string, hosts ...string) {
+	w.Helper()
+	w.settle(r, name)
+	require.Equal(w, reason, w.ready(name).Reason, w.ready(name).Message)
+	require.Equal(w, hosts, names(w.labelled(name)))
+	require.Equal(w, w.labelled(name), w.claimed(name))
+}
+
+// each does something for all objects of a list in the namespaces of this world.
+func (w *world) each(list client.ObjectList, do func(metav1.Object)) {
+	w.Helper()
+	all := []string{w.ns, w.system, w.metal}
+	for _, home := range w.homes() {
+		all = append(all, home.Name)
+	}
+	for _, ns := range all {
+		require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
+		require.NoError(w, meta.EachListItem(list, func(o runtime.Object) error {
+			a, err := meta.Accessor(o)
+			do(a)
+			return err
+		}))
+	}
+}
+
+// made are the kinds of what is made for SIPClusters.
+func made() []client.ObjectList {
+	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}}
+}
+
 // state identifies everything that there is.
 func (w *world) state() string {
 	var out strings.Builder
-	for _, list := range []client.ObjectList{hostList(), &airship.SIPClusterList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
-		for _, ns := range []string{w.ns, w.system, w.metal} {
-			require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
-			require.NoError(w, meta.EachListItem(list, func(o runtime.Object) error {
-				a, err := meta.Accessor(o)
-				fmt.Fprintln(&out, a.GetName(), a.GetUID(), a.GetResourceVersion())
-				return err
-			}))
-		}
+	for _, list := range append(made(), &choose.BareMetalHostList{}, &airship.SIPClusterList{}) {
+		w.each(list, func(o metav1.Object) { fmt.Fprintln(&out, o.GetName(), o.GetUID(), o.GetResourceVersion()) })
 	}
 	return out.String()
 }
 
-// play does what the controllers of a cluster do: Deployments roll out, and what is deleted
-// in the foreground goes. It tells whether there was anything to do.
-func (w *world) play() (changed bool) {
+// play does what the controllers of a cluster do for a SIPCluster: Deployments roll out, and what is deleted
+// goes. It tells whether there was anything to do.
+func (w *world) play(name string) (changed bool) {
+	w.Helper()
+	home, all := &corev1.Namespace{}, []string{}
+	if w.Get(w.Context(), types.NamespacedName{Name: w.home(name)}, home) == nil {
+		all = append(all, home.Name)
+	}
+	if w.former {
+		all = append(all, w.ns)
+	}
+	for _, ns := range all {
+		changed = w.rollOut(ns) || changed
+		for _, kind := range kinds {
+			list := &metav1.PartialObjectMetadataList{}
+			list.SetGroupVersionKind(kind)
+			require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
+			for i := range list.Items {
+				if o := &list.Items[i]; !o.GetDeletionTimestamp().IsZero() && len(o.GetFinalizers()) > 0 {
+					patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+					require.NoError(w, client.IgnoreNotFound(w.Patch(w.Context(), o, patch)))
+					changed = true
+				}
+			}
+		}
+	}
+	if !home.DeletionTimestamp.IsZero() {
+		changed = w.end(home) || changed
+	}
+	return changed
+}
+
+// end empties a namespace that is being deleted, and ends it when no pod runs there.
+func (w *world) end(ns *corev1.Namespace) (changed bool) {
+	w.Helper()
+	for _, kind := range kinds {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(kind)
+		require.NoError(w, w.DeleteAllOf(w.Context(), o, client.InNamespace(ns.Name)))
+	}
+	require.NoError(w, w.DeleteAllOf(w.Context(), &rbacv1.RoleBinding{}, client.InNamespace(ns.Name)))
+	var pods corev1.PodList
+	require.NoError(w, w.List(w.Context(), &pods, client.InNamespace(ns.Name)))
+	for i := range pods.Items {
+		require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), &pods.Items[i])))
+	}
+	if len(pods.Items) > 0 {
+		return false
+	}
+	ns.Spec.Finalizers = nil
+	require.NoError(w, w.SubResource("finalize").Update(w.Context(), ns))
+	w.rights.Delete(ns.Name)
+	return true
+}
+
+// rollOut has the Deployments of a namespace roll out.
+func (w *world) rollOut(ns string) (changed bool) {
 	w.Helper()
 	var deployments appsv1.DeploymentList
-	require.NoError(w, w.List(w.Context(), &deployments, client.InNamespace(w.ns)))
+	require.NoError(w, w.List(w.Context(), &deployments, client.InNamespace(ns)))
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
 		n := *d.Spec.Replicas
@@ -320,21 +509,6 @@ func (w *world) play() (changed bool) {
 			changed = true
 		}
 	}
-	for _, kind := range []schema.GroupVersionKind{
-		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "Secret"},
-		{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}, {Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
-	} {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind)
-		require.NoError(w, w.List(w.Context(), list, client.InNamespace(w.ns)))
-		for i := range list.Items {
-			if o := &list.Items[i]; !o.GetDeletionTimestamp().IsZero() && len(o.GetFinalizers()) > 0 {
-				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-				require.NoError(w, client.IgnoreNotFound(w.Patch(w.Context(), o, patch)))
-				changed = true
-			}
-		}
-	}
 	return changed
 }
 
@@ -342,9 +516,9 @@ func (w *world) play() (changed bool) {
 // claim.
 func (w *world) labelled(name string) map[string]string {
 	w.Helper()
-	return w.of(func(o *unstructured.Unstructured) string {
-		if l := o.GetLabels(); l[airship.LabelClusterNamespace] == w.ns && l[airship.LabelClusterName] == name {
-			return l[airship.LabelNodeType]
+	return w.of(func(o *choose.BareMetalHost) string {
+		if o.Labels[airship.LabelClusterNamespace] == w.ns && o.Labels[airship.LabelClusterName] == name {
+			return o.Labels[airship.LabelNodeType]
 		}
 		return ""
 	})
@@ -352,8 +526,8 @@ func (w *world) labelled(name string) map[string]string {
 
 func (w *world) claimed(name string) map[string]string {
 	w.Helper()
-	return w.of(func(o *unstructured.Unstructured) string {
-		claim := strings.Fields(o.GetAnnotations()[airship.AnnotationClaim])
+	return w.of(func(o *choose.BareMetalHost) string {
+		claim := strings.Fields(o.Annotations[airship.AnnotationClaim])
 		if len(claim) > 1 && claim[1] == w.ns+"/"+name {
 			return claim[0]
 		}
@@ -361,46 +535,48 @@ func (w *world) claimed(name string) map[string]string {
 	})
 }
 
-func (w *world) of(role func(*unstructured.Unstructured) string) map[string]string {
-	list := hostList()
-	require.NoError(w, w.List(w.Context(), list, client.InNamespace(w.metal)))
+func (w *world) of(role func(*choose.BareMetalHost) string) map[string]string {
+	var list choose.BareMetalHostList
+	require.NoError(w, w.List(w.Context(), &list, client.InNamespace(w.metal)))
 	out := map[string]string{}
 	for i := range list.Items {
 		if r := role(&list.Items[i]); r != "" {
-			out[list.Items[i].GetName()] = r
+			out[list.Items[i].Name] = r
 		}
 	}
 	return out
 }
 
-// objects are the names of what was made for SIPClusters, and of their records.
+func names(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }
+
+// objects are the names of what was made for SIPClusters.
 func (w *world) objects() []string {
 	w.Helper()
 	var out []string
-	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
-		for _, ns := range []string{w.ns, w.system} {
-			require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
-			require.NoError(w, meta.EachListItem(list, func(o runtime.Object) error {
-				a, err := meta.Accessor(o)
-				if strings.HasPrefix(a.GetName(), "sip-") {
-					out = append(out, a.GetName())
-				}
-				return err
-			}))
-		}
+	for _, list := range made() {
+		w.each(list, func(o metav1.Object) {
+			if strings.HasPrefix(o.GetName(), "sip-") {
+				out = append(out, o.GetName())
+			}
+		})
 	}
 	return out
 }
 
-// backends are the hosts that a service leads to.
+var backend = regexp.MustCompile(`(?m)^    server (\S+) ipv4@([0-9.]+)`)
+
+// backends are the hosts that the first load balancer of a kind leads to.
 func (w *world) backends(name string, kind services.Kind) []string {
 	w.Helper()
 	var cm corev1.ConfigMap
-	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name(name, kind, 0)}, &cm))
-	return strings.Fields(cm.Data["hosts"])
+	key := types.NamespacedName{Namespace: w.home(name), Name: services.Name(name, kind, 0) + "-config"}
+	require.NoError(w, w.Get(w.Context(), key, &cm))
+	var all []string
+	for _, found := range backend.FindAllStringSubmatch(cm.Data["haproxy.cfg"], -1) {
+		all = append(all, found[1]+"="+found[2])
+	}
+	return all
 }
-
-func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 func replace(s, old, with string) string { return strings.ReplaceAll(s, old, with) }
 

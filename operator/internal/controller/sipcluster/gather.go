@@ -2,6 +2,7 @@ package sipcluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,46 +13,39 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
-// tries is how often hosts are gathered again in one pass, or one of them is read again,
-// where somebody else was faster: Metal3 writes to hosts often.
-const tries = 5
+// errCached is that a pass that read hosts from the cache has something to change: it is made again, with
+// hosts from the API server.
+var errCached = fmt.Errorf("hosts are from a cache: %w", fault.ErrOutdated)
 
-// gather chooses, and claims what was chosen. Where nothing has to change it is content
-// with the cache.
+// gather chooses, and claims what was chosen.
 func (p *pass) gather(ctx context.Context) error {
-	s, err := p.cached(ctx)
-	if err != nil {
+	s, err := p.readHosts(ctx, p.live)
+	if err == nil {
+		err = p.choose(ctx, s)
+	}
+	switch {
+	case err != nil || !p.changes():
 		return err
+	case !p.live:
+		return errCached
 	}
-	if err := p.choose(ctx, s); err != nil || !p.changes() {
-		return err
-	}
-	for range tries {
-		if s, err = p.live(ctx); err != nil {
-			return err
-		}
-		if err = p.choose(ctx, s); err != nil {
-			return err
-		}
-		if err = p.claim(ctx); fault.ReasonOf(err) != fault.Conflict {
-			return err
-		}
-		p.Meter.claimLost()
-	}
-	return err
+	return p.claim(ctx)
 }
 
 // choose decides over a snapshot. What of the hosts chosen cannot be read is noted in the
 // snapshot, and decided on again: a free host is then refused.
-func (p *pass) choose(ctx context.Context, s snapshot) error {
-	permits, err := p.Permissions.Of(ctx, p.key.Namespace)
-	if err != nil {
-		return err
+func (p *pass) choose(ctx context.Context, s hosts) error {
+	permits := func(*choose.Host) bool { return true } // what is given back needs no permission
+	if !p.cluster.Deleting {
+		var err error
+		if permits, err = p.permits(ctx, p.key.Namespace); err != nil {
+			return err
+		}
 	}
-	for _, h := range s.hosts {
+	for _, h := range s {
 		// Earlier versions permitted every namespace without an annotation; see claim.
+		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(*h)
 		h.Recovering = p.recovering(h)
-		h.Permitted = permits(h) || h.allowed == nil && p.cluster.Imports(h.Host)
 	}
 	for {
 		choice, err := choose.Choose(p.cluster, p.sip.Spec.Nodes, s.list())
@@ -60,19 +54,19 @@ func (p *pass) choose(ctx context.Context, s snapshot) error {
 		}
 		found := false
 		for _, r := range choice.Roles {
-			for _, c := range append(append([]choose.Host{}, r.Keep...), r.Take...) {
-				h := s.hosts[c.Key()]
+			for _, c := range r.Held() {
+				h := s[c.Key()]
 				e, err := p.extract(ctx, h)
 				if err != nil {
 					return err
 				}
 				if e.problem != nil && h.Problem == "" {
-					h.Problem, h.ProblemReason, found = fault.Text(e.problem), e.reason, true
+					h.Problem, found = fault.Text(e.problem), true
 				}
 			}
 		}
 		if !found {
-			p.choice, p.snapshot = choice, s
+			p.choice, p.hosts = choice, s
 			return nil
 		}
 	}
@@ -92,21 +86,19 @@ func clusterOf(sip object) choose.Cluster {
 }
 
 // failedSince is when a host was first seen failed; zero for one that did not fail.
-func (p *pass) failedSince(h *host) time.Time {
+func (p *pass) failedSince(h *choose.Host) time.Time {
 	if h.Failed() == "" {
 		return time.Time{}
 	}
-	for _, was := range p.sip.Status.Hosts {
-		if was.Namespace == h.Namespace && was.Name == h.Name && was.FailedSince != nil {
-			return was.FailedSince.Time
-		}
+	if since := p.was(h.Key()).FailedSince; since != nil {
+		return since.Time
 	}
 	return p.Now()
 }
 
 // recovering reports whether a host in error may recover by itself, and notes when to look again.
-func (p *pass) recovering(h *host) bool {
-	if h.Operational != "error" || h.Deleting || h.Detached || h.Unhealthy || !p.cluster.Holds(h.Host) {
+func (p *pass) recovering(h *choose.Host) bool {
+	if !h.MayRecover() || !p.cluster.Holds(*h) {
 		return false
 	}
 	left := p.Grace - p.Now().Sub(p.failedSince(h))
@@ -121,7 +113,7 @@ func (p *pass) recovering(h *host) bool {
 func (p *pass) changes() bool {
 	for _, r := range p.choice.Roles {
 		for _, h := range r.Keep {
-			if h.Claim != p.cluster.Claim(r.Role) {
+			if h.Claim() != p.cluster.Claim(r.Role) {
 				return true
 			}
 		}

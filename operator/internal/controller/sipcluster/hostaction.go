@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
 // annotationReboot makes Metal3 power-cycle a host once. Metal3 removes it when the host is off.
@@ -44,10 +44,9 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	if ready != nil && (ready.Reason == airship.ReasonCompleted || ready.Reason == airship.ReasonRefused) {
 		return nil, nil
 	}
-	live := hostObject(types.NamespacedName{Namespace: o.Spec.Host.Namespace, Name: o.Spec.Host.Name})
-	sip, err := a.held(ctx, o, live)
+	sip, h, err := a.held(ctx, o)
 	if err == nil {
-		err = possible(o, live)
+		err = possible(o, h)
 	}
 	switch {
 	case fault.ReasonOf(err) == fault.Refused:
@@ -57,42 +56,43 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	case err != nil:
 		return nil, err
 	case o.Status.RequestedAt != nil:
-		return a.progress(o, live), nil
+		return a.progress(o, h.BareMetalHost), nil
 	}
-	return a.request(ctx, o, sip, live)
+	return a.request(ctx, o, sip, h)
 }
 
 // held reads the SIPCluster and the host, and refuses a host that is not the SIPCluster's.
 // The refusal says no more of a host than that: a tenant may not learn which hosts exist.
-func (a *actions) held(ctx context.Context, o action, live *unstructured.Unstructured) (object, error) {
-	sip := &airship.SIPCluster{}
+func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, error) {
+	sip, live := &airship.SIPCluster{}, &choose.BareMetalHost{}
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.Cluster}
 	err := a.Reader.Get(ctx, key, sip)
 	if apierrors.IsNotFound(err) {
-		return nil, refuse(o, "SIPCluster "+key.String()+" not found", "name a SIPCluster of this namespace")
+		return nil, nil, refuse(o, "SIPCluster "+key.String()+" not found", "name a SIPCluster of this namespace")
 	}
 	if err == nil {
-		err = a.Reader.Get(ctx, client.ObjectKeyFromObject(live), live)
+		err = a.Reader.Get(ctx, types.NamespacedName{Namespace: o.Spec.Host.Namespace, Name: o.Spec.Host.Name}, live)
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: o.Spec.Host.String(), Err: err}
+		return nil, nil, asked("read", o.Spec.Host.String(), err)
 	}
-	if err != nil || !clusterOf(sip).Holds(readHost(live).Host) {
-		return nil, refuse(o, "SIPCluster "+key.String()+" does not hold this host", "name a host of its status.hosts")
+	h := &choose.Host{BareMetalHost: live}
+	if err != nil || !clusterOf(sip).Holds(*h) {
+		why := "SIPCluster " + key.String() + " does not hold this host"
+		return nil, nil, refuse(o, why, "name a host of its status.hosts")
 	}
-	return sip, nil
+	return sip, h, nil
 }
 
 // possible refuses what Metal3 would ignore.
-func possible(o action, live *unstructured.Unstructured) error {
-	h := readHost(live)
-	switch online := isOnline(live); {
-	case h.Paused || h.Detached:
+func possible(o action, h *choose.Host) error {
+	online := h.Spec.Online
+	switch {
+	case h.Ignored():
 		return refuse(o, "Metal3 ignores the host: it is paused or detached", "have an administrator resume it")
 	case o.Spec.Action == airship.Reboot && !online:
 		return refuse(o, "the host is powered off", "request PowerOn")
-	case o.Status.RequestedAt != nil && o.Spec.Action == airship.PowerOff && online,
-		o.Status.RequestedAt != nil && o.Spec.Action == airship.PowerOn && !online:
+	case o.Status.RequestedAt != nil && o.Spec.Action != airship.Reboot && online != (o.Spec.Action == airship.PowerOn):
 		return refuse(o, "spec.online of the host was changed since", "see who else controls its power")
 	}
 	return nil
@@ -104,27 +104,21 @@ func refuse(o action, why, hint string) error {
 	}
 }
 
-func isOnline(live *unstructured.Unstructured) bool {
-	online, _, _ := unstructured.NestedBool(live.Object, "spec", "online")
-	return online
-}
-
 // request passes the action to Metal3, and emits events on the SIPCluster and the host.
 func (a *actions) request(
-	ctx context.Context, o action, sip object, live *unstructured.Unstructured,
+	ctx context.Context, o action, sip object, h *choose.Host,
 ) (reconciler.Outcome[action], error) {
-	change := map[string]any{"metadata": map[string]any{}}
-	switch o.Spec.Action {
-	case airship.Reboot:
+	metadata, spec := map[string]any{}, map[string]any(nil)
+	if o.Spec.Action == airship.Reboot {
 		mode := `{"mode":"soft"}`
 		if o.Spec.Force {
 			mode = `{"mode":"hard"}`
 		}
-		change["metadata"] = map[string]any{"annotations": map[string]any{annotationReboot: mode}}
-	case airship.PowerOff, airship.PowerOn:
-		change["spec"] = map[string]any{"online": o.Spec.Action == airship.PowerOn}
+		metadata["annotations"] = map[string]any{annotationReboot: mode}
+	} else {
+		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
 	}
-	switch _, err := a.patchObject(ctx, readHost(live), change); {
+	switch err := a.patch(ctx, h, metadata, spec); {
 	case fault.ReasonOf(err) == fault.Conflict:
 		return nil, err // it is decided on again
 	case err != nil:
@@ -133,7 +127,7 @@ func (a *actions) request(
 	}
 	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s%s",
 		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, requester(ctx, a.Reader, o)), condition.MaxNote)
-	for _, about := range []client.Object{sip, live} {
+	for _, about := range []client.Object{sip, h.BareMetalHost} {
 		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
 	}
 	return actionOutcome{ready: requested, now: a.Now()}, nil
@@ -165,9 +159,9 @@ var requested = judgement{
 }
 
 // progress reports whether Metal3 has carried the action out.
-func (a *actions) progress(o action, live *unstructured.Unstructured) reconciler.Outcome[action] {
-	powered, _, _ := unstructured.NestedBool(live.Object, "status", "poweredOn")
-	_, pending := live.GetAnnotations()[annotationReboot]
+func (a *actions) progress(o action, live *choose.BareMetalHost) reconciler.Outcome[action] {
+	_, pending := live.Annotations[annotationReboot]
+	powered := live.Status.PoweredOn
 	done := map[airship.PowerAction]bool{airship.Reboot: !pending, airship.PowerOff: !powered, airship.PowerOn: powered}
 	if !done[o.Spec.Action] {
 		return actionOutcome{ready: requested, now: a.Now()}

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
@@ -20,8 +24,8 @@ func (p *pass) label(ctx context.Context) error {
 	var errs []error
 	for _, r := range p.choice.Roles {
 		if p.allReady(services.LoadBalancerControlPlane) {
-			for _, h := range p.held(r) {
-				errs = append(errs, p.labelHost(ctx, r.Role, p.snapshot.hosts[h.Key()]))
+			for _, h := range r.Held() {
+				errs = append(errs, p.labelHost(ctx, r.Role, p.hosts[h.Key()]))
 			}
 		}
 	}
@@ -32,7 +36,8 @@ func (p *pass) label(ctx context.Context) error {
 // letLeave gives back what leaves, each host as it was decided on: one that was written meanwhile is
 // decided on again.
 func (p *pass) letLeave(ctx context.Context) error {
-	if !p.leaves() || !p.releasable() {
+	leaves := func(r choose.Role) bool { return len(r.Leave) > 0 }
+	if !slices.ContainsFunc(p.choice.Roles, leaves) || !p.releasable() {
 		return nil
 	}
 	var err error
@@ -40,42 +45,53 @@ func (p *pass) letLeave(ctx context.Context) error {
 		p.again = p.again || err == nil
 		return err
 	}
-	if err := p.unchanged(ctx, "give back hosts of"); err != nil {
-		return err
-	}
 	var errs []error
 	for _, r := range p.choice.Roles {
 		for _, l := range r.Leave {
-			patched, err := p.patchHost(ctx, p.snapshot.hosts[l.Key()], released())
-			if err == nil {
-				p.snapshot.hosts[l.Key()] = patched
-			}
-			errs = append(errs, err)
+			errs = append(errs, p.patch(ctx, p.hosts[l.Key()], released(), nil))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p *pass) leaves() bool {
-	return slices.ContainsFunc(p.choice.Roles, func(r choose.Role) bool { return len(r.Leave) > 0 })
+// notEnded is a pod that has not ended: of others, as of those that were evicted, there may be any number.
+var notEnded = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+)
+
+// whoLeads says which pod may still lead to a host that leaves; "" for none. That the API server has
+// the new configuration is not enough: a pod that was replaced goes on with its open connections.
+func (p *pass) whoLeads(ctx context.Context) (string, error) {
+	if p.sip.Spec.Services.IsEmpty() {
+		return "", nil // nor is there their namespace
+	}
+	var pods corev1.PodList
+	err := p.Reader.List(ctx, &pods, client.InNamespace(p.home), client.MatchingFieldsSelector{Selector: notEnded})
+	if err != nil {
+		return "", p.homeFault("list pods in", err)
+	}
+	for i := range pods.Items {
+		if services.Leads(pods.Items[i].Labels) && !pods.Items[i].DeletionTimestamp.IsZero() {
+			return "pod " + pods.Items[i].Name + " is ending, and what is open goes on until then", nil
+		}
+	}
+	return "", nil
 }
 
-func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {
-	return p.editHost(ctx, h, func(now *host) map[string]any {
-		if now.Claim != p.cluster.Claim(role) || now.Labelled(p.key, role) {
-			return nil
-		}
-		return map[string]any{"labels": map[string]any{
-			airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name, airship.LabelNodeType: string(role),
-		}}
-	})
+func (p *pass) labelHost(ctx context.Context, role airship.Role, h *choose.Host) error {
+	if h.Labelled(p.key, role) {
+		return nil
+	}
+	return p.patch(ctx, h, map[string]any{"labels": map[string]any{
+		airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name,
+		airship.LabelNodeType: string(role),
+	}}, nil)
 }
 
 // released takes labels and claim off a host, in one patch.
 func released() map[string]any {
-	labels := map[string]any{}
-	for _, key := range []string{airship.LabelClusterNamespace, airship.LabelClusterName, airship.LabelNodeType} {
-		labels[key] = nil
-	}
-	return map[string]any{"labels": labels, "annotations": map[string]any{airship.AnnotationClaim: nil}}
+	return map[string]any{"annotations": map[string]any{airship.AnnotationClaim: nil}, "labels": map[string]any{
+		airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
+	}}
 }

@@ -3,10 +3,14 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,17 +30,35 @@ type pass struct {
 	// cluster is who chooses hosts.
 	cluster choose.Cluster
 
-	extracted map[types.NamespacedName]*extracted
-	snapshot  snapshot
-	choice    choose.Choice
-	rendered  services.Set
-	records   records
-	states    []state       // of the services, in the order rendered
-	unusable  error         // why the bundle cannot be used; services keep their images
-	again     bool          // something is to be done at once
-	leading   string        // the pod that may still lead to hosts that leave, and why
-	graceEnds time.Duration // until a host in error is replaced; 0 for none
-	applied   bool          // what is on the cluster is known, and the services were applied, or failed one by one
+	live       bool // hosts are from the API server itself
+	extracted  map[types.NamespacedName]*extracted
+	hosts      hosts // nil before they are chosen of
+	choice     choose.Choice
+	home       string                       // the services' namespace
+	objects    objects                      // that exist
+	common     []*unstructured.Unstructured // objects of no service
+	former     []*unstructured.Unstructured // of an earlier version
+	apiServers []netip.AddrPort
+	rendered   []services.Service
+	states     []airship.ServiceStatus // in the order rendered
+	waits      string                  // what services wait for
+	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
+	clusterName string
+	foreign     map[types.NamespacedName]string
+	unusable    error         // why the bundle cannot be used; services keep their images
+	again       bool          // something is to be done at once
+	leading     string        // the pod that may still lead to hosts that leave, and why
+	graceEnds   time.Duration // until a host in error is replaced; 0 for none
+	applied     bool          // what is on the cluster is known, and the services were applied, or failed one by one
+}
+
+// begin starts a pass.
+func (r *Reconciler) begin(sip object) *pass {
+	key := client.ObjectKeyFromObject(sip)
+	return &pass{
+		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
+		extracted: map[types.NamespacedName]*extracted{},
+	}
 }
 
 // Pass is one pass over a SIPCluster that is not being deleted.
@@ -44,20 +66,19 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 	if !slices.Contains(sip.Finalizers, airship.Finalizer) {
 		return reconciler.Hold[object]{}, nil
 	}
-	p := &pass{
-		Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip), cluster: clusterOf(sip),
-		extracted: map[types.NamespacedName]*extracted{},
-	}
+	p := r.begin(sip)
 	err := p.run(ctx)
-	if err != nil && mustRepeat(err) {
+	if errors.Is(err, errCached) {
+		p = r.begin(sip)
+		p.live = true
+		err = p.run(ctx)
+	}
+	if condition.Outdated(err) { // it was decided on what is no longer so
 		return nil, err
 	}
+	p.reportIgnored()
 	return p.outcome(err), nil
 }
-
-// mustRepeat tells of errors that say nothing about the SIPCluster: it was decided on what
-// is no longer so.
-func mustRepeat(err error) bool { return condition.Outdated(err) && !isPlanned(err) }
 
 func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
@@ -86,6 +107,25 @@ func because(reason string, err error) error {
 
 func (c *cause) Error() string { return c.err.Error() }
 func (c *cause) Unwrap() error { return c.err }
+
+// asked is the fault of a request to the API server about one object. Where that is another one by now, or
+// none, it is decided on again.
+func asked(op, subject string, err error) error {
+	f := &fault.Error{Reason: fault.Unreachable, Op: op, Subject: subject, Err: err}
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+		f.Reason, f.Err = fault.Conflict, fmt.Errorf("%w: %w", fault.ErrOutdated, err)
+	case apierrors.IsForbidden(err):
+		f.Reason, f.Hint = fault.Forbidden, manifestsHint
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		f.Reason, f.Hint = fault.Incompatible, "see what refuses the change: the kind or an admission policy"
+	}
+	return f
+}
+
+const manifestsHint = "apply the manifests of this release: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"
 
 // few names some of many.
 func few(names []string) string {

@@ -11,21 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
-
-// permissions decides whose SIPClusters may hold a host. HostClaims can replace it.
-type permissions interface {
-	// Of returns whether SIPClusters of a namespace may hold a host.
-	Of(ctx context.Context, namespace string) (func(*host) bool, error)
-}
-
-// deployPolicies denies by default. A host's own annotation decides; without it, one
-// HostDeployPolicy in the host's namespace has to accept the namespace, as Metal3 reads it.
-type deployPolicies struct{ client.Reader }
 
 // deployPolicy is what a HostDeployPolicy says; all constraints have to hold.
 type deployPolicy struct {
@@ -39,14 +29,16 @@ type deployPolicy struct {
 	} `json:"hostClaimNamespaces"`
 }
 
-// Of reads all policies. Where Metal3 has none of that kind, annotations alone permit.
-func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) bool, error) {
+// permits returns whether SIPClusters of a namespace may hold a host; HostClaims can replace it. It denies by
+// default. A host's own annotation decides; without it, one HostDeployPolicy in the host's namespace has to
+// accept the namespace, as Metal3 reads it. Where Metal3 has none of that kind, annotations alone permit.
+func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choose.Host) bool, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
+	list.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
 	accepting := map[string]bool{} // namespaces with a policy that accepts
 	var labels map[string]string
 	var failed error
-	err := pages.Each(ctx, d.Reader, list, func() {
+	err := pages.Each(ctx, r.Reader, list, func() {
 		for i := range list.Items {
 			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
 			var p deployPolicy
@@ -55,7 +47,7 @@ func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) b
 			}
 			if labels == nil && p.HostClaimNamespaces != nil && len(p.HostClaimNamespaces.HasLabels) > 0 {
 				var ns corev1.Namespace
-				failed = d.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
+				failed = r.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
 				labels = ns.Labels
 			}
 			if p.accepts(namespace, labels) {
@@ -71,13 +63,12 @@ func (d deployPolicies) Of(ctx context.Context, namespace string) (func(*host) b
 	}
 	if err != nil {
 		return nil, &fault.Error{
-			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err,
-			Hint: "let the operator list them: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`",
+			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err, Hint: manifestsHint,
 		}
 	}
-	return func(h *host) bool {
-		if h.allowed != nil {
-			return slices.Contains(h.allowed, namespace)
+	return func(h *choose.Host) bool {
+		if named := allowed(h); named != nil {
+			return slices.Contains(named, namespace)
 		}
 		return accepting[h.Namespace]
 	}, nil

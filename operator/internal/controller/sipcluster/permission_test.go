@@ -12,8 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -22,37 +25,49 @@ import (
 
 // A namespace gets hosts that their owner permits to it, and no others.
 func TestAllocationIsDeniedByDefault(t *testing.T) {
-	w := start(t)
-	w.hosts("a")
-	w.sip("t", `nodes: {Worker: {FLAVOR, count: {active: 1}}}`)
-	r := w.operator(w.own)
 	label := func(value string) map[string]any { return map[string]any{"name": "team", "value": value} }
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"team":"red"}}}`))
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
-	require.NoError(t, w.Patch(t.Context(), namespace, patch))
 	for _, c := range []struct {
-		policy  map[string]any // of HostDeployPolicy's hostClaimNamespaces
-		accepts bool
+		annotation *string
+		policy     map[string]any // HostDeployPolicy's hostClaimNamespaces; nil for no policy
+		accepts    bool
 	}{
-		{nil, false},
-		{map[string]any{"names": []any{"x"}}, false},
-		{map[string]any{"names": []any{}}, false},
-		{map[string]any{"nameMatches": "("}, false},
-		{map[string]any{"nameMatches": "^" + w.ns[:3]}, true},
-		{map[string]any{"names": []any{w.ns}, "nameMatches": "^x$"}, false},
-		{map[string]any{"hasLabels": []any{label("blue")}}, false},
-		{map[string]any{"hasLabels": []any{label("")}}, true},
-		{map[string]any{"hasLabels": []any{label("red")}, "names": []any{"x", w.ns}}, true},
-		{map[string]any{}, true},
+		{nil, nil, false},
+		{new("other"), map[string]any{}, false},
+		{new(""), map[string]any{}, false},
+		{new("other, t"), nil, true},
+		{new("t\n"), nil, true},
+		{new("t x"), nil, false},
+		{nil, map[string]any{"names": []any{"x"}}, false},
+		{nil, map[string]any{"names": []any{}}, false},
+		{nil, map[string]any{"nameMatches": "("}, false},
+		{nil, map[string]any{"nameMatches": "^t"}, true},
+		{nil, map[string]any{"names": []any{"t"}, "nameMatches": "^x$"}, false},
+		{nil, map[string]any{"hasLabels": []any{label("blue")}}, false},
+		{nil, map[string]any{"hasLabels": []any{label("")}}, true},
+		{nil, map[string]any{"hasLabels": []any{label("red")}, "names": []any{"x", "t"}}, true},
+		{nil, map[string]any{}, true},
 	} {
-		w.permit(c.policy)
-		w.settle(r, "t")
-		if want := map[bool]int{true: 1}[c.accepts]; len(w.claimed("t")) != want {
-			t.Errorf("%v: %d hosts, want %d: %s", c.policy, len(w.claimed("t")), want, w.ready("t").Message)
+		scheme := runtime.NewScheme()
+		require.NoError(t, corev1.AddToScheme(scheme))
+		kind := choose.HostKind.GroupVersion().WithKind("HostDeployPolicy")
+		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
+		scheme.AddKnownTypeWithName(kind.GroupVersion().WithKind(kind.Kind+"List"), &unstructured.UnstructuredList{})
+		meta := metav1.ObjectMeta{Name: "t", Labels: map[string]string{"team": "red"}}
+		objects := []client.Object{&corev1.Namespace{ObjectMeta: meta}}
+		if c.policy != nil {
+			objects = append(objects, hostDeployPolicy("m", c.policy))
 		}
-		if !c.accepts {
-			w.says("t", airship.ReasonUnschedulable, string(choose.ReasonNamespace), false)
+		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+		permits, err := (&Reconciler{Reader: reader}).permits(t.Context(), "t")
+		require.NoError(t, err)
+		h := &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
+		if c.annotation != nil {
+			h.Annotations = map[string]string{airship.AnnotationAllowedNamespaces: *c.annotation}
 		}
+		require.Equal(t, c.accepts, permits(h), "%+v", c)
+		h = &choose.Host{BareMetalHost: hostIn("h", "", "OK")}
+		h.Namespace = "n"
+		require.False(t, permits(h), "a policy is for the hosts beside it")
 	}
 }
 
@@ -70,7 +85,7 @@ func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 	require.Equal(t, before, w.objects())
 	for _, name := range []string{"a", "b"} {
-		notes := w.bare(name).GetAnnotations()
+		notes := w.bare(name).Annotations
 		require.Equal(t, "Worker "+w.ns+"/t "+string(s.UID), notes[airship.AnnotationClaim])
 		require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
 	}
@@ -78,10 +93,10 @@ func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
 	// A claim that this SIPCluster never had is of an earlier one of its name.
 	w.hosts("old")
 	w.note("old", airship.AnnotationClaim, "Worker "+w.ns+"/t")
-	w.change("t", replace(balanced, "active: 2", "active: 3"))
+	w.change("t", active(3))
 	w.settle(r, "t")
 	require.Equal(t, int32(2), w.get("t").Status.Held)
-	require.Equal(t, "Worker "+w.ns+"/t", w.bare("old").GetAnnotations()[airship.AnnotationClaim])
+	require.Equal(t, "Worker "+w.ns+"/t", w.bare("old").Annotations[airship.AnnotationClaim])
 }
 
 // The shipped policy: only the operator allocates, and it writes nothing else on hosts.
@@ -101,42 +116,31 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
 	}
 	require.NoError(t, errors.Join(w.Create(t.Context(), role), w.Create(t.Context(), binding)))
-	annotate := func(key string) func(*unstructured.Unstructured) {
-		return func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{key: "x"}) }
-	}
-	label := func(key string) func(*unstructured.Unstructured) {
-		return func(o *unstructured.Unstructured) {
-			_ = unstructured.SetNestedField(o.Object, "x", "metadata", "labels", key)
-		}
-	}
-	field := func(path ...string) func(*unstructured.Unstructured) {
-		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, false, path...) }
-	}
+	annotate := func(key string) string { return `{"metadata":{"annotations":{"` + key + `":"x"}}}` }
+	label := func(key string) string { return `{"metadata":{"labels":{"` + key + `":"x"}}}` }
 	for name, c := range map[string]struct {
 		who     client.Client
-		edit    func(*unstructured.Unstructured)
+		patch   string
 		refused bool
 	}{
 		"the owner claims":                {owner, annotate(airship.AnnotationClaim), true},
 		"the owner labels":                {owner, label(airship.LabelClusterName), true},
 		"the owner permits":               {owner, annotate(airship.AnnotationAllowedNamespaces), false},
 		"the owner has one adopted":       {owner, annotate(airship.AnnotationAdopt), false},
-		"the owner changes the rest":      {owner, field("spec", "online"), false},
+		"the owner changes the rest":      {owner, `{"spec":{"online":false}}`, false},
 		"an administrator repairs":        {w, label(airship.LabelClusterName), false},
 		"the operator claims":             {w.own, annotate(airship.AnnotationClaim), false},
 		"the operator labels":             {w.own, label(airship.LabelNodeType), false},
 		"the operator reboots":            {w.own, annotate(annotationReboot), false},
-		"the operator powers":             {w.own, field("spec", "online"), false},
-		"the operator provisions":         {w.own, field("spec", "image"), true},
-		"the operator takes another BMC":  {w.own, field("spec", "bmc", "disableCertificateVerification"), true},
+		"the operator powers":             {w.own, `{"spec":{"online":false}}`, false},
+		"the operator provisions":         {w.own, `{"spec":{"image":{"url":"x"}}}`, true},
+		"the operator takes another BMC":  {w.own, `{"spec":{"bmc":{"disableCertificateVerification":true}}}`, true},
 		"the operator writes other notes": {w.own, annotate("inspect.metal3.io"), true},
 		"the operator writes a label":     {w.own, label("flavor"), true},
 	} {
 		try := func() error {
-			o := w.bare("a")
-			before := o.DeepCopy()
-			c.edit(o)
-			return c.who.Patch(t.Context(), o, client.MergeFrom(before), client.DryRunAll)
+			patch := client.RawPatch(types.MergePatchType, []byte(c.patch))
+			return c.who.Patch(t.Context(), w.bare("a"), patch, client.DryRunAll)
 		}
 		if !c.refused {
 			require.NoError(t, try(), name)
@@ -145,17 +149,83 @@ func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
 		// Each API server reads policies with a delay.
 		refused := func() bool { return apierrors.IsForbidden(try()) }
 		require.Eventually(t, refused, time.Minute, 50*time.Millisecond, name)
-		require.True(t, strings.Contains(try().Error(), "the operator for SIPClusters"), name)
+		require.ErrorContains(t, try(), "the operator for SIPClusters", name)
 	}
+	w.confined(owner)
 	access.refused.Forget() // what this test had refused
 
-	action := func(user string) error {
-		o := &airship.HostAction{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "x"}}
-		o.Spec = airship.HostActionSpec{
-			Cluster: "t", Host: airship.HostReference{Namespace: w.metal, Name: "a"}, Action: airship.PowerOff,
+	action := &airship.HostAction{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.ns, Name: "x", Annotations: map[string]string{airship.AnnotationRequestedBy: "alice"},
+	}, Spec: airship.HostActionSpec{
+		Cluster: "t", Host: airship.HostReference{Namespace: w.metal, Name: "a"}, Action: airship.PowerOff,
+	}}
+	require.ErrorContains(t, w.Create(t.Context(), action, client.DryRunAll), "has to be your own user name")
+}
+
+// confined looks that the operator writes in no namespace but those that it created, though it had the
+// rights, and that nobody else makes a namespace look like one of those.
+func (w *world) confined(owner client.Client) {
+	w.Helper()
+	require.NoError(w, cluster.SIPOperator.Bind(w.Context(), w, servicesRole, w.ns))
+	namespace := func(owned bool) *corev1.Namespace {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns + "-x"}}
+		if owned {
+			ns.Annotations = map[string]string{airship.AnnotationServicesOf: w.ns + "/t"}
 		}
-		o.Annotations = map[string]string{airship.AnnotationRequestedBy: user}
-		return w.Create(t.Context(), o, client.DryRunAll)
+		return ns
 	}
-	require.ErrorContains(t, action("alice"), "has to be your own user name")
+	here := metav1.ObjectMeta{Namespace: w.ns, Name: "x"}
+	former := here.DeepCopy()
+	former.Name, former.Labels = "former", (&pass{key: types.NamespacedName{Namespace: w.ns, Name: "t"}}).labels()
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servicesRole}
+	rights := &rbacv1.RoleBinding{ObjectMeta: here, RoleRef: role}
+	hostsNamespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.metal}}
+	const others, elsewhere = "creates and deletes namespaces of services only", "in the namespaces that it created only"
+	config, foreign := &corev1.ConfigMap{ObjectMeta: *former}, &corev1.ConfigMap{ObjectMeta: here}
+	require.NoError(w, errors.Join(w.Create(w.Context(), config), w.Create(w.Context(), foreign)))
+	creator := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces/status"}, Verbs: []string{"patch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: creator.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.ns},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "owner"}},
+	}
+	require.NoError(w, errors.Join(w.Create(w.Context(), creator), w.Create(w.Context(), binding)))
+	create := func(c client.Client, o client.Object) func() error {
+		return func() error {
+			o.SetResourceVersion("") // which an answer to a dry run has
+			return c.Create(w.Context(), o, client.DryRunAll)
+		}
+	}
+	remove := func(o client.Object) func() error {
+		return func() error { return w.own.Delete(w.Context(), o, client.DryRunAll) }
+	}
+	claim := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+airship.AnnotationServicesOf+`":"a/b"}}}`))
+	inStatus := func() error {
+		return owner.Status().Patch(w.Context(), hostsNamespace.DeepCopy(), claim, client.DryRunAll)
+	}
+	for _, c := range []struct {
+		name    string
+		try     func() error
+		refused string // "": it is allowed
+	}{
+		{"the operator creates a namespace of services", create(w.own, namespace(true)), ""},
+		{"the operator creates another namespace", create(w.own, namespace(false)), others},
+		{"the operator deletes another namespace", remove(hostsNamespace), others},
+		{"the operator gives itself rights elsewhere", create(w.own, rights), elsewhere},
+		{"the operator writes elsewhere", create(w.own, &corev1.Secret{ObjectMeta: here}), elsewhere},
+		{"the operator deletes elsewhere", remove(foreign), elsewhere},
+		{"the operator deletes what an earlier version made", remove(config), ""},
+		{"somebody else creates a namespace", create(owner, namespace(false)), ""},
+		{"somebody else claims a namespace of services", create(owner, namespace(true)), "only the operator for SIPClusters writes"},
+		{"somebody else claims one through its status", inStatus, "only the operator for SIPClusters writes"},
+	} {
+		answer := func() bool {
+			err := c.try()
+			return (err == nil) == (c.refused == "") && (err == nil || strings.Contains(err.Error(), c.refused))
+		}
+		require.Eventually(w, answer, time.Minute, 20*time.Millisecond, c.name)
+	}
 }

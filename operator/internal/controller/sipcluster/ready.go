@@ -2,6 +2,7 @@ package sipcluster
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,51 +13,63 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// state is what became of one service.
-type state struct {
-	services.Service
-	applied bool
-	ready   bool
-	message string // what is not ready
-	address string // of its Service
-}
-
 // state finds the state of a service, nil where there is none of that name.
-func (p *pass) state(name string) *state {
-	for i := range p.states {
-		if p.states[i].Name == name {
-			return &p.states[i]
+func state(of []airship.ServiceStatus, name string) *airship.ServiceStatus {
+	for i := range of {
+		if of[i].Name == name {
+			return &of[i]
 		}
 	}
 	return nil
 }
 
-// assess judges one service by its Deployment, which was applied in this pass or found to
-// be as it shall be.
-func (p *pass) assess(s services.Service, applied bool) {
-	st := state{Service: s, applied: applied}
-	object := func(group, kind string) *unstructured.Unstructured {
-		return p.records.live[inventory.Key{Group: group, Kind: kind, Namespace: p.key.Namespace, Name: s.Name}]
+// assess judges one service by its Deployment, which was applied in this pass, or why it was not: then what it
+// has is as before.
+func (p *pass) assess(s services.Service, err error) {
+	st := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind)}
+	addresses, pending := serviceAddresses(p.objects[objectKey{"Service", s.Name}])
+	if err == nil {
+		st.Endpoints, st.Image = append(endpoints(s.Ports), addresses...), s.Image
+	} else if was := state(p.sip.Status.Services, s.Name); was != nil {
+		st.Endpoints, st.Image = was.Endpoints, was.Image
 	}
-	if o := object("", "Service"); o != nil {
-		st.address, _, _ = unstructured.NestedString(o.Object, "spec", "clusterIP")
-	}
-	switch o := object(appsv1.GroupName, "Deployment"); {
+	d := p.objects[objectKey{"Deployment", s.Name}]
+	switch {
 	case s.Err != nil:
-		st.message = "it cannot be rendered: see the condition Ready"
-	case !applied:
-		st.message = "it is not applied yet: see the condition Ready"
-	case o == nil:
-		st.message = "it is being made"
+		st.Message = "it cannot be rendered: see the condition Ready"
+	case errors.Is(err, errUnfinished):
+		st.Message = errUnfinished.Error()
+	case err != nil:
+		st.Message = "it is not applied yet: see the condition Ready"
+	case d == nil:
+		st.Message = "it is being made"
 	default:
-		st.message = unready(o)
+		st.Message = condition.Cut(unready(d), maxMessage)
 	}
-	st.ready = st.message == ""
+	if pending && st.Message == "" {
+		st.Message = "its load balancer has no address yet"
+	}
+	st.Ready = st.Message == ""
 	p.states = append(p.states, st)
+}
+
+// serviceAddresses are those of a Service: of its load balancer, which may be pending, and in the cluster.
+func serviceAddresses(o *unstructured.Unstructured) (all []string, pending bool) {
+	var s corev1.Service
+	if o == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &s) != nil {
+		return nil, false
+	}
+	pending = s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		all = append(all, cmp.Or(i.IP, i.Hostname))
+	}
+	if s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		all = append(all, s.Spec.ClusterIP)
+	}
+	return all, pending
 }
 
 // unready says what is missing for a Deployment to be rolled out, or "".
@@ -94,58 +107,39 @@ func stuck(st appsv1.DeploymentStatus) string {
 // allReady reports whether all services of these kinds are ready.
 func (p *pass) allReady(kinds ...services.Kind) bool {
 	for _, s := range p.states {
-		if !s.ready && slices.Contains(kinds, s.Kind) {
+		if !s.Ready && slices.Contains(kinds, services.Kind(s.Kind)) {
 			return false
 		}
 	}
-	return len(p.states) == len(p.rendered.Services)
+	return len(p.states) == len(p.rendered)
 }
 
-// releasable tells whether hosts may be given back: no service leads to one that leaves,
+// releasable reports whether hosts may be released: no service leads to one that leaves,
 // neither one that is rendered nor one that was taken out of the spec and is not gone yet.
 func (p *pass) releasable() bool {
-	leading := []services.Kind{services.LoadBalancerControlPlane, services.LoadBalancerWorker, services.JumpHost}
-	return !p.again && p.allReady(leading...) && len(p.outgoing()) == 0
+	return !p.again && p.allReady(services.Leading...) && len(p.outgoing()) == 0
 }
 
-// outgoing are the services that are recorded and no longer rendered, sorted.
+// outgoing are the services that exist and are not rendered, sorted.
 func (p *pass) outgoing() []string {
 	var all []string
-	for _, part := range p.records.inventory.Drivers() {
-		if p.state(string(part)) == nil {
-			all = append(all, string(part))
+	for key := range p.objects {
+		if key.kind == "Deployment" && state(p.states, key.name) == nil {
+			all = append(all, key.name)
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 
-// endpoints are the ports of every node, and the Service's own address.
-func (s state) endpoints() []string {
-	var all []string
-	for _, port := range s.Ports {
+// endpoints are ports of every node.
+func endpoints(ports []airship.PortRange) (all []string) {
+	for _, port := range ports {
 		text := fmt.Sprintf(":%d", port.Start)
 		if port.End > port.Start {
 			text += fmt.Sprintf("-%d", port.End)
 		}
 		all = append(all, text)
 	}
-	if s.address != "" && s.address != corev1.ClusterIPNone {
-		all = append(all, s.address)
-	}
 	return all
-}
-
-// status is what is told of a service; where it was not applied, what it has is as before.
-func (s state) status(before []airship.ServiceStatus) airship.ServiceStatus {
-	now := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Message: condition.Cut(s.message, maxMessage)}
-	if s.applied {
-		now.Endpoints, now.Image = s.endpoints(), s.Image
-		return now
-	}
-	for _, was := range before {
-		if was.Name == s.Name {
-			now.Endpoints, now.Image = was.Endpoints, was.Image
-		}
-	}
-	return now
 }

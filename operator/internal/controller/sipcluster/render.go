@@ -3,7 +3,6 @@ package sipcluster
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,39 +11,36 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// render gathers what services are made of, and has them rendered. It returns faults of what
-// could not be gathered, without which services are rendered all the same, and of services
-// that cannot be rendered.
+// render has the services rendered. It returns the faults of hosts whose data could not be read, without which
+// services are rendered all the same, and of services that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
 	hosts, unread := p.served()
 	in := services.Input{
-		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts, Secrets: map[airship.SecretName]services.Secret{},
-		Kept: p.records.secrets(), AssignsUsers: p.AssignsUsers, Egress: p.Egress, Now: p.Now(), Rand: p.Rand,
+		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
+		Kept: p.secrets(), Running: p.deployments(),
+		AssignsUsers: p.AssignsUsers, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
+		Secret: func(name airship.SecretName) (services.Secret, error) {
+			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
+			return data, secretFault(p.key.Namespace, err)
+		},
 	}
 	errs := []error{unread}
-	for _, name := range p.sip.Spec.Services.SecretNames() {
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
-		if err != nil {
-			errs = append(errs, secretFault(p.key.Namespace, err))
-		} else if data != nil {
-			in.Secrets[name] = data
-		}
-	}
-	p.reportIgnored()
 	in.Images, in.PullSecret = p.images(ctx)
-	p.rendered = p.Render(in)
-	for _, s := range p.rendered.Services {
+	p.rendered = services.Render(in)
+	for _, s := range p.rendered {
 		for _, o := range s.Objects {
 			p.mark(o)
 		}
@@ -53,33 +49,64 @@ func (p *pass) render(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// findAPIServers finds the addresses of the management API: its Service's, and those behind it.
+func (p *pass) findAPIServers(ctx context.Context) error {
+	var service corev1.Service
+	var slice discoveryv1.EndpointSlice
+	name := types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "kubernetes"}
+	err := p.Reader.Get(ctx, name, &service)
+	if err == nil {
+		err = client.IgnoreNotFound(p.Reader.Get(ctx, name, &slice)) // where none is published none is known
+	}
+	if err != nil {
+		return &fault.Error{
+			Reason: fault.Unreachable, Op: "find the addresses of", Subject: "the management API", Err: err,
+			Hint: manifestsHint,
+		}
+	}
+	add := func(port int32, texts []string) {
+		for _, text := range texts {
+			if a, err := netip.ParseAddr(text); err == nil {
+				p.apiServers = append(p.apiServers, netip.AddrPortFrom(a, uint16(port))) //nolint:gosec // of a Service
+			}
+		}
+	}
+	for _, port := range service.Spec.Ports {
+		add(port.Port, service.Spec.ClusterIPs)
+	}
+	for _, port := range slice.Ports {
+		if port.Port == nil {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			add(*port.Port, e.Addresses)
+		}
+	}
+	return nil
+}
+
 // reportIgnored emits an event where the spec has a field that has no effect: when the spec
-// changes, and when an upgrade is about to replace what an earlier version made of the field.
+// changes, and when an upgrade moves the services.
 func (p *pass) reportIgnored() {
-	changed := p.sip.Status.ObservedGeneration != p.sip.Generation
+	if p.sip.Status.ObservedGeneration == p.sip.Generation && (len(p.former) == 0 || p.sip.Status.Namespace != "") {
+		return
+	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
-		name := services.Name(p.key.Name, services.JumpHost, i)
-		_, made := p.records.secrets()[name+"-bmc"]
-		if j.BMC != nil && (made || changed) {
+		if j.BMC != nil {
 			p.warn("FieldIgnored", "Render",
 				"spec.services.jumpHost[%d].bmc has no effect; create a HostAction to control power", i)
 		}
-		if j.NodeSSHPrivateKeys != "" && (changed || p.hasFormerConfig(name)) {
+		if j.NodeSSHPrivateKeys != "" {
 			p.warn("FieldIgnored", "Render",
 				"spec.services.jumpHost[%d].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`", i)
 		}
 	}
 }
 
-// hasFormerConfig reports whether a jump host still has the configuration of an earlier version.
-func (p *pass) hasFormerConfig(name string) bool {
-	key := inventory.Key{Kind: "ConfigMap", Namespace: p.key.Namespace, Name: name + "-config"}
-	o := p.records.live[key]
-	if o == nil {
-		return false
-	}
-	_, found, _ := unstructured.NestedString(o.Object, "data", "config.json")
-	return found
+// warn records an event.
+func (p *pass) warn(reason, action, note string, args ...any) {
+	p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, reason, action, "%s",
+		condition.Cut(fmt.Sprintf(note, args...), condition.MaxNote))
 }
 
 func secretFault(namespace string, err error) error {
@@ -88,19 +115,15 @@ func secretFault(namespace string, err error) error {
 	}
 	return &fault.Error{
 		Reason: fault.Forbidden, Op: "read Secrets in", Subject: "namespace " + namespace, Err: errors.New("the operator may not"),
-		Hint: "bind ClusterRole vdo-sip-services to it by a RoleBinding",
+		Hint: "bind ClusterRole vdo-sip-tenants to it by a RoleBinding",
 	}
 }
 
-// mark puts an object into the SIPCluster's namespace, and the labels on it by which it is
-// watched, and found to be ours where an apply was interrupted before its UID was recorded.
+// mark puts an object into the services' namespace, and the labels on it by which it is watched.
 func (p *pass) mark(o *unstructured.Unstructured) {
-	o.SetNamespace(p.key.Namespace)
-	labels := o.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, p.labels())
+	o.SetNamespace(p.home)
+	labels := p.labels()
+	maps.Copy(labels, o.GetLabels())
 	o.SetLabels(labels)
 }
 
@@ -110,65 +133,46 @@ func (p *pass) labels() map[string]string {
 	}
 }
 
-// marked tells whether an object carries the labels that mark puts on it.
-func (p *pass) marked(o *unstructured.Unstructured) bool {
-	labels := o.GetLabels()
-	for key, value := range p.labels() {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// served are the hosts that services lead to: without those that leave. Addresses are
-// recorded; where a host's data cannot be read, services go on leading to those that they were
-// led to last, and the fault tells of it.
+// served are the hosts that services lead to: without those that leave. Where a host's data cannot be
+// read, services go on leading to the addresses that the status has, and the fault tells of it.
 func (p *pass) served() (map[airship.Role][]services.Host, error) {
-	memory := p.records.inventory.Memory()
-	known := memory.HostAddresses
-	memory.HostAddresses = nil
 	all := map[airship.Role][]services.Host{}
 	var unread []string
 	var first error
 	for _, r := range p.choice.Roles {
-		for _, h := range p.held(r) {
-			e, name := p.extracted[h.Key()], h.Key().String()
+		for _, h := range r.Held() {
+			if p.foreign[h.Key()] != "" {
+				continue
+			}
+			e := p.extracted[h.Key()]
 			if e.problem != nil {
-				unread, first = append(unread, name), cmp.Or(first, e.problem)
-				e.complete(known[name], p.sip.Spec.Services.Interfaces())
+				unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
 			}
-			all[r.Role] = append(all[r.Role], services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses})
-			if len(e.addresses) > 0 {
-				if memory.HostAddresses == nil {
-					memory.HostAddresses = map[string]map[string][]netip.Addr{}
-				}
-				memory.HostAddresses[name] = e.addresses
-			}
+			all[r.Role] = append(all[r.Role], services.Host{
+				Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil,
+			})
 		}
 	}
-	p.records.inventory = p.records.inventory.WithMemory(memory)
 	if first == nil {
 		return all, nil
 	}
 	return all, &fault.Error{
-		Reason: fault.ReasonOf(first), Op: "read the data of", Subject: fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), Err: first, Hint: fault.HintOf(first),
+		Reason: fault.ReasonOf(first), Op: "read the data of", Err: first, Hint: fault.HintOf(first),
+		Subject: fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)),
 	}
 }
 
 // leftOut tells why a service does not lead to a host; "" where all do.
 func (p *pass) leftOut(host types.NamespacedName) string {
-	for _, s := range p.rendered.Services {
+	if why := p.foreign[host]; why != "" {
+		return "services leave it out: " + why
+	}
+	for _, s := range p.rendered {
 		if why := s.LeftOut[host]; why != "" {
 			return why
 		}
 	}
 	return ""
-}
-
-// held are the hosts of a role that stay, in their order.
-func (p *pass) held(r choose.Role) []choose.Host {
-	return choose.Sorted(append(append([]choose.Host{}, r.Keep...), r.Take...))
 }
 
 // images are those of the accepted bundle; while it cannot be used, those that run. The
@@ -181,7 +185,7 @@ func (p *pass) images(ctx context.Context) (services.Images, []byte) {
 		images = running{p: p, given: images, why: err}
 	}
 	if len(login) == 0 {
-		login = p.records.login()
+		login = p.login()
 	}
 	return images, login
 }
@@ -199,38 +203,55 @@ func (r running) Image(name string, kind services.Kind, asked string) (string, e
 	if asked != "" && r.given != nil {
 		return r.given.Image(name, kind, asked)
 	}
-	have, _ := r.p.records.inventory.Get(inventory.Key{Group: appsv1.GroupName, Kind: "Deployment", Namespace: r.p.key.Namespace, Name: name})
-	if have.Release != "" && (asked == "" || asked == have.Release) {
-		return have.Release, nil
+	if have := imageOf(r.p.deployments()[name]); have != "" && (asked == "" || asked == have) {
+		return have, nil
 	}
 	return "", &fault.Error{
 		Reason: fault.ReasonOf(r.why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", kind), Err: r.why, Hint: fault.HintOf(r.why),
 	}
 }
 
-// secrets are the Secrets that were made before, with what was made by chance.
-func (r *records) secrets() map[string]services.Secret {
-	all := map[string]services.Secret{}
-	for key, o := range r.live {
-		if _, recorded := r.inventory.Get(key); key.Kind != "Secret" || o == nil || !recorded {
-			continue
-		}
-		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-		s := services.Secret{}
-		for k, v := range data {
-			if decoded, err := base64.StdEncoding.DecodeString(v); err == nil {
-				s[k] = decoded
+// imageOf is the image of a Deployment's only container, "" without one.
+func imageOf(d *appsv1.Deployment) string {
+	if d == nil || len(d.Spec.Template.Spec.Containers) != 1 {
+		return ""
+	}
+	return d.Spec.Template.Spec.Containers[0].Image
+}
+
+// existing are the objects of a kind by name, of several lists the last one's.
+func existing[T any](kind string, lists ...[]*unstructured.Unstructured) map[string]*T {
+	all := map[string]*T{}
+	for _, list := range lists {
+		for _, o := range list {
+			into := new(T)
+			if o.GetKind() == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, into) == nil {
+				all[o.GetName()] = into
 			}
 		}
-		all[key.Name] = s
+	}
+	return all
+}
+
+// deployments are those that the operator runs. Those of an earlier version lie where the tenant can
+// change what they run.
+func (p *pass) deployments() map[string]*appsv1.Deployment {
+	return existing[appsv1.Deployment]("Deployment", slices.Collect(maps.Values(p.objects)))
+}
+
+// secrets are those that exist, with what was made by chance.
+func (p *pass) secrets() map[string]services.Secret {
+	all := map[string]services.Secret{}
+	for name, s := range existing[corev1.Secret]("Secret", p.former, slices.Collect(maps.Values(p.objects))) {
+		all[name] = s.Data
 	}
 	return all
 }
 
 // login is the one that pods have already: of several the first by name, so that all get
 // the same.
-func (r *records) login() []byte {
-	all := r.secrets()
+func (p *pass) login() []byte {
+	all := p.secrets()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if l, ok := all[name][corev1.DockerConfigJsonKey]; ok {
 			return l

@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
 const (
@@ -80,8 +80,6 @@ func mayPass(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // each level is looked at
 	case *cause:
 		return mayPass(e.err)
-	case planConflict:
-		return false
 	case interface{ Unwrap() []error }:
 		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !mayPass(one) })
 	}
@@ -90,33 +88,38 @@ func mayPass(err error) bool {
 
 // outcome sums a pass up.
 func (p *pass) outcome(err error) outcome {
-	o := outcome{status: p.status(), next: reconciler.Next{Interval: interval}}
-	switch {
-	case err != nil:
-		o.ready = failed(err)
-	case p.choice.Missing() > 0:
-		o.ready = judgement{reason: airship.ReasonUnschedulable, message: p.missing(), status: metav1.ConditionFalse}
-	case p.inUse() != nil:
-		o.ready = failed(p.inUse())
-	case p.unfinished() != "":
-		o.ready = judgement{reason: airship.ReasonProgressing, message: p.unfinished(), status: metav1.ConditionUnknown}
-	default:
-		o.ready = judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
+	o := outcome{
+		status: p.status(), ready: p.judge(err), degraded: p.degraded(),
+		next: reconciler.Next{Interval: interval, AtMost: p.graceEnds},
 	}
 	if text := p.leave(); p.leading != "" && text != o.ready.message {
 		o.ready.message += "; " + text // whatever else there is: it may last for ever
 	}
-	o.degraded = p.degraded()
-	o.next.AtMost = p.graceEnds
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
 	}
-	if at := p.rendered.RenewAt; !at.IsZero() {
-		if left := max(at.Sub(p.Now()), reconciler.Soon); o.next.AtMost == 0 || left < o.next.AtMost {
+	for _, service := range p.rendered {
+		left := max(service.RenewAt.Sub(p.Now()), reconciler.Soon)
+		if !service.RenewAt.IsZero() && (o.next.AtMost == 0 || left < o.next.AtMost) {
 			o.next.AtMost = left
 		}
 	}
 	return o
+}
+
+func (p *pass) judge(err error) judgement {
+	missing, unfinished := p.missing(), p.unfinished()
+	switch fault := cmp.Or(p.inUse(), p.foreignFault()); {
+	case err != nil:
+		return failed(err)
+	case missing != "":
+		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
+	case fault != nil:
+		return failed(fault)
+	case unfinished != "":
+		return judgement{reason: airship.ReasonProgressing, message: unfinished, status: metav1.ConditionUnknown}
+	}
+	return judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
 }
 
 // maxSoon bounds the wait for what nothing tells of.
@@ -146,13 +149,13 @@ func (p *pass) status() airship.SIPClusterStatus {
 		total, _ := set.Wanted()
 		st.Wanted += int32(total) //nolint:gosec // validated: at most 2000 a role
 	}
-	if p.snapshot.hosts != nil {
+	if p.hosts != nil {
 		p.hostsInto(&st)
 	}
 	if p.applied {
-		st.Services = nil
-		for _, s := range p.states {
-			st.Services = append(st.Services, s.status(p.sip.Status.Services))
+		st.Services, st.Namespace, st.ClusterName = p.states, "", p.clusterName
+		if !p.sip.Spec.Services.IsEmpty() {
+			st.Namespace = p.home
 		}
 	}
 	return st
@@ -163,33 +166,17 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 	var hosts []airship.HostStatus
 	st.Missing = nil
 	for _, r := range p.choice.Roles {
-		leaving := map[string]string{}
-		for _, l := range r.Leave {
-			leaving[l.Key().String()] = "it leaves: " + l.Why
+		for _, h := range r.Held() {
+			hosts = p.appendHost(hosts, r, h, "")
 		}
-		all := p.held(r)
 		for _, l := range r.Leave {
-			all = append(all, l.Host)
-		}
-		for _, h := range all {
-			now := p.snapshot.hosts[h.Key()]
-			if !p.cluster.Holds(now.Host) {
-				continue // given back
-			}
-			hs := airship.HostStatus{
-				Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey], Labelled: now.Labelled(p.key, r.Role),
-				Problem: condition.Cut(leaving[h.Key().String()]+cmp.Or(r.Problems[h.Key()], p.leftOut(h.Key())), maxMessage),
-			}
-			if since := p.failedSince(now); !since.IsZero() {
-				hs.FailedSince = &metav1.Time{Time: since}
-			}
-			hs.Addresses, hs.Interfaces = p.hostAddresses(now)
-			hosts = append(hosts, hs)
+			hosts = p.appendHost(hosts, r, l.Host, "it leaves: "+l.Why)
 		}
 		if r.Missing > 0 {
 			m := airship.MissingHosts{Role: r.Role, Count: int32(r.Missing)} //nolint:gosec // validated: at most 2000
 			for _, x := range r.Refused {
-				m.Refused = append(m.Refused, airship.RefusedHosts{Reason: string(x.Reason), Count: int32(x.Count), Hosts: x.Hosts}) //nolint:gosec // hosts of a site
+				refused := airship.RefusedHosts{Reason: string(x.Reason), Count: int32(x.Count), Hosts: x.Hosts} //nolint:gosec // hosts of a site
+				m.Refused = append(m.Refused, refused)
 			}
 			st.Missing = append(st.Missing, m)
 		}
@@ -199,52 +186,30 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 	st.HostsOmitted = st.Held - int32(len(st.Hosts)) //nolint:gosec // as above
 }
 
-// maxHosts bounds what hosts take in a status, in bytes of JSON: etcd takes no more than 1.5 MB
-// of a resource, and each change is sent to who watches.
-const maxHosts = 256 << 10
-
-// fitting are as many hosts as have room, in their order; those that a person has to look at
-// go before the others.
-func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
-	keep := make([]bool, len(hosts))
-	for _, troubled := range []bool{true, false} {
-		for i, h := range hosts {
-			if (h.Problem != "") != troubled {
-				continue
-			}
-			data, err := json.Marshal(h)
-			if room -= len(data) + 1; err != nil || room < 0 {
-				break
-			}
-			keep[i] = true
-		}
+// appendHost appends a host that is held. Of one that leaves addresses are those of before.
+func (p *pass) appendHost(hosts []airship.HostStatus, r choose.Role, h choose.Host, leaves string) []airship.HostStatus {
+	now := p.hosts[h.Key()]
+	if !p.cluster.Holds(*now) {
+		return hosts // given back
 	}
-	var out []airship.HostStatus
-	for i, h := range hosts {
-		if keep[i] {
-			out = append(out, h)
-		}
+	was := p.was(h.Key())
+	hs := airship.HostStatus{
+		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
+		Labelled: now.Labelled(p.key, r.Role), Addresses: was.Addresses, Interfaces: was.Interfaces,
+		Problem: condition.Cut(leaves+cmp.Or(p.leftOut(h.Key()), r.Problems[h.Key()]), maxMessage),
 	}
-	return out
+	if since := p.failedSince(now); !since.IsZero() {
+		hs.FailedSince = &metav1.Time{Time: since}
+	}
+	if e := p.extracted[h.Key()]; e != nil {
+		hs.Addresses, hs.Interfaces = e.status(p.sip.Spec.Services.Interfaces())
+	}
+	return append(hosts, hs)
 }
 
-// hostAddresses are all that services use, each once, and, where they use several networks,
-// those on each. Of a host whose data was not read services use, until they are applied again,
-// those of before.
-func (p *pass) hostAddresses(h *host) (all []string, on []airship.InterfaceStatus) {
-	e := p.extracted[h.Key()]
-	switch {
-	case !p.applied && (e == nil || e.problem != nil):
-		for _, was := range p.sip.Status.Hosts {
-			if was.Namespace == h.Namespace && was.Name == h.Name {
-				return was.Addresses, was.Interfaces
-			}
-		}
-		return nil, nil
-	case e == nil:
-		return nil, nil
-	}
-	wanted := p.sip.Spec.Services.Interfaces()
+// status returns the addresses that services use, each once, and, where they use several networks, those on
+// each.
+func (e *extracted) status(wanted []string) (all []string, on []airship.InterfaceStatus) {
 	for _, id := range wanted {
 		one := airship.InterfaceStatus{ID: id}
 		for _, a := range e.addresses[id] {
@@ -260,29 +225,44 @@ func (p *pass) hostAddresses(h *host) (all []string, on []airship.InterfaceStatu
 	return all, on
 }
 
-// missing says what is missing and why, role by role.
+// maxHosts bounds what hosts take in a status: etcd takes no more than 1.5 MB of a resource, and each change is
+// sent to who watches.
+const maxHosts = 1000
+
+// fitting are as many hosts as have room, in their order; those that a person has to look at
+// go before the others.
+func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
+	for i := len(hosts) - 1; i >= 0 && len(hosts) > room; i-- {
+		if hosts[i].Problem == "" {
+			hosts = slices.Delete(hosts, i, i+1)
+		}
+	}
+	return hosts[:min(len(hosts), room)]
+}
+
+// missing says what is missing and why, role by role; "" for nothing.
 func (p *pass) missing() string {
 	var all []string
 	for _, r := range p.choice.Roles {
 		if r.Missing == 0 {
 			continue
 		}
-		text := fmt.Sprintf("%d of %d %s hosts are missing", r.Missing, r.Wanted, r.Role)
-		var why []string
+		why := []string{}
 		for _, x := range r.Refused {
 			why = append(why, fmt.Sprintf("%d: %s", x.Count, x.Reason))
 		}
-		if len(why) == 0 {
-			why = []string{"there are no other hosts"}
-		}
-		all = append(all, text+" ("+strings.Join(why, "; ")+")")
+		all = append(all, fmt.Sprintf("%d of %d %s hosts are missing (%s)",
+			r.Missing, r.Wanted, r.Role, cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
+	}
+	if len(all) == 0 {
+		return ""
 	}
 	return strings.Join(all, "; ") + ". Add BareMetalHosts that fit, or lower spec.nodes' count"
 }
 
 // degraded names the hosts that are held and failed; "" for none.
 func (p *pass) degraded() string {
-	if p.snapshot.hosts == nil {
+	if p.hosts == nil {
 		if c := meta.FindStatusCondition(p.sip.Status.Conditions, airship.ConditionDegraded); c != nil {
 			return c.Message
 		}
@@ -312,38 +292,34 @@ func (p *pass) inUse() error {
 			all = append(all, h.Key().String()+": "+h.InUse())
 		}
 	}
-	return because(airship.ReasonUnableToDecommission, inUseFault(all))
-}
-
-// inUseFault says which hosts are not released; nil for none.
-func inUseFault(hosts []string) error {
-	if len(hosts) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "release", Subject: "hosts in use", Err: errors.New(few(hosts)),
+	return because(airship.ReasonUnableToDecommission, &fault.Error{
+		Reason: fault.Conflict, Op: "release", Subject: "hosts in use", Err: errors.New(few(all)),
 		Hint: "free them, or annotate the SIPCluster with " + airship.AnnotationReleaseInUse + "=true",
-	}
+	})
 }
 
 // unfinished says what is under way, or "".
 func (p *pass) unfinished() string {
 	var all []string
 	for _, s := range p.states {
-		if !s.ready {
-			all = append(all, s.Name+": "+s.message)
+		if !s.Ready {
+			all = append(all, s.Name+": "+s.Message)
 		}
 	}
-	if len(all) > 0 {
+	out := p.outgoing()
+	switch text := p.leave(); {
+	case len(all) > 0:
 		return "waiting for " + few(all)
-	}
-	if out := p.outgoing(); p.applied && len(out) > 0 {
+	case p.waits != "":
+		return p.waits
+	case p.applied && len(out) > 0:
 		return "removing " + few(out)
-	}
-	if text := p.leave(); text != "" {
+	case text != "":
 		return text
-	}
-	if p.again {
+	case p.again:
 		return "removing what is no longer wanted"
 	}
 	return ""
@@ -351,20 +327,21 @@ func (p *pass) unfinished() string {
 
 // leave names the hosts that leave, and the pod that they wait for; "" where none does.
 func (p *pass) leave() string {
-	var all []string
-	for _, h := range p.status().Hosts {
-		if strings.HasPrefix(h.Problem, "it leaves: ") {
-			all = append(all, h.Namespace+"/"+h.Name)
+	var all, texts []string
+	for _, r := range p.choice.Roles {
+		for _, l := range r.Leave {
+			if p.cluster.Holds(*p.hosts[l.Key()]) {
+				all = append(all, l.Key().String())
+			}
 		}
 	}
-	if len(all) == 0 {
-		return p.leading
+	if len(all) > 0 {
+		texts = append(texts, "hosts leave: "+few(all))
 	}
-	text := "hosts leave: " + few(all)
 	if p.leading != "" {
-		text += "; " + p.leading
+		texts = append(texts, p.leading)
 	}
-	return text
+	return strings.Join(texts, "; ")
 }
 
 func (p *pass) summary() string {
@@ -393,38 +370,13 @@ func (o outcome) Record(sip object) {
 	o.ready.set(&sip.Status.Conditions, sip.Generation)
 	if o.degraded == "" {
 		condition.Remove(&sip.Status.Conditions, airship.ConditionDegraded)
-		return
+	} else {
+		condition.Set(&sip.Status.Conditions, sip.Generation, metav1.Condition{
+			Type: airship.ConditionDegraded, Status: metav1.ConditionTrue,
+			Reason: airship.ReasonHostsFailed, Message: o.degraded,
+		})
 	}
-	condition.Set(&sip.Status.Conditions, sip.Generation, metav1.Condition{
-		Type: airship.ConditionDegraded, Status: metav1.ConditionTrue,
-		Reason: airship.ReasonHostsFailed, Message: o.degraded,
-	})
 }
 
 // Next is the interval, or sooner.
 func (o outcome) Next(object) reconciler.Next { return o.next }
-
-// removing is the outcome of a removal that is not done.
-type removing struct {
-	waits string // for what
-	err   error
-	now   time.Time
-}
-
-// Record says what is waited for.
-func (r removing) Record(sip object) {
-	sip.Status.ObservedGeneration = sip.Generation
-	j := judgement{reason: airship.ReasonProgressing, message: r.waits, status: metav1.ConditionUnknown}
-	if r.err != nil {
-		j = failed(r.err)
-	}
-	j.set(&sip.Status.Conditions, sip.Generation)
-}
-
-// Next is soon, since what was deleted is gone soon; after a fault, as for any.
-func (r removing) Next(sip object) reconciler.Next {
-	if r.err != nil {
-		return reconciler.Next{Interval: interval}
-	}
-	return reconciler.Next{AtMost: soon(sip.Status.Conditions, r.now)}
-}

@@ -2,16 +2,13 @@ package sipcluster
 
 import (
 	"context"
-	"crypto/rand"
 	"reflect"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,17 +32,17 @@ import (
 )
 
 // CacheOptions bound what a manager's cache keeps for this controller: of BareMetalHosts
-// what matters, and Deployments and Services that are ours alone.
+// what matters, and the metadata of Deployments and Services that are ours.
 func CacheOptions() map[client.Object]cache.ByObject {
 	ours := cache.ByObject{
 		Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}), Transform: trimOurs,
 	}
 	return map[client.Object]cache.ByObject{
-		hostObject(types.NamespacedName{}): {Namespaces: everywhere, Transform: TrimHost},
-		&airship.SIPCluster{}:              {Namespaces: everywhere},
-		&airship.HostAction{}:              {Namespaces: everywhere},
-		&appsv1.Deployment{}:               ours,
-		&corev1.Service{}:                  ours,
+		&choose.BareMetalHost{}: {Namespaces: everywhere, Transform: cache.TransformStripManagedFields()},
+		&airship.SIPCluster{}:   {Namespaces: everywhere},
+		&airship.HostAction{}:   {Namespaces: everywhere},
+		&appsv1.Deployment{}:    ours,
+		&corev1.Service{}:       ours,
 	}
 }
 
@@ -60,23 +57,11 @@ const (
 	settling = 3 * time.Second
 )
 
-// trimOurs keeps of an object what says whose it is and that it changed: it is read anew where
-// more matters, and anybody may make large ones with our label.
+// trimOurs keeps of an object's metadata no annotations: anybody may make large ones with our label.
 func trimOurs(o any) (any, error) {
-	trimmed := func(from metav1.ObjectMeta) metav1.ObjectMeta {
-		by := map[string]string{}
-		for _, key := range []string{render.LabelManagedBy, airship.LabelClusterNamespace, airship.LabelClusterName} {
-			if v, found := from.Labels[key]; found {
-				by[key] = v
-			}
-		}
-		return metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name, UID: from.UID, ResourceVersion: from.ResourceVersion, Labels: by}
-	}
-	switch o := o.(type) {
-	case *appsv1.Deployment:
-		return &appsv1.Deployment{ObjectMeta: trimmed(o.ObjectMeta)}, nil
-	case *corev1.Service:
-		return &corev1.Service{ObjectMeta: trimmed(o.ObjectMeta)}, nil
+	if m, ok := o.(metav1.Object); ok {
+		m.SetAnnotations(nil)
+		m.SetManagedFields(nil)
 	}
 	return o, nil
 }
@@ -94,21 +79,12 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Grace == 0 {
 		o.Grace = grace
 	}
-	if o.Rand == nil {
-		o.Rand = rand.Reader
-	}
-	if o.Permissions == nil {
-		o.Permissions = deployPolicies{mgr.GetAPIReader()}
-	}
-	if o.Render == nil {
-		o.Render = services.Render
-	}
 	r := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Records: inventory.SIPClusters},
 	}
-	options := controller.Options{MaxConcurrentReconciles: 1, NewQueue: newTurns, ReconciliationTimeout: passTimeout}
+	options := controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: passTimeout}
 	err := builder.ControllerManagedBy(mgr).
 		Named("hostaction").
 		For(&airship.HostAction{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -117,15 +93,15 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	users := users{mgr.GetClient()}
+	users, changed := users{mgr.GetClient()}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
 	return builder.ControllerManagedBy(mgr).
 		Named("sipcluster").
 		For(&airship.SIPCluster{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(hostObject(types.NamespacedName{}), users.hosts(), builder.WithPredicates(hostChanged())).
-		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&choose.BareMetalHost{}, users.hosts(), builder.WithPredicates(hostChanged())).
+		WatchesMetadata(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
+		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), changed).
 		WithOptions(options).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
@@ -134,13 +110,13 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 // at a host, which would start passes for ever.
 func hostChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, isBefore := e.ObjectOld.(*unstructured.Unstructured)
-		now, isNow := e.ObjectNew.(*unstructured.Unstructured)
+		before, isBefore := e.ObjectOld.(*choose.BareMetalHost)
+		now, isNow := e.ObjectNew.(*choose.BareMetalHost)
 		if !isBefore || !isNow {
 			return true
 		}
-		a, b := readHost(before), readHost(now)
-		a.resourceVersion, b.resourceVersion = "", ""
+		a, b := *before, *now
+		a.ResourceVersion, b.ResourceVersion, a.Generation, b.Generation = "", "", 0, 0
 		return !reflect.DeepEqual(a, b)
 	}}
 }
@@ -173,11 +149,11 @@ func (u users) hosts() handler.EventHandler {
 
 // ofHost returns the holder of a host; of a free one all that could take it.
 func (u users) ofHost(ctx context.Context, o client.Object) (holder, takers []reconcile.Request) {
-	h, ok := o.(*unstructured.Unstructured)
+	h, ok := o.(*choose.BareMetalHost)
 	if !ok {
 		return nil, nil
 	}
-	if by, _ := readHost(h).Holder(); by.Namespace != "" && by.Name != "" {
+	if by, _ := h.Holder(); by.Namespace != "" && by.Name != "" {
 		return []reconcile.Request{{NamespacedName: by}}, nil
 	}
 	return nil, u.each(ctx, func(s object) bool { return len(s.Status.Missing) > 0 || replaces(s) })
@@ -212,12 +188,11 @@ func (u users) each(ctx context.Context, wanted func(object) bool) []reconcile.R
 	return out
 }
 
-// ofLabels returns the SIPCluster that an object was made for.
+// ofLabels returns the SIPCluster that an object was made for. In other namespaces anybody may write
+// such labels.
 func ofLabels(_ context.Context, o client.Object) []reconcile.Request {
-	l := o.GetLabels()
-	by, _ := choose.Host{Labels: l}.Holder()
-	// Anybody may label objects of their own with another's name.
-	if by.Name == "" || by.Namespace != o.GetNamespace() {
+	by, _ := choose.HolderByLabels(o.GetLabels())
+	if by.Name == "" || o.GetNamespace() != services.Namespace(by) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: by}}

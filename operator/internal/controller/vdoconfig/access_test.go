@@ -3,11 +3,15 @@ package vdoconfig_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -46,6 +49,8 @@ type access struct {
 	kinds      *kinds
 	edge       *edge.Cluster
 	stale      bool
+	raw        rest.Interface                // an administrator's
+	asks       func(req *http.Request) error // before the operator's requests
 }
 
 // reached is the access to the shared API server. A test that removes kinds makes it stale, because
@@ -63,18 +68,44 @@ func newAccess(t *testing.T, cfg *rest.Config) *access {
 func (a *access) connect(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	a.stale = false
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return wire{next, func(*http.Request) error { return nil }, a.wrote}
+	})
 	account, refused := cluster.Operator.Within(cfg)
+	account.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return wire{next, func(req *http.Request) error { return a.asks(req) }, func(string) {}}
+	})
 	a.refused = refused
 	web, err := rest.HTTPClientFor(account)
 	require.NoError(t, err)
 	a.kinds = newKinds(t, account, web)
-	own, err := client.NewWithWatch(account, client.Options{HTTPClient: web, Scheme: scheme(), Mapper: a.kinds})
+	a.own, err = client.NewWithWatch(account, client.Options{HTTPClient: web, Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
-	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
+	a.admin, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
-	a.own, a.admin = a.noting(own), a.noting(admin)
 	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
 	require.NoError(t, err)
+	admin, err := discovery.NewDiscoveryClientForConfig(cfg)
+	require.NoError(t, err)
+	a.raw = admin.RESTClient()
+}
+
+// wire is the way to the API server.
+type wire struct {
+	next   http.RoundTripper
+	before func(req *http.Request) error
+	after  func(path string)
+}
+
+func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet {
+		return w.next.RoundTrip(req)
+	}
+	if err := w.before(req); err != nil {
+		return nil, err
+	}
+	defer w.after(req.URL.Path)
+	return w.next.RoundTrip(req)
 }
 
 // kinds remembers for a while which kinds the API server does not serve. Without it, each
@@ -114,34 +145,52 @@ func (k *kinds) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.REST
 }
 
 // wrote notes a write; after one of a CustomResourceDefinition other kinds are served.
-func (k *kinds) wrote(o any) {
-	object, ok := o.(interface{ GetObjectKind() schema.ObjectKind })
-	_, typed := o.(*apiextensionsv1.CustomResourceDefinition)
-	if !typed && (!ok || object.GetObjectKind().GroupVersionKind().Kind != "CustomResourceDefinition") {
-		return
+func (a *access) wrote(path string) {
+	if strings.Contains(path, "/customresourcedefinitions") {
+		a.kinds.mu.Lock()
+		defer a.kinds.mu.Unlock()
+		a.kinds.changed = time.Now()
+		clear(a.kinds.unserved)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.changed = time.Now()
-	clear(k.unserved)
 }
 
-// noting has a client tell of the kinds that it makes and removes.
-func (a *access) noting(c client.WithWatch) client.WithWatch {
-	return interceptor.NewClient(c, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			defer a.kinds.wrote(o)
-			return c.Create(ctx, o, opts...)
-		},
-		Apply: func(
-			ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption,
-		) error {
-			defer a.kinds.wrote(o)
-			return c.Apply(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			defer a.kinds.wrote(o)
-			return c.Delete(ctx, o, opts...)
-		},
+// The operator of these tests is its service account, with the rights of the manifests that are
+// shipped and no more. The test itself is an administrator.
+
+// granted is set once those manifests are applied: tests that take some of it away put it back.
+var granted bool
+
+func (w *world) grant() {
+	w.t.Helper()
+	require.NoError(w.t, cluster.Operator.Grant(context.Background(), w.Client))
+	granted = true
+}
+
+// here makes the test's namespace what the operator's own is.
+func (w *world) here() {
+	w.t.Helper()
+	if !granted {
+		w.grant()
+	}
+	require.NoError(w.t, cluster.Operator.GrantIn(context.Background(), w.Client, w.ns))
+}
+
+// allow gives the operator the rights of a manifest that is applied where it is needed only,
+// until the test ends.
+func (w *world) allow(manifest string) {
+	w.t.Helper()
+	require.NoError(w.t, cluster.Operator.Grant(context.Background(), w.Client, manifest))
+	w.t.Cleanup(func() {
+		w.clean()
+		require.NoError(w.t, cluster.Operator.Revoke(context.Background(), w.Client, manifest))
 	})
+}
+
+// end ends a namespace that is being deleted, with the rights in it.
+func (w *world) end(name string) {
+	w.t.Helper()
+	for _, o := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}} {
+		require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(context.Background(), o, client.InNamespace(name))))
+	}
+	w.until("namespace "+name+" is gone", func() bool { w.endNamespace(name); return gone(w, &corev1.Namespace{}, "", name) })
 }

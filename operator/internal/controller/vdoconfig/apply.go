@@ -5,20 +5,24 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // applier applies a plan as far as it may go in this pass.
@@ -32,9 +36,9 @@ type applier struct {
 
 // apply goes through the stages: records first, then each stage's steps, then what
 // the next stage waits for. A driver that has a conflict is left out. One that fails
-// goes no further in this pass, and its gates stay closed; the others go on.
+// goes no further in this pass, and its gates stay closed; the others go on, but those that are not installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
-	a := &applier{pass: p, planned: in, blocked: blocked(p.outcome.plan, p.inventory), failed: map[matrix.Driver]error{}}
+	a := &applier{pass: p, planned: in, blocked: p.blocked(), failed: map[matrix.Driver]error{}}
 	_, err := drift.Parse(p.config.Spec.Drift)
 	a.errs = append(a.errs, err, p.outcome.plan.Conflicts())
 	p.outcome.broken = a.recheckTrust(ctx)
@@ -49,7 +53,6 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 	return fault.Join(a.errs...)
 }
 
-// stages applies all that may be applied now, and removes what is wanted no longer.
 func (a *applier) stages(ctx context.Context) error {
 	if err := a.recordAhead(ctx); err != nil {
 		return err
@@ -60,7 +63,8 @@ func (a *applier) stages(ctx context.Context) error {
 			return err
 		}
 		if i == 0 && stage.Name == render.StageBase && untried && a.outcome.changed > 0 {
-			a.outcome.gate, a.outcome.again = "the namespaces and kinds that were just created: all else needs them", true
+			a.wait("the namespaces and kinds that were just created: all else needs them")
+			a.outcome.again = true
 			return nil
 		}
 		if stage.Name == render.StageCSINode && a.rendering.canary {
@@ -69,7 +73,7 @@ func (a *applier) stages(ctx context.Context) error {
 			}
 		}
 	}
-	if a.site.frozen != "" || a.rendering.frozen != "" {
+	if a.site.frozen != "" || a.rendering.untrusted != "" || a.rendering.refused != nil {
 		return nil
 	}
 	return a.removals(ctx)
@@ -92,7 +96,7 @@ func (a *applier) recheckTrust(ctx context.Context) error {
 	default:
 		return nil
 	}
-	a.rendering.untrusted, a.rendering.frozen = a.outcome.gate, a.outcome.gate
+	a.rendering.untrusted = a.outcome.gate
 	made := a.site.plan(a.planned)
 	a.outcome.plan = &made
 	return err
@@ -108,29 +112,47 @@ func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
 	return policy != b.policy || now.Generation != b.source.Generation, err
 }
 
-// blocked returns the drivers that must not be touched. A storage driver whose
-// snapshot-controller cannot be had is not installed anew.
-func blocked(made *plan.Plan, inv inventory.Inventory) map[matrix.Driver]error {
-	blocked := made.Blocked()
-	if err := blocked[matrix.SnapshotController]; err != nil && !inv.Has(matrix.CSI) {
-		blocked[matrix.CSI] = fault.Join(blocked[matrix.CSI], err)
+// blocked returns the drivers that must not be touched: those that have a conflict and, where they are not installed
+// yet, the others of their group.
+func (p *result) blocked() map[matrix.Driver]error {
+	all := p.outcome.plan.Blocked()
+	for d, why := range maps.Clone(all) {
+		for _, other := range inOrder {
+			if !p.inventory.Has(other) && all[other] == nil && revision.GroupOf(other) == revision.GroupOf(d) {
+				all[other] = why
+			}
+		}
 	}
-	return blocked
+	return all
+}
+
+// gateConflicts has the groups stay what they are that would begin something else though an object of that belongs to
+// somebody else, and returns why, nil where there are none.
+func (p *pass) gateConflicts(made plan.Plan) (conflicts, err error) {
+	g := &gatherer{Reconciler: p.Reconciler, site: p.site}
+	defer func() { p.site = g.site }()
+	for d, why := range made.Blocked() {
+		group := revision.GroupOf(d)
+		_, installed := p.site.revisions.history[group].InForce()
+		if !installed || !g.revisions.verdicts[group].Begins {
+			continue
+		}
+		g.revisions.verdicts[group] = decide.Verdict{Action: decide.Stay}
+		g.gate(group, fault.Text(why))
+		if g.revisions.candidates[group], err = g.candidate(group); err != nil {
+			return conflicts, err
+		}
+		conflicts = fault.Join(conflicts, why)
+	}
+	return conflicts, nil
 }
 
 // untried tells whether objects could not be tried because their namespace is not
 // there yet. Then nothing but namespaces and kinds is written in this pass: nothing
 // of the rest before all of it was tried.
 func (in *planned) untried() bool {
-	if len(in.Stages) == 0 || in.Stages[0].Name != render.StageBase {
-		return false
-	}
-	for _, o := range in.Stages[0].Objects {
-		if in.live[plan.IDOf(o.Unstructured).Key] == nil {
-			return true
-		}
-	}
-	return false
+	lacks := func(o render.Object) bool { return in.live[plan.IDOf(o.Unstructured).Key] == nil }
+	return len(in.Stages) > 0 && in.Stages[0].Name == render.StageBase && slices.ContainsFunc(in.Stages[0].Objects, lacks)
 }
 
 // recordAhead widens the inventory to old ∪ new before anything is written.
@@ -138,9 +160,6 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	wanted := func(s plan.Step) bool { return s.Object != nil }
 	if a.site.newHash && !slices.ContainsFunc(a.outcome.plan.Steps, wanted) {
 		return nil // nothing is installed, and nothing shall be
-	}
-	if err := a.keepKey(ctx); err != nil {
-		return err
 	}
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
@@ -152,6 +171,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			wide = wide.WithoutUID(s.Key)
 		}
 	}
+	a.rendering.blocked = a.blocked
 	wide = a.site.remember(wide, a.rendering)
 	if err := a.keepRevisions(ctx, wide.Memory().Revisions); err != nil {
 		return err
@@ -160,7 +180,11 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.record(ctx, wide); err != nil {
 		return err
 	}
-	a.tellRevision(was.Memory().Revisions, wide.Memory().Revisions)
+	// The records say what the pods' hashes are under this key: without them all pods would roll.
+	if err := a.keepKey(ctx); err != nil {
+		return err
+	}
+	a.tellRevisions(was.Memory().Revisions, wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
 }
 
@@ -170,7 +194,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
+		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.heldUp(s)) {
 			continue
 		}
 		if ahead, first := beforehand(inv, s); first {
@@ -187,35 +211,31 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		}
 		written[s.Key] = s.Writes()
 		if applied != nil {
-			inv = inv.With(entry(s, applied))
+			inv = inv.With(inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release,
+				Rendered: s.Rendered, Content: s.Content})
 		}
 	}
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	return a.gates(ctx, stage, written)
+	return a.seeNext(ctx, stage, written)
 }
 
 // beforehand is the inventory that is to be written before a step that makes an object anew. What
-// is deleted for it is not there for a while, in which the driver counts as installed all the same:
-// one that was taken over so is made again whatever then holds new installations back.
+// is deleted for it is not there for a while, in which the driver counts as installed all the same, and in which
+// that it is not there is no drift: nobody has deleted it.
 func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool) {
 	switch {
+	case s.Action == plan.Recreate && s.Cause != plan.Drift, s.AdoptsAnew():
+		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
 	case s.AtOnce():
 		return inv.WithoutUID(s.Key), true
-	case s.AdoptsAnew():
-		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
 	}
 	return inv, false
 }
 
 // out tells whether nothing more is done for a driver in this pass.
 func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.failed[d] != nil }
-
-func entry(s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
-	return inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release,
-		Rendered: s.Rendered, Content: s.Content}
-}
 
 // step does one step and tells of it. The object returned is as it is now, nil where
 // it was deleted to be made again.
@@ -232,7 +252,8 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 		a.changed(ctx, s, a.note(s, live))
 	}
 	if applied == nil {
-		a.outcome.gate, a.outcome.again = s.Key.String()+" to be deleted, so that it can be created again", a.outcome.again || !s.Deleting
+		a.wait(s.Key.String()+" to be deleted, so that it can be created again", s.Driver)
+		a.outcome.again = a.outcome.again || !s.Deleting
 	}
 	return applied, nil
 }
@@ -262,9 +283,42 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s was changed from %s to %s", s.Key, plan.ReleaseOf(live), s.Release)
 }
 
-// gates sees whether the next stage may be applied.
-func (a *applier) gates(ctx context.Context, stage render.Stage, written map[inventory.Key]bool) error {
-	if a.outcome.gate != "" {
+// wait notes what a next stage waits for, and of which drivers that is; of all where none is named.
+func (p *result) wait(what string, of ...matrix.Driver) {
+	o := &p.outcome
+	all := len(of) == 0 || (o.gate != "" && len(o.gated) == 0)
+	o.gate = sentences(o.gate, what)
+	if o.gated = append(o.gated, of...); all {
+		o.gated = nil
+	}
+}
+
+// gates tells whether what is waited for is of a group.
+func (p *result) gates(group revision.Group) bool {
+	return p.outcome.gate != "" && (len(p.outcome.gated) == 0 ||
+		slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) == group }))
+}
+
+// waitsForOthers tells whether a driver of another group is waited for.
+func (p *result) waitsForOthers(group revision.Group) bool {
+	return slices.ContainsFunc(p.outcome.gated, func(d matrix.Driver) bool { return revision.GroupOf(d) != group })
+}
+
+// heldUp tells whether a step goes no further for what is waited for: of its own group, or, where its driver is
+// installed or upgraded, of any, as what comes later needs what comes before. What is gone back to, and what
+// somebody has configured, waits for no other group, nor does what was deleted to be made anew.
+func (p *result) heldUp(s plan.Step) bool {
+	group := revision.GroupOf(s.Driver)
+	_, installed := p.site.installed[s.Driver]
+	cur, _ := p.history()[group].InForce()
+	e, _ := p.inventory.Get(s.Key)
+	anew := e.UID == "" && e.Rendered == "" && e.Release == s.Release
+	upgrades := (s.Cause == plan.Release || s.Cause == plan.Content) && !cur.Returned && !anew
+	return p.outcome.gate != "" && s.Cause != plan.Drift && (!installed || upgrades || p.gates(group))
+}
+
+func (a *applier) seeNext(ctx context.Context, stage render.Stage, written map[inventory.Key]bool) error {
+	if a.outcome.gate != "" && len(a.outcome.gated) == 0 {
 		return nil
 	}
 	var look []inventory.ID
@@ -280,11 +334,15 @@ func (a *applier) gates(ctx context.Context, stage render.Stage, written map[inv
 	for _, g := range stage.Gates {
 		key := plan.KeyOf(g.Object)
 		drivers := gated(stage, key)
-		if all(drivers, a.blocked) || (!anyOf(drivers, a.failed) && a.open(g, live[key], written[key])) {
+		waits := func(d matrix.Driver) bool { return a.gates(revision.GroupOf(d)) }
+		isFree := func(d matrix.Driver) bool { return a.blocked[d] == nil }
+		failed := func(d matrix.Driver) bool { return a.failed[d] != nil }
+		blocked := len(drivers) > 0 && !slices.ContainsFunc(drivers, isFree)
+		open := !slices.ContainsFunc(drivers, failed) && a.open(g, live[key], written[key])
+		if slices.ContainsFunc(drivers, waits) || blocked || open {
 			continue
 		}
-		a.outcome.gate = waits(g)
-		return nil
+		a.wait(waitsFor(g), drivers...)
 	}
 	return nil
 }
@@ -300,15 +358,7 @@ func gated(stage render.Stage, key inventory.Key) []matrix.Driver {
 	return stage.Drivers
 }
 
-func all(drivers []matrix.Driver, in map[matrix.Driver]error) bool {
-	return len(drivers) > 0 && !slices.ContainsFunc(drivers, func(d matrix.Driver) bool { return in[d] == nil })
-}
-
-func anyOf(drivers []matrix.Driver, in map[matrix.Driver]error) bool {
-	return slices.ContainsFunc(drivers, func(d matrix.Driver) bool { return in[d] != nil })
-}
-
-func waits(g render.Gate) string {
+func waitsFor(g render.Gate) string {
 	if g.Kind == render.NodesInitialized {
 		return "a node that the cloud provider has initialised"
 	}
@@ -339,12 +389,9 @@ func established(crd *unstructured.Unstructured) bool {
 }
 
 func rolledOut(o *assess.Observed, ref render.Ref) bool {
-	for _, w := range o.All() {
-		if w.Kind == ref.Kind && w.Namespace == ref.Namespace && w.Name == ref.Name {
-			return o.RolledOut(w)
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.All(), func(w assess.Workload) bool {
+		return w.Kind == ref.Kind && w.Namespace == ref.Namespace && w.Name == ref.Name && o.RolledOut(w)
+	})
 }
 
 // initialized tells whether one of the nodes is: what comes next needs one to run
@@ -360,4 +407,46 @@ func initialized(o *assess.Observed, names []string) bool {
 		}
 	}
 	return false
+}
+
+// A pass that changes something is told in one line for each driver: an upgrade has some
+// sixty objects, and whoever reads the log wants to know of one upgrade. A repair has a line of
+// its own, since each is something that somebody did; all other objects are told at verbosity 1.
+
+func (p *pass) logStep(ctx context.Context, s plan.Step) {
+	logger := log.FromContext(ctx)
+	if s.Cause != plan.Drift {
+		logger = logger.V(1)
+	}
+	logger.Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release,
+		"cause", s.Cause, "reason", s.Reason)
+	p.outcome.did = append(p.outcome.did, s)
+}
+
+// logChanges tells what a pass did, a line for each driver and the mirror set, and what the next step waits for.
+func (p *pass) logChanges(ctx context.Context) {
+	for _, d := range append([]matrix.Driver{drivers.MirrorSet}, inOrder...) {
+		counts, releases := map[string]int{}, []string{}
+		for _, s := range p.outcome.did {
+			switch {
+			case s.Driver != d:
+			case s.Action == plan.Prune:
+				counts["prune %d"]++
+			default:
+				counts[fmt.Sprintf("%s %%d (%s)", s.Action, s.Cause)]++
+				releases = append(releases, s.Release)
+			}
+		}
+		var parts []string
+		for text, n := range counts {
+			parts = append(parts, fmt.Sprintf(text, n))
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		slices.Sort(parts)
+		slices.Sort(releases)
+		log.FromContext(ctx).Info("applied", "driver", d, "release", strings.Join(slices.Compact(releases), ", "),
+			"objects", strings.Join(parts, ", "), "waitingFor", p.outcome.gate)
+	}
 }

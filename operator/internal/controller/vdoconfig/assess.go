@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,7 +52,6 @@ func (p *pass) observeListed(ctx context.Context) error {
 	return nil
 }
 
-// assessed judges the drivers by what was observed.
 func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, observed *assess.Observed) error {
 	certificate, err := p.servedCertificate(ctx, spec)
 	if err != nil {
@@ -97,20 +97,16 @@ func (p *pass) knowPasswords(ctx context.Context) error {
 // that have to stay, and are there or were installed. A snapshot-controller that the
 // site cares for is not ours to judge.
 func (p *result) judged(observed *assess.Observed) []matrix.Driver {
-	rules, _, _ := policies(p.config.Spec) //nolint:errcheck // what is wrong with pins was reported by deciding
 	there := installed(observed, p.inventory)
-	var all []matrix.Driver
-	for _, d := range inOrder {
-		if !slices.Contains(asked(rules), d) && !slices.Contains(p.site.retained, d) {
-			continue
-		}
+	planned := p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool {
+		return s.Driver == matrix.SnapshotController && s.Object != nil
+	})
+	asked := p.site.wanted()
+	return slices.DeleteFunc(slices.Clone(inOrder), func(d matrix.Driver) bool {
 		_, is := there[d]
-		wanted := p.decision.version(d) != "" && (d != matrix.SnapshotController || p.plansFor(d))
-		if is || wanted {
-			all = append(all, d)
-		}
-	}
-	return all
+		wanted := p.decision.version(d) != "" && (d != matrix.SnapshotController || planned)
+		return (!is && !wanted) || (!slices.Contains(asked, d) && p.site.retained[d] == "")
+	})
 }
 
 // missing are the workloads that the inventory has and the cluster has not, but for
@@ -162,11 +158,6 @@ func isWorkload(k inventory.Key) bool {
 	return k.Group == "apps" && (k.Kind == "DaemonSet" || k.Kind == "Deployment")
 }
 
-func (p *result) plansFor(d matrix.Driver) bool {
-	return p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Driver == d && s.Object != nil })
-}
-
-// servedCertificate returns the webhook's certificate as it is on the cluster.
 func (p *pass) servedCertificate(ctx context.Context, spec *v1alpha1.VDOConfigSpec) ([]byte, error) {
 	if !wantsWebhook(spec) {
 		return nil, nil
@@ -202,7 +193,7 @@ func (p *pass) noteComplete(ctx context.Context, judged []matrix.Driver) error {
 		return err
 	}
 	for _, id := range done {
-		p.Recorder.Eventf(p.config, nil, "Normal", "RolledOut", "Assess", "%s is rolled out", id)
+		p.tell(corev1.EventTypeNormal, "RolledOut", "Assess", id.String()+" is rolled out")
 	}
 	return nil
 }

@@ -1,27 +1,33 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // gatherBundle finds the bundle and opens it. Where that cannot be done, what is
 // installed is repaired from the bundle that was last installed from.
 func (g *gatherer) gatherBundle(ctx context.Context) error {
-	b, err := g.findBundle(ctx)
+	b, err := FindBundle(ctx, g.Client, g.config)
 	if err == nil {
 		g.follows = b.Name
 		g.bundle, err = g.openAccepted(ctx, b)
@@ -72,25 +78,55 @@ func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened,
 	if err != nil {
 		return nil, err
 	}
-	doc, err := g.matrices.parse("matrix of "+b.Status.Digest, contents.Matrix)
+	doc, err := parseMatrix("matrix of "+b.Status.Digest, contents.Matrix)
 	if err != nil {
 		return nil, err
 	}
 	return &opened{source: b, contents: contents, matrix: doc}, nil
 }
 
-// openLast opens the bundle that was last installed from, while anything is installed, if it is not
+// matrices are the documents that were read last, by the hash of their text: passes need the same few again and
+// again. A document is never changed.
+var matrices = lru.New(4)
+
+func parseMatrix(name string, data []byte) (*matrix.Document, error) {
+	sum := sha256.Sum256(data)
+	if known, ok := matrices.Get(sum); ok {
+		return known.(*matrix.Document), nil //nolint:forcetypeassert // nothing else is kept
+	}
+	doc, err := matrix.Parse(name, data)
+	if err == nil {
+		matrices.Add(sum, doc)
+	}
+	return doc, err
+}
+
+// openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
 // the one given, which could not be opened; nil where it is, or nothing is installed.
 func (g *gatherer) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
-	reference := lastFrom(g.config, g.inventory)
-	if reference == "" || g.inventory.Len() == 0 || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference) {
+	all := []string{lastFrom(g.config, g.inventory)}
+	for _, cur := range g.inventory.Memory().Revisions.InForce() {
+		all = append(all, cur.Bundle)
+	}
+	all = slices.DeleteFunc(all, func(reference string) bool {
+		return reference == "" || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference)
+	})
+	if len(all) == 0 || g.inventory.Len() == 0 {
 		return nil, nil
 	}
-	o, err := g.openSource(ctx, reference)
-	if err != nil {
-		return nil, &fault.Error{Reason: fault.ReasonOf(err), Op: "repair from", Subject: reference, Err: err, Hint: "what runs stays, and is not repaired until the bundle that it came from, or another one that is accepted, can be read"}
+	var unopened error
+	for _, reference := range all {
+		o, err := g.openSource(ctx, reference)
+		if err == nil {
+			return o, nil
+		}
+		unopened = &fault.Error{
+			Reason: fault.ReasonOf(err), Op: "repair from", Subject: reference, Err: err,
+			Hint: "what runs stays, and is not repaired until the bundle that it came from, or another one that is " +
+				"accepted, can be read",
+		}
 	}
-	return o, nil
+	return nil, unopened
 }
 
 // imageNames is how pods name the images of a bundle: as the DriverBundle says while it refers
@@ -103,23 +139,18 @@ func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.
 			return b.Spec.ImageNames
 		}
 	}
-	memory := g.inventory.Memory()
-	if memory.Bundle == bundle {
-		return memory.ImageNames
-	}
-	for _, r := range slices.Backward(memory.Revisions.Records) {
-		if r.Bundle == bundle {
-			return r.ImageNames
-		}
-	}
-	return memory.ImageNames
+	r, _ := g.inventory.Memory().Revisions.OfBundle(bundle)
+	return r.ImageNames
 }
 
-// lastFrom is the bundle that the drivers were last installed from, "" before there are
-// any. It is kept in the inventory, which is written before anything else is, and in the
-// status: either may be lost.
+// lastFrom is the bundle that drivers come from, "" before there are any: of several the one of those that are
+// installed last. The status has it where the inventory was lost.
 func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
-	return cmp.Or(inv.Memory().Bundle, config.Status.Bundle)
+	bundle := config.Status.Bundle
+	for _, cur := range inv.Memory().Revisions.InForce() {
+		bundle = cur.Bundle
+	}
+	return bundle
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
@@ -142,11 +173,6 @@ func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool 
 	return false
 }
 
-// findBundle returns the bundle named, or the only one there is.
-func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
-	return FindBundle(ctx, g.Client, g.config)
-}
-
 // FindBundle returns the DriverBundle that a VDOConfig names, or the only one there is.
 func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
 	namespace := config.Namespace
@@ -154,11 +180,13 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
 	}
+	names := make([]string, len(all.Items))
+	for i := range all.Items {
+		names[i] = all.Items[i].Name
+	}
 	if ref := config.Spec.Bundle; ref != nil {
-		for i := range all.Items {
-			if all.Items[i].Name == ref.Name {
-				return &all.Items[i], nil
-			}
+		if i := slices.Index(names, ref.Name); i >= 0 {
+			return &all.Items[i], nil
 		}
 		return nil, &fault.Error{
 			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has no DriverBundle of that name", namespace),
@@ -173,10 +201,6 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has no DriverBundle", namespace),
 			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
 		}
-	}
-	names := make([]string, 0, len(all.Items))
-	for i := range all.Items {
-		names = append(names, all.Items[i].Name)
 	}
 	slices.Sort(names)
 	return nil, &fault.Error{
@@ -197,4 +221,186 @@ func (g *gatherer) notAccepted(b *v1alpha1.DriverBundle) error {
 		Reason: fault.Reason(ready.Reason), Op: "install from", Subject: "DriverBundle " + b.Name,
 		Hint: "correct what the DriverBundle's conditions name first", Err: errors.New(ready.Message),
 	}
+}
+
+// goBackTo makes a revision's drivers the current ones, if what they come from is trusted still and
+// suits the cluster of now.
+func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
+	if err := g.trusts(ctx, rec.Bundle); err != nil {
+		return err
+	}
+	o, err := g.openSource(ctx, rec.Bundle)
+	if err != nil {
+		return err
+	}
+	if why := g.unsuited(o, rec); why != "" {
+		return &fault.Error{
+			Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
+	}
+	back := g.currentOfRecords(ctx, rec)
+	for _, d := range inOrder {
+		if err := back[d].err; err != nil {
+			return err
+		}
+	}
+	maps.Copy(g.current, back)
+	return nil
+}
+
+// unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
+// own bundle, or by what the accepted one says of the same releases since.
+func (g *gatherer) unsuited(o *opened, rec revision.Record) string {
+	why := g.unfit(o.matrix, rec)
+	if why != "" || !g.bundle.verified {
+		return why
+	}
+	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
+		lists := func(r matrix.Release) bool { return r.ReleaseID.String() == id }
+		return !slices.ContainsFunc(g.bundle.matrix.Releases, lists)
+	})
+	return g.unfit(g.bundle.matrix, rec)
+}
+
+// unfit says why a revision's releases do not suit the cluster any more, "" where they do.
+func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
+	pins, rules, own := matrix.Pins{}, map[matrix.Driver]matrix.Rule{}, *doc
+	own.Releases = slices.Clone(doc.Releases)
+	for i, r := range own.Releases { // another group's driver that is installed is there, whatever it is
+		own.Releases[i].Requires = slices.DeleteFunc(slices.Clone(r.Requires), func(need matrix.Requirement) bool {
+			_, there := g.installed[need.Driver]
+			return there && rec.Version(string(need.Driver)) == ""
+		})
+	}
+	for _, d := range inOrder {
+		v, err := matrix.ParseVersion(rec.Version(string(d)))
+		if err != nil {
+			rules[d] = matrix.Disabled
+			continue
+		}
+		pins[d], rules[d] = v, matrix.Latest
+	}
+	facts := matrix.Facts{Kubernetes: g.kubernetes.version, VCenters: g.versions, Distribution: g.distribution}
+	if _, refusal := matrix.Resolve(&own, facts, pins, matrix.Policy{Rules: rules}, nil); refusal != nil {
+		return refusal.Error()
+	}
+	return ""
+}
+
+// openSource opens a bundle that releases came from, whether or not that may be installed from: the
+// copy in the cluster, or the mirror. It tries once: several drivers come from one bundle, and a mirror
+// that is away takes its time to say so.
+func (g *gatherer) openSource(ctx context.Context, reference string) (*opened, error) {
+	if g.bundle != nil && g.bundle.reference() == reference {
+		return g.bundle, nil
+	}
+	if t, known := g.tried[reference]; known {
+		return t.opened, t.err
+	}
+	var t tried
+	b, err := g.sourceOf(ctx, reference)
+	if t.err = err; err == nil {
+		t.opened, t.err = g.open(ctx, b)
+	}
+	if g.tried == nil {
+		g.tried = map[string]tried{}
+	}
+	g.tried[reference] = t
+	return t.opened, t.err
+}
+
+type tried struct {
+	opened *opened
+	err    error
+}
+
+// trusts fails where a bundle is not trusted now, or it cannot be known.
+func (g *gatherer) trusts(ctx context.Context, reference string) error {
+	if g.bundle.verified && g.bundle.reference() == reference {
+		return nil
+	}
+	b, err := g.sourceOf(ctx, reference)
+	if err != nil {
+		return err
+	}
+	return g.Trust.Trusted(ctx, b)
+}
+
+// sourceOf returns the DriverBundle of a bundle that releases came from, as it was when that was
+// accepted. Where it is gone, the trust policies of the one that the site has now count.
+func (g *gatherer) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
+	site, err := FindBundle(ctx, g.Client, g.config)
+	if fault.ReasonOf(err) == fault.Unreachable {
+		return nil, err
+	}
+	rec, known := g.inventory.Memory().Revisions.OfBundle(reference)
+	b := &v1alpha1.DriverBundle{}
+	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, g.sourceName(rec, site), reference
+	var there v1alpha1.DriverBundle
+	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
+	case err == nil:
+		b, site = there.DeepCopy(), &there
+	case !apierrors.IsNotFound(err):
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + b.Name, Err: err}
+	case site != nil:
+		b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
+	}
+	b.Spec.ImageNames = g.imageNames(site, reference)
+	b.Status.Repository, b.Status.Digest, _ = strings.Cut(reference, "@")
+	if b.Status.AcceptedAt = nil; known {
+		b.Status.AcceptedAt = timeOf(rec.Made)
+	}
+	return b, nil
+}
+
+// sourceName is the name of the DriverBundle that a revision's bundle came from, by which its copy is
+// found: as the revision says, else as the site names it now.
+func (g *gatherer) sourceName(rec revision.Record, site *v1alpha1.DriverBundle) string {
+	switch {
+	case rec.Source != "":
+		return rec.Source
+	case g.config.Spec.Bundle != nil:
+		return g.config.Spec.Bundle.Name
+	case site != nil:
+		return site.Name
+	}
+	return ""
+}
+
+func timeOf(t time.Time) *metav1.Time {
+	m := metav1.NewTime(t)
+	return &m
+}
+
+func timeUnlessZero(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return timeOf(t)
+}
+
+// keepRevisions writes what revisions consist of, before the histories say that they are current;
+// what is not retained any more goes after.
+func (a *applier) keepRevisions(ctx context.Context, now revision.Histories) error {
+	for group, h := range now {
+		cur, ok := h.InForce()
+		known, _ := a.inventory.Memory().Revisions[group].InForce()
+		if !ok || known.Same(cur.Revision) {
+			continue
+		}
+		if err := a.Cluster.KeepRevision(ctx, a.name, cur.Revision); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropRevisions removes what is kept of revisions that are not retained any more, where
+// those have changed.
+func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) error {
+	limit := historyLimit(&p.config.Spec)
+	before, after := was.Memory().Revisions.Bundles(limit), now.Memory().Revisions.Bundles(limit)
+	if slices.Equal(before, after) {
+		return nil
+	}
+	return p.Cluster.DropRevisions(ctx, p.name, after)
 }

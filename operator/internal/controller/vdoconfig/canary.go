@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,30 +17,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// An upgrade of the storage driver comes to chosen nodes first (spec.upgradePolicy.canary).
-// That is written down with the beginning of the revision. As long as it is open the node
-// plugin's DaemonSets are applied such that they replace no pods by themselves, in the same
-// write that brings the new template; the pods on the chosen nodes are deleted, one at a time,
-// and package upgrade judges how they fare. Each pass does what is still to be done, so an
-// operator that ends in between changes nothing. What is put back has the template of before,
-// which the pods on all other nodes are of still, but on those that joined meanwhile or whose
-// pod somebody deleted: the DaemonSet makes pods that are missing from its newest template. The
-// status names these, and the DaemonSet replaces their pods when the template is put back.
+// An upgrade of the storage driver comes to chosen nodes first (spec.upgradePolicy.canary). As long as that is open the
+// node plugin's DaemonSets are applied such that they replace no pods by themselves, in the same write that brings the
+// new template; the pods on the chosen nodes are deleted, one at a time, and package rollout judges how they fare. A
+// DaemonSet makes pods that are missing from its newest template: nodes that joined meanwhile or whose pod somebody
+// deleted are named by the status, and their pods replaced when the template is put back.
 
 // canaryPolicy is what the site asks for, nil for nothing.
-func (s *site) canaryPolicy() *v1alpha1.Canary {
-	if p := s.config.Spec.UpgradePolicy; p != nil {
-		return p.Canary
-	}
-	return nil
-}
+func (s *site) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec).Canary }
 
 // canarySelector chooses the nodes; none where the selector makes no sense.
 func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
@@ -64,44 +56,43 @@ func (s *site) chosenNodes() assess.Canaries {
 // were found applied, what runs is of another one, however well it is.
 func (p *result) canaries() assess.Canaries {
 	c := p.site.chosenNodes()
-	applied := p.outcome.plan != nil && !slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), func(s plan.Step) bool {
-		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged
-	})
-	if !applied {
+	changes := func(s plan.Step) bool { return s.Kind == "DaemonSet" && s.Action != plan.Unchanged }
+	if p.outcome.plan == nil || slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), changes) {
 		c.Updated, c.Replace, c.Others, c.Why = 0, nil, nil, "their DaemonSet does not have it yet"
 	}
 	return c
 }
 
-// canaryOpen tells whether only chosen nodes may have the revision that is in force.
-func (s *site) canaryOpen(h revision.History) bool {
-	cur, ok := h.InForce()
+// canaryOpen tells whether only chosen nodes may have the storage driver's current revision.
+func (s *site) canaryOpen(all revision.Histories) bool {
+	cur, ok := all[matrix.CSI].InForce()
 	return ok && s.canaryPolicy() != nil && cur.Canary.Open()
 }
 
-// canaryBegins tells whether the revision that is begun is for chosen nodes first.
-func (s *site) canaryBegins() bool {
+// canaryBegins tells whether the revision of a group that is begun is for chosen nodes first.
+func (s *site) canaryBegins(group revision.Group) bool {
 	u := &s.revisions
-	cur, installed := u.history.InForce()
-	return installed && s.canaryPolicy() != nil && u.verdict.Begins && u.candidate != nil &&
-		upgrade.Canaries(cur, *u.candidate)
+	cur, installed := u.history[group].InForce()
+	begins := u.verdicts[group].Begins && decide.Canaries(cur, *u.candidates[group])
+	return installed && s.canaryPolicy() != nil && begins
 }
 
 // canarying tells whether what is rendered now is for chosen nodes first.
 func (s *site) canarying() bool {
 	u := &s.revisions
-	if u.verdict.Action == upgrade.RollBack {
+	v := u.verdicts[matrix.CSI]
+	if v.Action == decide.RollBack {
 		return false
 	}
-	if u.verdict.Begins && u.candidate != nil {
-		return s.canaryBegins()
+	if v.Begins {
+		return s.canaryBegins(matrix.CSI)
 	}
 	return s.canaryOpen(u.history)
 }
 
 // canaryInterlock is why an upgrade cannot come to the chosen nodes first, "" where it can.
-func (s *site) canaryInterlock(cur revision.Record) string {
-	if s.canaryPolicy() == nil || cur.Version(string(matrix.CSI)) == "" {
+func (s *site) canaryInterlock() string {
+	if s.canaryPolicy() == nil || s.revisionWith(matrix.CSI).Version(string(matrix.CSI)) == "" {
 		return ""
 	}
 	const field = "spec.upgradePolicy.canary.nodeSelector "
@@ -120,21 +111,18 @@ func (s *site) canaryInterlock(cur revision.Record) string {
 // canaryStage replaces the next pod, and has all that comes after wait. Where something else is waited
 // for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
-	cur, ok := a.inventory.Memory().Revisions.InForce()
-	frozen := cmp.Or(a.site.frozen, a.rendering.frozen)
-	for _, c := range a.rendering.decision.current {
-		frozen = cmp.Or(frozen, c.revoked)
-	}
-	if !ok || frozen != "" || (a.outcome.gate != "" && !strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
+	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
+	frozen := cmp.Or(a.site.frozen, a.rendering.untrusted, fault.Text(a.rendering.refused[matrix.CSI]),
+		a.rendering.decision.current[matrix.CSI].revoked)
+	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || (a.outcome.gate != "" && len(a.outcome.gated) == 0) {
 		return nil
 	}
-	a.outcome.gate = a.canaryGate(cur)
+	a.outcome.gate, a.outcome.gated = a.canaryGate(cur), []matrix.Driver{matrix.CSI}
 	return a.replaceCanary(ctx)
 }
 
-// replaceCanary deletes the pod on a chosen node that is the next to be replaced.
 func (a *applier) replaceCanary(ctx context.Context) error {
-	cur, _ := a.inventory.Memory().Revisions.InForce()
+	cur, _ := a.inventory.Memory().Revisions[matrix.CSI].InForce()
 	next := a.canaries().Replace
 	if next == nil || cur.Outcome != revision.Progressing || a.out(matrix.CSI) {
 		return nil
@@ -144,11 +132,11 @@ func (a *applier) replaceCanary(ctx context.Context) error {
 		return err
 	}
 	a.outcome.changed++
-	a.Recorder.Eventf(a.config, nil, "Normal", "Updated", "Apply", "pod %s on node %s is replaced by one of revision %s: that node has it first", key, next.Node, cur.Name())
+	a.tell(corev1.EventTypeNormal, "Updated", "Apply", fmt.Sprintf(
+		"pod %s on node %s is replaced by one of revision %s: that node has it first", key, next.Node, cur.Name()))
 	return nil
 }
 
-// canaryGate is what the other nodes wait for.
 func (p *result) canaryGate(cur revision.Record) string {
 	c := p.canaries()
 	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.site.soak()
@@ -158,11 +146,8 @@ func (p *result) canaryGate(cur revision.Record) string {
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
 		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339)) + besides(c)
 	}
-	why := c.Why
-	if why == "" {
-		why = "their pods are new and ready"
-	}
-	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(), why) + besides(c)
+	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(),
+		cmp.Or(c.Why, "their pods are new and ready")) + besides(c)
 }
 
 // besides names the nodes that have new pods though they are not chosen, and why.
@@ -172,40 +157,26 @@ func besides(c assess.Canaries) string {
 	}
 	all := make([]string, len(c.Others))
 	for i, n := range c.Others {
-		all[i] = n.Node + " (" + whyOf[otherReason(n)] + ")"
+		why := "its pod was deleted by others"
+		if n.Joined {
+			why = "it joined meanwhile"
+		}
+		all[i] = n.Node + " (" + why + ")"
 	}
 	return "; other nodes that have it already: " + few(all)
 }
 
-func otherReason(n assess.Other) string {
-	if n.Joined {
-		return v1alpha1.CanaryJoined
-	}
-	return v1alpha1.CanaryPodReplaced
-}
-
-var whyOf = map[string]string{v1alpha1.CanaryJoined: "it joined meanwhile", v1alpha1.CanaryPodReplaced: "its pod was deleted by others"}
-
-// maxOthers is how many of them a status lists.
 const maxOthers = 20
-
-// listOthers has a status list them.
-func listOthers(st *v1alpha1.CanaryStatus, all []assess.Other) {
-	for _, n := range all[:min(len(all), maxOthers)] {
-		st.Others = append(st.Others, v1alpha1.CanaryNode{Name: n.Node, Reason: otherReason(n)})
-	}
-	st.OtherNodes = len(all)
-}
 
 func (s *site) soak() time.Duration {
 	if d := s.canaryPolicy().Soak.Duration; d > 0 {
 		return d
 	}
-	return upgrade.DefaultSoak
+	return rollout.DefaultSoak
 }
 
 // canaryLook is how the chosen nodes fare, nil where all may have what is in force.
-func (p *pass) canaryLook() *upgrade.Canary {
+func (p *pass) canaryLook() *rollout.Canary {
 	if !p.site.canaryOpen(p.inventory.Memory().Revisions) {
 		return nil
 	}
@@ -216,32 +187,36 @@ func (p *pass) canaryLook() *upgrade.Canary {
 			lacks = append(lacks, f.Node+" "+f.Message)
 		}
 	}
-	why := sentences(lacks...)
-	why = condition.Cut(why, maxText/2)
-	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: why, Held: p.site.followHeld()}
+	why := condition.Cut(sentences(lacks...), maxText/2)
+	return &rollout.Canary{Healthy: why == "", Soak: p.site.soak(), Why: why, Held: p.site.followHeld()}
 }
 
-// tellCanary tells that the other nodes follow.
 func (p *pass) tellCanary(before, now revision.Record) {
 	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed {
-		p.Recorder.Eventf(p.config, nil, "Normal", "CanaryHealthy", "Upgrade", "the nodes that have revision %s first are healthy: the others follow", now.Name())
+		p.tell(corev1.EventTypeNormal, "CanaryHealthy", "Upgrade",
+			fmt.Sprintf("the nodes that have revision %s first are healthy: the others follow", now.Name()))
 	}
 }
 
 // canaryStatus is how the chosen nodes fare, nil where there are none.
-func (p *result) canaryStatus(h revision.History) *v1alpha1.CanaryStatus {
-	if p.site.observed == nil || !p.site.canaryOpen(h) {
+func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
+	if p.site.observed == nil || !p.site.canaryOpen(all) {
 		return nil
 	}
-	cur, _ := h.InForce()
+	cur, _ := all[matrix.CSI].InForce()
 	c := p.canaries()
 	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes)), Message: "waiting for " + p.canaryGate(cur)}
 	if cur.Outcome != revision.Progressing {
 		st.Message = "the other nodes do not get it: " + cur.Reason + besides(c)
 	}
-	listOthers(st, c.Others)
-	if good := cur.Canary.Good; !good.IsZero() {
-		st.HealthySince = timeOf(good)
+	st.OtherNodes = len(c.Others)
+	for _, n := range c.Others[:min(len(c.Others), maxOthers)] {
+		reason := v1alpha1.CanaryPodReplaced
+		if n.Joined {
+			reason = v1alpha1.CanaryJoined
+		}
+		st.Others = append(st.Others, v1alpha1.CanaryNode{Name: n.Node, Reason: reason})
 	}
+	st.HealthySince = timeUnlessZero(cur.Canary.Good)
 	return st
 }

@@ -1,19 +1,19 @@
 package vdoconfig
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -29,20 +29,17 @@ var (
 	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: drivers.WebhookConfiguration}, Version: "v1"}
 )
 
-// keepCertificate sees to the certificate of a webhook that is registered: it is
-// renewed when that is due, and what the API server trusts, the Secret and the pods
-// are changed, in this order, so that at every moment the API server trusts
-// what the pods serve. It writes nothing else, and so is done while suspended, held
-// or gated as well, and for as long as it is registered, whatever the VDOConfig says of
-// it: a webhook whose certificate has ended refuses all changes of StorageClasses and
-// claims. An interruption anywhere is made good by the next pass. It knows its objects by their names
-// and labels, so that it is done as well where the inventory is not known: then that is not written.
+// keepCertificate renews the certificate of a webhook that is registered when that is due, and changes what the API
+// server trusts, the Secret and the pods, in this order: at every moment the API server trusts what the pods serve. It
+// writes nothing else, and is done while suspended, held or gated too: a webhook whose certificate has ended refuses
+// all changes of StorageClasses and claims. It knows its objects by name and label, also where the inventory is not
+// known: then that is not written.
 func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if _, installed := p.inventory.Get(webhookRegistration.Key); known && !installed {
 		return nil
 	}
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
-	if err := fault.Join(append(slices.Collect(maps.Values(refused)), err)...); err != nil {
+	if err := joinAll(refused, err); err != nil {
 		return err
 	}
 	registration, secret := own(live[webhookRegistration.Key]), own(live[webhookSecret.Key])
@@ -78,7 +75,6 @@ func own(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// applyCertificate writes what the API server trusts, then the Secret.
 func (p *pass) applyCertificate(
 	ctx context.Context, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured, known bool,
 ) error {
@@ -137,30 +133,20 @@ func (p *pass) amend(ctx context.Context, o *unstructured.Unstructured) (*unstru
 	return written, err
 }
 
-// secretData returns the data of a Secret, nil of none.
 func secretData(secret *unstructured.Unstructured) map[string][]byte {
-	if secret == nil {
+	var typed corev1.Secret
+	if secret == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(secret.Object, &typed) != nil {
 		return nil
 	}
-	texts, _, _ := unstructured.NestedStringMap(secret.Object, "data") //nolint:errcheck // the API server sees to the type
-	data := make(map[string][]byte, len(texts))
-	for k, text := range texts {
-		if v, err := base64.StdEncoding.DecodeString(text); err == nil {
-			data[k] = v
-		}
-	}
-	return data
+	return typed.Data
 }
 
 // setSecretData makes the data of a Secret what is given, and tells whether that changed it.
 func setSecretData(secret *unstructured.Unstructured, data map[string][]byte) bool {
-	was, _, _ := unstructured.NestedMap(secret.Object, "data") //nolint:errcheck // the API server sees to the type
-	is, changed := make(map[string]any, len(data)), len(was) != len(data)
+	was, is := secretData(secret), map[string]any{}
 	for k, v := range data {
-		text := base64.StdEncoding.EncodeToString(v)
-		changed = changed || was[k] != text
-		is[k] = text
+		is[k] = base64.StdEncoding.EncodeToString(v)
 	}
 	secret.Object["data"] = is
-	return changed
+	return !maps.EqualFunc(was, data, bytes.Equal)
 }

@@ -121,10 +121,10 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 
 	// The Secret is lost; its leaf is still served by the pods.
 	require.NoError(t, w.Delete(t.Context(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs")))
-	w.look(v)
-	l.look()
-	w.look(v)
-	l.look()
+	for range 2 {
+		w.look(v)
+		l.look()
+	}
 
 	// What the API server trusts was changed by hand.
 	registration := get(w, &admissionv1.ValidatingWebhookConfiguration{}, "", "validation.csi.vsphere.vmware.com")
@@ -149,19 +149,19 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	data := record.Data
 	w.change(record, func() { record.Data = map[string]string{inventory.DataKey: "{"} })
 	w.ahead += due
-	renewed(true)
+	renewed(false)
 	require.Equal(t, "Corrupt", cond(t, v, "Ready").Reason)
 	w.change(record, func() { record.Data = data })
 
 	// The webhook is not asked for any more, and its removal has to wait.
 	w.change(v, func() { v.Spec.StorageProvider.Webhook = false })
 	w.ahead += due
-	renewed(true)
+	renewed(false)
 	w.change(v, func() { v.Spec.StorageProvider.Webhook = true })
 	w.store.err = nil
 
 	// It cannot be renewed: that is reported a month before it matters.
-	w.deny = func(verb, name string) error {
+	w.deny = func(_, name string) error {
 		if name == "vsphere-webhook-certs" {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("no"))
 		}

@@ -2,16 +2,17 @@ package vdoconfig
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -19,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -71,7 +73,6 @@ func (g *gatherer) gatherChecks(context.Context) error {
 	return nil
 }
 
-// question is what is asked for the VDOConfig as it is.
 func (g *gatherer) question() preflight.Question {
 	var places []preflight.Place
 	for _, name := range slices.Sorted(slices.Values(vCenterNames(&g.config.Spec))) {
@@ -87,13 +88,18 @@ func (g *gatherer) question() preflight.Question {
 	return q
 }
 
-// rolloutEnded is when the roll-out of the revision in force ended; zero where it did not: pure.
+// rolloutEnded is when the last roll-out of a current revision ended; zero where one did not: pure.
 func rolloutEnded(st *v1alpha1.VDOConfigStatus) time.Time {
-	i := slices.IndexFunc(st.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Name == st.Revision })
-	if i < 0 || st.Revisions[i].Outcome != string(revision.Healthy) {
-		return time.Time{}
+	var last time.Time
+	for i := range st.Revisions {
+		switch r := &st.Revisions[i]; {
+		case r.Current && r.Outcome != string(revision.Healthy):
+			return time.Time{}
+		case r.Current && r.Since.After(last):
+			last = r.Since.Time
+		}
 	}
-	return st.Revisions[i].Since.Time
+	return last
 }
 
 // settled is what is known of a question: the answer to it, else what the status has of one
@@ -135,12 +141,10 @@ func (g *gatherer) keepConfiguration() {
 		if !g.checks.keeps(d) || !g.runs(d) || !differs {
 			return false
 		}
-		if g.checks.kept == nil {
-			g.checks.kept = map[matrix.Driver]bool{}
-		}
 		g.checks.kept[d] = true
 		return true
 	}
+	g.checks.kept = map[matrix.Driver]bool{}
 	if now := g.spec.CloudProvider; now != nil && was.CloudProvider != nil && keep(matrix.CPI, !reflect.DeepEqual(now, was.CloudProvider)) {
 		g.spec.CloudProvider = was.CloudProvider.DeepCopy()
 	}
@@ -150,13 +154,6 @@ func (g *gatherer) keepConfiguration() {
 	for _, d := range checked {
 		keep(d, len(g.moved(d, &g.spec)) > 0)
 	}
-}
-
-// whereOf returns which vCenter drivers are configured with, and its address and datacenters.
-func whereOf(vcc *v1alpha1.VsphereCloudConfig) string {
-	address := net.JoinHostPort(vcc.Spec.VcIP, strconv.Itoa(int(vcc.Spec.Port)))
-	at := address + " " + strings.Join(vcc.Spec.DatacenterNames(), ",")
-	return strings.TrimLeft(vcc.Status.InstanceUUID+" "+at, " ")
 }
 
 // moved are the vCenters of a driver that are another one, or of which other datacenters
@@ -176,12 +173,10 @@ func (s *site) holdsBack(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
 
 // placesNow are the places of vCenters as drivers are configured with now.
 func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
-	now := maps.Clone(was)
-	if now == nil {
-		now = map[string]string{}
-	}
+	now := map[string]string{}
+	maps.Copy(now, was)
 	for _, d := range checked {
-		if r.decision.version(d) == "" || r.malformed[d] != nil || s.holdsBack(d, &r.spec) {
+		if r.decision.version(d) == "" || r.malformed[d] != nil || r.refused[d] != nil || s.holdsBack(d, &r.spec) {
 			continue
 		}
 		for _, name := range vCentersOf(d, &r.spec) {
@@ -198,15 +193,15 @@ func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
 	return now
 }
 
-// checkHolds are why checks keep new releases of drivers back: pure.
 func (s *site) checkHolds() map[matrix.Driver]error {
 	all := map[matrix.Driver]error{}
 	for _, d := range inOrder {
+		why := s.blocked(d)
 		if s.beingChecked(d) {
-			all = joined(all, d, awaited(beingChecked))
+			why = fault.Join(awaited(beingChecked), why)
 		}
-		if why := s.blocked(d); why != nil {
-			all = joined(all, d, why)
+		if why != nil {
+			all[d] = why
 		}
 	}
 	return all
@@ -238,17 +233,16 @@ func (s *site) unchecked() *site {
 // heldByChecks is what is not as it is asked for because a check keeps it back: what is
 // waited for, and why not. A check that fails while all is as it shall be anyway holds up nothing.
 func (p *result) heldByChecks() (waiting string, held error) {
-	for _, d := range inOrder {
-		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) {
-			continue
-		}
+	for _, d := range p.site.wanted() {
 		awaits, why := p.site.beingChecked(d), p.site.blocked(d)
 		kept, release := p.site.checks.kept[d], (awaits || why != nil) && p.releaseKept(d)
 		if awaits && (kept || release) {
 			waiting = beingChecked
 		}
 		if release || (kept && !awaits) {
-			held = joinedOnce(held, why)
+			if why != nil && fault.Text(held) != fault.Text(why) { // several drivers may have the same
+				held = fault.Join(held, why)
+			}
 		}
 	}
 	return waiting, held
@@ -267,19 +261,6 @@ func (p *result) releaseKept(d matrix.Driver) bool {
 	}
 	free := p.site.unchecked().resolve()
 	return free.version(d) != "" && free.version(d) != p.decision.version(d)
-}
-
-func rulesOf(spec *v1alpha1.VDOConfigSpec) map[matrix.Driver]matrix.Rule {
-	rules, _, _ := policies(*spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	return rules
-}
-
-// joinedOnce joins faults of which several drivers may have the same.
-func joinedOnce(all, more error) error {
-	if all != nil && more != nil && fault.Text(all) == fault.Text(more) {
-		return all
-	}
-	return fault.Join(all, more)
 }
 
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
@@ -310,23 +291,17 @@ func (p *result) preflightCondition() []metav1.Condition {
 	return []metav1.Condition{out}
 }
 
-// ofBundle is said where cluster and vCenters were not checked.
 const ofBundle = " of what the bundle holds"
 
-// maxSummed is how many findings a summary names.
 const maxSummed = 5
 
-// checkSummary is "28 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight"; of
+// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight"; of
 // says which checks, where that is not all.
 func checkSummary(st *v1alpha1.PreflightStatus, of string) string {
 	text := fmt.Sprintf("%d checks%s passed", st.Passed, of)
 	for i := range st.Results[:min(len(st.Results), maxSummed)] {
 		r := &st.Results[i]
-		where := ""
-		if r.VCenter != "" {
-			where = " in " + r.VCenter
-		}
-		text += fmt.Sprintf("; %s%s (%s): %s", r.ID, where, r.Action, r.Found)
+		text += "; " + findingOf(r) + ": " + r.Found
 	}
 	if len(st.Results) > 0 {
 		text += "; status.preflight says on which objects, and what to do"
@@ -357,7 +332,7 @@ func (p *pass) tellChecks() {
 		}
 	}
 	if len(changes) > 0 {
-		p.Recorder.Eventf(p.config, nil, kind, "PreflightChanged", "Check", "%s", condition.Cut(strings.Join(changes, "; "), condition.MaxNote))
+		p.tell(kind, "PreflightChanged", "Check", strings.Join(changes, "; "))
 	}
 }
 
@@ -370,13 +345,125 @@ func findings(st *v1alpha1.PreflightStatus) map[string]v1alpha1.PreflightResult 
 	}
 	for i := range st.Results {
 		r := st.Results[i]
-		key := r.ID + " (" + r.Action + ")"
-		if r.VCenter != "" {
-			key = r.ID + " in " + r.VCenter + " (" + r.Action + ")"
-		}
-		if _, known := all[key]; !known {
-			all[key] = r
+		if _, known := all[findingOf(&r)]; !known {
+			all[findingOf(&r)] = r
 		}
 	}
 	return all
+}
+
+func findingOf(r *v1alpha1.PreflightResult) string {
+	if r.VCenter != "" {
+		return r.ID + " in " + r.VCenter + " (" + r.Action + ")"
+	}
+	return r.ID + " (" + r.Action + ")"
+}
+
+// gatherImages checks what the bundle holds against the cluster as it is now, which needs no
+// answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered.
+// Of a VDOConfig for which nothing but repairs is done nothing is checked.
+func (g *gatherer) gatherImages(ctx context.Context) error {
+	if g.frozen != "" {
+		return nil
+	}
+	g.gatherMirrors(ctx)
+	var found []preflight.Result
+	if images := g.images(); images != nil {
+		found = preflight.Turned(preflight.CheckImages(images), g.config.Spec.Preflight)
+	}
+	g.checks = g.checks.with(found)
+	return nil
+}
+
+// with is all that is known once the bundle is checked: what was found now in the place of what
+// was found before. Where cluster and vCenters have not answered to what is asked now, what the
+// bundle lacks alone says what is kept back: pure.
+func (c checks) with(found []preflight.Result) checks {
+	c.bundle, c.bundleChecked = found, true
+	if c.answered() {
+		c.status = preflight.Merged(c.status, found)
+		c.holds = preflight.Gate(preflight.Listed(c.status))
+		return c
+	}
+	c.status, c.holds = c.unanswered(found), preflight.Gate(found)
+	return c
+}
+
+// unanswered is what is recorded where cluster and vCenters were not checked for what is asked
+// for now: beside what they were found to be for another question, if anybody has looked. What
+// the bundle alone has passed is told only where nothing else is to come.
+func (c *checks) unanswered(found []preflight.Result) *v1alpha1.PreflightStatus {
+	if c.made && c.status != nil && c.status.CheckedAt != nil {
+		return preflight.Merged(c.status, found)
+	}
+	now := preflight.Status(found)
+	if len(found) == 0 || (c.made && len(now.Results) == 0) {
+		return nil
+	}
+	return now
+}
+
+// gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That
+// it cannot be read is a finding.
+func (g *gatherer) gatherMirrors(ctx context.Context) {
+	if g.bundle == nil || g.distribution != openshift || !g.namesUpstream() {
+		return
+	}
+	g.mirrors = &preflight.Mirrors{Repository: g.bundle.source.Status.Repository, Bundle: g.bundle.reference()}
+	if g.leads {
+		g.mirrors.Rules = g.sets.rules
+		g.countOwnSet(ctx, g.mirrors)
+		return
+	}
+	g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx)
+}
+
+// images are those of the releases that the bundle would be installed in if no check kept
+// anything back, and the nodes; nil where there is no bundle: pure.
+func (s *site) images() *preflight.Images {
+	if s.bundle == nil {
+		return nil
+	}
+	lock := s.bundle.contents.Lock
+	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.mirrors}
+	if len(lock.Platforms) == 1 {
+		out.Kept = lock.Platforms[0]
+	}
+	free := s.unchecked()
+	free.revisions.gates = nil
+	chosen := free.keep(nil, nil)
+	chosen.releases = slices.DeleteFunc(chosen.releases,
+		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
+	out.Workloads = workloadsOf(s.bundle.reference(), render.Input{
+		Origin: s.bundle.origin(), Installed: s.installed, Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,
+	})
+	return out
+}
+
+// Images are what the checks of the bundle look at, as a pass over the VDOConfig would find
+// it. It writes nothing.
+func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*preflight.Images, error) {
+	p := r.newPass(config)
+	if _, err := p.look(ctx); err != nil {
+		return nil, err
+	}
+	return p.site.images(), nil
+}
+
+// lastWorkloads are those that were rendered last for the checks of images: every pass asks for the
+// same, whatever nodes there are, until a bundle or a setting changes.
+var lastWorkloads = lru.New(1)
+
+// workloadsOf is render.Workloads of a bundle by its reference with a digest. What it returns is not changed.
+func workloadsOf(reference string, in render.Input) []render.Workload {
+	facts := in.Cluster
+	facts.Nodes = nil
+	text, err := json.Marshal([]any{reference, in.Releases, in.Installed, in.Spec, facts})
+	sum := sha256.Sum256(text)
+	if known, ok := lastWorkloads.Get(sum); ok && err == nil {
+		return known.([]render.Workload) //nolint:forcetypeassert // nothing else is kept
+	}
+	made := render.Workloads(in)
+	lastWorkloads.Add(sum, made)
+	return made
 }

@@ -4,14 +4,15 @@
 // One pass gathers, then decides, then acts:
 //
 //	gather.go   fills a site (site.go), once: what is installed, the bundle, the vCenters
-//	gates.go    site → why changes may not start now; pure
-//	current.go  what gated drivers stay, and the bundle that each comes from
-//	resolve.go  site → decision: which releases shall be there; pure
+//	resolve.go  site → what is desired, whatever gates it: the matrix is asked once; pure
+//	gates.go    site → why changes may not start now; package decide has the table of all gates; pure
+//	revision.go decides for each group of drivers (package decide) whether it changes now, or goes back
+//	current.go  what gated drivers stay, and what each is made of
 //	repair.go   site, decision → rendering: their objects, or what can be of them; pure
 //	plan.go     site, rendering, what the API server says of it → plan; pure
 //	apply.go    applies the plan, stage by stage
 //	canary.go   has chosen nodes have an upgrade first
-//	assess.go   judges the drivers, after what was changed
+//	assess.go   judges the drivers, after what was changed, and healthgate.go their revisions (package rollout)
 //	status.go   all of it → status; pure. Package reconciler writes it
 //
 // Removal is in remove.go. What a pass would do in another site is in preview.go, which does
@@ -25,7 +26,7 @@
 //     is looked at what a watch has shown until then, and they are listed where it does
 //     not work: they are judged, and never written. The operator's memory holds nothing
 //     that a restart would lose.
-//   - A fault gates new installations and upgrades of the drivers that it is about (gates.go).
+//   - A fault gates new installations and upgrades of the group of drivers that it is about (gates.go).
 //     What is installed stays, and is repaired from the bundle that each driver comes from, or the
 //     accepted one where that has the same; configuration that was not verified with the vCenter does not
 //     replace what works.
@@ -41,17 +42,18 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
-	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -61,13 +63,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -82,60 +84,6 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
-// Observer reads the cluster. Absent objects are left out of what it answers.
-type Observer interface {
-	// APIServers returns every one; it fails where none answers.
-	APIServers(ctx context.Context) ([]assess.APIServer, error)
-	Observe(ctx context.Context) (assess.Observed, error)
-	// ObserveListed does so past everything that is kept by watching.
-	ObserveListed(ctx context.Context) (assess.Observed, error)
-	// Read returns what is there, and of what may not be read why.
-	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
-	Serves(kind schema.GroupKind) bool
-	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
-	// VersionedSecret says beside it what identifies the Secret's state.
-	VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error)
-	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
-	// Credentials reads what a VsphereCloudConfig refers to. Errors are faults.
-	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)
-	// PolicyVersion identifies the state of what the bundle's trust policies are read from.
-	PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error)
-	// Volumes counts PersistentVolumes of the storage driver and its attachments.
-	Volumes(ctx context.Context) (volumes, attachments int, err error)
-	// MirrorRules are where OpenShift's nodes look for images.
-	MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error)
-	// MachineConfigPools are how those take up what they are configured with.
-	MachineConfigPools(ctx context.Context) ([]upgrade.Pool, error)
-}
-
-// Changer changes the cluster.
-type Changer interface {
-	// DryRun changes nothing; an object whose namespace or kind is missing has an empty outcome.
-	DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error)
-	Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	// Amend writes one object as it is given, past any plan.
-	Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	// Delete asks for the deletion under the step's preconditions.
-	Delete(ctx context.Context, s plan.Step) error
-	// DeletePod deletes a driver's pod, if it is still that one.
-	DeletePod(ctx context.Context, pod types.NamespacedName, uid types.UID) error
-}
-
-// Records keeps what the operator has to remember.
-type Records interface {
-	LoadInventory(ctx context.Context, of types.NamespacedName) (cluster.Loaded, error)
-	// SaveInventory writes one in the place of the one that was read, and returns it as it is then.
-	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error)
-	DeleteInventory(ctx context.Context, of types.NamespacedName) error
-	// KeepRevision writes what a revision consists of, once.
-	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
-	// DropRevisions removes all of them but those of bundles.
-	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
-	// Key returns the key that the first of these Secrets has, nil where none has one.
-	Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error)
-	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
-}
-
 // Trust tells whether a bundle that was accepted before is trusted still.
 type Trust interface {
 	// Trusted holds what status.digest names against the trust policies of now, without
@@ -143,11 +91,38 @@ type Trust interface {
 	Trusted(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
 
-// Cluster is the cluster that drivers are installed on.
+// Cluster is the cluster that drivers are installed on: package cluster's, whose methods say more.
 type Cluster interface {
-	Observer
-	Changer
-	Records
+	APIServers(ctx context.Context) ([]assess.APIServer, error)
+	Observe(ctx context.Context) (assess.Observed, error)
+	ObserveListed(ctx context.Context) (assess.Observed, error)
+	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
+	Serves(kind schema.GroupKind) bool
+	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
+	VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error)
+	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
+	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)
+	PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error)
+	Volumes(ctx context.Context) (volumes, attachments int, err error)
+	OthersSnapshots(ctx context.Context) (int, error)
+	MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error)
+	MachineConfigPools(ctx context.Context) ([]decide.Pool, error)
+
+	DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error)
+	Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	Delete(ctx context.Context, s plan.Step) error
+	DeletePod(ctx context.Context, pod types.NamespacedName, uid types.UID) error
+
+	LoadInventory(ctx context.Context, of types.NamespacedName) (cluster.Loaded, error)
+	SaveInventory(
+		ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded,
+	) (cluster.Loaded, error)
+	DeleteInventory(ctx context.Context, of types.NamespacedName) error
+	KeepRevision(ctx context.Context, of types.NamespacedName, r revision.Revision) error
+	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
+	Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error)
+	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }
 
 // Reconciler makes clusters what VDOConfigs say. Its fields are required, but Checks.
@@ -162,11 +137,9 @@ type Reconciler struct {
 	// Checks are asked before something new is installed or configured; nil for none.
 	Checks Checks
 
-	matrices  matrices
-	workloads workloads
-	pace      pace
-	ledger    drift.Ledger
-	refusals  *reconciler.Refusals
+	pace     pace
+	ledger   drift.Ledger
+	refusals *reconciler.Refusals
 }
 
 // Reconcile is one pass.
@@ -205,7 +178,6 @@ func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
 	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config), result: result{config: config, now: r.Now(), site: site{config: config}}}
 }
 
-// pass is one pass while it is made.
 type pass struct {
 	*Reconciler
 	name types.NamespacedName
@@ -216,6 +188,7 @@ type pass struct {
 // is frozen nothing but repairs is done.
 func (p *pass) run(ctx context.Context, frozen string) {
 	g := p.gatherer(p.config, p.now, frozen)
+	g.volumes = p.outcome.volumes // they were counted
 	err := g.settle(ctx)
 	p.site, p.inventory, p.kept = g.site, g.inventory, g.kept
 	if !p.config.Spec.DryRun {
@@ -236,18 +209,19 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	}
 	unseen := p.assess(ctx, &spec)
 	err, p.outcome.broken = fault.Join(err, unseen), fault.Join(p.outcome.broken, unseen)
-	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.outcome.faults)), err)...)
-	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevision(ctx, &spec))
+	p.outcome.applied = joinAll(p.outcome.faults, err)
+	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevisions(ctx, &spec))
 }
 
 // install decides, renders, plans and applies. It returns the spec that was rendered from.
 func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
-	s := &p.site
+	s, before := &p.site, p.outcome
+	before.faults = maps.Clone(before.faults)
 	p.decision = s.resolve()
 	if s.bundle == nil {
 		return s.spec, nil // there is nothing to install from
 	}
-	p.outcome.resolved = fault.Join(s.held, p.decision.refused)
+	p.outcome.resolved = fault.Join(p.outcome.resolved, s.held, p.decision.refused)
 	rendered, err := s.render(p.decision)
 	p.rendered(rendered)
 	if err != nil {
@@ -259,6 +233,14 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 		return rendered.spec, err
 	}
 	made := s.plan(tried)
+	switch why, err := p.gateConflicts(made); {
+	case err != nil:
+		return rendered.spec, err
+	case why != nil: // it is decided anew what they are
+		p.outcome = before
+		p.outcome.resolved = fault.Join(before.resolved, why)
+		return p.install(ctx)
+	}
 	p.outcome.plan = &made
 	for d, why := range s.unrepaired(rendered.decision) {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
@@ -271,30 +253,29 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	return rendered.spec, p.apply(ctx, tried)
 }
 
-// rendered notes what came of rendering.
 func (p *pass) rendered(r rendering) {
 	p.decision = r.decision
-	p.outcome.resolved = fault.Join(p.outcome.resolved, r.refused)
+	p.outcome.resolved = joinAll(r.refused, p.outcome.resolved)
 	p.outcome.notes = append(p.outcome.notes, r.Notes...)
-	if note := p.site.droppedNote(r); note != "" {
-		p.outcome.notes = append(p.outcome.notes, note)
+	if dropped, _ := p.site.droppedNow(r, p.site.inventory.Memory()); len(dropped) > 0 {
+		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("settings that were found and are not kept, since the "+
+			"VDOConfig has nothing in their place: %s (said until it is edited)", strings.Join(dropped, "; ")))
 	}
 	for d, why := range r.malformed {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
 	}
 }
 
-// changed logs and tells what was done to an object.
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
-	if p.outcome.done == nil {
-		p.outcome.done = map[inventory.Key]bool{}
-	}
-	p.outcome.done[s.Key] = true
 	p.logStep(ctx, s)
 	if note != "" {
-		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", condition.Cut(note, condition.MaxNote))
+		p.tell(corev1.EventTypeNormal, eventReason(s), "Apply", note)
 	}
+}
+
+func (p *pass) tell(kind, reason, action, note string) {
+	p.Recorder.Eventf(p.config, nil, kind, reason, action, "%s", condition.Cut(note, condition.MaxNote))
 }
 
 func eventReason(s plan.Step) string {

@@ -2,11 +2,17 @@ package vdoconfig
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -27,20 +33,20 @@ type current struct {
 	why     string // why it stays, in a decision
 }
 
-// currentOfRecord are the drivers of a revision.
-func (g *gatherer) currentOfRecord(ctx context.Context, rec revision.Record) map[matrix.Driver]current {
-	all := map[matrix.Driver]current{}
-	for _, text := range rec.Releases {
-		id, err := matrix.ParseReleaseID(text)
-		if err != nil {
-			continue
+func (g *gatherer) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
+	out := map[matrix.Driver]current{}
+	for _, rec := range all {
+		for _, text := range rec.Releases {
+			id, err := matrix.ParseReleaseID(text)
+			if err != nil {
+				continue
+			}
+			c := current{id: id, content: rec.Contents[string(id.Driver)], bundle: rec.Bundle}
+			c.from, c.err = g.openCurrent(ctx, c)
+			out[id.Driver] = c
 		}
-		d := string(id.Driver)
-		c := current{id: id, content: rec.Contents[d], bundle: rec.BundleOf(d)}
-		c.from, c.err = g.openCurrent(ctx, c)
-		all[id.Driver] = c
 	}
-	return all
+	return out
 }
 
 // openCurrent opens what a driver is rendered from while it stays what it is.
@@ -72,8 +78,7 @@ func (g *gatherer) openCurrent(ctx context.Context, c current) (*opened, error) 
 // rendered from the accepted bundle, which has to be trusted.
 func (s *site) currentOf(d matrix.Driver) (current, bool) {
 	v, ok := s.installed[d]
-	cur, _ := s.revisions.history.InForce()
-	if c, recorded := s.current[d]; recorded && (ok || cur.Outcome == revision.Progressing) {
+	if c, recorded := s.current[d]; recorded && (ok || s.revisionWith(d).Outcome == revision.Progressing) {
 		return c, true
 	}
 	c := current{id: matrix.ReleaseID{Driver: d, Version: v}}
@@ -109,7 +114,6 @@ func (s *site) stay(d decision) decision {
 	return d
 }
 
-// bundleOf is the bundle that a driver comes from.
 func (d decision) bundleOf(driver matrix.Driver) *opened {
 	if c, stays := d.current[driver]; stays {
 		return c.from
@@ -128,7 +132,6 @@ func (d decision) sources() []*opened {
 	return all
 }
 
-// origin is what a bundle's releases are rendered from.
 func (o *opened) origin() render.Origin {
 	return render.Origin{
 		Lock: o.contents.Lock, Manifests: o.contents.Manifests, Matrix: o.matrix,
@@ -141,11 +144,10 @@ func (o *opened) origin() render.Origin {
 // trusted, or, as since says, not any more since it was gathered.
 func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
-	cur, _ := s.revisions.history.InForce()
 	for _, id := range d.releases {
 		driver := id.Driver
 		c, stays := d.current[driver]
-		own := cur.BundleOf(string(driver))
+		own := s.revisionWith(driver).Bundle
 		if stays {
 			own = c.bundle
 		}
@@ -173,4 +175,62 @@ func (s *site) unrepaired(d decision) map[matrix.Driver]error {
 		})
 	}
 	return all
+}
+
+// program identifies this program by the commit that it was built from: another one
+// may make something else of the same release.
+var program = func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+}()
+
+// content identifies, for each driver decided for, what its objects are made of beside the site's configuration:
+// PROGRAM/BUNDLE, hashes of the program, with how pods name images, and of the mirror and the release with its images.
+func content(d decision) (map[matrix.Driver]string, error) {
+	all := map[matrix.Driver]string{}
+	if d.from == nil {
+		return all, nil
+	}
+	for _, id := range d.releases {
+		made, err := d.bundleOf(id.Driver).made(id)
+		if err != nil {
+			return nil, err
+		}
+		if made != "" {
+			all[id.Driver] = made
+		}
+	}
+	return all, nil
+}
+
+// made is the content of a release of a bundle, "" where it does not hold it.
+func (o *opened) made(id matrix.ReleaseID) (string, error) {
+	maker := program
+	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
+		maker += " " + string(names)
+	}
+	by := sha256.Sum256([]byte(maker))
+	lock := o.contents.Lock
+	i := slices.IndexFunc(lock.Releases, func(r bundle.Release) bool { return r.ID() == id.String() })
+	if i < 0 {
+		return "", nil
+	}
+	digests, images := map[string]string{}, map[string]string{}
+	for _, i := range lock.Images {
+		digests[i.Reference.String()] = i.Digest.String()
+	}
+	for _, ref := range lock.Releases[i].Images {
+		images[ref] = digests[ref]
+	}
+	data, err := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images})
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16]), err
 }

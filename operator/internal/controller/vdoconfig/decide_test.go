@@ -1,7 +1,9 @@
 package vdoconfig
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,9 +15,31 @@ import (
 
 func ask(t *testing.T, kubernetes, bundle string, edit func(*question)) decision {
 	t.Helper()
+	return asking(t, kubernetes, bundle, edit).resolve()
+}
+
+// asking is a site whose bundle was asked a question.
+func asking(t *testing.T, kubernetes, bundle string, edit func(*question)) *site {
+	t.Helper()
 	q := questionTo(t, kubernetes, bundle, edit)
-	s := site{bundle: holding(t, "sha256:new", bundle), installed: q.facts.Installed}
-	return s.stay(decide(q))
+	s := &site{
+		config: &v1alpha1.VDOConfig{Spec: q.spec}, bundle: holding(t, "sha256:new", bundle),
+		installed: q.facts.Installed, desired: answer(q),
+	}
+	s.desired.from = s.bundle
+	return s
+}
+
+// decide gathers what is desired, and decides.
+func (g *gatherer) decide(ctx context.Context) error {
+	g.desired = g.desire()
+	return g.gatherRevisions(ctx)
+}
+
+// resolved is what comes of a site as it is.
+func resolved(s *site) decision {
+	s.desired = s.desire()
+	return s.resolve()
 }
 
 func questionTo(t *testing.T, kubernetes, bundle string, edit func(*question)) question {
@@ -41,18 +65,8 @@ func questionTo(t *testing.T, kubernetes, bundle string, edit func(*question)) q
 	return q
 }
 
-func split(s string) []string {
-	var all []string
-	for start, i := 0, 0; i <= len(s); i++ {
-		if i == len(s) || s[i] == ' ' {
-			if i > start {
-				all = append(all, s[start:i])
-			}
-			start = i + 1
-		}
-	}
-	return all
-}
+// split is nil of no words.
+func split(s string) []string { return append([]string(nil), strings.Fields(s)...) }
 
 func chosen(d decision) []string {
 	var all []string
@@ -71,11 +85,28 @@ const (
 	both    = pair133 + " csi@3.7.3"
 )
 
-func TestChoosesTheNewestThatFitsInOrderOfInstallation(t *testing.T) {
-	d := ask(t, "v1.33.4+k3s1", both, nil)
-	require.NoError(t, d.refused)
-	require.Equal(t, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, chosen(d))
-	require.Contains(t, d.ahead.lacks[0], "Kubernetes 1.34: the bundle has no drivers for it")
+func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
+	cloud := func(cp *v1alpha1.CloudProvider) func(*question) {
+		return func(q *question) { q.spec.CloudProvider = cp }
+	}
+	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
+	for name, c := range map[string]struct {
+		kubernetes string
+		edit       func(*question)
+		want       string
+	}{
+		"the newest that fits":                           {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
+		"a version that runs is none of a string":        {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
+		"no storage is asked for":                        {"1.33", func(q *question) { q.spec.StorageProvider = nil }, "cpi@1.33.1"},
+		"no cloud provider is":                           {"1.33", cloud(nil), storage},
+		"nor one without vCenters, as vdoctl once wrote": {"1.33", cloud(&v1alpha1.CloudProvider{}), storage},
+		"nor with an empty topology":                     {"1.33", cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
+		"nor with an empty list":                         {"1.33", cloud(&v1alpha1.CloudProvider{VsphereCloudConfigs: []string{}}), storage},
+	} {
+		d := ask(t, c.kubernetes, both, c.edit)
+		require.NoError(t, d.refused, name)
+		require.Equal(t, strings.Fields(c.want), chosen(d), name)
+	}
 }
 
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
@@ -94,20 +125,11 @@ func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 }
 
 func TestAHoldInstallsNothingNewAndUpgradesNothing(t *testing.T) {
-	hold := &fault.Error{Reason: fault.Expired, Err: errors.New("matrix expired")}
-	d := ask(t, "1.33", both, func(q *question) {
-		q.hold = hold
-		runs(matrix.CSI, "3.5.1")(q)
-	})
+	s := asking(t, "1.33", both, runs(matrix.CSI, "3.5.1"))
+	s.held = &fault.Error{Reason: fault.Expired, Err: errors.New("matrix expired")}
+	d := s.resolve()
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
 	require.Contains(t, d.held[matrix.CPI], "matrix expired")
-}
-
-func TestDriversWithoutAProviderAreNotAskedFor(t *testing.T) {
-	d := ask(t, "1.33", both, func(q *question) { q.spec.CloudProvider = nil })
-	require.Equal(t, []string{"snapshot-controller@8.2.0", "csi@3.7.3"}, chosen(d))
-	d = ask(t, "1.33", both, func(q *question) { q.spec.StorageProvider = nil })
-	require.Equal(t, []string{"cpi@1.33.1"}, chosen(d))
 }
 
 func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
@@ -121,22 +143,4 @@ func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
 		}
 	}
 	t.Fatal("the default matrix has no withdrawn CSI release")
-}
-
-func TestVersionsAreComparedAsVersionsNotAsStrings(t *testing.T) {
-	require.True(t, mustVersion("3.9.0").LessThan(mustVersion("3.10.0")))
-	d := ask(t, "1.33", both, runs(matrix.CSI, "3.10.0"))
-	require.Contains(t, chosen(d), "csi@3.7.3")
-}
-
-// The predecessor's command line wrote a cloudProvider without vCenters for the
-// storage driver alone.
-func TestACloudProviderWithoutVCentersIsNotAskedFor(t *testing.T) {
-	for name, cp := range map[string]*v1alpha1.CloudProvider{
-		"absent": nil, "empty": {}, "empty topology": {Topology: &v1alpha1.Topology{}}, "empty list": {VsphereCloudConfigs: []string{}},
-	} {
-		d := ask(t, "1.33", "cpi@1.33.1 csi@3.5.1 snapshot-controller@8.2.0", func(q *question) { q.spec.CloudProvider = cp })
-		require.NoError(t, d.refused, name)
-		require.Equal(t, []string{"snapshot-controller@8.2.0", "csi@3.5.1"}, chosen(d), name)
-	}
 }

@@ -29,16 +29,13 @@ const (
 // leaveFields leaves out of what is applied the fields that spec.drift leaves to others. What
 // was rendered stays as it is: others may have it too.
 func leaveFields(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
-	for i := range rendered.Stages {
-		s := &rendered.Stages[i]
-		s.Objects = slices.Clone(s.Objects)
-		for j, o := range s.Objects {
-			s.Objects[j].Unstructured = rules.Leave(drift.Target{
-				Object: o.Unstructured, Live: live[plan.IDOf(o.Unstructured).Key], Driver: o.Driver,
-				Manager: cluster.FieldManager, Whole: o.Apply == render.Replace,
-			})
-		}
-	}
+	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
+		o.Unstructured = rules.Leave(drift.Target{
+			Object: o.Unstructured, Live: live[plan.IDOf(o.Unstructured).Key], Driver: o.Driver,
+			Manager: cluster.FieldManager, Whole: o.Apply == render.Replace,
+		})
+		return o, true
+	})
 }
 
 // toTry are the objects that the API server is asked about: under Off those that were not
@@ -77,7 +74,7 @@ func (a *applier) noteDrift() {
 	for _, s := range a.outcome.plan.Steps {
 		was, known := drift.Find(a.config.Status.Drift, s.Key)
 		switch {
-		case s.Cause == plan.Drift && s.Writes() && a.outcome.done[s.Key]:
+		case s.Cause == plan.Drift && s.Writes() && has(a.outcome.did, s.Key):
 			if s.Action == plan.Create {
 				break // it was deleted: no field is contested, and a driver without it does not work
 			}
@@ -130,29 +127,24 @@ func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftS
 		return e
 	}
 	fields := plan.Diff(live, dry)
-	e.Fields = condition.Cut(strings.Join(fields, ", "), maxDriftFields)
+	e.Fields = condition.Cut(strings.Join(plan.Fields(fields), ", "), maxDriftFields)
 	if by := drift.Changer(live, cluster.FieldManager, fields); by != "" {
 		e.Manager = condition.Cut(by, maxDriftFields)
 	}
 	return e
 }
 
-// tellDrift tells of drift that the status did not have before.
 func (a *applier) tellDrift() {
 	for _, e := range a.outcome.drift {
 		was, known := drift.Find(a.config.Status.Drift, drift.KeyOf(e))
 		switch {
 		case e.Until != nil && (!known || was.Until == nil):
-			a.tell(reasonContested, contestText(e))
+			a.tell(corev1.EventTypeWarning, reasonContested, "Apply", contestText(e))
 		case e.Until == nil && !known:
-			a.tell(reasonDrift, driftText(e)+"; it is left as it is: spec.drift.mode is Warn")
+			a.tell(corev1.EventTypeWarning, reasonDrift, "Apply",
+				driftText(e)+"; it is left as it is: spec.drift.mode is Warn")
 		}
 	}
-}
-
-// tell records a warning.
-func (p *pass) tell(reason, note string) {
-	p.Recorder.Eventf(p.config, nil, corev1.EventTypeWarning, reason, "Apply", "%s", condition.Cut(note, condition.MaxNote))
 }
 
 func driftText(e v1alpha1.DriftStatus) string {

@@ -2,12 +2,15 @@ package vdoconfig_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -46,7 +49,8 @@ func (w *world) scaledToNone(v *v1alpha1.VDOConfig, wanted int32) {
 	require.Zero(w.t, w.scaled())
 	c := cond(w.t, v, "CSIReady")
 	require.Equal(w.t, "False Incomplete", string(c.Status)+" "+c.Reason, describe(v))
-	require.Contains(w.t, c.Message, fmt.Sprintf("Deployment vmware-system-csi/%s: is scaled to 0, %d are wanted", csiController, wanted))
+	require.Contains(w.t, c.Message, fmt.Sprintf("Deployment vmware-system-csi/%s: is scaled to 0, %d are wanted",
+		csiController, wanted))
 	require.False(w.t, driver(v, "csi").Ready)
 	require.False(w.t, isTrue(v, "Ready"), describe(v))
 }
@@ -54,8 +58,11 @@ func (w *world) scaledToNone(v *v1alpha1.VDOConfig, wanted int32) {
 // Under Warn what differs is shown and stays, under Off nobody looks, and else it is repaired.
 func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	w, v := installed(t)
-	rev := v.Status.Revision
-	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, rev).Outcome == string(revision.Healthy) })
+	rev := current(v, "csi")
+	w.advance(v, "what the test before has left is healthy again", func() bool {
+		return revisionNamed(v,
+			rev).Outcome == string(revision.Healthy)
+	})
 	was := w.scaled()
 	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn})
 	w.look(v)
@@ -67,7 +74,8 @@ func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	require.Zero(t, w.writes)
 	require.Equal(t, was+1, w.scaled())
 	require.Len(t, v.Status.Drift, 1, describe(v))
-	require.Equal(t, v1alpha1.DriftStatus{Driver: "csi", Kind: "Deployment", Namespace: "vmware-system-csi", Name: csiController, Fields: "spec.replicas", Manager: "scaler"}, v.Status.Drift[0])
+	require.Equal(t, v1alpha1.DriftStatus{Driver: "csi", Kind: "Deployment", Namespace: "vmware-system-csi",
+		Name: csiController, Fields: "spec.replicas", Manager: "scaler"}, v.Status.Drift[0])
 	require.Equal(t, "DriftFound", cond(t, v, "Drifted").Reason)
 	require.Equal(t, 1, strings.Count(w.events.all(), "DriftFound"), w.events.all())
 	require.Equal(t, []string{"change Deployment/" + csiController}, planned(v))
@@ -102,7 +110,8 @@ func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 func TestAFieldIsLeftToOthers(t *testing.T) {
 	w, v := installed(t)
 	was := w.scaled()
-	w.drift(v, &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: "Deployment", Name: csiController, Paths: []string{"/spec/replicas"}}}})
+	w.drift(v, &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: "Deployment", Name: csiController,
+		Paths: []string{"/spec/replicas"}}}})
 	w.look(v)
 	require.Equal(t, was, w.scaled(), "nobody else has set it: it stays")
 	w.scale(was + 1)
@@ -111,7 +120,8 @@ func TestAFieldIsLeftToOthers(t *testing.T) {
 	}
 	require.Equal(t, was+1, w.scaled())
 	d := get(w, &appsv1.Deployment{}, "vmware-system-csi", csiController)
-	w.change(d, func() { d.Spec.Template.Spec.Containers[0].Image = "changed"; d.Labels["vdo.vmware.com/version"] = "0" })
+	w.change(d,
+		func() { d.Spec.Template.Spec.Containers[0].Image = "changed"; d.Labels["vdo.vmware.com/version"] = "0" })
 	w.look(v)
 	d = get(w, d, "vmware-system-csi", csiController)
 	require.NotEqual(t, "changed", d.Spec.Template.Spec.Containers[0].Image, "all else is repaired")
@@ -152,7 +162,8 @@ func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 	require.Contains(t, c.Message, "field manager scaler sets spec.replicas again each time")
 	require.Equal(t, 1, strings.Count(w.events.all(), "DriftContested"), w.events.all())
 	old := w.r
-	w.r = &vdoconfig.Reconciler{Client: old.Client, Reader: old.Reader, Store: old.Store, Recorder: old.Recorder, Now: old.Now, Cluster: old.Cluster}
+	w.r = &vdoconfig.Reconciler{Client: old.Client, Reader: old.Reader, Store: old.Store, Recorder: old.Recorder,
+		Now: old.Now, Cluster: old.Cluster}
 	again("the operator has started anew", was+1)
 	written := v.ResourceVersion
 	w.look(v)
@@ -160,14 +171,90 @@ func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 
 	w.ahead += drift.FirstPause
 	again("it is tried again", was)
-	again("for longer", was+1)
-	w.ahead += drift.FirstPause
-	again("twice as long", was+1)
+	again("and left for longer", was+1)
 	require.Equal(t, drift.Repairs+1, v.Status.Drift[0].Repairs)
 	require.Equal(t, 1, strings.Count(w.events.all(), "DriftContested"), w.events.all())
 
-	w.ahead += 2 * drift.FirstPause
+	w.ahead += 3 * drift.FirstPause
 	w.scale(was)
 	w.look(v)
 	require.Empty(t, v.Status.Drift, "it is as it shall be")
+}
+
+// A ConfigMap or Secret that somebody has made immutable and
+// is not as it shall be is made anew, though the operator is killed when it has deleted it.
+func TestWhatSomebodyMadeImmutableIsMadeAnew(t *testing.T) {
+	const features = "internal-feature-states.csi.vsphere.vmware.com"
+	w, v := installed(t)
+	states := get(w, &corev1.ConfigMap{}, "vmware-system-csi", features)
+	login := get(w, &corev1.Secret{}, "kube-system", "vsphere-cloud-secret")
+	wantStates, wantLogin := states.Data, login.Data
+	w.change(states, func() {
+		states.Immutable, states.Data = new(true),
+			map[string]string{"csi-migration": "perhaps"}
+	})
+	w.change(login, func() { login.Immutable, login.Data = new(true), map[string][]byte{"user": []byte("nobody")} })
+	between := map[string]bool{} // it was killed after it has deleted one
+	w.deny = func(method, name string) error {
+		_, deleted := between[name]
+		switch {
+		case method == http.MethodDelete:
+			between[name] = false
+		case deleted && !between[name]:
+			between[name] = true
+			return errors.New("connection reset by peer")
+		}
+		return nil
+	}
+	w.until("both are made anew", func() bool {
+		w.restart()
+		w.look(v)
+		states, login = &corev1.ConfigMap{}, &corev1.Secret{}
+		return !gone(w, states, "vmware-system-csi", features) && !gone(w, login, "kube-system",
+			"vsphere-cloud-secret") && states.Immutable == nil && login.Immutable == nil
+	})
+	w.deny = nil
+	require.Equal(t, map[string]bool{features: true, "vsphere-cloud-secret": true}, between)
+	require.Equal(t, wantStates, states.Data)
+	require.Equal(t, wantLogin, login.Data)
+	w.ready(v)
+}
+
+// A patch that makes no sense changes nothing and stops no repair: what runs is repaired
+// with the settings that it was last rendered with.
+func TestAPatchIsAppliedAndABadOneKeepsWhatRunsAndRepairsIt(t *testing.T) {
+	w, v := installed(t)
+	node := v1alpha1.PatchTarget{Driver: "csi", Kind: "DaemonSet", Name: "vsphere-csi-node"}
+	owner := func() string {
+		return get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Annotations["site.example/owner"]
+	}
+	w.change(v, func() {
+		v.Spec.Patches = []v1alpha1.Patch{{Target: node, Patch: "metadata: {annotations: {site.example/owner: storage}}"}}
+		v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", LogLevel: v1alpha1.LogDebug}}
+	})
+	w.ready(v)
+	require.Equal(t, "storage", owner())
+	cpi := func() []string {
+		return get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager").Spec.Template.Spec.Containers[0].Args
+	}
+	require.Contains(t, cpi(), "--v=6")
+
+	w.change(v, func() {
+		v.Spec.Patches[0].Patch = "spec: {template: {spec: {hostPID: true}}}"
+		v.Spec.Drivers = nil
+	})
+	w.destroy()
+	w.until("repaired", func() bool {
+		w.look(v)
+		return !gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node") && !gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	})
+	require.Equal(t, "storage", owner(), "as it was last rendered")
+	require.NotContains(t, cpi(), "--v=6", "nothing is wrong with it")
+	require.False(t, isTrue(v, "Ready"))
+	require.Contains(t, cond(t, v, "Resolved").Message, "spec.patches[0] of DaemonSet vmware-system-csi/vsphere-csi-node: sees the node's processes")
+
+	w.change(v, func() { v.Spec.Patches = nil })
+	w.ready(v)
+	require.Empty(t, owner())
+	require.NotContains(t, cpi(), "--v=6")
 }

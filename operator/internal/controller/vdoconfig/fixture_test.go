@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,10 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -40,7 +40,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
@@ -171,13 +170,13 @@ type world struct {
 	spoilt        bool          // what is installed cannot become what it was before hours have passed
 
 	passes  int
-	deletes []client.Object // by the operator, and perhaps still there
-	stuck   string          // state of the cluster in which it does not settle
+	deletes []string // by the operator, and perhaps still there
+	stuck   string   // state of the cluster in which it does not settle
 
 	mu     sync.Mutex // of what follows
 	writes int
-	fail   func(n int) error             // asked before each write to the cluster
-	deny   func(verb, name string) error // asked before each write and dry run
+	fail   func(n int) error               // asked before each write to the cluster
+	deny   func(method, name string) error // asked before each write and dry run
 }
 
 const (
@@ -190,17 +189,8 @@ const (
 // done that share an installation: each change from one to the other removes and installs all.
 func start(t *testing.T, releases string) *world {
 	t.Helper()
-	return startOn(t, releases, false)
-}
-
-// startOn is start; on OpenShift, what that serves may be there.
-func startOn(t *testing.T, releases string, openShift bool) *world {
-	t.Helper()
 	if !strings.Contains(t.Name(), "/") { // a parallel subtest would begin after the end of its test
 		t.Parallel() // one at a time
-	}
-	if onOpenShift && !openShift {
-		reached.endOpenShift(t)
 	}
 	w := newWorld(t, releases)
 	if left != "" { // installed's
@@ -223,11 +213,7 @@ func newWorld(t *testing.T, releases string) *world {
 	case reached.stale:
 		reached.connect(t, config(t))
 	}
-	return worldOn(t, reached, releases)
-}
-
-func worldOn(t *testing.T, a *access, releases string) *world {
-	t.Helper()
+	a := reached
 	w := &world{
 		Client: a.admin, access: a, t: t, now: time.Now(),
 		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{}, trust: trust{},
@@ -238,20 +224,14 @@ func worldOn(t *testing.T, a *access, releases string) *world {
 			a.refused.None(t)
 		}
 	})
-	a.edge.Client, a.edge.Reader, a.edge.Versions, a.edge.View = w.counting(a.own), a.own, a.versions, nil
+	a.asks = w.asked
+	a.edge.Client, a.edge.Reader, a.edge.Versions, a.edge.View = a.own, a.own, a.versions, nil
 	w.r = &vdoconfig.Reconciler{
 		Client: a.own, Reader: a.own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: a.edge,
 	}
-	if latest != nil {
-		w.r.Inherit(latest)
-	}
-	latest = w.r
 	return w
 }
-
-// latest is the operator of the world before.
-var latest *vdoconfig.Reconciler
 
 // surroundings makes what a VDOConfig needs: the mirror's login, a vCenter that was
 // checked, a bundle that was accepted.
@@ -262,57 +242,30 @@ func (w *world) surroundings() {
 	w.bundle("sha256:" + strings.Repeat("a", 64))
 }
 
-// counting lets writes to the cluster be counted and failed; dry runs are no writes.
-func (w *world) counting(c client.WithWatch) client.Client {
-	ask := func(verb string, o any, dry bool) error {
-		w.mu.Lock() // dry runs are concurrent, and a manager makes its own passes
-		defer w.mu.Unlock()
-		if named, ok := o.(interface{ GetName() string }); ok && w.deny != nil {
-			if err := w.deny(verb, named.GetName()); err != nil {
-				return err
-			}
-		}
-		if dry {
-			return nil
-		}
-		if object, ok := o.(client.Object); ok && verb == "delete" {
-			w.deletes = append(w.deletes, object)
-		}
-		w.writes++
-		if w.fail == nil {
-			return nil
-		}
-		return w.fail(w.writes)
+// asked lets the operator's writes to the cluster be counted and failed; dry runs are no writes, and what is written
+// to its own resources does not count.
+func (w *world) asked(req *http.Request) error {
+	if strings.Contains(req.URL.Path, "/vdo.vmware.com/") {
+		return nil
 	}
-	return interceptor.NewClient(c, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			var all client.CreateOptions
-			if err := ask("create", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
-				return err
-			}
-			return c.Create(ctx, o, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			var all client.UpdateOptions
-			if err := ask("update", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
-				return err
-			}
-			return c.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := ask("delete", o, false); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			var all client.ApplyOptions
-			if err := ask("apply", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
-				return err
-			}
-			return c.Apply(ctx, o, opts...)
-		},
-	})
+	w.mu.Lock() // dry runs are concurrent
+	defer w.mu.Unlock()
+	if w.deny != nil {
+		if err := w.deny(req.Method, path.Base(req.URL.Path)); err != nil {
+			return err
+		}
+	}
+	if req.URL.Query().Has("dryRun") {
+		return nil
+	}
+	if req.Method == http.MethodDelete {
+		w.deletes = append(w.deletes, req.URL.Path)
+	}
+	w.writes++
+	if w.fail == nil {
+		return nil
+	}
+	return w.fail(w.writes)
 }
 
 // clean removes everything that the test had installed, whatever became of it. The operator would
@@ -366,21 +319,6 @@ func (w *world) sweep() {
 		for _, item := range items {
 			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, item.(client.Object), client.PropagationPolicy(metav1.DeletePropagationForeground))))
 		}
-	}
-	for _, o := range []client.Object{
-		&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
-	} {
-		for _, ns := range []string{metav1.NamespaceSystem, "vmware-system-csi"} {
-			ours := client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}
-			require.NoError(w.t, w.DeleteAllOf(ctx, o, client.InNamespace(ns), ours))
-		}
-	}
-	extension := &unstructured.Unstructured{} // of Antrea: nothing serves it, and all discovery waits for that
-	extension.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
-	for _, o := range []client.Object{
-		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}, &admissionv1.ValidatingWebhookConfiguration{}, &admissionv1.MutatingWebhookConfiguration{}, extension,
-	} {
-		require.NoError(w.t, w.DeleteAllOf(ctx, o, client.MatchingLabels{render.LabelManagedBy: "vdo-operator"}))
 	}
 	for _, list := range workloads {
 		w.until("workloads gone", func() bool {
@@ -598,19 +536,13 @@ func (w *world) running(ns string, labels client.MatchingLabels) map[string]bool
 }
 
 func (w *world) register(n *corev1.Node) {
-	ctx := context.Background()
-	driver := []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
 	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-	switch err := w.Get(ctx, client.ObjectKeyFromObject(csi), csi); {
-	case apierrors.IsNotFound(err):
-		csi.Spec.Drivers = driver
-		if err := w.Create(ctx, csi); !apierrors.IsAlreadyExists(err) {
-			require.NoError(w.t, err)
-		}
-	case err != nil:
+	_, err := controllerutil.CreateOrUpdate(context.Background(), w, csi, func() error {
+		csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
+		return nil
+	})
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 		require.NoError(w.t, err)
-	case len(csi.Spec.Drivers) == 0:
-		w.change(csi, func() { csi.Spec.Drivers = driver })
 	}
 }
 

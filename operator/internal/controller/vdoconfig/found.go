@@ -1,9 +1,9 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // maxDropped are the settings that are remembered and named.
@@ -59,13 +60,20 @@ func (s *site) unsureOfNodes(config []byte) bool {
 	return len(config) == 0 || (!slices.ContainsFunc(s.observed.DaemonSets, isCloud) && slices.ContainsFunc(s.observed.Nodes, elsewhere))
 }
 
+// historyLost tells whether there is no record of what the status knows to have been installed.
+func (s *site) historyLost() bool {
+	return s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
+}
+
 // hadCloudProvider tells whether the status knows of a cloud provider of ours. Its row among the
 // drivers goes, or is without a version, once it is gone; those of revisions stay.
 func (s *site) hadCloudProvider() bool {
 	const d = string(matrix.CPI)
 	st := &s.config.Status
 	return slices.ContainsFunc(st.Drivers, func(row v1alpha1.DriverStatus) bool { return row.Driver == d && row.Version != "" }) ||
-		slices.ContainsFunc(st.Revisions, func(row v1alpha1.RevisionStatus) bool { return releasesOf(&row).Version(d) != "" })
+		slices.ContainsFunc(st.Revisions, func(row v1alpha1.RevisionStatus) bool {
+			return strings.Contains(row.Releases, d+"@")
+		})
 }
 
 func isCloud(ds appsv1.DaemonSet) bool {
@@ -111,27 +119,104 @@ func (s *site) droppedNow(r rendering, was inventory.Memory) (dropped []string, 
 	return nil, 0
 }
 
-// droppedNote names it, or is "".
-func (s *site) droppedNote(r rendering) string {
-	dropped, _ := s.droppedNow(r, s.inventory.Memory())
-	if len(dropped) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("settings that were found and are not kept, since the VDOConfig has nothing in their place: %s (said until it is edited)", strings.Join(dropped, "; "))
-}
-
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
 func (s *site) onVSphere(nodes []*corev1.Node) []*corev1.Node {
 	excluded := s.spec.ExcludedNodes
 	if len(excluded) == 0 {
 		return nodes
 	}
-	var out []*corev1.Node
-	for _, n := range nodes {
-		has := func(key string) bool { v, ok := n.Labels[key]; return ok && v == excluded[key] }
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(excluded)), has) {
-			out = append(out, n)
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
+		for key, value := range excluded {
+			if v, ok := n.Labels[key]; ok && v == value {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// gatherCloud reads what the cloud provider is configured with: what its DaemonSet mounts, which
+// with upstream's deprecated manifests is another ConfigMap than ours. Where it looked for nodes is
+// remembered from now on, whatever becomes of that DaemonSet and its ConfigMap.
+func (g *gatherer) gatherCloud(ctx context.Context) error {
+	c, memory := &g.cluster, g.inventory.Memory()
+	unremembered := memory.CloudProvider == nil
+	place, named := placeOfCloudConfig(g.observed)
+	config, err := g.configAt(ctx, place)
+	if err == nil && len(config) == 0 && unremembered && g.noCloudYet() {
+		place = v1alpha1.KeyReference{ConfigMap: drivers.CloudDeprecatedConfigMap, Key: render.CPIConfigKey}
+		config, err = g.configAt(ctx, place)
+	}
+	if err != nil {
+		return err
+	}
+	c.CloudConfig = config
+	if !unremembered && place == ownCloudConfig {
+		return nil
+	}
+	c.FoundCloudConfig = config
+	c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
+	if c.Searched == nil && len(config) > 0 {
+		c.Searched = render.Places(config)
+	}
+	if !unremembered {
+		return nil
+	}
+	c.UnsureOfNodes = g.unsureOfNodes(config)
+	if named && !render.NamesVCenters(config) {
+		c.UnsureOfNodes = true
+		where := "neither a ConfigMap nor a Secret"
+		if place != (v1alpha1.KeyReference{}) {
+			where = source.Subject(render.CPINamespace, place) + ", key " + place.Key
+		}
+		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read or "+
+			"names no vCenter (%s): where it looks for nodes and what was set by hand is not known", where))
+	}
+	return nil
+}
+
+// noCloudYet tells whether there is no cloud provider, nor was there one of ours: one of upstream's
+// deprecated manifests may have been deleted by hand, so that it can be installed anew.
+func (g *gatherer) noCloudYet() bool {
+	return !slices.ContainsFunc(g.observed.DaemonSets, isCloud) && !g.hadCloudProvider()
+}
+
+var ownCloudConfig = v1alpha1.KeyReference{ConfigMap: render.CPIConfigMap, Key: render.CPIConfigKey}
+
+// placeOfCloudConfig is the place of the file that the cloud provider's DaemonSet names. It is ours
+// where that names none, or is not there: one without a configuration knows of no vCenter.
+func placeOfCloudConfig(o *assess.Observed) (place v1alpha1.KeyReference, named bool) {
+	i := slices.IndexFunc(o.DaemonSets, isCloud)
+	if i < 0 {
+		return ownCloudConfig, false
+	}
+	pod := &o.DaemonSets[i].Spec.Template.Spec
+	for _, c := range pod.Containers {
+		words := slices.Concat(c.Command, c.Args)
+		for i, arg := range words {
+			file, named := strings.CutPrefix(arg, "--cloud-config=")
+			if arg == "--cloud-config" && i+1 < len(words) {
+				file, named = words[i+1], true
+			}
+			if named {
+				place, _ := source.Mounted(file, pod, &c)
+				return place, true
+			}
 		}
 	}
-	return out
+	return ownCloudConfig, false
+}
+
+// configAt reads a configuration; it is empty where there is none.
+func (g *gatherer) configAt(ctx context.Context, at v1alpha1.KeyReference) ([]byte, error) {
+	name := types.NamespacedName{Namespace: render.CPINamespace, Name: cmp.Or(at.ConfigMap, at.Secret)}
+	switch {
+	case at.ConfigMap != "":
+		data, err := g.Cluster.ConfigMap(ctx, name)
+		return []byte(data[at.Key]), err
+	case at.Secret != "":
+		data, err := g.Cluster.Secret(ctx, name)
+		return data[at.Key], err
+	}
+	return nil, nil
 }

@@ -5,32 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// A gate is why a change may not start now. A driver that is gated stays what it is, or is not
-// installed (current.go); its repairs and its configuration go on, and so do all other drivers.
-//
-//	gate                                        of which drivers     where
-//	bundle: none, unread, unverified, stale     all                  bundle.go, by site.hold
-//	login that the mirror did not let in        all                  login.go, by site.hold
-//	VDOConfig deleted, policy unreadable        all                  site.hold
-//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.vCenterHolds
-//	  another one than was accepted
-//	checks of cluster, vCenters and images      as they say          checks.go, by site.checkHolds
-//	cpi not installed, csi not installed        csi, snapshots       site.dependents
-//	failed before, downgrade, irreversible      those that change    package upgrade
-//	  release, approval, window
-//	mixed API servers, workloads unread,        those that change    interlock.go, canary.go, by
-//	  nodes, vCenters or pools changing,                             site.interlocks
-//	  no node chosen for a canary
-//	a revision is rolled back or stays          all                  gatherer.gatherRevisions
-//
-// A new gate is one more function of the place that it is about, called by one of those; nothing else
-// holds a change back. Drivers whose place cannot be read are left as they are (site.faults), and what
-// belongs to others is a conflict (package plan).
+// These are the gates of a site; package decide has the table of all.
 
 // awaited is a vCenter or bundle that nobody has looked at yet.
 func awaited(what string) error {
@@ -39,36 +22,53 @@ func awaited(what string) error {
 
 // holds says why nothing new may be installed of a driver, for each that is asked for and
 // uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
-// or needs a driver that is held: pure.
+// or is of a group with one that is held: pure.
 func (s *site) holds() map[matrix.Driver]error { return s.gatedBy(nil) }
 
-// gates are those, and the rules that an upgrade has to meet: pure. By these the storage driver and the
-// snapshot-controller change together.
-func (s *site) gates() map[matrix.Driver]error {
-	rules := maps.Clone(s.revisions.gates)
-	for _, pair := range [][2]matrix.Driver{{matrix.CSI, matrix.SnapshotController},
-		{matrix.SnapshotController, matrix.CSI}} {
-		if _, there := s.installed[pair[1]]; there && rules[pair[0]] != nil && rules[pair[1]] == nil {
-			rules[pair[1]] = rules[pair[0]]
-		}
-	}
-	return s.gatedBy(rules)
-}
+// gates are those, and the rules that an upgrade has to meet: pure.
+func (s *site) gates() map[matrix.Driver]error { return s.gatedBy(s.revisions.gates) }
 
-func (s *site) gatedBy(rules map[matrix.Driver]error) map[matrix.Driver]error {
-	var all map[matrix.Driver]error
+func (s *site) gatedBy(rules map[revision.Group]error) map[matrix.Driver]error {
 	if s.ungated {
-		return all
+		return nil
 	}
+	var groups map[revision.Group]error
 	wanted, checks := s.wanted(), s.checkHolds()
 	for _, d := range wanted {
-		for _, why := range []error{s.vCenterHolds(d), checks[d], rules[d]} {
+		for _, why := range []error{s.vCenterHolds(d), checks[d]} {
 			if why != nil {
-				all = joined(all, d, why)
+				groups = joined(groups, revision.GroupOf(d), why)
 			}
 		}
 	}
-	return s.dependents(all, wanted)
+	for group, why := range rules {
+		groups = joined(groups, group, why)
+	}
+	if why, needs := groups[matrix.CPI], s.needsCloud(); why != nil && needs != "" {
+		groups = joined(groups, matrix.CSI, fmt.Errorf("%s: %w", needs, why))
+	}
+	var all map[matrix.Driver]error
+	for _, d := range wanted {
+		if why := groups[revision.GroupOf(d)]; why != nil {
+			all = joined(all, d, why)
+		}
+	}
+	return all
+}
+
+// needsCloud says why the storage driver that is desired cannot do with the cloud provider that there is, "" where
+// it can: it takes its nodes' identity from the provider IDs that one sets, or is for another version of it alone.
+func (s *site) needsCloud() string {
+	_, storage := s.installed[matrix.CSI]
+	cloud, there := s.installed[matrix.CPI]
+	needs, exact := s.desired.needs[matrix.CPI]
+	switch {
+	case !there && !storage:
+		return "it needs the provider IDs of nodes, which cpi sets, and that is not installed"
+	case exact && !needs.Equal(cloud):
+		return fmt.Sprintf("it needs cpi@%s, and cpi stays what it is", needs)
+	}
+	return ""
 }
 
 // vCenterHolds is why the vCenters that a driver uses hold it back, nil where they do not.
@@ -85,26 +85,6 @@ func (s *site) vCenterHolds(d matrix.Driver) error {
 	return all
 }
 
-// dependents adds the drivers that are not installed without one that is gated and not there
-// either: the storage driver takes its nodes' identity from the provider ID that the cloud
-// provider sets, and the snapshot-controller is installed for the storage driver.
-func (s *site) dependents(gated map[matrix.Driver]error, wanted []matrix.Driver) map[matrix.Driver]error {
-	for _, need := range []struct {
-		driver, needs matrix.Driver
-		why           string
-	}{
-		{matrix.CSI, matrix.CPI, "it needs the provider IDs of nodes, which %s sets, and that is not installed: %w"},
-		{matrix.SnapshotController, matrix.CSI, "it is installed for %s, which is not installed: %w"},
-	} {
-		_, there := s.installed[need.driver]
-		_, other := s.installed[need.needs]
-		if why := gated[need.needs]; why != nil && !there && !other && slices.Contains(wanted, need.driver) {
-			gated = joined(gated, need.driver, fmt.Errorf(need.why, need.needs, why))
-		}
-	}
-	return gated
-}
-
 // vcentersHeld is what of the vCenters that drivers are asked for with is not known yet, and
 // the faults of them, each once.
 func (s *site) vcentersHeld() (waiting string, held error) {
@@ -118,46 +98,84 @@ func (s *site) vcentersHeld() (waiting string, held error) {
 	return waiting, held
 }
 
-// together are the reasons of all drivers, in order of installation.
-func together(holds map[matrix.Driver]error) error {
-	var all []error
-	for _, d := range inOrder {
-		all = append(all, holds[d])
+// unsure is what an upgrade of any driver waits for, "" where nothing does: API servers of several minors, and
+// what cannot be read.
+func (s *site) unsure() string {
+	var all []string
+	if s.kubernetes.mixed != "" && !s.ignores("APIServers") {
+		all = append(all, s.kubernetes.mixed+": drivers are upgraded once all of them are of one minor version")
 	}
-	return fault.Join(all...)
+	wanted := s.wanted()
+	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
+		if _, there := s.installed[d]; !there && !slices.Contains(wanted, d) {
+			continue // it is nobody's business
+		}
+		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
+	}
+	return sentences(all...)
 }
 
-// ask asks the matrix around the drivers that are held: those that are installed are pinned
-// to what they are, or, where that fits no more, left out of the question, as those are that
-// are not installed. It tells whether there is an answer only without a hold; then nothing
-// else may move either.
-func (q *question) ask(policy matrix.Policy, pins matrix.Pins) (selection matrix.Selection, refusal *matrix.Refusal, stuck bool) {
-	if len(q.gates) == 0 {
-		selection, refusal = matrix.Resolve(q.document, q.facts, pins, policy, q.available)
-		return selection, refusal, false
+// interlock is all that changes just now that an upgrade or an adoption of a group waits for, or why it cannot come to
+// the chosen nodes first; "" where nothing does. On OpenShift nodes have to know where images are: that is asked once
+// anything is installed, as before nothing may be installed which the mirror set would be written for.
+func (s *site) interlock(group revision.Group) string {
+	others := s.othersChange(len(s.revisions.history.InForce()) > 0)
+	switch group {
+	case matrix.CPI:
+		return sentences(s.unsure(), others)
+	case matrix.CSI:
+		return sentences(s.unsure(), s.nodesChange(), others, s.canaryInterlock())
 	}
-	for _, stay := range []bool{true, false} {
-		rules, fixed := q.around(policy.Rules, pins, stay)
-		around := policy
-		around.Rules = rules
-		if selection, refusal = matrix.Resolve(q.document, q.facts, fixed, around, q.available); refusal == nil {
-			return selection, nil, false
-		}
-	}
-	free, freeRefusal := matrix.Resolve(q.document, q.facts, pins, policy, q.available)
-	return free, freeRefusal, freeRefusal == nil
+	return sentences(s.unsure(), s.nodesChange(), others)
 }
 
-// around is the question without what is held.
-func (q *question) around(rules map[matrix.Driver]matrix.Rule, pins matrix.Pins, stay bool) (map[matrix.Driver]matrix.Rule, matrix.Pins) {
-	rules, pins = maps.Clone(rules), maps.Clone(pins)
-	for d := range q.gates {
-		if v, there := q.current[d]; there && stay {
-			pins[d] = v
-			continue
-		}
-		rules[d] = matrix.Disabled
-		delete(pins, d)
+func (s *site) nodesChange() string {
+	if s.ignores("Nodes") {
+		return ""
 	}
-	return rules, pins
+	return decide.NodesChange(s.observed.Nodes, s.now)
+}
+
+// othersChange is what of that changes just now beside nodes.
+func (s *site) othersChange(installed bool) string {
+	var vcenters, pools string
+	if !s.ignores("VCenters") {
+		vcenters = decide.VCentersChange(s.seenVCenters(), s.now)
+	}
+	if installed && !s.ignores("MachineConfigPools") {
+		pools = s.poolsChange()
+	}
+	return sentences(vcenters, pools)
+}
+
+// followHeld is why the other nodes may not follow the chosen ones now, "" where they may: what holds a
+// start holds that too.
+func (s *site) followHeld() string {
+	policy, err := upgradePolicy(&s.config.Spec, false)
+	if err != nil {
+		return fault.Text(err)
+	}
+	closed, _ := policy.Closed(s.now)
+	return sentences(s.unsure(), s.nodesChange(), s.othersChange(true), closed)
+}
+
+func (s *site) ignores(what string) bool {
+	return slices.Contains(policyOf(&s.config.Spec).IgnoreInterlocks, what)
+}
+
+// seenVCenters are the vCenters as they are remembered after this pass.
+func (s *site) seenVCenters() []revision.VCenter {
+	versions := map[string]string{}
+	names := vCenterNames(&s.spec)
+	for _, name := range names {
+		if v := s.vcenters[name].version; v != nil {
+			versions[name] = v.Version.String()
+		}
+	}
+	return decide.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
+}
+
+// sentences joins those that are not empty.
+func sentences(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }

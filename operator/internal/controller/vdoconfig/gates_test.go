@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -43,7 +45,6 @@ func withBoth(t *testing.T, bundle, installed string) *site {
 		s.installed[id.Driver] = id.Version
 		s.inventory = s.inventory.With(inventory.Entry{ID: inventory.ID{Key: key, Version: "v1"}, Driver: id.Driver, Release: text})
 	}
-	s.inventory = s.inventory.WithMemory(inventory.Memory{Bundle: "mirror.site/vdo@sha256:last"})
 	return s
 }
 
@@ -69,6 +70,14 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			nil, []matrix.Driver{matrix.CPI, matrix.SnapshotController, matrix.CSI}},
 		"storage is installed already, and the cloud provider is new": {bundle, "snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
+		"storage is for another cloud provider alone, which is away": {
+			bundle, older, map[string]vcenter{vcCloud: away}, needing("1.33.1"),
+			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil,
+		},
+		"storage is for the cloud provider that stays": {
+			bundle, older, map[string]vcenter{vcCloud: away}, needing("1.33.0"),
+			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil,
+		},
 		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *site) { s.config.Spec.CloudProvider = nil },
 			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
 		"a held driver's pin waits": {bundle, older, map[string]vcenter{vcStorage: away},
@@ -93,7 +102,7 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 			if c.edit != nil {
 				c.edit(s)
 			}
-			d := s.resolve()
+			d := resolved(s)
 			require.Equal(t, c.chosen, chosen(d))
 			for _, driver := range inOrder {
 				require.Equal(t, slices.Contains(c.held, driver), d.held[driver] != "", "%s: %s", driver, d.held[driver])
@@ -103,11 +112,27 @@ func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
 	}
 }
 
+// needing has the newest storage driver be for one cloud provider alone.
+func needing(cpi string) func(*site) {
+	return func(s *site) {
+		doc := *s.bundle.matrix
+		doc.Releases = slices.Clone(doc.Releases)
+		s.bundle.matrix = &doc
+		for i := range doc.Releases {
+			if r := &doc.Releases[i]; r.ReleaseID.String() == "csi@3.7.3" {
+				others := func(n matrix.Requirement) bool { return n.Driver == matrix.CPI }
+				r.Requires = append(slices.DeleteFunc(slices.Clone(r.Requires), others),
+					matrix.Requirement{Driver: matrix.CPI, Version: mustVersion(cpi)})
+			}
+		}
+	}
+}
+
 // What a driver waits for is in its own words: the storage driver names the cloud provider.
 func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
-	d := s.resolve()
+	d := resolved(s)
 	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
 	waiting, held := s.vcentersHeld()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
@@ -164,7 +189,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"the mirror lets nobody in":      {func(p *pass) { p.site.held = refused }, true, true},
 		"the bundle is being verified":   {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up": {func(p *pass) {
-			p.site.sets.taking = taking{set: "u/1", pools: []upgrade.Pool{{Target: "b", Has: "a"}}}
+			p.site.sets.taking = taking{set: "u/1", pools: []decide.Pool{{Target: "b", Has: "a"}}}
 		}, true, true},
 		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
@@ -186,9 +211,8 @@ func fallenOver(version string) assess.Health {
 	return assess.Health{Version: version, Complete: true, Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}
 }
 
-// Of a roll-out what falls over is gone back from though something holds another driver, be it a
-// vCenter or a check; what falls over of that one, or may for its sake, is not the roll-out's doing.
-// As long as it is held, the revision does not count as healthy.
+// A group fails for its own drivers, whatever holds another one, be it a vCenter or a check. What falls over while
+// its own driver is held, or may for the sake of the cloud provider that is held, is not the roll-out's doing.
 func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 	away, checking := vcenter{held: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
 	type drivers = []matrix.Driver
@@ -205,29 +229,31 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 		p.site.vcenters[vcCloud] = away
 		p.outcome.report.Drivers[matrix.CPI] = assess.Health{Version: "1.33.1", Complete: true, Findings: []assess.Finding{{Message: "waits for the cloud provider", Waiting: true}}}
 	}
-	all := revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.5.1"}, Contents: map[string]string{"cpi": "new", "csi": "new"}}
+	gate := func(of ...matrix.Driver) func(p *pass) { return func(p *pass) { p.wait("it", of...) } }
+	all := revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.5.1"}}
 	for name, c := range map[string]struct {
-		edit   func(p *pass)
-		falls  drivers
-		fails  drivers // for whose sake the revision fails, none where it does not
-		before []string
+		edit  func(p *pass)
+		falls drivers
+		fails drivers
+		goes  drivers // on, and is not healthy
 	}{
 		"nothing is held":                                               {func(*pass) {}, cpi, cpi, nil},
 		"another driver's vCenter is away":                              {vc(vcStorage, away), cpi, cpi, nil},
-		"another driver's vCenter is away, and it falls over too":       {vc(vcStorage, away), drivers{matrix.CPI, matrix.CSI}, cpi, nil},
-		"another driver's vCenter is being checked":                     {vc(vcStorage, checking), cpi, cpi, nil},
+		"another driver's vCenter is away, and it falls over too":       {vc(vcStorage, away), drivers{matrix.CPI, matrix.CSI}, cpi, csi},
 		"the cloud provider's vCenter is away, and storage falls over":  {vc(vcCloud, away), csi, csi, nil},
-		"another driver waits, and it fell over before":                 {held(matrix.CSI), cpi, nil, []string{"cpi/Unreachable"}},
-		"its own vCenter is away":                                       {vc(vcStorage, away), csi, nil, nil},
-		"its own vCenter is being checked":                              {vc(vcCloud, checking), cpi, nil, nil},
-		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, nil},
-		"storage falls over where the cloud provider may be why":        {waits, csi, nil, nil},
-		"another driver waits":                                          {held(matrix.CSI), cpi, cpi, nil},
-		"another driver waits, and it falls over too":                   {held(matrix.CSI), drivers{matrix.CPI, matrix.CSI}, cpi, nil},
-		"the driver that waits falls over":                              {held(matrix.CSI), csi, nil, nil},
-		"the cloud provider waits and falls over, and storage after it": {held(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, nil},
-		"the cloud provider waits and is well, and storage falls over":  {held(matrix.CPI), csi, csi, nil},
-		"a driver waits, and all is well":                               {held(matrix.CSI), nil, nil, nil},
+		"its own vCenter is away":                                       {vc(vcStorage, away), csi, nil, csi},
+		"its own vCenter is being checked":                              {vc(vcCloud, checking), cpi, nil, cpi},
+		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
+		"storage falls over where the cloud provider may be why":        {waits, csi, nil, csi},
+		"another driver waits":                                          {held(matrix.CSI), cpi, cpi, csi},
+		"the driver that waits falls over":                              {held(matrix.CSI), csi, nil, csi},
+		"the cloud provider waits and falls over, and storage after it": {held(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, drivers{matrix.CPI, matrix.CSI}},
+		"the cloud provider waits and is well, and storage falls over":  {held(matrix.CPI), csi, csi, cpi},
+		"a driver waits, and all is well":                               {held(matrix.CSI), nil, nil, csi},
+		"storage has a stage that waits":                                {gate(matrix.CSI), nil, csi, nil},
+		"the cloud provider has":                                        {gate(matrix.CPI), nil, cpi, csi},
+		"both have":                                                     {gate(matrix.CPI, matrix.CSI), nil, cpi, csi},
+		"all wait":                                                      {gate(), nil, drivers{matrix.CPI, matrix.CSI}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pass{result: result{site: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
@@ -238,20 +264,22 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 				p.outcome.report.Drivers[d] = fallenOver(all.Version(string(d)))
 			}
 			c.edit(p)
-			h := revision.History{}.Begin(all, revision.Beginning{Now: p.site.at0(), Before: c.before})
-			cur, _ := h.InForce()
+			h := begun(all, revision.Beginning{Now: p.site.at0()})
 			for range 20 {
 				p.site.now = p.site.now.Add(time.Minute)
-				h = upgrade.Judge(h, p.lookAt(cur))
-				cur, _ = h.InForce()
+				h, _ = p.afterLook(h)
 			}
-			if len(c.fails) == 0 {
-				require.Equal(t, revision.Progressing, cur.Outcome, cur.Reason)
-				return
-			}
-			require.Equal(t, revision.Failed, cur.Outcome)
-			for _, d := range inOrder {
-				require.Equal(t, slices.Contains(c.fails, d), strings.Contains(cur.Reason, string(d)+": "), cur.Reason)
+			for _, group := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+				cur, _ := h[group].InForce()
+				want := revision.Healthy
+				if slices.Contains(c.fails, group) {
+					want = revision.Failed
+				} else if slices.Contains(c.goes, group) {
+					want = revision.Progressing
+				}
+				require.Equal(t, want, cur.Outcome, "%s: %s", group, cur.Reason)
+				named := strings.Contains(cur.Reason, string(group)+": ")
+				require.Equal(t, want == revision.Failed && slices.Contains(c.falls, group), named, cur.Reason)
 			}
 		})
 	}
@@ -263,8 +291,64 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	p.config = p.site.config
 	h := revision.History{}.Begin(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	h = h.Fail("it crashes", p.now)
-	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: h})
+	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 	c := p.upgradedCondition()[0]
 	require.Equal(t, []string{"False", "Failed"}, []string{string(c.Status), c.Reason})
 	require.Contains(t, c.Message, "failed: it crashes")
+}
+
+// The status names what waits, which groups for what, and who consented to what is current. Its waiting is told
+// once for each reason.
+func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
+	g, _ := withRevision(t)
+	told := &events{}
+	g.Recorder = told
+	h := g.revisions.history[matrix.CSI]
+	cur, _ := h.InForce()
+	cur.Approval = &revision.Approval{By: "alice", Seen: g.at0()}
+	g.revisions.history = g.revisions.history.With(matrix.CSI, h.With(cur))
+	g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
+	g.revisions.offered = &revision.Revision{Releases: split(pair133)}
+	opens := g.at0().Add(time.Hour)
+	window := decide.Verdict{Action: decide.Wait, Reason: decide.WindowClosed, Message: "at noon", Until: opens}
+	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
+	found := result{config: g.config, site: g.site, inventory: g.inventory, now: g.now}
+	p := &pass{Reconciler: g.Reconciler, result: found}
+	for _, c := range []struct {
+		cpi, csi decide.Verdict
+		reason   string
+		gates    int
+		events   int
+	}{
+		{window, approval, "NotApproved", 2, 1}, {decide.Verdict{}, approval, "NotApproved", 1, 1},
+		{window, decide.Verdict{}, "WindowClosed", 1, 2}, {decide.Verdict{}, decide.Verdict{}, "", 0, 2},
+	} {
+		p.site.revisions.verdicts = map[revision.Group]decide.Verdict{matrix.CPI: c.cpi, matrix.CSI: c.csi}
+		p.tellWaiting()
+		st := &p.config.Status
+		p.recordRevisions(st)
+		require.Len(t, *told, c.events)
+		upgraded := p.upgradedCondition()[0]
+		if c.gates == 0 {
+			require.Nil(t, st.Candidate)
+			require.Equal(t, metav1.ConditionTrue, upgraded.Status)
+			require.Equal(t, "current revisions: "+cur.Name()+" (csi@3.5.1)", upgraded.Message)
+			continue
+		}
+		require.Equal(t, g.revisions.offered.Name(), st.Candidate.Name)
+		require.Equal(t, []string{c.reason, c.reason}, []string{st.Candidate.Reason, upgraded.Reason})
+		require.Equal(t, c.reason == "WindowClosed", st.Candidate.NotBefore != nil)
+		require.Len(t, st.Candidate.Gates, c.gates)
+		require.NoError(t, p.upgradeFault())
+	}
+	row := g.config.Status.Revisions[0]
+	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
+	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())
+}
+
+// events are the reasons of those that were told.
+type events []string
+
+func (e *events) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	*e = append(*e, reason)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -45,7 +46,6 @@ func (r *Reconciler) gatherer(config *v1alpha1.VDOConfig, now time.Time, frozen 
 		site: site{config: config, spec: *config.Spec.DeepCopy(), now: now, frozen: frozen}}
 }
 
-// fault notes what concerns one driver.
 func (g *gatherer) fault(d matrix.Driver, err error) { g.faults = joined(g.faults, d, err) }
 
 // hold keeps new installations and upgrades back.
@@ -76,6 +76,11 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 	return faults
 }
 
+// joinAll joins what is wrong with many, and what is wrong besides.
+func joinAll[K comparable](each map[K]error, err error) error {
+	return fault.Join(append(slices.Collect(maps.Values(each)), err)...)
+}
+
 // settle reads what was installed, and finds the drivers that have to stay though they
 // are not asked for any more: the storage driver goes only as the deletion of the
 // VDOConfig would let it. Those are cared for as they were last asked for.
@@ -86,24 +91,45 @@ func (g *gatherer) settle(ctx context.Context) error {
 	}
 	g.inventory, g.hash = g.kept.Inventory, g.kept.key
 	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
-	free := []v1alpha1.DeleteMode{v1alpha1.DeleteOrphan, v1alpha1.DeleteRemove}
-	if !slices.Contains(gone, matrix.CSI) || slices.Contains(free, g.config.Spec.OnDelete) {
+	if g.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		return nil
 	}
-	volumes, attachments, err := g.Cluster.Volumes(ctx)
-	if err != nil || volumes+attachments == 0 {
+	if g.retained, err = g.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
 		return err
 	}
-	g.volumes = volumesFault(volumes, attachments)
-	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
-		if slices.Contains(gone, d) {
-			g.retained = append(g.retained, d)
+	if g.volumes == nil && slices.Contains(gone, matrix.CSI) && g.config.Spec.OnDelete != v1alpha1.DeleteRemove {
+		if g.volumes, err = g.volumesInUse(ctx); err != nil {
+			return err
 		}
+	}
+	if g.volumes != nil {
+		for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
+			if slices.Contains(gone, d) {
+				g.retained[d] = "volumes use it"
+			}
+		}
+	}
+	if len(g.retained) == 0 {
+		return nil
 	}
 	if g.spec.StorageProvider == nil {
 		g.spec.StorageProvider = g.inventory.Memory().StorageProvider
 	}
 	return nil
+}
+
+// neededByOthers is the snapshot-controller, if it is installed and there are snapshots of other storage drivers:
+// without it nobody would delete them, nor make new ones.
+func (r *Reconciler) neededByOthers(ctx context.Context, installed bool) (map[matrix.Driver]string, error) {
+	all := map[matrix.Driver]string{}
+	if !installed {
+		return all, nil
+	}
+	n, err := r.Cluster.OthersSnapshots(ctx)
+	if n > 0 {
+		all[matrix.SnapshotController] = howMany(n) + " VolumeSnapshotContents of other storage drivers need it"
+	}
+	return all, err
 }
 
 // gather reads everything that decisions depend on. It fails only where the API
@@ -129,21 +155,28 @@ func (g *gatherer) gather(ctx context.Context) error {
 	}
 	g.installed = installed(g.observed, g.inventory)
 	g.distribution = g.distributionOf()
-	for _, read := range []func(context.Context) error{g.gatherBundle, g.gatherOpenShift, g.gatherVCenters, g.gatherChecks, g.gatherCluster, g.gatherImages, g.gatherCertificate} {
-		if err := read(ctx); err != nil {
+	read := []func(context.Context) error{
+		g.gatherBundle, g.gatherOpenShift, g.gatherVCenters, g.gatherDesired, g.gatherChecks, g.gatherCluster,
+		g.gatherImages, g.gatherCertificate,
+	}
+	for _, one := range read {
+		if err := one(ctx); err != nil {
 			return err
 		}
 	}
 	return g.gatherRevisions(ctx)
 }
 
+func (g *gatherer) gatherDesired(context.Context) error {
+	g.desired = g.desire()
+	return nil
+}
+
 // inOrder are the drivers in order of installation.
 var inOrder = []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}
 
-// installed reads the drivers' versions from their workloads. While one is rolled
-// out the newest of its workloads counts, so that a roll-out that was begun is ended.
-// A driver whose workloads are all gone is installed in the version that the inventory
-// has of them: it is repaired.
+// installed reads the drivers' versions from their workloads, of which the newest counts, so that a roll-out that was
+// begun is ended. A driver whose workloads are all gone is in the version that the inventory has: it is repaired.
 func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]matrix.Version {
 	all := map[matrix.Driver]matrix.Version{}
 	for _, d := range inOrder {
@@ -159,12 +192,8 @@ func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]ma
 			recorded[e.Driver] = id.Version
 		}
 	}
-	for d, v := range recorded {
-		if _, there := all[d]; !there {
-			all[d] = v
-		}
-	}
-	return all
+	maps.Copy(recorded, all)
+	return recorded
 }
 
 func (g *gatherer) distributionOf() string {
@@ -177,7 +206,6 @@ func (g *gatherer) distributionOf() string {
 	return ""
 }
 
-// gatherCluster reads what rendering has to know of the cluster.
 func (g *gatherer) gatherCluster(ctx context.Context) error {
 	c := &g.cluster
 	c.Distribution = g.distribution
@@ -211,7 +239,12 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if err := g.gatherFound(ctx, conf); err != nil {
 		return err
 	}
-	return g.makeHash()
+	if g.hash != nil {
+		return nil
+	}
+	g.hash, g.newHash = make([]byte, 32), true // it is written before anything else is
+	_, err = rand.Read(g.hash)
+	return err
 }
 
 // gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
@@ -237,33 +270,56 @@ func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 // spec.storageProvider.clusterID does not confirm the id, else "".
 func (s *site) foreignClusterID() string {
 	id := cmp.Or(s.cluster.GeneratedClusterID, s.cluster.ConfiguredClusterID)
-	confirmed := s.config.Spec.StorageProvider != nil && s.config.Spec.StorageProvider.ClusterID == id
-	if of := s.inventory.Memory().ClusterUID; of == "" || of == s.cluster.UID || confirmed {
+	if of := s.inventory.Memory().ClusterUID; of == "" || of == s.cluster.UID || s.confirms(id) {
 		return ""
 	}
 	return id
 }
 
-// identify refuses a cluster id that came with the records of another cluster: two clusters with one
-// id overwrite each other's volumes in CNS. It also refuses to install or take over the storage driver
-// while there are volumes of it and nobody knows under which cluster id: under another one none of them
-// would be found.
+// strayClusterID returns the cluster id that the storage driver made though its volumes are known to be registered
+// under another one, and spec.storageProvider.clusterID does not confirm it, else "".
+func (s *site) strayClusterID() string {
+	id, known := s.cluster.GeneratedClusterID, s.inventory.Memory().ClusterID
+	if known == "" || id == known || s.confirms(id) {
+		return ""
+	}
+	return id
+}
+
+func (s *site) confirms(id string) bool {
+	sp := s.config.Spec.StorageProvider
+	return sp != nil && sp.ClusterID == id
+}
+
+// identify refuses a cluster id that came with the records of another cluster, since two clusters with one id overwrite
+// each other's volumes in CNS, and one that is not that of the volumes. It also refuses to install or take over the
+// storage driver while there are volumes of it and nobody knows under which id.
 func (g *gatherer) identify(ctx context.Context) error {
-	c, sp := &g.cluster, g.spec.StorageProvider
-	if id := g.foreignClusterID(); id != "" && sp != nil {
+	c, sp, memory := &g.cluster, g.spec.StorageProvider, g.inventory.Memory()
+	conflict := func(why error, hint string) {
 		g.fault(matrix.CSI, &fault.Error{
-			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver,
-			Err: fmt.Errorf("%q is the id of another cluster: its Namespace kube-system has UID %s, this one's has UID %s",
-				id, g.inventory.Memory().ClusterUID, c.UID),
-			Hint: fmt.Sprintf("where this cluster replaces the other one, set spec.storageProvider.clusterID: %[1]q; "+
-				"where both run, delete what was restored: Secret %[2]s/%[3]s, ConfigMaps %[2]s/%[4]s and %[5]s/%[6]s",
-				id, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap,
-				g.name.Namespace, inventory.VDOConfigs.ConfigMap(g.name.Name)),
-		})
-		return nil
+			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver, Err: why, Hint: hint})
 	}
 	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || g.inventory.Has(matrix.CSI)
-	if _, unread := g.faults[matrix.CSI]; known || sp == nil || sp.ClusterID != "" || unread {
+	_, unread := g.faults[matrix.CSI]
+	switch foreign, stray := g.foreignClusterID(), g.strayClusterID(); {
+	case sp == nil:
+		return nil
+	case foreign != "":
+		conflict(fmt.Errorf("%q is the id of another cluster: its Namespace kube-system has UID %s, this one's has UID %s",
+			foreign, memory.ClusterUID, c.UID),
+			fmt.Sprintf("where this cluster replaces the other one, set spec.storageProvider.clusterID: %[1]q; "+
+				"where both run, delete what was restored: Secret %[2]s/%[3]s, ConfigMaps %[2]s/%[4]s and %[5]s/%[6]s",
+				foreign, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap,
+				g.name.Namespace, inventory.VDOConfigs.ConfigMap(g.name.Name)))
+		return nil
+	case stray != "":
+		conflict(fmt.Errorf("the driver has made %q, and its volumes are registered under %q", stray, memory.ClusterID),
+			fmt.Sprintf("delete ConfigMap %s/%s, so that %q is configured again; only where no volume is under it, "+
+				"set spec.storageProvider.clusterID: %q",
+				render.CSINamespace, render.ClusterIDConfigMap, memory.ClusterID, stray))
+		return nil
+	case known || sp.ClusterID != "" || unread:
 		return nil
 	}
 	volumes, attachments, err := g.Cluster.Volumes(ctx)
@@ -272,22 +328,10 @@ func (g *gatherer) identify(ctx context.Context) error {
 	}
 	g.fault(matrix.CSI, &fault.Error{
 		Reason: fault.NotFound, Op: "find", Subject: "the cluster id of " + drivers.CSIDriver,
-		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments, and nothing says under which cluster id they were made",
-			volumes, attachments),
+		Err: fmt.Errorf("there are %s PersistentVolumes and %s VolumeAttachments, and nothing says under which cluster id they were made",
+			howMany(volumes), howMany(attachments)),
 		Hint: fmt.Sprintf("restore Secret %[1]s/%[2]s or ConfigMap %[1]s/%[3]s, or write the id in spec.storageProvider.clusterID; "+
 			"vCenter shows it as the cluster name of a container volume", render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
 	})
-	return nil
-}
-
-// makeHash makes a key of configuration hashes where there is none. It is written before anything else is.
-func (g *gatherer) makeHash() error {
-	if g.hash != nil {
-		return nil
-	}
-	g.hash, g.newHash = make([]byte, 32), true
-	if _, err := rand.Read(g.hash); err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
 	return nil
 }

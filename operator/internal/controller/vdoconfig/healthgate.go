@@ -2,11 +2,14 @@ package vdoconfig
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -15,19 +18,17 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
 )
 
-// Reasons of the condition Upgraded, beside those of package upgrade.
+// Reasons of the condition Upgraded, beside those of package decide.
 const reasonRolledBack = "RolledBack"
 
 // before are the findings that there are before a revision is begun: they are not held against it.
 func (s *site) before() []string {
-	var wanted []matrix.Driver
-	for d := range s.installed {
-		wanted = append(wanted, d)
-	}
+	wanted := slices.Collect(maps.Keys(s.installed))
 	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Wanted: wanted})
 	return amiss(&report, wanted)
 }
@@ -47,53 +48,83 @@ func amiss(report *assess.Report, of []matrix.Driver) []string {
 	return slices.Compact(all)
 }
 
-// judgeRevision looks at how the revision in force fares, and records what came of it.
-// That it is healthy is listed before.
-func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
+// judgeRevisions looks at how the current revisions fare, and records what came of them.
+// That one is healthy is listed before.
+func (p *pass) judgeRevisions(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
 	was := p.inventory.Memory().Revisions
-	cur, ok := was.InForce()
-	if !ok || p.outcome.report == nil || stopped(&p.config.Spec) || cur.Outcome == revision.Healthy {
+	if p.outcome.report == nil || stopped(&p.config.Spec) {
 		return nil
 	}
-	now := upgrade.Judge(was, p.lookAt(cur))
-	if is, _ := now.InForce(); is.Outcome == revision.Healthy {
+	now, healthy := p.afterLook(was)
+	if healthy {
 		if err := p.observeListed(ctx); err != nil {
 			return err
 		}
 		if err := p.assessed(ctx, spec, p.site.observed); err != nil {
 			return err
 		}
-		now = upgrade.Judge(was, p.lookAt(cur))
+		now, _ = p.afterLook(was)
 	}
 	memory := p.inventory.Memory()
-	memory.Revisions = now.Bounded(historyLimit(&p.config.Spec))
+	memory.Revisions = now
 	before := p.inventory
 	if err := p.record(ctx, p.inventory.WithMemory(memory)); err != nil {
 		return err
 	}
-	p.tellRevision(was, now)
+	p.tellRevisions(was, now)
 	return p.dropRevisions(ctx, before, p.inventory)
 }
 
-// elsewhere tells whether something is at fault, or waited for, that is none of a revision's doing and
-// that it cannot be judged beside: what may not be read of its drivers, an API server that does not
-// answer, a mirror that lets nobody in. What holds single drivers is [pass.unheld]. What concerns
-// something else is none of that, such as a class that differs, a rule about drift, or a candidate.
+// afterLook are histories after a look at those of groups that are not healthy, and whether one is that now.
+func (p *pass) afterLook(was revision.Histories) (now revision.Histories, healthy bool) {
+	now = was
+	for group, h := range was {
+		cur, ok := h.InForce()
+		if !ok || cur.Outcome == revision.Healthy {
+			continue
+		}
+		h = rollout.Judge(h, p.lookAt(cur)).Bounded(historyLimit(&p.config.Spec))
+		is, _ := h.InForce()
+		now, healthy = now.With(group, h), healthy || is.Outcome == revision.Healthy
+	}
+	return now, healthy
+}
+
+// elsewhere tells whether something is at fault, or waited for, that is none of a revision's doing and that it cannot
+// be judged beside: what may not be read or made of its drivers, an API server, mirror or vCenter that is away or not
+// checked yet. A class that differs, a rule about drift or a candidate is none of that.
 func (p *pass) elsewhere(cur revision.Record) bool {
-	unread := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
+	own := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
 		d := matrix.Driver(name)
-		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d])
+		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.held(d)
 	})
 	stale := p.site.stale != nil && p.site.held == p.site.stale //nolint:errorlint // it is the same one
-	return unread || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
+	return own || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
 		p.site.waiting != "" || p.site.sets.taking.rolls(p.site.now)
 }
 
-// lookAt is what this pass saw of the revision in force.
-func (p *pass) lookAt(cur revision.Record) upgrade.Look {
+// held tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
+func (p *pass) held(d matrix.Driver) bool { return p.behind(d) || p.site.vCenterHolds(d) != nil }
+
+// mayLackOthers tells whether the storage driver may not work for the sake of a driver that comes before it: one
+// that is held and not well.
+func (p *pass) mayLackOthers(group revision.Group) bool {
+	return group == matrix.CSI && slices.ContainsFunc([]matrix.Driver{matrix.CNI, matrix.CPI}, func(d matrix.Driver) bool {
+		h, judged := p.outcome.report.Drivers[d]
+		return judged && !h.Healthy() && p.held(d)
+	})
+}
+
+func (p *pass) lookAt(cur revision.Record) rollout.Look {
+	group := cur.Group()
 	report := p.outcome.report
-	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.broken == nil,
-		Elsewhere: p.elsewhere(cur), Deadline: healthDeadline(p.config)}
+	// What is waited for comes before it.
+	comes := group == matrix.CSI && !cur.Returned && p.waitsForOthers(group)
+	l := rollout.Look{
+		Now: p.site.at0(), Deadline: policyOf(&p.config.Spec).HealthDeadline.Duration,
+		Complete:  !p.gates(group) && !comes && p.outcome.changed == 0 && p.outcome.broken == nil,
+		Elsewhere: comes || p.mayLackOthers(group) || p.elsewhere(cur),
+	}
 	var drivers []matrix.Driver
 	for _, name := range cur.Drivers() {
 		d := matrix.Driver(name)
@@ -102,7 +133,8 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			continue // another one's serves
 		}
 		drivers = append(drivers, d)
-		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil
+		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name) && p.outcome.failed[d] == nil && !p.behind(d)
+		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
 	}
 	for _, w := range p.site.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
@@ -111,28 +143,15 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			l.Elsewhere = l.Elsewhere || (wanted == 0 && w.Desired > 0) // all of its nodes are away
 		}
 	}
-	l.Canary = p.canaryLook()
-	behind := slices.ContainsFunc(cur.Drivers(), func(name string) bool { return p.behind(matrix.Driver(name)) })
-	l.Complete = l.Complete && l.Canary == nil && !behind
+	if group == matrix.CSI {
+		l.Canary = p.canaryLook()
+	}
+	l.Complete = l.Complete && l.Canary == nil
 	l.Amiss = amiss(report, drivers)
-	unheld := p.unheld(cur, drivers)
-	waiting, away := p.site.vcentersHeld()
-	if behind || waiting != "" || away != nil {
-		var before []string
-		if cur.Gate != nil {
-			before = cur.Gate.Before
-		}
-		// To wait for it is no fault of what is rolled out already; what falls over of that is.
-		l.Elsewhere = l.Elsewhere || len(upgrade.Look{Amiss: amiss(report, unheld)}.New(before)) == 0
-	}
-	l.Why = lacks(report, unheld)
-	for _, d := range unheld {
-		l.Why = sentences(l.Why, fault.Text(p.outcome.failed[d]))
-	}
+	l.Why = sentences(lacks(report, drivers), l.Why)
 	return l
 }
 
-// lacks is what drivers lack, in words.
 func lacks(report *assess.Report, of []matrix.Driver) string {
 	var all []string
 	for _, d := range of {
@@ -143,186 +162,185 @@ func lacks(report *assess.Report, of []matrix.Driver) string {
 	return strings.Join(all, "; ")
 }
 
-// unheld are those of a revision's drivers, in order of installation, whose faults are its own:
-// not those that are behind, or use a vCenter that is away or not checked yet, nor those that come
-// after such a one that is not well, which they may need.
-func (p *pass) unheld(cur revision.Record, drivers []matrix.Driver) []matrix.Driver {
-	var all []matrix.Driver
-	for _, d := range drivers {
-		switch {
-		case !p.behind(d) && p.site.vCenterHolds(d) == nil:
-			all = append(all, d)
-		case !p.outcome.report.Drivers[d].Healthy():
-			return all
-		}
-	}
-	return all
-}
-
 // behind reports whether a driver is left as it is, since nothing that can be read has its release of the
-// revision in force: whether it has gone over to that the version does not tell.
+// current revision: whether it has gone over to that the version does not tell.
 func (p *pass) behind(d matrix.Driver) bool {
 	c, current := p.site.current[d]
 	return current && c.from == nil && p.decision.version(d) == ""
 }
 
-// healthDeadline is how long a roll-out may go without progress; 0 for the default.
-func healthDeadline(config *v1alpha1.VDOConfig) time.Duration {
-	if policy := config.Spec.UpgradePolicy; policy != nil {
-		return policy.HealthDeadline.Duration
+func (p *result) history() revision.Histories { return p.inventory.Memory().Revisions }
+
+func (p *pass) tellRevisions(was, now revision.Histories) {
+	for _, group := range revision.Groups {
+		for _, r := range now[group].Records {
+			before, known := was[group].ByNumber(r.Number)
+			p.tellRevision(before, known, r)
+		}
 	}
-	return 0
 }
 
-// history is the one in the inventory.
-func (p *result) history() revision.History { return p.inventory.Memory().Revisions }
-
-// tellRevision tells what became of revisions.
-func (p *pass) tellRevision(was, now revision.History) {
-	for _, r := range now.Records {
-		before, known := was.Named(r.Name())
-		if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
-			p.tellCanary(before, r)
-			continue
-		}
-		typ := "Normal"
-		var reason, note string
-		switch r.Outcome {
-		case revision.Progressing:
-			reason, note = "RevisionStarted", fmt.Sprintf("Started revision %s: %s", r.Name(), strings.Join(r.Releases, ", "))
-			if r.Approval != nil {
-				note += fmt.Sprintf("; approved by %s", r.Approval.By)
-			}
-		case revision.Healthy:
-			reason, note = "RevisionHealthy", fmt.Sprintf("Revision %s is healthy: %s", r.Name(), strings.Join(r.Releases, ", "))
-		case revision.Failed:
-			typ, reason, note = "Warning", "UpgradeFailed", fmt.Sprintf("Revision %s failed: %s", r.Name(), r.Reason)
-		case revision.RolledBack:
-			typ, reason, note = "Warning", reasonRolledBack, fmt.Sprintf("Rolled back revision %s: %s", r.Name(), r.Reason)
-		default:
-			continue
-		}
-		p.Recorder.Eventf(p.config, nil, typ, reason, "Upgrade", "%s", condition.Cut(note, condition.MaxNote))
+func (p *pass) tellRevision(before revision.Record, known bool, r revision.Record) {
+	if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
+		p.tellCanary(before, r)
+		return
 	}
+	kind, releases := corev1.EventTypeNormal, strings.Join(r.Releases, ", ")
+	var reason, note string
+	switch r.Outcome {
+	case revision.Progressing:
+		reason, note = "RevisionStarted", "Started revision "+r.Name()+": "+releases
+		if r.Approval != nil {
+			note += "; approved by " + r.Approval.By
+		}
+	case revision.Healthy:
+		reason, note = "RevisionHealthy", "Revision "+r.Name()+" is healthy: "+releases
+	case revision.Failed:
+		kind, reason, note = corev1.EventTypeWarning, "UpgradeFailed", "Revision "+r.Name()+" failed: "+r.Reason
+	case revision.RolledBack:
+		kind, reason, note = corev1.EventTypeWarning, reasonRolledBack, "Rolled back revision "+r.Name()+": "+r.Reason
+	default:
+		return
+	}
+	p.tell(kind, reason, "Upgrade", note)
 }
 
 // tellWaiting tells of an upgrade that waits, once for each reason.
 func (p *pass) tellWaiting() {
 	was, now := p.config.Status.Candidate, p.candidateStatus()
-	if now == nil || p.site.revisions.verdict.Action != upgrade.Wait ||
-		(was != nil && was.Name == now.Name && was.Reason == now.Reason) {
+	v, _ := p.site.revisions.first()
+	if now == nil || v.Action != decide.Wait || (was != nil && was.Name == now.Name && was.Reason == now.Reason) {
 		return
 	}
-	p.Recorder.Eventf(p.config, nil, "Normal", "UpgradeWaits", "Upgrade", "%s",
-		condition.Cut(fmt.Sprintf("Delayed upgrade to revision %s (%s): %s", now.Name, now.Reason, now.Message), condition.MaxNote))
+	p.tell(corev1.EventTypeNormal, "UpgradeWaits", "Upgrade",
+		fmt.Sprintf("Delayed upgrade to revision %s (%s): %s", now.Name, now.Reason, now.Message))
 }
 
-// maxRevisions is how many revisions the status lists: all that are remembered.
-const maxRevisions = 24
-
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
-	h := p.inventory.Memory().Revisions
+	all := p.history()
 	decided := p.outcome.report != nil || p.site.bundle != nil
-	if len(h.Records) == 0 && !decided {
+	if len(all) == 0 && !decided {
 		return
 	}
-	st.Revision, st.Revisions = "", nil
-	if cur, ok := h.InForce(); ok {
-		st.Revision = cur.Name()
-	}
-	for _, r := range h.Records[max(0, len(h.Records)-maxRevisions):] {
-		s := v1alpha1.RevisionStatus{
-			Name: r.Name(), Bundle: r.Bundle, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome),
-			ImageNames: r.ImageNames,
-			Reason:     condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
+	st.Revisions = nil
+	for _, group := range revision.Groups {
+		for _, r := range all[group].Records {
+			s := v1alpha1.RevisionStatus{
+				Name: r.Name(), Group: string(group), Current: r.Number == all[group].Current, Bundle: r.Bundle,
+				Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome), ImageNames: r.ImageNames,
+				Reason: condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
+			}
+			if r.Approval != nil {
+				s.ApprovedBy, s.ApprovedAt = r.Approval.By, timeOf(r.Approval.Seen)
+			}
+			st.Revisions = append(st.Revisions, s)
 		}
-		if r.Approval != nil {
-			s.ApprovedBy, s.ApprovedAt = r.Approval.By, timeOf(r.Approval.Seen)
-		}
-		st.Revisions = append(st.Revisions, s)
 	}
+	slices.SortStableFunc(st.Revisions, func(a, b v1alpha1.RevisionStatus) int {
+		return a.MadeAt.Compare(b.MadeAt.Time)
+	})
 	if decided {
-		st.Candidate, st.Canary = p.candidateStatus(), p.canaryStatus(h)
+		st.Candidate, st.Canary = p.candidateStatus(), p.canaryStatus(all)
 	}
 }
 
 // candidateStatus is the upgrade that does not come in force now, nil where there is none.
 func (p *result) candidateStatus() *v1alpha1.CandidateStatus {
 	r := &p.site.revisions
-	if r.offered == nil || (r.verdict.Action != upgrade.Wait && r.verdict.Action != upgrade.Hold) {
+	if r.offered == nil {
 		return nil
 	}
-	c := &v1alpha1.CandidateStatus{
-		Name: r.offered.Name(), Releases: strings.Join(r.offered.Releases, ", "),
-		Reason: string(r.verdict.Reason), Message: condition.Cut(r.verdict.Message, maxText),
-	}
-	if !r.verdict.Until.IsZero() {
-		c.NotBefore = timeOf(r.verdict.Until)
-	}
-	for _, g := range r.verdict.Gates {
-		gate := v1alpha1.CandidateGate{Driver: string(g.Driver), Reason: string(g.Reason),
-			Message: condition.Cut(g.Message, maxText/2)}
-		if !g.Until.IsZero() {
-			gate.NotBefore = timeOf(g.Until)
+	c := &v1alpha1.CandidateStatus{Name: r.offered.Name(), Releases: strings.Join(r.offered.Releases, ", ")}
+	var waiting []decide.Verdict
+	for _, group := range revision.Groups {
+		v := r.verdicts[group]
+		if v.Action != decide.Wait && v.Action != decide.Hold {
+			continue
 		}
-		c.Gates = append(c.Gates, gate)
+		waiting = append(waiting, v)
+		c.Gates = append(c.Gates, v1alpha1.CandidateGate{Driver: string(group), Reason: string(v.Reason),
+			Message: condition.Cut(v.Message, maxText/2), NotBefore: timeUnlessZero(v.Until)})
 	}
+	first, ok := decide.First(waiting)
+	if !ok {
+		return nil
+	}
+	c.Reason, c.Message = string(first.Reason), condition.Cut(first.Message, maxText)
+	c.NotBefore = timeUnlessZero(first.Until)
 	return c
 }
 
-// upgradeFault is an upgrade that somebody has to see to, or nil.
+// upgradeFault are the upgrades that somebody has to see to, or nil.
 func (p *result) upgradeFault() error {
-	r := &p.site.revisions
-	name, installed := p.history().InForce()
-	stays := "what runs stays as it is"
-	if installed {
-		stays = fmt.Sprintf("revision %s stays current", name.Name())
-	}
-	switch {
-	case r.verdict.Message == "" || r.verdict.Action == upgrade.Wait || r.verdict.Action == upgrade.RollBack:
-		return nil
-	case r.verdict.Action == upgrade.Hold && r.offered != nil:
-		return &fault.Error{
-			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + r.offered.Name(), Err: fmt.Errorf("%s", r.verdict.Message),
-			Hint: fmt.Sprintf("%s; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", stays, v1alpha1.AnnotationRetry),
+	var all []error
+	for _, group := range revision.Groups {
+		v := p.site.revisions.verdicts[group]
+		if !v.Gates() || v.Action == decide.Wait || v.Action == decide.RollBack {
+			continue
 		}
+		cur, installed := p.history()[group].InForce()
+		name, hint := cur.Name(), "push another bundle, or correct what its drivers say"
+		if offered := p.site.revisions.offered; v.Action == decide.Hold && offered != nil {
+			stays := "what runs stays as it is"
+			if installed {
+				stays = fmt.Sprintf("revision %s stays current", name)
+			}
+			name, hint = offered.Name(), stays+"; push another bundle, pin what shall stay, or ask for a revision that "+
+				"failed once more by the annotation "+v1alpha1.AnnotationRetry
+		}
+		all = append(all, &fault.Error{
+			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + name, Hint: hint, Err: errors.New(v.Message),
+		})
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + name.Name(), Err: fmt.Errorf("%s", r.verdict.Message),
-		Hint: "push another bundle, or correct what its drivers say",
-	}
+	return fault.Join(all...)
 }
 
-// upgradedCondition says whether what was chosen is in force.
+// upgradedCondition says whether what was chosen is current.
 func (p *result) upgradedCondition() []metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
-	r := &p.site.revisions
-	cur, ok := p.history().InForce()
-	err := p.upgradeFault()
+	first, gates := p.site.revisions.first()
+	current, err := p.history().InForce(), p.upgradeFault()
+	c := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: string(first.Reason), Message: first.Message}
+	if err != nil {
+		c.Message = condition.False(typ, err).Message
+	}
+	var failed, names []string
+	returned, goesOn := false, p.outlook()
+	for _, r := range current {
+		names = append(names, r.Name()+" ("+strings.Join(r.Releases, ", ")+")")
+		returned = returned || r.Returned
+		if r.Outcome == revision.Failed {
+			failed = append(failed, fmt.Sprintf("revision %s failed: %s", r.Name(), r.Reason))
+		}
+	}
 	switch {
 	case p.site.bundle == nil && err == nil:
 		return nil // nothing was decided
-	case !ok && !r.verdict.Holds():
+	case len(current) == 0 && !gates:
 		return []metav1.Condition{condition.Absent(typ)}
-	case err != nil && cur.Returned:
-		c := condition.False(typ, err)
+	case first.Action == decide.RollBack, err != nil && returned:
 		c.Reason = reasonRolledBack
-		return []metav1.Condition{c}
-	case err != nil:
-		c := condition.False(typ, err)
-		c.Reason = string(r.verdict.Reason)
-		return []metav1.Condition{c}
-	case r.verdict.Action == upgrade.RollBack:
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRolledBack, Message: r.verdict.Message}}
-	case r.verdict.Action == upgrade.Wait:
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(r.verdict.Reason), Message: r.verdict.Message}}
-	case cur.Outcome == revision.Failed:
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(upgrade.Failed),
-			Message: fmt.Sprintf("revision %s failed: %s", cur.Name(), cur.Reason)}}
-	case cur.Outcome == revision.Progressing:
-		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.history(), healthDeadline(p.config)))}
+	case gates:
+	case failed != nil:
+		c.Reason, c.Message = string(decide.Failed), strings.Join(failed, "; ")
+	case goesOn != "":
+		c = condition.Pending(typ, goesOn)
+	default:
+		c = condition.Judged(typ, nil, "current revisions: "+strings.Join(names, "; "))
 	}
-	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is current", cur.Name()))}
+	return []metav1.Condition{c}
+}
+
+// outlook says why revisions do not count as healthy yet.
+func (p *result) outlook() string {
+	var all []string
+	for _, group := range revision.Groups {
+		h := p.history()[group]
+		if cur, _ := h.InForce(); cur.Outcome == revision.Progressing {
+			all = append(all, rollout.Outlook(h, policyOf(&p.config.Spec).HealthDeadline.Duration))
+		}
+	}
+	return sentences(all...)
 }
 
 // soonEnough lets no window go by, and looks at a roll-out until it is healthy.
@@ -332,11 +350,14 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 			next.AtMost = max(d, time.Second)
 		}
 	}
-	if v := p.site.revisions.verdict; v.Action == upgrade.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
-		bound(v.Until.Sub(p.now))
-	}
-	if cur, ok := p.history().InForce(); (ok && cur.Outcome == revision.Progressing) || p.site.revisions.verdict.Reason == upgrade.Interlocked {
-		bound(notReadyInterval)
+	for _, group := range revision.Groups {
+		v := p.site.revisions.verdicts[group]
+		if v.Action == decide.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
+			bound(v.Until.Sub(p.now))
+		}
+		if cur, _ := p.history()[group].InForce(); cur.Outcome == revision.Progressing || v.Reason == decide.Interlocked {
+			bound(notReadyInterval)
+		}
 	}
 	if p.site.checks.made {
 		bound(p.site.checks.again(&p.config.Spec))

@@ -26,13 +26,10 @@ type kubernetes struct {
 	newerSince time.Time
 }
 
-// chosenFor returns the version that drivers are chosen for: the lowest of the API
-// servers in use, since all of them have to suit the drivers, and never one before that
-// they were chosen for already, which is remembered. While an API server cannot be asked,
-// or answers with no version, the minor does not change, lest it be chosen higher than that
-// one has: not before all answers have been newer for [answersCount], of which newerSince is
-// the remembered beginning. Where nothing is remembered yet, the lowest of those that answer
-// is all that is known. It fails where no version is known at all.
+// chosenFor returns the version that drivers are chosen for: the lowest of the API servers in use, and never one
+// before the remembered one that they were chosen for already. While an API server cannot be asked, or answers with no
+// version, the minor does not go up before all answers have been newer for [answersCount], of which newerSince is the
+// remembered beginning. It fails where no version is known at all.
 func chosenFor(servers []assess.APIServer, remembered string, newerSince, now time.Time) (kubernetes, error) {
 	known, silent, answered := versionsOf(servers)
 	before, err := matrix.ParseKubernetes(remembered)
@@ -101,15 +98,13 @@ func unread(servers []assess.APIServer) error {
 // else, which is no reason to leave drift as it is.
 func versionsOf(servers []assess.APIServer) (known []kubernetes, silent []string, answered bool) {
 	for _, s := range servers {
-		if s.Err != nil {
-			silent = append(silent, silence(s))
-			continue
-		}
-		answered = true
+		answered = answered || s.Err == nil
 		v, err := matrix.ParseKubernetes(s.Version)
-		if err != nil {
+		if s.Err == nil && err != nil {
 			s.Err = fmt.Errorf("it answers with %.64q, which is no Kubernetes version", s.Version)
-			silent = append(silent, silence(s))
+		}
+		if s.Err != nil {
+			silent = append(silent, strings.TrimPrefix(s.Address+": "+fault.Text(s.Err), ": "))
 			continue
 		}
 		known = append(known, kubernetes{reported: s.Version, version: v})
@@ -117,14 +112,6 @@ func versionsOf(servers []assess.APIServer) (known []kubernetes, silent []string
 	return known, silent, answered
 }
 
-func silence(s assess.APIServer) string {
-	if s.Address == "" {
-		return fault.Text(s.Err)
-	}
-	return s.Address + ": " + fault.Text(s.Err)
-}
-
-// few joins the first few and counts the rest.
 func few(all []string) string {
 	const most = 3
 	if len(all) <= most {

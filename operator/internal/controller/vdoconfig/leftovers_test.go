@@ -27,10 +27,27 @@ func TestTheSnapshotWebhookGoesFromCSI34On(t *testing.T) {
 	require.Empty(t, leftoversOf(&site{}, decided(matrix.CSI, "3.3.1")))
 	for _, version := range []string{"3.4.0", "3.5.1", "3.10.0"} {
 		all := leftoversOf(&site{}, decided(matrix.CSI, version))
-		require.Len(t, all, 7, version)
+		require.Len(t, all, 6, version)
 		require.Contains(t, all, "ValidatingWebhookConfiguration validation-webhook.snapshot.storage.k8s.io")
 		require.Contains(t, all, "Deployment kube-system/snapshot-validation-deployment")
 		require.Contains(t, all, "Secret kube-system/snapshot-webhook-certs")
+	}
+}
+
+// A webhook for snapshots that a site runs for itself elsewhere stays.
+func TestTheSnapshotWebhookOfAnotherNamespaceStays(t *testing.T) {
+	of := func(namespace string) []*unstructured.Unstructured {
+		in := map[string]any{"namespace": namespace}
+		hook := map[string]any{"clientConfig": map[string]any{"service": in}}
+		return []*unstructured.Unstructured{
+			{Object: map[string]any{"metadata": in}}, {Object: map[string]any{"subjects": []any{in}}},
+			{Object: map[string]any{"webhooks": []any{hook}}},
+		}
+	}
+	for namespace, goes := range map[string]bool{"kube-system": true, "default": false, "": false} {
+		for _, o := range of(namespace) {
+			require.Equal(t, goes, inKubeSystem(o), "%s: %v", namespace, o)
+		}
 	}
 }
 

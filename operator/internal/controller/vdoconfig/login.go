@@ -149,17 +149,14 @@ func (g *gatherer) installedLogin(ctx context.Context) (login, error) {
 // keep takes the copies that are there for those rendered. One that is not there is
 // made from another one, where there is any.
 func (l login) keep(rendered *render.Rendered, live plan.Live) {
-	for i := range rendered.Stages {
-		s := &rendered.Stages[i]
-		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
-			key := plan.IDOf(o.Unstructured).Key
-			if !slices.Contains(copies, key) {
-				return false
-			}
-			if live[key] != nil {
-				o.Object["data"] = live[key].Object["data"]
-			}
-			return live[key] == nil && l.lost
-		})
-	}
+	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
+		key := plan.IDOf(o.Unstructured).Key
+		if !slices.Contains(copies, key) {
+			return o, true
+		}
+		if live[key] != nil {
+			o.Object["data"] = live[key].Object["data"]
+		}
+		return o, live[key] != nil || !l.lost
+	})
 }

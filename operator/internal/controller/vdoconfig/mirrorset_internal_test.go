@@ -13,11 +13,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 // with is a bundle in a repository whose releases have images.
@@ -109,7 +110,7 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 
 // An upgrade waits for pools only where its pods name images as upstream does, and says which right it lacks.
 func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
-	rolls := taking{set: "u/1", pools: []upgrade.Pool{{Name: "worker", Target: "b", Has: "a"}}}
+	rolls := taking{set: "u/1", pools: []decide.Pool{{Name: "worker", Target: "b", Has: "a"}}}
 	known, unread := rolls, rolls
 	known.known, unread.unread = true, because(fault.Forbidden)
 	for name, c := range map[string]struct {
@@ -133,5 +134,22 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 			require.Contains(t, got, says, name)
 		}
 		require.Empty(t, s.othersChange(false), "nothing is in force")
+		waits := c.says != "" && c.names == v1alpha1.ImageNamesUpstream
+		remembered := !waits && c.taking.set != "" && c.taking.unread == nil
+		require.Equal(t, remembered, c.taking.remembered("", s.now) == "u/1", name)
+	}
+}
+
+// It waits first until the set leads to all of its images.
+func TestAnUpgradeWaitsForTheMirrorSetToBeWritten(t *testing.T) {
+	leads := mirrorset.Entries{{Source: "up.example/csi", Mirrors: []string{"new.site/vdo/up.example/csi"}}}
+	for says, own := range map[string]mirrorset.Entries{
+		"": leads,
+		"the set is written first, and does not lead to all mirrors yet: up.example/csi": nil,
+	} {
+		s := site{leads: true, mirrors: &preflight.Mirrors{Own: "the set"}, sets: mirrorSets{own: own}}
+		images := map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"}
+		s.bundle = with("new.site/vdo", v1alpha1.ImageNamesUpstream, images)
+		require.Equal(t, says, s.poolsChange())
 	}
 }

@@ -2,17 +2,20 @@ package vdoconfig_test
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 // openShiftKinds are what OpenShift is known by, its kinds of mirror sets, and what says which
@@ -24,52 +27,30 @@ var openShiftKinds = []struct{ kind, plural, group, version string }{
 	{"MachineConfigPool", "machineconfigpools", "machineconfiguration.openshift.io", "v1"},
 }
 
-// onOpenShift is whether the cluster serves those kinds. Tests that need them follow each other,
-// and making kinds takes seconds: they stay until a test begins that is not of these.
-var onOpenShift bool
-
-// openShift has the cluster serve what OpenShift does, and removes all objects of it after the test.
+// openShift has the cluster serve what OpenShift does, until the test ends.
 func (w *world) openShift() {
 	w.t.Helper()
 	for _, k := range openShiftKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion(k.group + "/" + k.version)
 		list.SetKind(k.kind + "List")
-		if !onOpenShift {
-			crd := &apiextensionsv1.CustomResourceDefinition{
-				// The API server lets nobody else name its groups without an approval.
-				ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group},
-				Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-					Group: k.group, Scope: apiextensionsv1.ClusterScoped,
-					Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
-					Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
-						Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
-				},
-			}
-			w.create(crd)
-			w.until("the kind is served", func() bool { return w.List(context.Background(), list) == nil })
+		crd := &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: k.group, Scope: apiextensionsv1.ClusterScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
+			},
 		}
+		w.create(crd)
+		w.until("the kind is served", func() bool { return w.List(context.Background(), list) == nil })
 		w.t.Cleanup(func() {
-			o := &unstructured.Unstructured{}
-			o.SetAPIVersion(k.group + "/" + k.version)
-			o.SetKind(k.kind)
-			require.NoError(w.t, w.DeleteAllOf(context.Background(), o))
+			w.discard(crd)
+			w.until("the kind is gone", func() bool { return gone(w, crd, "", crd.Name) })
+			w.access.stale = true
 		})
 	}
-	onOpenShift = true
-}
-
-// endOpenShift has the cluster serve the kinds of Kubernetes alone again.
-func (a *access) endOpenShift(t *testing.T) {
-	t.Helper()
-	for _, k := range openShiftKinds {
-		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group}}
-		require.NoError(t, a.admin.Delete(t.Context(), crd))
-		require.Eventually(t, func() bool {
-			return apierrors.IsNotFound(a.admin.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
-		}, patience, poll, "the kind is gone")
-	}
-	onOpenShift, a.stale = false, true
 }
 
 // openShiftSchema is strict of what the operator writes, as OpenShift is, and lax of all else.
@@ -108,37 +89,63 @@ func mirrorSet(apiVersion, kind, field, name string, entries ...string) *unstruc
 	return o
 }
 
-// upstreamNames is a site on OpenShift whose cloud provider is asked for, under the shipped
-// rights, with pods that name images as upstream does.
-func upstreamNames(t *testing.T) (*world, *cloud) {
-	t.Helper()
-	w := startOn(t, "cpi@1.33.1", true)
+const (
+	cloudImage = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere"
+	ownSet     = "vdo-operator"
+)
+
+// set is the operator's, nil where it is not there.
+func (c *cloud) set() *unstructured.Unstructured {
+	c.t.Helper()
+	o := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", ownSet)
+	if gone(c.world, o, "", ownSet) {
+		return nil
+	}
+	return o
+}
+
+// leads is where a set leads the cloud provider's images.
+func leads(set *unstructured.Unstructured) []string {
+	entries, _, _ := unstructured.NestedSlice(set.Object, "spec", "imageDigestMirrors")
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		if entry["source"] == cloudImage {
+			mirrors, _, _ := unstructured.NestedStringSlice(entry, "mirrors")
+			return mirrors
+		}
+	}
+	return nil
+}
+
+// Pods that name images as upstream does are not installed while nobody leads the nodes to the mirror, and what runs
+// is not touched where that ends; sets of any kind that lead there are understood. Where it is asked to, and under
+// the rights that are given for that alone, the operator writes a set before what pulls, repairs it, keeps it once
+// it is not asked for any more, and removes it with the VDOConfig after all pods. Where the inventory is lost no
+// mirror is taken away from it.
+func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
+	var w *world
+	t.Cleanup(func() { // last: cleaning up needs the rights
+		if w != nil {
+			require.NoError(t, cluster.Operator.Revoke(context.Background(), w.Client, deploy.MirrorSetRights))
+		}
+	})
+	w = start(t, "cpi@1.33.1")
 	w.openShift()
-	w.r.Checks = passing{}
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Spec.ImageNames = v1alpha1.ImageNamesUpstream })
 	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 	c := &cloud{world: w, v: w.config("site")}
 	w.change(c.v, func() { c.v.Spec.StorageProvider = nil })
+	w.r.Checks = passing{}
 	w.look(c.v) // which puts the finalizer on
-	return w, c
-}
-
-const cloudImage = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere"
-
-// Pods whose images nobody leads to the mirror are not installed; sets of any kind that lead
-// there are understood, and what runs is not touched where one is taken away.
-func TestOnOpenShiftNothingIsInstalledThatTheNodesDoNotFind(t *testing.T) {
-	w, c := upstreamNames(t)
-	held := func(says string) {
+	held := func(says string) v1alpha1.PreflightResult {
 		t.Helper()
 		w.look(c.v)
 		require.Equal(t, "BlockInstall", cond(t, c.v, v1alpha1.ConditionPreflight).Reason, describe(c.v))
 		r := c.v.Status.Preflight.Results[0]
 		require.Equal(t, "image-mirror-set", r.ID)
 		require.Equal(t, []string{cloudImage + " (" + says + ")"}, r.Objects)
-		require.Contains(t, r.Remedy, "vdo-bundle mirror-config "+repository+"@sha256:")
-		require.Contains(t, r.Remedy, " "+repository+" --runtime openshift | oc apply -f -")
+		return r
 	}
 	w.r.Checks = unanswered{}
 	held("no set has it") // which asks no vCenter
@@ -146,23 +153,82 @@ func TestOnOpenShiftNothingIsInstalledThatTheNodesDoNotFind(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, images.Mirrors, "as vdoctl check has it, which asks the vCenters itself")
 	w.r.Checks = passing{}
-	held("no set has it")
-	require.Empty(t, c.runs())
-	wrong := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "wrong", "registry.k8s.io/cloud-pv-vsphere", "other.site/x")
-	w.create(wrong)
-	held("ImageDigestMirrorSet wrong leads elsewhere")
-	require.Empty(t, c.runs())
+	r := held("no set has it")
+	require.Contains(t, r.Remedy, "vdo-bundle mirror-config "+repository+"@sha256:")
+	require.Contains(t, r.Remedy, " "+repository+" --runtime openshift | oc apply -f -")
 
+	mode := func(is v1alpha1.MirrorSetMode) {
+		w.change(c.v, func() { c.v.Spec.OpenShift = &v1alpha1.OpenShift{MirrorSet: is} })
+	}
+	mode(v1alpha1.MirrorSetWrite)
+	w.lacks = true
+	r = held("no set has it")
+	require.Contains(t, r.Found, "the operator cannot lead them there: read ImageDigestMirrorSet vdo-operator: ")
+	require.Contains(t, r.Remedy, "vdo-bundle install-manifests BUNDLE --mirror-set")
+	require.Empty(t, c.runs())
+	w.access.refused.Forget()
+	w.lacks = false
+
+	require.NoError(t, cluster.Operator.Grant(t.Context(), w.Client, deploy.MirrorSetRights))
+	var written []string
+	tried := ""
+	w.deny = func(_, name string) error { tried = name; return nil }
+	w.fail = func(int) error { written = append(written, tried); return nil }
+	w.ready(c.v)
+	first := repository + "/" + cloudImage
+	require.Equal(t, []string{first}, leads(c.set()))
+	require.Less(t, slices.Index(written, ownSet), slices.Index(written, ccm), "%v", written)
+	require.GreaterOrEqual(t, slices.Index(written, ownSet), 0)
+	runs := c.runs()
+	require.True(t, strings.HasPrefix(runs, cloudImage+"@sha256:"), runs)
+	w.writes = 0
+	w.look(c.v)
+	require.Zero(t, w.writes)
+
+	c.remove(c.set())
+	w.look(c.v)
+	require.Equal(t, []string{first}, leads(c.set()), "it is repaired")
+	mode(v1alpha1.MirrorSetCheck)
+	set := c.set()
+	w.change(set, func() { set.Object["spec"] = map[string]any{"imageDigestMirrors": []any{}} })
+	held("no set has it")
+	require.Empty(t, leads(c.set()), "nobody asks for it: it stays as it is")
+	require.True(t, isTrue(c.v, "Ready"), "what runs is as it is asked for: %s", describe(c.v))
+	require.Equal(t, runs, c.runs())
+	wrong := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "wrong", "registry.k8s.io/cloud-pv-vsphere", "other.site/x")
 	old := mirrorSet("operator.openshift.io/v1alpha1", "ImageContentSourcePolicy", "repositoryDigestMirrors", "old", "registry.k8s.io", repository+"/registry.k8s.io")
+	w.create(wrong)
 	w.create(old)
 	held("ImageDigestMirrorSet wrong leads elsewhere")
-	require.NoError(t, w.Delete(t.Context(), wrong))
+	w.discard(wrong)
+	w.look(c.v)
+	require.True(t, isTrue(c.v, v1alpha1.ConditionPreflight), describe(c.v))
+	w.discard(old)
+	mode(v1alpha1.MirrorSetWrite)
 	w.ready(c.v)
-	require.True(t, strings.HasPrefix(c.runs(), cloudImage+"@sha256:"), c.runs())
+	require.Equal(t, []string{first}, leads(c.set()))
 
-	require.NoError(t, w.Delete(t.Context(), old))
-	held("no set has it")
-	require.True(t, isTrue(c.v, "Ready"), "what runs is as it is asked for: %s", describe(c.v))
-	require.NotEmpty(t, c.runs())
-	require.True(t, apierrors.IsNotFound(w.Get(t.Context(), client.ObjectKeyFromObject(old), old)), "nobody has made it again")
+	const moved = "other.site/vdo" // the bundle comes from there
+	b = get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	w.change(b, func() { b.Spec.Reference = moved + ":1" })
+	b = get(w, b, w.ns, "site")
+	b.Status.Repository = moved
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	both := []string{moved + "/" + cloudImage, first}
+	w.until("the other mirror is in it", func() bool { w.play(); w.look(c.v); return slices.Equal(leads(c.set()), both) })
+	w.ready(c.v)
+	w.dropRecord(c.v)
+	w.ready(c.v)
+	require.Equal(t, both, leads(c.set()))
+
+	w.deny = func(method, name string) error {
+		require.False(t, method == http.MethodDelete && name == ownSet && c.runs() != "", "there are pods still")
+		return nil
+	}
+	require.NoError(t, w.Delete(t.Context(), c.v))
+	w.until("the drivers are gone", func() bool {
+		w.pass(client.ObjectKeyFromObject(c.v))
+		return gone(w, c.v, w.ns, c.v.Name)
+	})
+	require.Nil(t, c.set())
 }

@@ -9,9 +9,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -91,21 +94,28 @@ func ids(rendered *render.Rendered, inv inventory.Inventory, leftovers []plan.Le
 	return slices.SortedFunc(maps.Values(all), func(a, b inventory.ID) int { return a.Compare(b.Key) })
 }
 
-// keepConfiguration takes the configuration that is on the cluster where it is to be kept,
-// and leaves out what is not there: what a vCenter did not let in neither replaces what
-// works nor fills a gap, and a wrong password is not given to drivers that would lock the
-// account with it.
+// keepConfiguration takes the configuration that is on the cluster where it is to be kept, and leaves out what is not
+// there: a wrong password neither replaces what works nor is given to drivers that would lock the account with it.
 func keepConfiguration(rendered *render.Rendered, live plan.Live) {
+	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
+		was := live[plan.IDOf(o.Unstructured).Key]
+		if was != nil {
+			keepPart(o, was)
+		}
+		return o, was != nil || o.Config != render.ConfigData
+	})
+}
+
+// eachRendered puts what is returned in the place of each object, or leaves it out.
+func eachRendered(rendered *render.Rendered, change func(render.Object) (is render.Object, stays bool)) {
 	for i := range rendered.Stages {
-		s := &rendered.Stages[i]
-		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
-			return o.Config == render.ConfigData && live[plan.IDOf(o.Unstructured).Key] == nil
-		})
-		for _, o := range s.Objects {
-			if was := live[plan.IDOf(o.Unstructured).Key]; was != nil {
-				keepPart(o, was)
+		var all []render.Object
+		for _, o := range rendered.Stages[i].Objects {
+			if is, stays := change(o); stays {
+				all = append(all, is)
 			}
 		}
+		rendered.Stages[i].Objects = all
 	}
 }
 
@@ -128,7 +138,6 @@ func keepPart(o render.Object, was *unstructured.Unstructured) {
 	}
 }
 
-// configHash is where a workload has the hash of what its pods are configured with.
 var configHash = []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
 
 // keepHashes leaves the hashes in workloads as they are while they are of the same configuration,
@@ -141,7 +150,7 @@ func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
 	differ := map[matrix.Driver]bool{}
 	for _, o := range rendered.Objects() {
 		was := live[plan.IDOf(o.Unstructured).Key]
-		data := o.GetKind() == kindConfigMap || o.GetKind() == kindSecret
+		data := o.GetKind() == "ConfigMap" || o.GetKind() == "Secret"
 		if was == nil || (data && !reflect.DeepEqual(o.Object["data"], was.Object["data"])) {
 			differ[o.Driver] = true
 		}
@@ -160,10 +169,8 @@ func (s *site) keepHashes(rendered *render.Rendered, live plan.Live) {
 	}
 }
 
-// allowForAway has a DaemonSet that is being rolled out go on though nodes are not ready: their
-// pods use up what its manifest lets be unavailable, so that much more may be. Pods do not restart
-// for it, and what the manifest says is put back once all pods are updated. A node that only
-// restarts, without a roll-out, changes nothing.
+// allowForAway has a DaemonSet that is being rolled out go on though nodes are not ready: their pods use up what its
+// manifest lets be unavailable, so that much more may be. Pods do not restart for it.
 func allowForAway(rendered *render.Rendered, o *assess.Observed) {
 	away := map[inventory.Key]assess.Workload{}
 	for _, w := range o.All() {
@@ -171,13 +178,12 @@ func allowForAway(rendered *render.Rendered, o *assess.Observed) {
 			away[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = w
 		}
 	}
-	for i := range rendered.Stages {
-		for j, was := range rendered.Stages[i].Objects {
-			if w, is := away[plan.IDOf(was.Unstructured).Key]; is {
-				rendered.Stages[i].Objects[j].Unstructured = withUnavailable(was.Unstructured, w.Desired, o.AwayFrom(w))
-			}
+	eachRendered(rendered, func(r render.Object) (render.Object, bool) {
+		if w, is := away[plan.IDOf(r.Unstructured).Key]; is {
+			r.Unstructured = withUnavailable(r.Unstructured, w.Desired, o.AwayFrom(w))
 		}
-	}
+		return r, true
+	})
 }
 
 // withUnavailable is a DaemonSet of so many pods of which more may be replaced at once than its
@@ -204,14 +210,7 @@ func withUnavailable(o *unstructured.Unstructured, pods int32, more int) *unstru
 
 // leaving says what becomes of drivers that are installed and not asked for any more.
 func (s *site) leaving() map[matrix.Driver]plan.Leave {
-	all := map[matrix.Driver]plan.Leave{}
-	if s.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		all = orphaned(s.unasked())
-	}
-	for _, d := range s.retained {
-		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
-	}
-	maps.Copy(all, retainNetwork(s.config.Spec.OnDelete))
+	all := leave(s.config.Spec.OnDelete, s.unasked(), s.retained, plan.Keep)
 	all[drivers.MirrorSet] = plan.Leave{Action: plan.Keep,
 		Reason: "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"}
 	return all
@@ -222,32 +221,47 @@ var withoutOperator = map[inventory.Key]string{
 	webhookRegistration.Key: "without the operator its certificate expires, and the API server then refuses all changes of StorageClasses and claims",
 }
 
-// orphaned leaves drivers installed, but for what cannot be without the operator.
-func orphaned(all []matrix.Driver) map[matrix.Driver]plan.Leave {
-	leaving := map[matrix.Driver]plan.Leave{}
-	for _, d := range all {
-		leaving[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan", But: withoutOperator}
+// leave says which drivers stay: under Orphan those given, but for what cannot be without the operator; those that are
+// needed; and the network plug-in, unless spec.onDelete asks for the removal of everything: without it no pod of the
+// cluster has a network, the operator's own among them.
+func leave(
+	on v1alpha1.DeleteMode, orphans []matrix.Driver, needed map[matrix.Driver]string, how plan.Action,
+) map[matrix.Driver]plan.Leave {
+	all := map[matrix.Driver]plan.Leave{}
+	if on != v1alpha1.DeleteRemove {
+		all[matrix.CNI] = plan.Leave{Action: plan.Forget,
+			Reason: "all pods of the cluster need the network: spec.onDelete Remove removes it, after the rest"}
 	}
-	return leaving
+	for d, why := range needed {
+		all[d] = plan.Leave{Action: how, Reason: why}
+	}
+	for _, d := range orphans {
+		if on == v1alpha1.DeleteOrphan {
+			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan", But: withoutOperator}
+		}
+	}
+	return all
 }
 
-// retainNetwork leaves the network plug-in where it is, unless spec.onDelete asks for
-// the removal of everything: without it no pod of the cluster has a network, the
-// operator's own among them.
-func retainNetwork(onDelete v1alpha1.DeleteMode) map[matrix.Driver]plan.Leave {
-	if onDelete == v1alpha1.DeleteRemove {
-		return nil
+// howMany is a number of volumes as far as they are counted.
+func howMany(n int) string {
+	if n >= cluster.MaxVolumes {
+		return fmt.Sprintf("%d or more", n)
 	}
-	return map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "all pods of the cluster need the network: spec.onDelete Remove removes it, after the rest"}}
+	return strconv.Itoa(n)
 }
 
-// volumesFault says why the storage driver stays.
-func volumesFault(volumes, attachments int) error {
+// volumesInUse says why the storage driver stays, nil where nothing uses it.
+func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
+	volumes, attachments, err := r.Cluster.Volumes(ctx)
+	if err != nil || volumes+attachments == 0 {
+		return nil, err
+	}
 	return &fault.Error{
 		Reason: fault.Refused, Op: "remove", Subject: "csi",
 		Hint: "delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
-		Err:  fmt.Errorf("%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments, drivers.CSIDriver),
-	}
+		Err:  fmt.Errorf("%s PersistentVolumes and %s VolumeAttachments use %s", howMany(volumes), howMany(attachments), drivers.CSIDriver),
+	}, nil
 }
 
 // leftovers are objects of earlier installations that may go once all is healthy.
@@ -255,7 +269,7 @@ func (s *site) leftovers(r rendering) []plan.Leftover {
 	var all []plan.Leftover
 	if csi, err := matrix.ParseVersion(r.decision.version(matrix.CSI)); err == nil && !csi.LessThan(withoutSnapshotWebhook) {
 		for _, id := range snapshotWebhook {
-			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
+			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Only: inKubeSystem, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
 		}
 	}
 	if s.observed != nil && slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
@@ -305,15 +319,40 @@ func mustVersion(s string) matrix.Version {
 	return v
 }
 
-// snapshotWebhook are the objects of upstream's snapshot validation webhook.
 var snapshotWebhook = []inventory.ID{
-	rights("ClusterRole", "snapshot-webhook-runner"),
 	rights("ClusterRoleBinding", "snapshot-webhook-role"),
 	core("ServiceAccount", "kube-system", "snapshot-webhook"),
 	core("Service", "kube-system", "snapshot-validation-service"),
 	core("Secret", "kube-system", "snapshot-webhook-certs"),
 	{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: "snapshot-validation-deployment"}, Version: "v1"},
 	{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: "validation-webhook.snapshot.storage.k8s.io"}, Version: "v1"},
+}
+
+// inKubeSystem tells whether an object is there or, of the whole cluster, is for what is there alone: a site may run
+// upstream's webhook for itself elsewhere.
+func inKubeSystem(live *unstructured.Unstructured) bool {
+	type place struct {
+		Namespace string `json:"namespace"`
+	}
+	var of struct {
+		Subjects []place `json:"subjects"`
+		Webhooks []struct {
+			ClientConfig struct {
+				Service place `json:"service"`
+			} `json:"clientConfig"`
+		} `json:"webhooks"`
+	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &of)
+	namespaces := []string{live.GetNamespace()}
+	for _, s := range of.Subjects {
+		namespaces = append(namespaces, s.Namespace)
+	}
+	for _, w := range of.Webhooks {
+		namespaces = append(namespaces, w.ClientConfig.Service.Namespace)
+	}
+	namespaces = slices.DeleteFunc(namespaces, func(n string) bool { return n == "" })
+	elsewhere := func(n string) bool { return n != metav1.NamespaceSystem }
+	return err == nil && len(namespaces) > 0 && !slices.ContainsFunc(namespaces, elsewhere)
 }
 
 func core(kind, namespace, name string) inventory.ID {

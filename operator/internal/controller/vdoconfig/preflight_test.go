@@ -10,8 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -74,4 +77,77 @@ func TestADriverThatWouldNotStartGoesOnAsItIs(t *testing.T) {
 	w.until("it goes on", func() bool { w.play(); w.look(v); return controller() > generation })
 	require.Contains(t, conf(), `topology-categories = "k8s-region,k8s-zone"`)
 	require.Contains(t, w.events.all(), "topology-category in vc-one (BlockInstall): not any more")
+}
+
+// allFor has all images of a bundle be for some platforms.
+func allFor(c *bundle.Contents, platforms ...image.Platform) *bundle.Contents {
+	c.Platforms = map[image.Digest][]image.Platform{}
+	for _, i := range c.Lock.Images {
+		c.Platforms[i.Digest] = platforms
+	}
+	return c
+}
+
+// A preview has the gates of the pass, also where no driver gets another version: a bundle that
+// was built anew, and another setting, are held back by what the checks find. What images would hold
+// back after an upgrade, and what cannot be made, is told before it.
+func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
+	w, v := installed(t)
+	previewed := func(a vdoconfig.Assume) (string, *vdoconfig.Preview) {
+		t.Helper()
+		p, err := w.r.Preview(t.Context(), v, a)
+		require.NoError(t, err)
+		var held []string
+		for _, h := range p.Held {
+			held = append(held, h.Driver+": "+h.Message+"\n")
+		}
+		return strings.Join(held, ""), p
+	}
+	held, p := previewed(vdoconfig.Assume{})
+	require.Empty(t, held)
+	require.Empty(t, p.Warnings)
+
+	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}
+	w.offer(nextDigest, strings.Fields(pair)...)
+	w.store.of[nextDigest] = allFor(rebuilt(t, strings.Fields(pair)...), arm)
+	held, p = previewed(vdoconfig.Assume{})
+	require.Empty(t, p.Route[0].Moves)
+	for _, d := range []string{"cpi", "snapshot-controller", "csi"} {
+		require.Contains(t, held, d+": check image-platform: "+d+"@")
+	}
+
+	w.offer(nextDigest, append(newerPair(), "cpi@1.34.0")...)
+	c := allFor(w.store.of[nextDigest], amd)
+	minor, err := matrix.ParseKubernetes("1.34")
+	require.NoError(t, err)
+	held, _ = previewed(vdoconfig.Assume{Kubernetes: minor.Minor()})
+	require.Empty(t, held)
+	for _, i := range c.Lock.Images {
+		if strings.Contains(i.Reference.String(), "cloud-provider-vsphere:v1.34") {
+			c.Platforms[i.Digest] = []image.Platform{arm}
+		}
+	}
+	held, _ = previewed(vdoconfig.Assume{Kubernetes: minor.Minor()})
+	require.Contains(t, held, "cpi@1.34.0: DaemonSet "+ccm+" would run on nodes of linux/amd64")
+
+	w.offer(nextDigest, strings.Fields(pair)...)
+	w.r.Checks = finding{{ID: "topology-category", Action: preflight.BlockInstall, Stops: true, Drivers: []matrix.Driver{matrix.CSI}, Found: "no category k8s-zone"}}
+	held, _ = previewed(vdoconfig.Assume{})
+	require.Empty(t, held, "nothing would be done that it could hold back")
+	w.change(v, func() { v.Spec.StorageProvider.TopologyCategories = []string{"k8s-zone"} })
+	held, _ = previewed(vdoconfig.Assume{})
+	require.Contains(t, held, "no category k8s-zone")
+	w.r.Checks = unanswered{}
+	held, p = previewed(vdoconfig.Assume{})
+	require.Contains(t, held, "it is being checked")
+	require.Contains(t, strings.Join(p.Warnings, "\n"), "vdoctl check makes them")
+
+	w.r.Checks = nil
+	w.change(v, func() {
+		twice := v1alpha1.NetPermission{IPs: "*", Permissions: "READ_ONLY"}
+		v.Spec = pairSpec()
+		v.Spec.StorageProvider.FileVolumes = &v1alpha1.FileVolumes{NetPermissions: []v1alpha1.NetPermission{twice, twice}}
+	})
+	held, _ = previewed(vdoconfig.Assume{})
+	require.Contains(t, held, "two rules")
 }

@@ -9,12 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Assume is what is taken for granted of a site. The zero value is the site as it is.
@@ -89,7 +93,8 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	case other != nil:
 		return nil, notInForce(other)
 	case !config.DeletionTimestamp.IsZero():
-		return nil, &fault.Error{Reason: fault.Refused, Op: "plan for", Subject: "VDOConfig " + config.Name, Err: errors.New("it is being deleted"), Hint: "wait until the drivers are removed"}
+		return nil, &fault.Error{Reason: fault.Refused, Op: "plan for", Subject: "VDOConfig " + config.Name,
+			Err: errors.New("it is being deleted"), Hint: "wait until the drivers are removed"}
 	}
 	marks, err := p.look(ctx)
 	if err != nil {
@@ -104,19 +109,22 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	if err != nil {
 		return nil, err
 	}
-	way := &router{question: free.questionOf(free.bundle, nil), rules: rules, pins: pins, oneWay: marks}
+	way := &router{question: free.ofMatrix(), rules: rules, pins: pins, oneWay: marks}
 	out := p.previewed(way.route(upgrades), way)
 	p.explain(out, p.atTheEnd(ctx, free, way.facts, out))
 	return out, nil
 }
 
 // look gathers and decides, as any pass, and returns the marks of one-way releases.
-func (p *pass) look(ctx context.Context) ([]upgrade.OneWay, error) {
+func (p *pass) look(ctx context.Context) ([]decide.OneWay, error) {
 	g := p.gatherer(p.config, p.now, "")
 	if err := g.settle(ctx); err != nil {
 		return nil, err
 	}
-	g.program, p.inventory = programOf(g.inventory), g.inventory
+	p.inventory = g.inventory
+	for _, r := range g.inventory.Memory().Revisions.Records() {
+		g.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
+	}
 	err := g.gather(ctx)
 	p.site = g.site
 	switch {
@@ -129,16 +137,6 @@ func (p *pass) look(ctx context.Context) ([]upgrade.OneWay, error) {
 	}
 	p.decision = p.site.resolve()
 	return g.oneWay(ctx), nil
-}
-
-// programOf is the program that made the last attempt at a revision: whoever looks is another
-// one, and changes nothing of what is tried again.
-func programOf(inv inventory.Inventory) string {
-	records := inv.Memory().Revisions.Records
-	if len(records) == 0 {
-		return ""
-	}
-	return records[len(records)-1].Attempt.Program
 }
 
 // upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.
@@ -171,24 +169,17 @@ func (a Assume) upgrades(s *site) ([]onward, error) {
 	if a.VCenters != nil && len(s.versions) == 0 {
 		return bad("vSphere", errors.New("of no vCenter that drivers use the version is known"), "see `vdoctl status`")
 	}
-	return a.minors(s, all)
-}
-
-// minors adds the minors up to the one that is assumed.
-func (a Assume) minors(s *site, all []onward) ([]onward, error) {
 	if a.Kubernetes.IsZero() {
 		return all, nil
 	}
-	now := s.kubernetes.version.Minor()
-	if a.Kubernetes.Compare(now) < 0 {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: "Kubernetes " + a.Kubernetes.String(),
-			Err: fmt.Errorf("the cluster is of %s already", now), Hint: "name a later minor"}
-	}
+	now, asked := s.kubernetes.version.Minor(), "Kubernetes "+a.Kubernetes.String()
 	for m := now; m != a.Kubernetes; {
+		if a.Kubernetes.Compare(now) < 0 {
+			return bad(asked, fmt.Errorf("the cluster is of %s already", now), "name a later minor")
+		}
 		m = m.Next()
 		if len(all) > maxMinorsAhead {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "look ahead to", Subject: "Kubernetes " + a.Kubernetes.String(),
-				Err: fmt.Errorf("the cluster is of %s", now), Hint: "name a minor that is not so far ahead"}
+			return bad(asked, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
 		}
 		all = append(all, func(f matrix.Facts) target {
 			t, _ := kubernetesTarget(f, m) //nolint:errcheck // a minor is always a version
@@ -198,10 +189,10 @@ func (a Assume) minors(s *site, all []onward) ([]onward, error) {
 	return all, nil
 }
 
-// previewed has what was found before anything is assumed.
 func (p *pass) previewed(route []Hop, way *router) *Preview {
 	s := &p.site
-	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Kubernetes: s.kubernetes.reported, Route: route, Ahead: p.decision.ahead.lacks}
+	out := &Preview{Bundle: s.bundle.reference(), Signers: s.bundle.source.Status.VerifiedBy, Route: route,
+		Kubernetes: s.kubernetes.reported, Ahead: p.decision.ahead.lacks}
 	for _, vc := range s.versions {
 		out.VCenters = append(out.VCenters, PreviewVCenter{vc.Name, vc.Version.String()})
 	}
@@ -221,10 +212,11 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 // bundle's images would hold back there.
 func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) map[matrix.Driver]error {
 	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
+	free.desired = free.desire()
 	q := *p
 	q.site = free
-	q.decision = free.choose(free.bundle, nil, free.faults)
-	out.Warnings = append(out.Warnings, q.decision.warnings...)
+	q.decision = free.resolve()
+	out.Warnings = append(out.Warnings, q.decision.warned()...)
 	for _, d := range inOrder {
 		if one, there := q.driver(d, end, out); there {
 			out.Drivers = append(out.Drivers, one)
@@ -244,11 +236,10 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 	for _, d := range inOrder {
 		out.Held = append(out.Held, heldBy(string(d), s.malformed[d])...)
 	}
-	free.checks = free.checks.with(preflight.Turned(preflight.CheckImages(free.images(&p.workloads)), free.config.Spec.Preflight))
+	free.checks = free.checks.with(preflight.Turned(preflight.CheckImages(free.images()), free.config.Spec.Preflight))
 	return free.checkHolds()
 }
 
-// driver is what becomes of one.
 func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewDriver, bool) {
 	runs, there := p.site.installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
@@ -269,20 +260,159 @@ func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewD
 
 // outgrown says why what runs of a driver does not serve a route's end.
 func (s *site) outgrown(d matrix.Driver, end matrix.Facts) (why []string) {
-	id := matrix.ReleaseID{Driver: d, Version: s.installed[d]}
-	for _, r := range s.bundle.matrix.Releases {
-		if r.ReleaseID.Compare(id) != 0 {
+	r, listed := s.bundle.matrix.Release(matrix.ReleaseID{Driver: d, Version: s.installed[d]})
+	if !listed {
+		return []string{"the matrix does not list it"}
+	}
+	if !r.Kubernetes.Contains(end.Kubernetes.Minor()) {
+		why = append(why, fmt.Sprintf("it serves Kubernetes %s, not %s", r.Kubernetes, end.Kubernetes.Minor()))
+	}
+	for _, vc := range end.VCenters {
+		if !r.VSphere.Contains(vc.Version) {
+			why = append(why, fmt.Sprintf("it serves vSphere %s, not %s of vCenter %s", r.VSphere, vc.Version, vc.Name))
+		}
+	}
+	return why
+}
+
+// changes are the drivers that anything but a repair would be done with.
+func (out *Preview) changes() map[matrix.Driver]bool {
+	all := map[matrix.Driver]bool{}
+	for _, h := range out.Route {
+		for _, m := range h.Moves {
+			all[m.Driver] = true
+		}
+	}
+	if out.Plan == nil {
+		return all
+	}
+	for i := range out.Plan.Steps {
+		if s := &out.Plan.Steps[i]; s.Cause != string(plan.Drift) {
+			all[matrix.Driver(s.Driver)] = true
+		}
+	}
+	return all
+}
+
+// explain adds why what the route says would not be done: what holds all drivers, those
+// drivers that would change, be it by then, and the upgrade that begins the route.
+func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
+	s := &p.site
+	out.Held = append(heldBy("", s.hold()), out.Held...)
+	changes, holds := out.changes(), s.holds()
+	for _, d := range inOrder {
+		out.Held = append(out.Held, heldBy(string(d), s.faults[d])...)
+		if !changes[d] {
 			continue
 		}
-		if !r.Kubernetes.Contains(end.Kubernetes.Minor()) {
-			why = append(why, fmt.Sprintf("it serves Kubernetes %s, not %s", r.Kubernetes, end.Kubernetes.Minor()))
-		}
-		for _, vc := range end.VCenters {
-			if !r.VSphere.Contains(vc.Version) {
-				why = append(why, fmt.Sprintf("it serves vSphere %s, not %s of vCenter %s", r.VSphere, vc.Version, vc.Name))
+		for _, h := range append(heldBy(string(d), holds[d]), heldBy(string(d), byThen[d])...) {
+			if !slices.Contains(out.Held, h) {
+				out.Held = append(out.Held, h)
 			}
 		}
-		return why
 	}
-	return []string{"the matrix does not list it"}
+	p.explainBundle(out, len(changes) > 0)
+	p.explainUnknown(out, len(changes) > 0)
+	out.Held = append(out.Held, p.explainGates()...)
+	if stopped(&p.config.Spec) {
+		why := stoppedBy(&p.config.Spec) + ": the operator changes nothing"
+		out.Held = append(out.Held, Held{Reason: "Stopped", Message: why, Do: "set it to false"})
+	}
+	if len(changes) == 0 {
+		p.explainNotReady(out)
+	}
+	if st := s.checks.status; st != nil {
+		for i := range st.Results {
+			var a preflight.Action
+			if a.UnmarshalText([]byte(st.Results[i].Action)) == nil && a >= preflight.BlockUpgrade {
+				out.Checks = append(out.Checks, st.Results[i])
+			}
+		}
+	}
+	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
+}
+
+// explainGates says why groups do not change to what is offered, once for those that wait for the same.
+func (p *pass) explainGates() []Held {
+	var all []Held
+	for _, group := range revision.Groups {
+		v := p.site.revisions.verdicts[group]
+		h := Held{Reason: string(v.Reason), Message: v.Message, Do: decide.ToDo(v.Reason, p.named())}
+		if v.Holds() && !slices.Contains(all, h) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// explainBundle tells of a DriverBundle that is not Ready though what it accepted may be
+// installed: where the mirror does not answer, nodes would have no images from it either, and where
+// nothing would be done, the bundle that is asked for is what is held back.
+func (p *pass) explainBundle(out *Preview, changes bool) {
+	b := p.site.bundle.source
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse || p.site.hold() != nil {
+		return
+	}
+	text := "DriverBundle " + b.Name + " is not Ready: " + ready.Message
+	if reason := fault.Reason(ready.Reason); changes && (reason == fault.Unreachable || reason == fault.Unauthorized) {
+		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text + "; the nodes need its images from there", Do: "see that the mirror answers before anything is changed"})
+		return
+	}
+	// Where the mirror is away that says nothing of what is asked for.
+	if !changes && !fault.Reason(ready.Reason).Passing() {
+		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text})
+		return
+	}
+	out.Warnings = append(out.Warnings, text+"; this is planned from the bundle that it accepted before")
+}
+
+// explainNotReady adds what keeps what is asked for from being there, where nothing would be done:
+// the vCenters that hold it back or, where nothing else says it, why the VDOConfig is not Ready,
+// which says nothing of another bundle or of an upgrade that is assumed.
+func (p *pass) explainNotReady(out *Preview) {
+	_, held := p.site.vcentersHeld()
+	out.Held = append(out.Held, heldBy("", held)...)
+	ready := meta.FindStatusCondition(p.config.Status.Conditions, v1alpha1.ConditionReady)
+	current := p.site.inventory.Memory().Revisions.Bundles(0)
+	said := len(out.Held) > 0 || len(out.Route) > 1 || !slices.Contains(current, p.site.bundle.reference())
+	if said || ready == nil || ready.Status != metav1.ConditionFalse || ready.ObservedGeneration != p.config.Generation {
+		return
+	}
+	text := "VDOConfig " + p.config.Name + " is not Ready: " + ready.Message
+	out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text, Do: "see `vdoctl status`"})
+}
+
+// explainUnknown says which gates nobody can know from here.
+func (p *pass) explainUnknown(out *Preview, changes bool) {
+	if c := &p.site.checks; changes && c.made && c.pending {
+		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl check makes them")
+	}
+	if slices.ContainsFunc(out.Route[1:], func(h Hop) bool { return len(h.Moves) > 0 }) {
+		out.Warnings = append(out.Warnings, "gates after an upgrade (checks, approval, windows, other changes) are known only then")
+	}
+}
+
+// named is the name to consent to the offered upgrade by. There is none for an upgrade that is only
+// previewed: consent is to what waits.
+func (p *pass) named() string {
+	offered := p.site.revisions.offered
+	if c := p.config.Status.Candidate; c != nil && offered != nil && c.Name == offered.Name() {
+		return c.Name
+	}
+	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"
+}
+
+func heldBy(driver string, err error) []Held {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined last is told apart
+		var all []Held
+		for _, e := range several.Unwrap() {
+			all = append(all, heldBy(driver, e)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []Held{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }

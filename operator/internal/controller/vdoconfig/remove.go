@@ -9,19 +9,20 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// Remove is the pass over a VDOConfig that is being deleted. It removes what the
-// inventory names, in order, as far as spec.onDelete lets it, and then has the
-// finalizer taken off. What the drivers themselves made is kept: kinds, which map volumes,
-// and the cluster id.
+// Remove is the pass over a VDOConfig that is being deleted. It removes what the inventory names, in order, as far as
+// spec.onDelete lets it; kinds, which map volumes, and the cluster id are kept.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
 	other, err := r.inForce(ctx, config)
@@ -52,8 +53,7 @@ func (p *pass) leftInstalled(ctx context.Context) string {
 		note += fmt.Sprintf("; the storage driver's cluster id is %q: if namespace %s is lost, "+
 			"create the next VDOConfig with it in spec.storageProvider.clusterID", id, render.CSINamespace)
 	}
-	cur, _ := p.inventory.Memory().Revisions.InForce()
-	if policy := p.config.Spec.UpgradePolicy; policy != nil && policy.Canary != nil && cur.Canary.Open() {
+	if p.site.canaryOpen(p.inventory.Memory().Revisions) {
 		note += "; an upgrade had come to chosen nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
 	}
 	return note
@@ -79,14 +79,18 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 			p.inventory = p.inventory.Without(e.Key)
 		}
 	}
-	if err := p.lostInventory(ctx, inv, other != nil); err != nil {
+	leaving, err := p.leftBehind(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := p.lostInventory(ctx, inv, other != nil, leaving); err != nil {
 		return false, err
 	}
 	if inv.Len() == 0 && other == nil && p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		// Where the record is lost, the labels alone say whose it is.
 		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI})
 	}
-	if done, err := p.clearObjects(ctx); err != nil || !done {
+	if done, err := p.clearObjects(ctx, leaving); err != nil || !done {
 		return false, err
 	}
 	return true, p.Cluster.DeleteInventory(ctx, p.name)
@@ -97,13 +101,18 @@ var errInventoryLost = errors.New("the inventory of what was installed is lost")
 // lostInventory refuses a removal by an inventory that has nothing, where the status
 // says that drivers were installed and they are there: they would be left behind, and
 // nobody would know. The pass that follows takes them over again.
-func (p *pass) lostInventory(ctx context.Context, inv inventory.Inventory, other bool) error {
+func (p *pass) lostInventory(
+	ctx context.Context, inv inventory.Inventory, other bool, leaving map[matrix.Driver]plan.Leave,
+) error {
 	was := slices.ContainsFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Version != "" })
 	if inv.Len() > 0 || other || !was || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		return nil
 	}
 	observed, err := p.Cluster.Observe(ctx)
-	if err := fault.Join(append(slices.Collect(maps.Values(observed.Unread)), err)...); err != nil || len(installed(&observed, inv)) == 0 {
+	err = joinAll(observed.Unread, err)
+	there := installed(&observed, inv)
+	maps.DeleteFunc(there, func(d matrix.Driver, _ matrix.Version) bool { return leaving[d].Reason != "" })
+	if err != nil || len(there) == 0 {
 		return err
 	}
 	return &fault.Error{
@@ -112,7 +121,14 @@ func (p *pass) lostInventory(ctx context.Context, inv inventory.Inventory, other
 	}
 }
 
-func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
+// leftBehind are the drivers that stay when all others go.
+func (p *pass) leftBehind(ctx context.Context) (map[matrix.Driver]plan.Leave, error) {
+	on := p.config.Spec.OnDelete
+	needed, err := p.neededByOthers(ctx, on != v1alpha1.DeleteOrphan && p.inventory.Has(matrix.SnapshotController))
+	return leave(on, inOrder, needed, plan.Forget), err
+}
+
+func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.Leave) (done bool, err error) {
 	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
 		return false, err
 	}
@@ -120,14 +136,17 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	leaving := retainNetwork(p.config.Spec.OnDelete)
 	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		leaving = orphaned(inOrder)
 		maps.DeleteFunc(refused, func(key inventory.Key, _ error) bool { return withoutOperator[key] == "" }) // it stays anyway
 	}
 	removal := plan.Removal(p.inventory, live, refused, leaving)
 	p.outcome.removal = &removal
-	wave := removal.Without(p.unseen(refused)).NextWave()
+	unseen := map[matrix.Driver]bool{} // what these need has to stay
+	for key := range refused {
+		e, _ := p.inventory.Get(key)
+		unseen[e.Driver] = true
+	}
+	wave := removal.Without(unseen).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
 		return false, err
 	}
@@ -135,17 +154,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 		p.outcome.gate = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
 	}
 	// What cannot be seen is not known to be gone.
-	return len(wave) == 0, fault.Join(slices.Collect(maps.Values(refused))...)
-}
-
-// unseen are the drivers of which some object may not be read: what it needs has to stay.
-func (p *pass) unseen(refused map[inventory.Key]error) map[matrix.Driver]bool {
-	all := map[matrix.Driver]bool{}
-	for key := range refused {
-		e, _ := p.inventory.Get(key)
-		all[e.Driver] = true
-	}
-	return all
+	return len(wave) == 0, joinAll(refused, nil)
 }
 
 // prune asks for deletions, once each. While they only wait for somebody (a finalizer)
@@ -196,7 +205,11 @@ func (a *applier) removals(ctx context.Context) error {
 	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}
-	a.outcome.gate = "the removal of what is no longer wanted"
+	var of []matrix.Driver
+	for _, s := range steps {
+		of = append(of, s.Driver)
+	}
+	a.wait("the removal of what is no longer wanted", of...)
 	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
@@ -208,6 +221,16 @@ func (a *applier) removals(ctx context.Context) error {
 	if still, err := a.stillOpen(ctx); err != nil || !still {
 		return err
 	}
+	inv = a.inventory
+	for _, s := range wave {
+		if e, recorded := inv.Get(s.Key); recorded {
+			e.UID, e.Rendered = "", "" // should it be wanted again before it is forgotten, that it is not there is no drift
+			inv = inv.With(e)
+		}
+	}
+	if err := a.record(ctx, inv); err != nil {
+		return err
+	}
 	return a.prune(ctx, wave)
 }
 
@@ -217,17 +240,17 @@ func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 	if err := a.observeListed(ctx); err != nil {
 		return false, err
 	}
-	was := a.outcome.gate
-	a.outcome.gate = ""
+	was, of := a.outcome.gate, a.outcome.gated
+	a.outcome.gate, a.outcome.gated = "", nil
 	for _, stage := range a.Stages {
-		if err := a.gates(ctx, stage, nil); err != nil {
+		if err := a.seeNext(ctx, stage, nil); err != nil {
 			return false, err
 		}
 	}
 	if a.outcome.gate != "" {
 		return false, nil
 	}
-	a.outcome.gate = was
+	a.wait(was, of...)
 	return true, nil
 }
 
@@ -237,12 +260,87 @@ func (p *pass) mayRemove(ctx context.Context) error {
 	if on := p.config.Spec.OnDelete; on == v1alpha1.DeleteRemove || on == v1alpha1.DeleteOrphan || !p.inventory.Has(matrix.CSI) {
 		return nil
 	}
-	volumes, attachments, err := p.Cluster.Volumes(ctx)
-	if err != nil {
-		return err
+	var err error
+	p.outcome.volumes, err = p.volumesInUse(ctx)
+	return err
+}
+
+const reasonRemoving = "Removing"
+
+// removing is how many objects are left of each driver that is being taken down: with the
+// VDOConfig, or because it is not asked for any more. What stays for good does not count,
+// nor does the namespace, which is left to the end.
+func (p *result) removing() map[matrix.Driver]int {
+	left := map[matrix.Driver]int{}
+	all := p.outcome.removal
+	if all == nil {
+		all = p.outcome.plan
 	}
-	if volumes+attachments > 0 {
-		p.outcome.volumes = volumesFault(volumes, attachments)
+	if all == nil {
+		return left
+	}
+	for _, s := range all.Removals() {
+		goes := s.Action == plan.Prune && s.Kind != "Namespace" && withoutOperator[s.Key] != s.Reason
+		if goes && (p.outcome.removal != nil || !p.keeps(s.Driver)) {
+			left[s.Driver]++
+		}
+	}
+	return left
+}
+
+// keeps tells whether a driver is decided for, or judged: what goes of it then is only
+// something that it needs no more.
+func (p *result) keeps(d matrix.Driver) bool {
+	if p.decision.version(d) != "" {
+		return true
+	}
+	if p.outcome.report == nil {
+		return false
+	}
+	_, judged := p.outcome.report.Drivers[d]
+	return judged
+}
+
+func (p *result) removedDriver(d matrix.Driver, left int) v1alpha1.DriverStatus {
+	return v1alpha1.DriverStatus{Driver: string(d), Version: p.inventory.Complete(d), Message: removingText(left)}
+}
+
+func removingText(left int) string {
+	return fmt.Sprintf("is being removed: %d of its objects are left", left)
+}
+
+// removedDrivers is what is left to say of drivers while a VDOConfig is being deleted. One
+// that is left on the cluster keeps what was said of it last.
+func (p *result) removedDrivers(was []v1alpha1.DriverStatus) []v1alpha1.DriverStatus {
+	left := p.removing()
+	var all []v1alpha1.DriverStatus
+	for _, d := range inOrder {
+		i := slices.IndexFunc(was, func(s v1alpha1.DriverStatus) bool { return s.Driver == string(d) })
+		switch {
+		case left[d] > 0:
+			all = append(all, p.removedDriver(d, left[d]))
+		case i >= 0 && p.leaves(d):
+			all = append(all, was[i])
+		}
+	}
+	return all
+}
+
+func (p *result) leaves(d matrix.Driver) bool {
+	return slices.ContainsFunc(p.outcome.removal.Removals(), func(s plan.Step) bool {
+		return s.Driver == d && isWorkload(s.Key) && (s.Action == plan.Forget || s.Action == plan.Keep)
+	})
+}
+
+// removingCondition is that of a driver that is being taken down, nil of another one.
+func (p *result) removingCondition(d matrix.Driver, typ string) []metav1.Condition {
+	left := p.removing()[d]
+	switch {
+	case left > 0:
+		text := string(d) + " " + removingText(left)
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: text}}
+	case p.outcome.removal != nil && !p.leaves(d):
+		return []metav1.Condition{condition.Absent(typ)}
 	}
 	return nil
 }

@@ -11,145 +11,153 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// rendering is what came of rendering a decision.
 type rendering struct {
 	*render.Rendered
 	mirrored mirrorset.Entries      // that OpenShift's nodes are led for
 	spec     v1alpha1.VDOConfigSpec // that it was rendered from
 	decision decision               // without the drivers that had to be left as they are
-	// malformed are drivers whose configuration cannot be made from what is asked for, and
-	// why: it is kept as it is.
+	// malformed are drivers whose configuration cannot be made from what is asked for, and why: it is kept as it is.
 	malformed map[matrix.Driver]error
-	refused   error  // why what was decided first could not be rendered
-	frozen    string // likewise: nothing but repairs is done
-	canary    bool   // chosen nodes have it first
+	// refused are those of which not even the release that was decided for can be rendered.
+	refused map[matrix.Driver]error
+	canary  bool // chosen nodes have it first
+	// blocked are drivers that are not touched for the sake of a conflict.
+	blocked map[matrix.Driver]error
 	// untrusted is why nothing may be installed from the accepted bundle, where that was seen only after
-	// it was gathered, "" where it was not.
+	// it was gathered, "" where it was not: nothing but repairs is done then.
 	untrusted string
 }
 
-// attempt is one way to render.
-type attempt struct {
-	spec     v1alpha1.VDOConfigSpec
-	decision decision
-	// leavesOut lets drivers that cannot be rendered at all be left as they are.
-	leavesOut bool
-	// canary has chosen nodes have the node plugin's pods first.
-	canary bool
-}
+// How far a driver that cannot be rendered gives way, one after the other.
+const (
+	asDecided  = iota
+	keepsGiven // its configuration is kept as it is
+	stays      // in the release that is installed
+	remembered // likewise, with the settings that it was last rendered with
+	leftOut    // nothing of it is touched
+)
 
-// render renders what was decided. Where that cannot be done (a field of the spec
-// that makes no sense, a new release that is refused) it renders what is installed, so
-// that it is repaired: as the spec has it, else as it was last rendered. Where there is
-// no way for a driver at all, the others go on without it.
+// render renders what was decided, each driver as near to it as can be. So what cannot be rendered, a field of the
+// spec that makes no sense or a new release that is refused, keeps no driver from being repaired, and no other one
+// from anything.
 func (s *site) render(d decision) (rendering, error) {
-	first, err := s.try(attempt{spec: s.spec, decision: d, canary: s.canarying()})
-	if err == nil {
-		return first, nil
-	}
-	if s.inventory.Len() == 0 {
-		return s.try(attempt{spec: s.spec, decision: d, leavesOut: true}) // there is nothing to go to chosen nodes first
-	}
-	faults := maps.Clone(s.faults)
-	for driver, why := range first.malformed {
-		faults = joined(faults, driver, why)
-	}
-	installed := s.choose(d.from, err, faults)
-	remembered := s.remembered()
-	open := s.canaryOpen(s.revisions.history)
-	for _, a := range []attempt{{spec: s.spec, decision: installed, canary: open}, {spec: remembered, decision: installed, canary: open}} {
-		if r, again := s.try(a); again == nil {
-			r.refused, r.frozen = err, err.Error()
-			return r, nil
-		}
-	}
-	last, again := s.try(attempt{spec: remembered, decision: installed, canary: open, leavesOut: true})
-	last.frozen = err.Error()
-	return last, again
-}
-
-// try renders in one way. Where a driver's configuration cannot be made, or is not
-// proven, it is kept as it is, and all else of the driver goes on. Where that cannot be
-// rendered either it is an error, or, as the last resort, the driver is left as it is.
-func (s *site) try(a attempt) (rendering, error) {
-	r := rendering{Rendered: &render.Rendered{}, spec: a.spec, decision: a.decision, canary: a.canary, malformed: map[matrix.Driver]error{}}
-	if len(a.decision.releases) == 0 {
-		return r, nil
-	}
-	in, err := s.input(a)
-	if err != nil {
-		return r, err
-	}
-	r.mirrored = in.Mirrored
+	level, why := map[matrix.Driver]int{}, map[matrix.Driver]error{}
 	for {
-		rendered, err := render.Render(in)
+		r, in, err := s.input(d, level, why)
+		if err == nil && len(r.decision.releases) > 0 {
+			r.Rendered, err = render.Render(in)
+		}
 		var failed render.Failed
 		if !errors.As(err, &failed) {
-			if err == nil {
-				r.Rendered = rendered
+			if err != nil {
+				r.Rendered = &render.Rendered{}
 			}
 			return r, err
 		}
-		for d, why := range failed {
-			switch {
-			case !in.Keep[d]:
-				r.malformed[d], in.Keep[d] = why, true
-			case a.leavesOut:
-				r.decision = r.decision.without(d, why.Error())
-			default:
-				r.malformed = nil
-				return r, err
+		for driver, err := range failed {
+			if level[driver]++; why[driver] == nil {
+				why[driver] = err
 			}
 		}
-		in.Releases = r.decision.releases
 	}
 }
 
-// input is what an attempt renders from.
-func (s *site) input(a attempt) (render.Input, error) {
-	from := a.decision.from
-	vcenters, unproven := s.proven(&a.spec)
-	in := render.Input{
-		Lock: from.contents.Lock, Manifests: from.contents.Manifests, Matrix: from.matrix, Installed: s.installed,
-		Repository: from.source.Status.Repository, ImageNames: from.source.Spec.ImageNames,
-		Mirrored: s.mirrored(a.decision.sources()),
-		Releases: a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
-		PullSecret: s.login.data, HashKey: s.hash,
-		Keep: map[matrix.Driver]bool{}, Canary: a.canary, Apart: map[matrix.Driver]render.Origin{},
+// input is what is rendered from where drivers have given way, and what is known of that.
+func (s *site) input(
+	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
+) (rendering, render.Input, error) {
+	r := rendering{
+		Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying(),
+		malformed: map[matrix.Driver]error{},
 	}
-	for d, c := range a.decision.current {
+	stay := *s
+	stay.revisions.gates = maps.Clone(s.revisions.gates)
+	for driver, is := range level {
+		if r.malformed[driver] = why[driver]; is < stays {
+			continue
+		}
+		delete(r.malformed, driver)
+		r.refused = joined(r.refused, driver, why[driver])
+		stay.revisions.gates = joined(stay.revisions.gates, revision.GroupOf(driver), why[driver])
+		if driver == matrix.CSI {
+			r.canary = s.canaryOpen(s.revisions.history)
+		}
+		if is >= remembered {
+			r.spec = s.asRemembered(r.spec, driver)
+		}
+	}
+	if r.refused != nil {
+		r.decision = stay.resolve()
+	}
+	for driver, is := range level {
+		if is == leftOut {
+			r.decision = r.decision.without(driver, why[driver].Error())
+		}
+	}
+	if len(r.decision.releases) == 0 {
+		return r, render.Input{}, nil
+	}
+	in, err := s.inputOf(&r)
+	for driver, is := range level {
+		in.Keep[driver] = in.Keep[driver] || is >= keepsGiven
+	}
+	return r, in, err
+}
+
+// asRemembered is a spec with the provider and the settings of pods that a driver was last rendered from.
+func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
+	was := s.remembered()
+	switch d {
+	case matrix.CPI:
+		spec.CloudProvider = was.CloudProvider
+	case matrix.CSI:
+		spec.StorageProvider = was.StorageProvider
+	}
+	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
+	spec.Drivers, spec.Patches = instead(spec.Drivers, was.Drivers, settings), instead(spec.Patches, was.Patches, patches)
+	return spec
+}
+
+// inputOf is what a decision is rendered from with a spec.
+func (s *site) inputOf(r *rendering) (render.Input, error) {
+	from := r.decision.from
+	vcenters, unproven := s.proven(&r.spec)
+	r.mirrored = s.mirrored(r.decision.sources())
+	in := render.Input{
+		Origin: from.origin(), Installed: s.installed, Mirrored: r.mirrored,
+		Releases: r.decision.releases, Spec: r.spec, VCenters: vcenters, Cluster: s.cluster,
+		PullSecret: s.login.data, HashKey: s.hash,
+		Keep: map[matrix.Driver]bool{}, Canary: r.canary, Apart: map[matrix.Driver]render.Origin{},
+	}
+	for d, c := range r.decision.current {
 		in.Apart[d] = c.from.origin()
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		in.Keep[d] = s.holdsBack(d, &a.spec) || slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })
+		isUnproven := func(name string) bool { return slices.Contains(unproven, name) }
+		in.Keep[d] = s.holdsBack(d, &r.spec) || slices.ContainsFunc(vCentersOf(d, &r.spec), isUnproven)
 	}
-	_, served := s.others(a.decision)
+	_, served := s.others(r.decision)
 	in.Cluster.ForeignSnapshotController = served && s.distribution != openshift // there rendering knows by itself
-	var err error
-	in.Webhook, err = s.webhook(a)
-	return in, err
-}
-
-// webhook is the certificate of the storage driver's webhook, where it is rendered.
-func (s *site) webhook(a attempt) (*webhookcert.Certificate, error) {
-	if !wantsWebhook(&a.spec) || a.decision.version(matrix.CSI) == "" {
-		return nil, nil
+	if wantsWebhook(&r.spec) && r.decision.version(matrix.CSI) != "" {
+		if in.Webhook = s.certificate; s.certificateErr != nil {
+			return in, render.Failed{matrix.CSI: s.certificateErr}
+		}
 	}
-	return s.certificate, s.certificateErr
+	return in, nil
 }
 
 // remember notes in the inventory what the drivers are rendered from.
 func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
-	if s.frozen == "" && r.frozen == "" {
-		if !r.leftAsItIs(string(matrix.CPI)) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
+	if s.frozen == "" && r.untrusted == "" {
+		if !r.leftAsItIs(matrix.CPI) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}
-		if !r.leftAsItIs(string(matrix.CSI)) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
+		if !r.leftAsItIs(matrix.CSI) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 		now.Drivers, now.Patches = r.customized(was)
@@ -160,13 +168,8 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = s.hashes, s.begun(r)
-	if cur, ok := now.Revisions.InForce(); ok {
-		now.Bundle = cur.Bundle
-	}
-	if from := r.decision.from; from != nil && from.reference() == now.Bundle {
-		now.ImageNames = from.source.Spec.ImageNames
-	}
 	switch c := s.cluster; {
+	case s.strayClusterID() != "": // what is known stays
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID
 	case now.ClusterID == "":
@@ -179,4 +182,50 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		return inv
 	}
 	return inv.WithMemory(now)
+}
+
+// customized are the settings of pods that drivers were rendered with; of those that had to
+// be left as they are the ones before.
+func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []v1alpha1.Patch) {
+	settings, patches := ofDrivers(r.leftAsItIs)
+	drivers := instead(podSettings(r.spec.Drivers), was.Drivers, settings)
+	return drivers, instead(r.spec.Patches, was.Patches, patches)
+}
+
+func ofDrivers(are func(matrix.Driver) bool) (func(v1alpha1.DriverPolicy) bool, func(v1alpha1.Patch) bool) {
+	return func(p v1alpha1.DriverPolicy) bool { return are(matrix.Driver(p.Driver)) },
+		func(p v1alpha1.Patch) bool { return are(matrix.Driver(p.Target.Driver)) }
+}
+
+// instead takes what was before of some drivers, and what is now of the others.
+func instead[T any](now, before []T, of func(T) bool) []T {
+	var all []T
+	for _, v := range now {
+		if !of(v) {
+			all = append(all, v)
+		}
+	}
+	for _, v := range before {
+		if of(v) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func (r rendering) leftAsItIs(d matrix.Driver) bool {
+	_, held := r.decision.held[d]
+	return held || r.malformed[d] != nil || r.refused[d] != nil
+}
+
+// podSettings leaves out how drivers are chosen, which is always as the spec has it.
+func podSettings(policies []v1alpha1.DriverPolicy) []v1alpha1.DriverPolicy {
+	var all []v1alpha1.DriverPolicy
+	for _, d := range policies {
+		d.Policy, d.Version = "", ""
+		if !reflect.DeepEqual(d, v1alpha1.DriverPolicy{Driver: d.Driver}) {
+			all = append(all, *d.DeepCopy())
+		}
+	}
+	return all
 }

@@ -1,9 +1,11 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -12,13 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// question is what is asked of the matrix.
 type question struct {
-	spec v1alpha1.VDOConfigSpec
-	hold error // why nothing new may be installed
-	// gates are why single drivers stay what they are, and current what those are.
-	gates     map[matrix.Driver]error
-	current   map[matrix.Driver]matrix.Version
+	spec      v1alpha1.VDOConfigSpec
 	document  *matrix.Document
 	available matrix.Available
 	refused   map[string]string // why a release of the bundle may not be installed anew
@@ -34,30 +31,26 @@ type decision struct {
 	reasons  map[matrix.Driver][]string
 	// held are drivers that are asked for and left as they are, and why.
 	held      map[matrix.Driver]string
-	warnings  []string
-	withdrawn map[matrix.Driver]string // of what is installed
-	unfit     map[matrix.Driver]string // why what is installed does not fit the cluster
+	warnings  []matrix.Warning
+	withdrawn map[matrix.Driver]string         // of what is installed
+	unfit     map[matrix.Driver]string         // why what is installed does not fit the cluster
+	needs     map[matrix.Driver]matrix.Version // of what the chosen storage driver is for alone
 	refused   error
 	ahead     ahead
 }
 
 // version returns the version decided for a driver, or "".
 func (d decision) version(driver matrix.Driver) string {
-	for _, id := range d.releases {
-		if id.Driver == driver {
-			return id.Version.String()
-		}
+	i := slices.IndexFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
+	if i < 0 {
+		return ""
 	}
-	return ""
+	return d.releases[i].Version.String()
 }
 
-// resolve asks the matrix.
-func (s *site) resolve() decision {
-	if s.bundle == nil {
-		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
-	}
-	return s.choose(s.bundle, s.hold(), s.faults)
-}
+// resolve is what is desired, but for the drivers that something gates or that are at fault: they stay what
+// they are.
+func (s *site) resolve() decision { return s.keep(s.hold(), s.faults) }
 
 // hold is why nothing new may be installed now, or nil.
 func (s *site) hold() error {
@@ -73,38 +66,61 @@ func (s *site) hold() error {
 	return nil
 }
 
-// questionOf is what is asked of a bundle's matrix.
-func (s *site) questionOf(b *opened, hold error) question {
-	q := question{
-		spec: s.config.Spec, hold: hold, gates: s.gates(), current: map[matrix.Driver]matrix.Version{},
-		document:  b.matrix,
-		available: available(b.contents.Lock), refused: s.unlisted(b),
+// ofMatrix is what the accepted bundle is asked.
+func (s *site) ofMatrix() question {
+	return question{
+		spec: s.config.Spec, document: s.bundle.matrix, available: available(s.bundle.contents.Lock),
+		refused: s.unlisted(s.bundle),
 		facts: matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution,
 			Installed: s.installed},
 	}
-	for d := range q.gates {
-		if c, installed := s.currentOf(d); installed {
-			q.current[d] = c.id.Version
-			if c.from != nil {
-				q.available[c.id.String()] = true
-			}
-		}
-	}
-	return q
 }
 
-// choose decides from a bundle; drivers at fault are left as they are.
-func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
-	d := decide(s.questionOf(b, hold))
-	d.from = b
-	for _, driver := range s.retained {
-		d.held[driver] = "it serves volumes"
+// desire asks the matrix what the accepted bundle has for the site, whatever gates that: the one time in a pass.
+func (s *site) desire() decision {
+	if s.bundle == nil {
+		return decision{}
+	}
+	d := answer(s.ofMatrix())
+	d.from = s.bundle
+	return d
+}
+
+// keep is what is desired, but for the drivers that stay what they are: all where something holds all, else those
+// that are gated or at fault.
+func (s *site) keep(hold error, faults map[matrix.Driver]error) decision {
+	d := s.desired
+	d.held, d.reasons, d.releases = maps.Clone(d.held), maps.Clone(d.reasons), slices.Clone(d.releases)
+	if d.from == nil {
+		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
+	}
+	gates := s.gates()
+	for _, driver := range s.wanted() {
+		if why := cmp.Or(hold, gates[driver]); why != nil && d.refused == nil {
+			d = d.without(driver, why.Error())
+			delete(d.reasons, driver)
+		}
+	}
+	for driver, why := range s.retained {
+		d.held[driver] = why
 	}
 	d = s.stay(d)
 	for driver, why := range faults {
 		d = d.without(driver, why.Error())
 	}
 	return d
+}
+
+// warned is what a person should know of what was decided: nothing of releases that do not come now.
+func (d decision) warned() []string {
+	var all []string
+	for _, w := range d.warnings {
+		_, stays := d.held[w.Release.Driver]
+		if _, is := d.current[w.Release.Driver]; (!stays && !is) || strings.HasPrefix(string(w.Code), "Installed") {
+			all = append(all, w.Text)
+		}
+	}
+	return all
 }
 
 // without leaves a driver as it is, and says why.
@@ -119,11 +135,8 @@ func (d decision) without(driver matrix.Driver, why string) decision {
 // manual tells whether upgrades wait for a person: as the VDOConfig says, else as
 // the predecessor's matrix ConfigMap does.
 func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
-	mode := spec.Upgrade
-	if mode == "" {
-		mode = v1alpha1.UpgradeMode(b.Annotations[v1alpha1.AnnotationUpgrade])
-	}
-	return mode == v1alpha1.UpgradeManual
+	otherwise := v1alpha1.UpgradeMode(b.Annotations[v1alpha1.AnnotationUpgrade])
+	return cmp.Or(spec.Upgrade, otherwise) == v1alpha1.UpgradeManual
 }
 
 // unlisted are the releases of a bundle whose needs no matrix lists; those that are
@@ -198,76 +211,56 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 	return all
 }
 
-// decide is the whole of choosing, but for what becomes of the drivers that are gated: pure.
-func decide(q question) decision {
+// answer is the whole of choosing: pure.
+func answer(q question) decision {
 	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
-		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{}}
+		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{},
+		needs: map[matrix.Driver]matrix.Version{}}
 	rules, pins, err := policies(q.spec)
 	if err != nil {
-		d.refused = err
-		return d.gated(asked(rules), err)
+		return d.refuse(asked(rules), err, err)
 	}
-	selection, refusal, stuck := q.ask(matrix.Policy{Rules: rules, KeepInstalled: q.hold != nil,
-		Refused: q.refused}, pins)
+	policy := matrix.Policy{Rules: rules, Refused: q.refused}
+	selection, refusal := matrix.Resolve(q.document, q.facts, pins, policy, q.available)
+	d.warnings = selection.Warnings
 	for _, w := range selection.Warnings {
-		d.warnings = append(d.warnings, w.Text)
 		if w.Code == matrix.WarnInstalledUnfit {
 			d.unfit[w.Release.Driver] = w.Text
 		}
 	}
 	d.ahead = lookAhead(q, rules, pins)
-	switch {
-	case refusal != nil:
-		d.refused = refusalFault(refusal)
-		return d.gated(asked(rules), errors.New("no release fits"))
-	case q.hold != nil:
-		return d.gated(asked(rules), q.hold)
-	case stuck:
-		return d.gated(asked(rules), together(q.gates))
+	if refusal != nil {
+		return d.refuse(asked(rules), &fault.Error{
+			Reason: fault.Incompatible, Op: "choose", Subject: "drivers", Err: refusal,
+			Hint: "push a bundle with a release that fits, or change the pin; what is installed stays",
+		}, errors.New("no release fits"))
 	}
 	for _, c := range selection.Choices {
-		if q.gates[c.Release.Driver] == nil {
-			d.releases = append(d.releases, c.Release.ReleaseID)
-			d.reasons[c.Release.Driver] = c.Reasons
+		d.releases = append(d.releases, c.Release.ReleaseID)
+		d.reasons[c.Release.Driver] = c.Reasons
+		for _, need := range c.Release.Requires {
+			if c.Release.Driver == matrix.CSI && !need.Version.IsZero() {
+				d.needs[need.Driver] = need.Version
+			}
 		}
-	}
-	for driver, why := range q.gates {
-		d = d.gated([]matrix.Driver{driver}, why)
-	}
-	if why := q.gates[matrix.CSI]; why != nil && d.version(matrix.SnapshotController) == "" &&
-		slices.Contains(asked(rules), matrix.SnapshotController) {
-		d.held[matrix.SnapshotController] = why.Error() // which one would be installed follows from the storage driver
 	}
 	return d
 }
 
-// gated has drivers stay what they are.
-func (d decision) gated(drivers []matrix.Driver, why error) decision {
+func (d decision) refuse(drivers []matrix.Driver, refused, why error) decision {
+	d.refused = refused
 	for _, driver := range drivers {
 		d.held[driver] = why.Error()
 	}
 	return d
 }
 
-func refusalFault(r *matrix.Refusal) error {
-	return &fault.Error{
-		Reason: fault.Incompatible, Op: "choose", Subject: "drivers", Err: r,
-		Hint: "push a bundle with a release that fits, or change the pin; what is installed stays",
-	}
-}
-
 // withdrawn says of each driver that is installed whether the matrix has withdrawn it.
 func withdrawn(doc *matrix.Document, installed map[matrix.Driver]matrix.Version) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
-	for _, d := range slices.Sorted(maps.Keys(installed)) {
-		for _, r := range doc.Releases {
-			if r.Driver != d || !r.Version.Equal(installed[d]) || r.State != matrix.Withdrawn {
-				continue
-			}
-			all[d] = r.Reason
-			if r.Reason == "" {
-				all[d] = "withdrawn"
-			}
+	for d, v := range installed {
+		if r, _ := doc.Release(matrix.ReleaseID{Driver: d, Version: v}); r.State == matrix.Withdrawn {
+			all[d] = cmp.Or(r.Reason, "withdrawn")
 		}
 	}
 	return all

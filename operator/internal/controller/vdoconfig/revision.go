@@ -12,123 +12,131 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
-// revisions is what a pass knows of what was installed from, and what it decides on the
-// upgrade to what was chosen.
+// revisions is what a pass knows of what was installed from, and what it decides on the upgrades to what was
+// chosen, by group.
 type revisions struct {
-	history   revision.History
-	offered   *revision.Revision // what would come in force without gates, which approvals are of; nil for nothing
-	candidate *revision.Revision // what comes in force: the same, but for the drivers that are gated
-	verdict   upgrade.Verdict    // on that, with the gates of all rounds
-	gates     map[matrix.Driver]error
-	// untrusted is why the bundle of the revision that is rolled out is not trusted any more.
-	untrusted string
+	history  revision.Histories
+	offered  *revision.Revision // all that would be current without gates, which approvals are of; nil for nothing
+	verdicts map[revision.Group]decide.Verdict
+	// candidates are what comes in force of the groups of which anything may; gates are why others stay.
+	candidates map[revision.Group]*revision.Revision
+	gates      map[revision.Group]error
+	// untrusted is why the bundle of a revision that is rolled out is not trusted any more.
+	untrusted map[revision.Group]string
 }
 
-// gatherRevisions decides which drivers go from what is current of them to what was chosen. It is last:
+// first is the verdict that is told before those on other groups.
+func (r *revisions) first() (decide.Verdict, bool) {
+	var all []decide.Verdict
+	for _, group := range revision.Groups {
+		all = append(all, r.verdicts[group])
+	}
+	return decide.First(all)
+}
+
+// gatherRevisions decides which groups go from what is current of them to what was chosen. It is last:
 // it asks what the rest was gathered for.
 func (g *gatherer) gatherRevisions(ctx context.Context) error {
 	if g.bundle == nil {
 		return nil
 	}
 	r := &g.revisions
-	r.history = g.historyOf()
-	cur, _ := r.history.InForce()
-	g.current = g.currentOfRecord(ctx, cur)
-	g.revoke(ctx, cur)
+	r.history = g.inventory.Memory().Revisions
+	g.current = g.currentOfRecords(ctx, r.history.InForce()...)
+	g.revoke(ctx)
 	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
 	}
-	if g.site.hold() == nil {
+	if g.site.hold() == nil && g.desired.refused == nil {
 		free := g.site
 		free.ungated = true
-		if r.offered, err = free.offers(); err != nil {
+		if r.offered, err = revisionOf(free.keep(nil, free.unseen())); err != nil {
 			return err
 		}
-	}
-	if facts.Candidate, err = g.offers(); err != nil {
-		return err
+		for _, group := range revision.Groups {
+			part, _ := r.offered.Of(group)
+			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.offered, part))
+		}
 	}
 	facts.Offered = r.offered
-	r.verdict = upgrade.Decide(facts)
-	for r.verdict.Action == upgrade.RollBack {
-		target, _ := r.history.Named(r.verdict.To)
-		err := g.goBackTo(ctx, target)
-		if err == nil {
-			break
-		}
-		facts.Unusable[target.Name()] = fault.Text(err)
-		r.verdict = upgrade.Decide(facts)
-	}
-	if r.verdict.Message != "" && (r.verdict.Action == upgrade.RollBack || r.verdict.Action == upgrade.Stay) {
-		for _, d := range g.wanted() {
-			g.gate(upgrade.Gate{Driver: d, Message: r.verdict.Message})
-		}
-		return nil
-	}
-	return g.gateDrivers(facts)
+	return g.decideGroups(ctx, facts)
 }
 
-// gateDrivers has the drivers that rules gate stay what they are, until the rest meets the rules.
-func (g *gatherer) gateDrivers(facts upgrade.Facts) error {
-	r, v := &g.revisions, g.revisions.verdict
-	for len(v.Gates) > 0 {
-		before := len(r.gates)
-		for _, gate := range v.Gates {
-			g.gate(gate)
-		}
+// decideGroups decides on one group after the other, in order of installation: what a group needs of those before it
+// is known by then.
+func (g *gatherer) decideGroups(ctx context.Context, facts decide.Facts) error {
+	r := &g.revisions
+	r.verdicts, r.candidates = map[revision.Group]decide.Verdict{}, map[revision.Group]*revision.Revision{}
+	for _, group := range revision.Groups {
 		var err error
-		if facts.Candidate, err = g.offers(); err != nil || facts.Candidate == nil || len(r.gates) == before {
+		if r.candidates[group], err = g.candidate(group); err != nil {
 			return err
 		}
-		v = upgrade.Decide(facts)
-		r.verdict.Gates = append(r.verdict.Gates, v.Gates...)
+		of := facts
+		of.History, of.Candidate, of.Untrusted = r.history[group], r.candidates[group], r.untrusted[group]
+		of.Interlock = g.interlock(group)
+		r.verdicts[group] = g.decideGroup(ctx, of, group)
+		if !r.verdicts[group].Gates() {
+			continue
+		}
+		g.gate(group, r.verdicts[group].Message)
+		if r.candidates[group], err = g.candidate(group); err != nil {
+			return err
+		}
 	}
-	cur, _ := r.history.InForce()
-	r.candidate, r.verdict.Begins = facts.Candidate, v.Begins && g.begins(cur, *facts.Candidate)
 	return nil
 }
 
-// gate has a driver stay what it is.
-func (g *gatherer) gate(by upgrade.Gate) {
-	g.revisions.gates = joined(g.revisions.gates, by.Driver, &fault.Error{
-		Reason: fault.Refused, Op: "change", Subject: string(by.Driver), Err: errors.New(by.Message),
+// decideGroup decides on one, and has the drivers of what is gone back to be the current ones.
+func (g *gatherer) decideGroup(ctx context.Context, facts decide.Facts, group revision.Group) decide.Verdict {
+	facts.Unusable = map[string]string{}
+	for {
+		v := decide.Decide(facts)
+		if v.Action != decide.RollBack {
+			return v
+		}
+		target, _ := g.revisions.history[group].Named(v.To)
+		err := g.goBackTo(ctx, target)
+		switch {
+		case err == nil:
+			return v
+		case condition.Passing(err):
+			v.Action, v.Message = decide.Stay, v.Message+" once it can be read: "+fault.Text(err)
+			return v
+		}
+		facts.Unusable[target.Name()] = fault.Text(err)
+	}
+}
+
+func (g *gatherer) gate(group revision.Group, why string) {
+	g.revisions.gates = joined(g.revisions.gates, group, &fault.Error{
+		Reason: fault.Refused, Op: "change", Subject: string(group), Err: errors.New(why),
 		Hint: "until then it stays as it is",
 	})
 }
 
-// begins reports whether a revision has anything that the one in force does not have, is another try at
-// it, or has all of the same from another bundle.
-func (s *site) begins(cur revision.Record, to revision.Revision) bool {
-	all := len(s.revisions.gates) == 0 && len(to.Bundles) == 0
-	if all || to.Same(cur.Revision) || len(cur.Releases) != len(to.Releases) {
-		return true
-	}
-	return slices.ContainsFunc(to.Drivers(), func(d string) bool {
-		return cur.Version(d) == "" || revision.Changes(cur.Revision, to, d)
-	})
-}
-
-// revoke notes which current drivers come from a bundle that is not trusted any more, while a revision is
-// rolled out: nothing new of them is applied, and the revision fails where it is its own bundle.
-func (g *gatherer) revoke(ctx context.Context, cur revision.Record) {
-	if cur.Outcome != revision.Progressing || cur.Returned {
-		return
-	}
-	for _, bundle := range bundles([]revision.Record{cur}) {
-		err := g.trusts(ctx, bundle)
+// revoke notes which current drivers come from a bundle that is not trusted any more, while their revision is
+// rolled out: nothing new of them is applied, and the revision fails.
+func (g *gatherer) revoke(ctx context.Context) {
+	g.revisions.untrusted = map[revision.Group]string{}
+	for group, h := range g.revisions.history {
+		cur, _ := h.InForce()
+		if cur.Outcome != revision.Progressing || cur.Returned {
+			continue
+		}
+		err := g.trusts(ctx, cur.Bundle)
 		if fault.ReasonOf(err) != fault.Untrusted {
 			continue // it is trusted, or nobody can tell
 		}
-		if bundle == cur.Bundle {
-			g.revisions.untrusted = fault.Text(err)
-		}
+		g.revisions.untrusted[group] = fault.Text(err)
 		for d, c := range g.current {
-			if c.bundle == bundle {
+			if revision.GroupOf(d) == group {
 				c.revoked = fault.Text(err)
 				g.current[d] = c
 			}
@@ -136,19 +144,32 @@ func (g *gatherer) revoke(ctx context.Context, cur revision.Record) {
 	}
 }
 
-// offers is what the accepted bundle has for the drivers that nothing gates, with the others as they
-// are; nil where nothing may be chosen. No driver counts as being at fault, but those of which nobody
-// knows what runs.
-func (s *site) offers() (*revision.Revision, error) {
-	if s.hold() != nil {
-		return nil, nil //nolint:nilerr // resolve reports it
+// candidate is what comes in force of a group: what is desired of it or, where something gates it, what somebody
+// else installed, or nobody remembers, as it runs; nil where the group stays what it is. No driver counts as being at
+// fault, but those of which nobody knows what runs.
+func (s *site) candidate(group revision.Group) (*revision.Revision, error) {
+	d := s.keep(s.hold(), s.unseen())
+	for _, driver := range inOrder {
+		if revision.GroupOf(driver) != group {
+			continue
+		}
+		c, stays := d.current[driver]
+		_, installed := s.installed[driver]
+		other, adopted := d.current[group]
+		rests := d.held[driver] != "" && (installed || !adopted || other.bundle != "")
+		if (stays && c.bundle != "") || rests {
+			return nil, nil
+		}
 	}
-	d := s.choose(s.bundle, nil, s.unseen())
-	if d.refused != nil {
-		return nil, nil //nolint:nilerr // likewise
+	chosen, err := revisionOf(d)
+	if err != nil {
+		return nil, err
 	}
-	rev, err := s.revisionOf(d)
-	return &rev, err
+	part, ok := chosen.Of(group)
+	if !ok {
+		return nil, nil
+	}
+	return &part, nil
 }
 
 // at0 is the time of the pass as it is written down.
@@ -161,60 +182,56 @@ func (s *site) attempt() revision.Attempt {
 
 // oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
 // says, and those of the bundles that drivers come from: an older bundle knows nothing of a newer release.
-func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
+func (g *gatherer) oneWay(ctx context.Context) []decide.OneWay {
 	read := []*opened{g.bundle}
-	cur, _ := g.revisions.history.InForce()
-	for _, bundle := range bundles([]revision.Record{cur}) {
-		if o, err := g.openSource(ctx, bundle); err == nil && o != g.bundle { // one that cannot be read says nothing
+	for _, cur := range g.revisions.history.InForce() {
+		o, err := g.openSource(ctx, cur.Bundle)
+		if err == nil && !slices.Contains(read, o) { // one that cannot be read says nothing
 			read = append(read, o)
 		}
 	}
-	var all []upgrade.OneWay
+	var all []decide.OneWay
 	for _, o := range read {
 		for _, r := range o.matrix.Releases {
 			if r.OneWay != "" {
-				all = append(all, upgrade.OneWay{ReleaseID: r.ReleaseID, Why: r.OneWay})
+				all = append(all, decide.OneWay{ReleaseID: r.ReleaseID, Why: r.OneWay})
 			}
 		}
 	}
 	return all
 }
 
-// upgradeFacts are what package upgrade decides on, but for the candidate.
-func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
-	cur, _ := g.revisions.history.InForce()
+// upgradeFacts are what package decide decides on, but for what is one group's.
+func (g *gatherer) upgradeFacts(ctx context.Context) (decide.Facts, error) {
 	policy, err := upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source))
-	return upgrade.Facts{
-		Now: g.at0(), Policy: policy, History: g.revisions.history, Running: g.installed, Attempt: g.attempt(),
-		Frozen:    g.frozen,
-		Untrusted: g.revisions.untrusted, Unusable: map[string]string{}, OneWay: g.oneWay(ctx),
-		Interlocks: g.interlocks(cur),
+	return decide.Facts{
+		Now: g.at0(), Policy: policy, Running: g.installed, Attempt: g.attempt(), Frozen: g.frozen,
+		OneWay: g.oneWay(ctx),
 	}, err
 }
 
 // unseen are drivers that cannot be read and are not in force. Somebody else's may run in another
 // version: they come in force once that is known, by the rules of a take-over.
 func (s *site) unseen() map[matrix.Driver]error {
-	cur, _ := s.revisions.history.InForce()
 	all := maps.Clone(s.observed.Unread)
-	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return cur.Version(string(d)) != "" })
+	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return s.revisionWith(d).Version(string(d)) != "" })
 	return all
 }
 
-// upgradePolicy reads the policy of a spec.
-func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (upgrade.Policy, error) {
-	p := upgrade.Policy{Manual: manual}
-	from := spec.UpgradePolicy
-	if from == nil {
-		return p, nil
-	}
-	p.NeverRollBack, p.AllowDowngrade = from.Rollback == v1alpha1.RollbackNever, from.AllowDowngrade
+func policyOf(spec *v1alpha1.VDOConfigSpec) *v1alpha1.UpgradePolicy {
+	return cmp.Or(spec.UpgradePolicy, &v1alpha1.UpgradePolicy{})
+}
+
+func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (decide.Policy, error) {
+	from := policyOf(spec)
+	p := decide.Policy{
+		Manual: manual, NeverRollBack: from.Rollback == v1alpha1.RollbackNever, AllowDowngrade: from.AllowDowngrade}
 	if from.Approval != nil {
 		p.Approved = from.Approval.Revision
 	}
 	var errs []error
 	for _, w := range from.Windows {
-		parsed, err := upgrade.ParseWindow(w)
+		parsed, err := decide.ParseWindow(w)
 		errs = append(errs, err)
 		p.Windows = append(p.Windows, parsed)
 	}
@@ -225,76 +242,94 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (upgrade.Policy, e
 	return p, fault.Join(errs...)
 }
 
-// revisionOf is what a decision would install. A driver of the revision in force that cannot be rendered
-// now stays a part of it.
-func (s *site) revisionOf(d decision) (revision.Revision, error) {
-	rev := revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
+// revisionWith is the current revision of a driver's group, the zero one where there is none.
+func (s *site) revisionWith(d matrix.Driver) revision.Record {
+	cur, _ := s.revisions.history[revision.GroupOf(d)].InForce()
+	return cur
+}
+
+// revisionOf is what a decision would install, of all groups.
+func revisionOf(d decision) (*revision.Revision, error) {
+	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
 	made, err := content(d)
-	for _, driver := range inOrder {
-		c, stays := d.current[driver]
-		if !stays && d.held[driver] != "" {
-			c, stays = s.current[driver]
-		}
-		version, name := d.version(driver), string(driver)
-		if stays {
-			version = c.id.Version.String()
-		}
-		if version == "" {
-			continue
-		}
-		rev.Releases = append(rev.Releases, name+"@"+version)
-		if _, is, ok := strings.Cut(made[driver], "/"); ok {
-			rev.Contents[name] = is
-		}
-		if stays && c.bundle != "" && c.bundle != rev.Bundle && c.from != d.from {
-			if rev.Bundles == nil {
-				rev.Bundles = map[string]string{}
-			}
-			rev.Bundles[name], rev.Contents[name] = c.bundle, c.content
+	for _, id := range d.releases {
+		rev.Releases = append(rev.Releases, id.String())
+		if _, is, ok := strings.Cut(made[id.Driver], "/"); ok {
+			rev.Contents[string(id.Driver)] = is
 		}
 	}
 	return rev, err
 }
 
-// begun is the history once what was rendered is being applied.
-func (s *site) begun(r rendering) revision.History {
-	u := &s.revisions
-	h := u.history.Wished(s.attempt().Retry)
-	if s.frozen != "" || r.frozen != "" || r.refused != nil {
-		return h
-	}
-	switch {
-	case u.verdict.Action == upgrade.RollBack:
-		if u.untrusted != "" {
-			h = h.Fail(u.untrusted, s.at0())
+func (s *site) begun(r rendering) revision.Histories {
+	out := s.revisions.history
+	for _, group := range revision.Groups {
+		h := out[group].Wished(s.attempt().Retry)
+		if s.frozen == "" && r.untrusted == "" && s.mayBegin(group, r) {
+			h = s.begunOf(group, h)
+			if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
+				h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)
+			}
+			h = h.Bounded(historyLimit(&s.config.Spec))
 		}
-		h = h.RollBack(u.verdict.To, s.at0())
-	case u.verdict.Begins && u.candidate != nil:
-		h = h.Begin(*u.candidate, revision.Beginning{
-			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(), Before: s.before(),
-			Canary: s.canaryBegins(), Offered: u.offered})
+		out = out.With(group, h)
 	}
-	if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
-		h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)
+	return out
+}
+
+// mayBegin tells whether all drivers of a group can be what was decided. What is gone back to may have the settings
+// that it had.
+func (s *site) mayBegin(group revision.Group, r rendering) bool {
+	back := s.revisions.verdicts[group].Action == decide.RollBack
+	for _, d := range inOrder {
+		_, left := r.decision.held[d]
+		refused, blocked := r.refused[d] != nil && (left || !back), r.blocked[d] != nil && !back
+		if revision.GroupOf(d) == group && (refused || blocked) {
+			return false
+		}
 	}
-	return h.Bounded(historyLimit(&s.config.Spec))
+	return true
+}
+
+func (s *site) begunOf(group revision.Group, h revision.History) revision.History {
+	u := &s.revisions
+	v, candidate := u.verdicts[group], u.candidates[group]
+	_, installed := h.InForce()
+	there := func(d matrix.Driver) bool { return revision.GroupOf(d) == group }
+	switch {
+	case v.Action == decide.RollBack:
+		if why := u.untrusted[group]; why != "" {
+			h = h.Fail(why, s.at0())
+		}
+		return h.RollBack(v.To, s.at0())
+	case candidate == nil:
+		if !slices.ContainsFunc(s.wanted(), there) && !slices.ContainsFunc(s.inventory.Drivers(), there) {
+			return revision.History{} // it was removed
+		}
+		return h
+	case v.Begins, !installed: // or it is adopted as it runs
+		return h.Begin(*candidate, revision.Beginning{
+			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(h, *candidate), Before: s.before(),
+			Canary: s.canaryBegins(group), Offered: u.offered})
+	}
+	return h.Moved(*candidate)
 }
 
 // approval is who consented to what is begun.
-func (s *site) approval() *revision.Approval {
-	p := s.config.Spec.UpgradePolicy
-	if p == nil || p.Approval == nil || !s.revisions.offered.Called(p.Approval.Revision) ||
-		!manual(&s.config.Spec, s.bundle.source) {
+func (s *site) approval(h revision.History, begins revision.Revision) *revision.Approval {
+	given := policyOf(&s.config.Spec).Approval
+	isOf := h.Consent != nil && h.Consent.Revision == begins.Name()
+	if given == nil || !isOf || !manual(&s.config.Spec, s.bundle.source) {
 		return nil
 	}
-	return &revision.Approval{By: p.Approval.By, Seen: s.at0()}
+	return &revision.Approval{By: given.By, Seen: s.at0()}
 }
 
 const defaultHistoryLimit = 3
 
 func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
-	if p := spec.UpgradePolicy; p != nil && p.RevisionHistoryLimit != nil {
-		return int(*p.RevisionHistoryLimit)
+	if limit := policyOf(spec).RevisionHistoryLimit; limit != nil {
+		return int(*limit)
 	}
 	return defaultHistoryLimit
 }

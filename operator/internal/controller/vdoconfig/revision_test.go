@@ -18,10 +18,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 // shelf has bundles by digest.
@@ -60,9 +60,37 @@ func withRevision(t *testing.T) (*gatherer, revision.Record) {
 	t.Helper()
 	g := gathering(t)
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
-	g.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0())
-	cur, _ := g.revisions.history.InForce()
+	g.revisions.history = healthy(rev, g.at0())
+	cur, _ := g.revisions.history[matrix.CSI].InForce()
 	return g, cur
+}
+
+// begun are histories in which a revision of several groups was begun.
+func begun(rev revision.Revision, b revision.Beginning) revision.Histories {
+	var all revision.Histories
+	for _, group := range revision.Groups {
+		if part, ok := rev.Of(group); ok {
+			all = all.With(group, revision.History{}.Begin(part, b))
+		}
+	}
+	return all
+}
+
+// healthy are histories in which it is healthy.
+func healthy(rev revision.Revision, now time.Time) revision.Histories {
+	all := begun(rev, revision.Beginning{Now: now})
+	for group, h := range all {
+		all[group] = h.Succeed(now)
+	}
+	return all
+}
+
+// inForce are the current releases of all groups, in order of installation.
+func inForce(all revision.Histories) (releases []string) {
+	for _, cur := range all.InForce() {
+		releases = append(releases, cur.Releases...)
+	}
+	return releases
 }
 
 // A release that suits by the matrix of its own bundle may have been withdrawn since, by the
@@ -88,26 +116,44 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	g, cur := withRevision(t)
 	g.holdBundle(because(fault.Untrusted))
 	require.NoError(t, g.goBackTo(t.Context(), cur))
-	d := g.resolve()
+	d := resolved(&g.site)
 	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
 	require.Empty(t, g.untrusted(d, ""))
 	g.Trust = nobody{}
 	require.Equal(t, fault.Untrusted, fault.ReasonOf(g.goBackTo(t.Context(), cur)))
 }
 
-// What runs and has no history is adopted as it is, from the bundle that it was installed from.
+// What runs and has no history is a revision in the version that runs, whatever holds others, if the accepted bundle
+// has it; only the bundle itself holds that.
 func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
-	g := gathering(t)
-	entry := g.inventory.Entries()[0]
-	entry.Content = "program/made"
-	g.inventory = g.inventory.With(entry)
-	cur, ok := g.historyOf().InForce()
-	require.True(t, ok)
-	require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle)
-	require.Equal(t, map[string]string{"csi": "made"}, cur.Contents, "a bundle that is rebuilt is another")
-	g.inventory = inventory.Inventory{}
-	_, ok = g.historyOf().InForce()
-	require.False(t, ok, "nobody knows what it came from")
+	takenBack := func(g *gatherer) {
+		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
+		h := revision.History{Consent: &revision.Consent{Name: "x", Revision: of.Name()}}
+		g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
+		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
+	}
+	for name, c := range map[string]struct {
+		holds string
+		edit  func(g *gatherer)
+		is    []string
+	}{
+		"a login is tried":           {pair133, func(g *gatherer) { g.waiting = "the login is being tried" }, []string{"csi@3.5.1"}},
+		"an approval was taken back": {pair133, takenBack, []string{"csi@3.5.1"}},
+		"the bundle is not":          {pair133, func(g *gatherer) { g.holdBundle(because(fault.Untrusted)) }, nil},
+		"the bundle lacks it":        {"csi@3.7.3", func(g *gatherer) { g.waiting = "the login is being tried" }, nil},
+		"the VDOConfig goes":         {pair133, func(g *gatherer) { g.frozen = "it is being deleted" }, nil},
+		"nothing fits the vCenter":   {pair133, func(g *gatherer) { g.versions[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
+	} {
+		g := gathering(t)
+		g.bundle, g.current = holding(t, "sha256:new", c.holds), nil
+		c.edit(g)
+		require.NoError(t, g.decide(t.Context()), name)
+		h := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
+		require.Equal(t, c.is, inForce(h), name)
+		if c.is != nil {
+			require.Equal(t, g.bundle.reference(), h[matrix.CSI].Records[0].Bundle)
+		}
+	}
 }
 
 // What is gone back to is named as it was when it was in force, whatever the layout of the
@@ -122,7 +168,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		"another mirror":     {"new.site/vdo:2", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesPaths},
 		"the same mirror":    {"mirror.site/vdo:2", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesUpstream},
 		"what runs":          {"new.site/vdo:2", "mirror.site/vdo@sha256:last", v1alpha1.ImageNamesRepository},
-		"nobody knows it":    {"new.site/vdo:2", "mirror.site/vdo@sha256:none", v1alpha1.ImageNamesRepository},
+		"nobody knows it":    {"new.site/vdo:2", "mirror.site/vdo@sha256:none", ""},
 		"not to be made out": {"://", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesPaths},
 	} {
 		g, _ := withRevision(t)
@@ -131,14 +177,17 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		g.name.Namespace = "ns"
 		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build()}
 		memory := g.inventory.Memory()
-		memory.ImageNames = v1alpha1.ImageNamesRepository
-		memory.Revisions = revision.History{}.Begin(revision.Revision{Bundle: "mirror.site/vdo@sha256:old"}, revision.Beginning{Now: g.at0()}).
-			WithImageNames(v1alpha1.ImageNamesPaths).Begin(revision.Revision{Bundle: memory.Bundle}, revision.Beginning{Now: g.at0()})
+		of := func(digest string) revision.Revision {
+			return revision.Revision{Bundle: "mirror.site/vdo@sha256:" + digest}
+		}
+		at := revision.Beginning{Now: g.at0()}
+		h := revision.History{}.Begin(of("old"), at).WithImageNames(v1alpha1.ImageNamesPaths).
+			Begin(of("last"), at).WithImageNames(v1alpha1.ImageNamesRepository)
+		memory.Revisions = revision.Histories{matrix.CSI: h}
 		g.inventory = g.inventory.WithMemory(memory)
 		for _, source := range []string{"site", "gone"} {
 			g.bundle.source = b
-			memory.Revisions.Records[0].Source = source
-			memory.Revisions.Records[1].Source = source
+			h.Records[0].Source, h.Records[1].Source = source, source
 			g.inventory = g.inventory.WithMemory(memory)
 			got, err := g.sourceOf(t.Context(), c.bundle)
 			require.NoError(t, err, name)
@@ -184,42 +233,42 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			edit(g)
 		}
 	}
-	const older, newest = "cpi@1.33.0", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
+	const older, asItRuns, newest = "cpi@1.33.0", "cpi@1.33.1 csi@3.5.1", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
 		inForce      string // "" for nothing
 		bundle, runs string
 		edit         func(*gatherer)
-		reason       upgrade.Reason
+		reason       decide.Reason
 		offered      string
 		begins       string // what is in force then, "" for nothing
 		held         string // drivers that are left as they are
 	}{
-		"it is newer than all of the bundle": {"", pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"a pin asks for an older one":        {"", both, "csi@3.7.3", pinned("3.5.1"), upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
-		"the cloud provider is newer":        {"", pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
-		"no window is open":                  {"", both, "csi@3.5.1", closed, upgrade.WindowClosed, newest, pair133, ""},
-		"nobody consented":                   {"", both, "csi@3.5.1", manual, upgrade.NotApproved, newest, pair133, ""},
+		"it is newer than all of the bundle": {"", pair133, "csi@3.7.3", nil, decide.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a pin asks for an older one":        {"", both, "csi@3.7.3", pinned("3.5.1"), decide.DowngradeRefused, pair133, "cpi@1.33.1 csi@3.7.3", "snapshot-controller"},
+		"the cloud provider is newer":        {"", pair133, "cpi@1.34.0", nil, decide.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
+		"no window is open":                  {"", both, "csi@3.5.1", closed, decide.WindowClosed, newest, asItRuns, "snapshot-controller"},
+		"nobody consented":                   {"", both, "csi@3.5.1", manual, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
 		"nobody consented, by the DriverBundle": {"", both, "csi@3.5.1", func(g *gatherer) {
 			g.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
-		}, upgrade.NotApproved, newest, pair133, ""},
-		"nobody consented, and the bundle lacks it": {"", pair133, "csi@3.3.1", manual, upgrade.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"a node is emptied":                         {"", both, "csi@3.5.1", emptied, upgrade.Interlocked, newest, pair133, ""},
+		}, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
+		"nobody consented, and the bundle lacks it": {"", pair133, "csi@3.3.1", manual, decide.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a node is emptied":                         {"", both, "csi@3.5.1", emptied, decide.Interlocked, newest, asItRuns, "snapshot-controller"},
 		"a node is emptied, and it does not run":    {"", both, "", emptied, "", newest, newest, ""},
 		"a node is emptied, and it is the same":     {"", pair133, "csi@3.5.1", emptied, "", pair133, pair133, ""},
-		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *gatherer) { g.config.Spec.CloudProvider = nil }, upgrade.DowngradeRefused,
+		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *gatherer) { g.config.Spec.CloudProvider = nil }, decide.DowngradeRefused,
 			"snapshot-controller@8.2.0 csi@3.5.1", "", "csi snapshot-controller"},
 		"it is the same": {"", pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
 		"it is older":    {"", both, "csi@3.5.1", nil, "", newest, newest, ""},
 
-		"in force, it is newer":                   {older, pair133, "cpi@1.33.0 csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, a node is emptied":             {older, newest, "cpi@1.33.0 csi@3.3.1", emptied, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, it is newer, and a vCenter is": {older, pair133, "cpi@1.33.0 csi@3.7.3", upgraded, upgrade.DowngradeRefused, pair133, older, "csi snapshot-controller"},
-		"in force, a vCenter was upgraded":        {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", upgraded, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, no window is open":             {older, pair133, "cpi@1.33.0 csi@3.3.1", closed, upgrade.WindowClosed, pair133, older, "csi snapshot-controller"},
-		"in force, nobody consented":              {older, pair133, "cpi@1.33.0 csi@3.3.1", manual, upgrade.NotApproved, pair133, older, "csi snapshot-controller"},
-		"in force, with consent, and no window":   {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", approved, upgrade.WindowClosed, newest, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, upgrade.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), upgrade.NotApproved,
+		"in force, it is newer":                   {older, pair133, "cpi@1.33.0 csi@3.7.3", nil, decide.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, a node is emptied":             {older, newest, "cpi@1.33.0 csi@3.3.1", emptied, decide.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, it is newer, and a vCenter is": {older, pair133, "cpi@1.33.0 csi@3.7.3", upgraded, decide.DowngradeRefused, pair133, older, "csi snapshot-controller"},
+		"in force, a vCenter was upgraded":        {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", upgraded, decide.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, no window is open":             {older, pair133, "cpi@1.33.0 csi@3.3.1", closed, decide.WindowClosed, pair133, older, "csi snapshot-controller"},
+		"in force, nobody consented":              {older, pair133, "cpi@1.33.0 csi@3.3.1", manual, decide.NotApproved, pair133, older, "csi snapshot-controller"},
+		"in force, with consent, and no window":   {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", approved, decide.WindowClosed, newest, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, decide.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), decide.NotApproved,
 			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1", "csi snapshot-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +279,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 				from.bundle, nil
 			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 			g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
-			remember := func(h revision.History) {
+			remember := func(h revision.Histories) {
 				memory := g.inventory.Memory()
 				memory.Revisions = h
 				g.inventory = g.inventory.WithMemory(memory)
@@ -239,36 +288,38 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 				g.inventory = ours.inventory
 				rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(c.inForce)}
 				g.Store = shelf{"sha256:last": holding(t, "sha256:last", c.inForce)}
-				remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
+				remember(healthy(rev, g.at0()))
 			}
 			if c.edit != nil {
 				c.edit(g)
 			}
 			g.spec = g.config.Spec
-			require.NoError(t, g.gatherRevisions(t.Context()))
+			require.NoError(t, g.decide(t.Context()))
 			r := &g.revisions
-			require.Equal(t, c.reason, r.verdict.Reason, r.verdict.Message)
+			first, _ := r.first()
+			require.Equal(t, c.reason, first.Reason, first.Message)
 			require.Equal(t, split(c.offered), r.offered.Releases)
 			d := g.resolve()
 			require.Len(t, d.held, len(split(c.held)))
 			require.Equal(t, split(c.begins), chosen(d))
 			h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
-			cur, _ := h.InForce()
-			require.Equal(t, split(c.begins), cur.Releases, "what is begun is what is installed")
-			require.Nil(t, cur.Approval)
+			require.Equal(t, split(c.begins), inForce(h), "what is begun is what is installed")
+			if p := g.config.Spec.UpgradePolicy; p == nil || p.Approval == nil {
+				require.False(t, slices.ContainsFunc(h.InForce(), func(r revision.Record) bool { return r.Approval != nil }))
+			}
 			for _, driver := range split(c.held) {
-				require.True(t, slices.ContainsFunc(r.verdict.Gates,
-					func(g upgrade.Gate) bool { return strings.Contains(d.held[matrix.Driver(driver)], g.Message) }), d.held)
+				d, driver := d, matrix.Driver(driver)
+				require.Contains(t, d.held[driver], r.verdicts[revision.GroupOf(driver)].Message)
 			}
 			if c.begins == "" {
 				return
 			}
 			remember(h)
 			g.revisions = revisions{}
-			require.NoError(t, g.gatherRevisions(t.Context()))
+			require.NoError(t, g.decide(t.Context()))
 			d = g.resolve()
 			require.Equal(t, split(c.begins), chosen(d))
-			require.Equal(t, h.Last, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}).Last)
+			require.Equal(t, h, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}))
 		})
 	}
 }
@@ -290,13 +341,13 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 		trusted nobody
 		before  bool // another one was healthy before
 		oneWay  string
-		goes    upgrade.Action
+		goes    decide.Action
 	}{
-		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, "", upgrade.Stay},
-		"it is revoked":                     {nobody{"sha256:last": true}, true, "", upgrade.RollBack},
-		"it cannot be gone back from":       {nobody{"sha256:last": true}, true, "it moves volumes", upgrade.Stay},
-		"the one before is revoked as well": {nobody{}, true, "", upgrade.Stay},
-		"there is none before":              {nobody{}, false, "", upgrade.Stay},
+		"it is trusted":                     {nobody{"sha256:last": true, "sha256:new": true}, true, "", decide.Stay},
+		"it is revoked":                     {nobody{"sha256:last": true}, true, "", decide.RollBack},
+		"it cannot be gone back from":       {nobody{"sha256:last": true}, true, "it moves volumes", decide.Stay},
+		"the one before is revoked as well": {nobody{}, true, "", decide.Stay},
+		"there is none before":              {nobody{}, false, "", decide.Stay},
 	} {
 		g, was := withRevision(t)
 		for i := range g.bundle.matrix.Releases {
@@ -305,20 +356,21 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			}
 		}
 		if !c.before {
-			g.revisions.history = revision.History{}
+			g.revisions.history = nil
 		}
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
-		h := g.revisions.history.Begin(rev, revision.Beginning{Now: g.at0()})
+		h := g.revisions.history[matrix.CSI].Begin(rev, revision.Beginning{Now: g.at0()})
 		memory := g.inventory.Memory()
-		memory.Revisions, memory.Bundle = h, rev.Bundle
+		memory.Revisions = revision.Histories{matrix.CSI: h}
 		g.inventory, g.Trust = g.inventory.WithMemory(memory), c.trusted
 		g.holdBundle(because(fault.Untrusted))
-		require.NoError(t, g.gatherRevisions(t.Context()), name)
-		require.Equal(t, c.goes, g.revisions.verdict.Action, "%s: %s", name, g.revisions.verdict.Message)
-		after := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})
+		require.NoError(t, g.decide(t.Context()), name)
+		v := g.revisions.verdicts[matrix.CSI]
+		require.Equal(t, c.goes, v.Action, "%s: %s", name, v.Message)
+		after := g.begun(rendering{Rendered: &render.Rendered{}, decision: g.resolve()})[matrix.CSI]
 		cur, _ := after.InForce()
 		of, _ := after.Find(rev)
-		if c.goes == upgrade.RollBack {
+		if c.goes == decide.RollBack {
 			require.Equal(t, was.Name(), cur.Name(), name)
 			require.Equal(t, revision.RolledBack, of.Outcome, name)
 			require.NotEmpty(t, of.Reason, name)
@@ -331,27 +383,29 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 	}
 }
 
-// Of a revision whose drivers come from several bundles, each is asked what cannot be gone back from, and
+// Where groups come from several bundles, each is asked what cannot be gone back from, and
 // whether it is trusted while it is rolled out.
-func TestEachBundleOfARevisionIsAsked(t *testing.T) {
+func TestEachBundleThatIsInstalledFromIsAsked(t *testing.T) {
 	const mark = "    version: 3.7.3\n    oneWay: it moves volumes\n"
 	g, _ := withRevision(t)
 	last := holding(t, "sha256:last", "csi@3.7.3")
 	last.contents.Matrix = []byte(strings.Replace(string(matrix.Default()), "    version: 3.7.3\n", mark, 1))
 	g.Store, g.Trust = shelf{"sha256:last": last}, nobody{"sha256:new": true}
 	g.bundle = holding(t, "sha256:new", "cpi@1.33.1")
-	rev := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"cpi@1.33.1", "csi@3.7.3"},
-		Bundles: map[string]string{"csi": last.reference()}}
-	g.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()})
-	cur, _ := g.revisions.history.InForce()
-	g.current = g.currentOfRecord(t.Context(), cur)
+	cloud := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"cpi@1.33.1"}}
+	storage := revision.Revision{Bundle: last.reference(), Releases: []string{"csi@3.7.3"}}
+	b := revision.Beginning{Now: g.at0()}
+	g.revisions.history = revision.Histories{
+		matrix.CPI: revision.History{}.Begin(cloud, b), matrix.CSI: revision.History{}.Begin(storage, b)}
+	g.current = g.currentOfRecords(t.Context(), g.revisions.history.InForce()...)
 	require.Equal(t, last.reference(), g.current[matrix.CSI].from.reference())
 
 	marks := g.oneWay(t.Context())
 	require.Len(t, marks, 1)
 	require.Equal(t, "csi@3.7.3", marks[0].ReleaseID.String())
-	g.revoke(t.Context(), cur)
-	require.Empty(t, g.revisions.untrusted, "its own bundle is trusted")
+	g.revoke(t.Context())
+	require.Empty(t, g.revisions.untrusted[matrix.CPI], "its own bundle is trusted")
+	require.NotEmpty(t, g.revisions.untrusted[matrix.CSI])
 	require.NotEmpty(t, g.current[matrix.CSI].revoked)
 	require.Empty(t, g.current[matrix.CPI].revoked)
 }
@@ -372,13 +426,12 @@ func (c counted) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundl
 func TestABundleIsOpenedOnceAPass(t *testing.T) {
 	const both = "cpi@1.33.1 csi@3.5.1"
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: split(both)}
-	inForce := revision.History{}.Begin(rev, revision.Beginning{})
+	current := begun(rev, revision.Beginning{})
 	for _, holds := range []shelf{{"sha256:last": holding(t, "", both)}, {}} {
-		for want, h := range []revision.History{{}, inForce} {
+		for want, h := range []revision.Histories{nil, current} {
 			g, asked := gathering(t), 0
 			g.Store, g.revisions.history = counted{holds, &asked}, h
-			cur, _ := h.InForce()
-			g.currentOfRecord(t.Context(), cur)
+			g.currentOfRecords(t.Context(), h.InForce()...)
 			g.oneWay(t.Context())
 			require.Equal(t, want, asked)
 		}
@@ -394,7 +447,8 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		g.holdBundle(g.stale)
 		memory := g.inventory.Memory()
 		begins := revision.Beginning{Now: g.at0(), Canary: true}
-		memory.Revisions = g.revisions.history.Begin(revision.Revision{Bundle: "b"}, begins)
+		h := g.revisions.history[matrix.CSI].Begin(revision.Revision{Bundle: "b"}, begins)
+		memory.Revisions = revision.Histories{matrix.CSI: h}
 		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
 		a.rendering.decision = decided(matrix.CSI, "3.7.3")
@@ -411,6 +465,21 @@ type volumes struct {
 }
 
 func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil }
+
+// An id that the driver makes while its ConfigMap is gone does not take the place of the one that its volumes have.
+func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
+	for asked, holds := range map[string]bool{"": true, "one": true, "two": false} {
+		g := gathering(t)
+		g.inventory = g.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
+		g.cluster.UID, g.cluster.GeneratedClusterID, g.cluster.ConfiguredClusterID = "here", "two", "one"
+		g.config.Spec.StorageProvider.ClusterID = asked
+		g.spec = g.config.Spec
+		require.NoError(t, g.identify(t.Context()))
+		require.Equal(t, holds, fault.ReasonOf(g.faults[matrix.CSI]) == fault.Conflict)
+		kept := g.remember(g.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterID
+		require.Equal(t, map[bool]string{true: "one", false: "two"}[holds], kept)
+	}
+}
 
 // While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {

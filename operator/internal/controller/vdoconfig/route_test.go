@@ -14,9 +14,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
@@ -28,7 +29,7 @@ func routed(t *testing.T, bundle string, a Assume, edit func(*question)) ([]stri
 	require.NoError(t, err)
 	upgrades, err := a.upgrades(&site{kubernetes: kubernetes{version: q.facts.Kubernetes}, versions: q.facts.VCenters})
 	require.NoError(t, err)
-	way := &router{question: q, rules: rules, pins: pins, oneWay: []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
+	way := &router{question: q, rules: rules, pins: pins, oneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
 	var out []string
 	for _, h := range way.route(upgrades) {
 		if h.To != "" {
@@ -169,7 +170,9 @@ func TestWhatAPreviewSaysThatIsNotReady(t *testing.T) {
 	} {
 		p := &pass{result: result{site: *withCSI(t)}}
 		p.config, p.site.observed = p.site.config, &assess.Observed{}
-		p.site.inventory = p.site.inventory.WithMemory(inventory.Memory{Bundle: p.site.bundle.reference()})
+		rev := revision.Revision{Bundle: p.site.bundle.reference(), Releases: []string{"csi@3.5.1"}}
+		current := begun(rev, revision.Beginning{})
+		p.site.inventory = p.site.inventory.WithMemory(inventory.Memory{Revisions: current})
 		c.edit(p)
 		out := &Preview{Route: []Hop{{}}}
 		if c.changes {

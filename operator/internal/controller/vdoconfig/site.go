@@ -34,8 +34,8 @@ type site struct {
 	now     time.Time
 
 	inventory inventory.Inventory
-	// retained are drivers that are not asked for any more and serve volumes.
-	retained []matrix.Driver
+	// retained are drivers that are not asked for any more and are still needed, and by what.
+	retained map[matrix.Driver]string
 	volumes  error // those volumes
 
 	kubernetes   kubernetes
@@ -61,6 +61,7 @@ type site struct {
 	sets     mirrorSets         // by which they are led, where it does
 	mirrors  *preflight.Mirrors // of OpenShift's nodes, where pods name images as upstream does
 	versions []matrix.VCenter   // of those that drivers are asked for with
+	desired  decision           // what the accepted bundle has for the site, whatever gates it
 	cluster  render.Cluster
 	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
 	// asked for or registered.
@@ -90,7 +91,6 @@ type site struct {
 	notes   []string
 }
 
-// opened is a bundle that was read.
 type opened struct {
 	source   *v1alpha1.DriverBundle
 	contents *bundle.Contents
@@ -104,9 +104,6 @@ type opened struct {
 
 // reference is REPOSITORY@DIGEST.
 func (o *opened) reference() string { return o.source.Status.Repository + "@" + o.source.Status.Digest }
-
-// another tells whether a bundle is not the one that was last installed from.
-func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.config, s.inventory) }
 
 // vcenter is one that a driver uses.
 type vcenter struct {
@@ -132,7 +129,6 @@ func (s *site) unasked() []matrix.Driver {
 	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
 }
 
-// wanted are the drivers that are asked for.
 func (s *site) wanted() []matrix.Driver {
 	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
 	return asked(rules)

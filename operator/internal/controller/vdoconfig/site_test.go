@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 func because(reason fault.Reason) error {
@@ -57,11 +60,12 @@ func withCSI(t *testing.T) *site {
 	t.Helper()
 	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
 	require.NoError(t, err)
-	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}, Version: "v1"}
+	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi",
+		Name: "vsphere-csi-controller"}, Version: "v1"}
 	return &site{
 		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
-		inventory: inventory.Inventory{}.With(inventory.Entry{ID: deployment, Driver: matrix.CSI, Release: "csi@3.5.1"}).
-			WithMemory(inventory.Memory{Bundle: "mirror.site/vdo@sha256:last"}),
+		inventory: inventory.Inventory{}.With(inventory.Entry{ID: deployment, Driver: matrix.CSI,
+			Release: "csi@3.5.1"}),
 		installed:  map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
 		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
 		bundle: holding(t, "sha256:new", "csi@3.7.3"), current: comingFrom(t, "csi@3.5.1", "csi@3.5.1"),
@@ -123,7 +127,7 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 				edit(s)
 			}
 			faults := len(s.faults)
-			d := s.resolve()
+			d := resolved(s)
 			require.Equal(t, c.from != "", d.version(matrix.CSI) != "")
 			if c.from != "" {
 				require.Equal(t, c.from, d.bundleOf(matrix.CSI).source.Status.Digest)
@@ -139,16 +143,16 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 func TestWithoutABundleNothingIsDecided(t *testing.T) {
 	s := withCSI(t)
 	s.bundle = nil
-	require.False(t, s.resolve().made)
+	require.False(t, resolved(s).made)
 }
 
 func TestADriverThatServesVolumesStaysThoughNobodyAsksForIt(t *testing.T) {
 	s := withCSI(t)
 	s.config.Spec.StorageProvider = nil
-	require.Empty(t, chosen(s.resolve()))
+	require.Empty(t, chosen(resolved(s)))
 	require.Empty(t, s.leaving()[matrix.CSI], "it is removed")
-	s.retained = []matrix.Driver{matrix.CSI}
-	require.Equal(t, []string{"csi@3.5.1"}, chosen(s.resolve()))
+	s.retained = map[matrix.Driver]string{matrix.CSI: "volumes use it"}
+	require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(s)))
 	require.Equal(t, plan.Keep, s.leaving()[matrix.CSI].Action)
 }
 
@@ -253,6 +257,8 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		g := gathering(t)
 		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.there...).Build()
 		g.Cluster, g.bundle = pulls{}, nil
+		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: []string{"csi@3.5.1"}}
+		g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
 		if c.spec != "" {
 			g.config.Spec.Bundle = &v1alpha1.LocalReference{Name: c.spec}
 		}
@@ -260,9 +266,10 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		require.Equal(t, c.held, fault.ReasonOf(g.held), name)
 		require.True(t, g.bundleHeld, name)
 		require.Equal(t, "sha256:last", g.bundle.source.Status.Digest, name)
-		require.Equal(t, []string{"csi@3.5.1"}, chosen(g.resolve()), name)
+		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.site)), name)
 
-		g.bundle, g.inventory = nil, inventory.Inventory{}
+		memory := inventory.Memory{Revisions: g.inventory.Memory().Revisions}
+		g.bundle, g.inventory = nil, inventory.Inventory{}.WithMemory(memory)
 		require.NoError(t, g.gatherBundle(t.Context()), name)
 		require.Nil(t, g.bundle, "nothing is installed")
 		require.Equal(t, c.held, fault.ReasonOf(g.unresolved), name)
@@ -409,10 +416,116 @@ func TestUnsureOfNodes(t *testing.T) {
 		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
 		s := withCSI(t)
 		s.inventory = inventory.Inventory{}
-		s.config.Status = v1alpha1.VDOConfigStatus{Revision: "r1-00000000", Drivers: []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}}}
+		s.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Drivers: []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}}}
 		s.observed = &assess.Observed{DaemonSets: []appsv1.DaemonSet{ds}, Nodes: []*corev1.Node{
 			{Spec: corev1.NodeSpec{ProviderID: "vsphere://one"}}, {Spec: corev1.NodeSpec{ProviderID: "metal://two"}}}}
 		c.edit(s)
 		require.Equal(t, c.want, s.unsureOfNodes([]byte(c.config)), name)
+	}
+}
+
+func TestExcludedNodesAreNotLookedAt(t *testing.T) {
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	all := []*corev1.Node{
+		node("vm", map[string]string{"site/metal": "no", "kubernetes.io/os": "linux"}), node("metal", map[string]string{"site/metal": "yes"}),
+		node("bare", nil), node("cloud", map[string]string{"cloud": "other"}),
+	}
+	g := &gatherer{}
+	require.Equal(t, all, g.onVSphere(all))
+	g.spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
+	left := g.onVSphere(all)
+	require.Equal(t, []*corev1.Node{all[0], all[2]}, left)
+	require.Equal(t, "metal", all[1].Name, "what was observed stays as it is")
+}
+
+func secretOf(data map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"data": data}}
+}
+
+// What drivers' pods know is known as a secret: passwords that are there, whether the
+// vCenter let them in or not, and each form of the mirror's login.
+func TestSecretsOfASite(t *testing.T) {
+	pair := base64.StdEncoding.EncodeToString([]byte("robot:pull:word"))
+	s := site{
+		vcenters: map[string]vcenter{"vc": judgeVCenter(&v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc"}}, credentials.Credentials{Password: "hunter2"}, nil)},
+		login:    login{data: []byte(`{"auths":{"m":{"auth":"` + pair + `"},"n":{"username":"u","password":"plain","identitytoken":"idt","registrytoken":"rgt"}}}`)},
+	}
+	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	s.notePasswords(plan.Live{
+		{Kind: "Secret", Namespace: "kube-system", Name: "vsphere-cloud-secret"}:        secretOf(map[string]any{"vc1.site.password": encoded("clouds"), "password_2": encoded("clouds2"), "vc1.site.username": encoded("u")}),
+		{Kind: "Secret", Namespace: "vmware-system-csi", Name: "vsphere-config-secret"}: secretOf(map[string]any{"csi-vsphere.conf": encoded("[VirtualCenter \"vc1.site\"]\nuser = \"u\"\npassword = \"sto\\\"rage\"\n")}),
+		copies[1]: secretOf(map[string]any{".dockerconfigjson": encoded(`{"auths":{"m":{"username":"u","password":"of the pods"}}}`)}),
+	})
+	s.cluster.FoundCloudConfig = []byte("vcenter:\n  vc1:\n    user: u\n    password: by hand\n")
+	got := s.secrets()
+	for _, want := range []string{"hunter2", "clouds", "clouds2", "sto\"rage", "by hand", pair, "pull:word", "plain", "idt", "rgt", "of the pods"} {
+		require.Contains(t, got, want)
+	}
+	require.NotContains(t, got, "u")
+	(&site{}).notePasswords(nil)
+	require.Empty(t, login{data: []byte("no JSON")}.secrets())
+}
+
+// awayNode has one of the two pods of a cloud provider's DaemonSet, which is not updated.
+func awayNode(pods, updated int32) *assess.Observed {
+	app := map[string]string{"app": "cloud"}
+	return &assess.Observed{
+		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "away"}}},
+		Pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Labels: app},
+			Spec: corev1.PodSpec{NodeName: "away"}}},
+		DaemonSets: []appsv1.DaemonSet{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager",
+				Labels: map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelVersion: "1.33.1"}},
+			Spec:   appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}},
+			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: pods, UpdatedNumberScheduled: updated},
+		}},
+	}
+}
+
+// A DaemonSet that is being rolled out may lack the pods of nodes that are not ready beside those
+// that its manifest says; the template, and what was rendered, stay as they are.
+func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
+	rolling := func(field string, value any) map[string]any {
+		return map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{field: value}}
+	}
+	for name, c := range map[string]struct {
+		updated int32
+		is      map[string]any
+		want    map[string]any
+	}{
+		"a number":                {1, rolling("maxUnavailable", int64(1)), rolling("maxUnavailable", int64(2))},
+		"a percentage":            {1, rolling("maxUnavailable", "11%"), rolling("maxUnavailable", int64(3))},
+		"a surge":                 {1, rolling("maxSurge", int64(1)), rolling("maxSurge", int64(2))},
+		"the default":             {1, map[string]any{"type": "RollingUpdate"}, rolling("maxUnavailable", int64(2))},
+		"no pod is replaced":      {1, map[string]any{"type": "OnDelete"}, map[string]any{"type": "OnDelete"}},
+		"no roll-out is going on": {10, rolling("maxUnavailable", int64(1)), rolling("maxUnavailable", int64(1))},
+	} {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"updateStrategy": c.is}}}
+		o.SetAPIVersion("apps/v1")
+		o.SetKind("DaemonSet")
+		o.SetNamespace("kube-system")
+		o.SetName("vsphere-cloud-controller-manager")
+		was := o.DeepCopy()
+		r := &render.Rendered{Stages: []render.Stage{{Objects: []render.Object{{Unstructured: o}}}}}
+		allowForAway(r, awayNode(10, c.updated))
+		got, _, _ := unstructured.NestedMap(r.Stages[0].Objects[0].Object, "spec", "updateStrategy")
+		require.Equal(t, c.want, got, name)
+		require.Equal(t, was, o, name)
+	}
+}
+
+// What is wrong on nodes that are not ready is not held against a revision, and while it may run
+// on no other its time does not count.
+func TestARevisionDoesNotFailForNodesThatAreNotReady(t *testing.T) {
+	for pods, elsewhere := range map[int32]bool{1: true, 2: false} {
+		p := &pass{result: result{site: *withCSI(t)}}
+		p.config, p.site.observed = p.site.config, awayNode(pods, pods-1)
+		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CPI: {Version: "1.33.1",
+			Findings: []assess.Finding{{Driver: matrix.CPI, Reason: fault.Unreachable, Away: true}}}}}
+		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"cpi@1.33.1"}}})
+		require.Equal(t, elsewhere, look.Elsewhere)
+		require.Empty(t, look.Amiss)
 	}
 }

@@ -71,7 +71,7 @@ func testBound(t *testing.T, long string, limit int) {
 		p.decision.withdrawn[d] = long
 		for range 1000 {
 			p.decision.reasons[d] = append(p.decision.reasons[d], long)
-			p.decision.warnings = append(p.decision.warnings, long)
+			p.decision.warnings = append(p.decision.warnings, matrix.Warning{Text: long})
 			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long[:60]}}, Reason: long})
 		}
 	}
@@ -90,10 +90,11 @@ func testBound(t *testing.T, long string, limit int) {
 			Driver: "csi", Kind: "ValidatingWebhookConfiguration", Name: fmt.Sprintf("%s%03d", name[:60], i), Repairs: 5, Until: &until, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
 	p.outcome.drift = listed(p.outcome.drift)
-	var history revision.History
-	for i := range 24 {
-		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
-		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
+	history := revision.Histories{}
+	for i := range 3 * 24 {
+		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"snapshot-controller@8.2.0", "csi@3.7.3"}}
+		group := revision.Groups[i%3]
+		history[group] = history[group].Begin(rev, revision.Beginning{Now: now}).Fail(long, now).Bounded(3)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}

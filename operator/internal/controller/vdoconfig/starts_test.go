@@ -1,6 +1,9 @@
 package vdoconfig
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,15 +18,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
-func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.History)) {
+func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.Histories)) {
 	g := gathering(t)
 	g.inventory = inventory.Inventory{}
 	from, ours := withBoth(t, bundle, runs), withBoth(t, bundle, "")
@@ -32,7 +35,7 @@ func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.Hist
 	g.inventory = ours.inventory
 	g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
-	return g, func(h revision.History) {
+	return g, func(h revision.Histories) {
 		memory := g.inventory.Memory()
 		memory.Revisions = h
 		g.inventory = g.inventory.WithMemory(memory)
@@ -46,13 +49,13 @@ func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T
 		g, remember := beginning(t, pair133, "")
 		if inForce != "" {
 			rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: split(inForce)}
-			remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
+			remember(healthy(rev, g.at0()))
 		}
 		g.spec = g.config.Spec
 		forbidden := because(fault.Forbidden)
 		g.observed.AddUnread(matrix.CSI, forbidden)
 		g.fault(matrix.CSI, forbidden)
-		require.NoError(t, g.gatherRevisions(t.Context()))
+		require.NoError(t, g.decide(t.Context()))
 
 		d := g.resolve()
 		remember(g.begun(rendering{Rendered: &render.Rendered{}, decision: d}))
@@ -61,32 +64,33 @@ func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T
 		g.observed.Unread, g.faults = nil, nil
 		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
 		g.revisions = revisions{}
-		require.NoError(t, g.gatherRevisions(t.Context()))
+		require.NoError(t, g.decide(t.Context()))
 		d = g.resolve()
 
-		require.Equal(t, upgrade.DowngradeRefused, g.revisions.verdict.Reason, "csi 3.7.3 runs, chosen is %v", chosen(d))
+		require.Equal(t, decide.DowngradeRefused, g.revisions.verdicts[matrix.CSI].Reason, "csi 3.7.3 runs, chosen is %v", chosen(d))
 	}
 }
 
 // inForceOf is a site where a revision of the last bundle is in force and healthy.
-func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.History)) {
+func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.Histories)) {
 	g, remember := beginning(t, bundle, inForce)
 	g.inventory = withBoth(t, bundle, inForce).inventory
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
 	g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
-	remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0()}).Succeed(g.at0()))
+	remember(healthy(rev, g.at0()))
 	return g, remember
 }
 
-func (g *gatherer) pass(t *testing.T, remember func(revision.History)) (upgrade.Verdict, decision, revision.Record) {
+// pass returns what is told first, and the histories after it.
+func (g *gatherer) pass(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
 	g.revisions, g.current, g.held = revisions{}, nil, nil
-	require.NoError(t, g.gatherRevisions(t.Context()))
+	require.NoError(t, g.decide(t.Context()))
 	d := g.resolve()
 	h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
 	remember(h)
-	cur, _ := h.InForce()
-	return g.revisions.verdict, d, cur
+	first, _ := g.revisions.first()
+	return first, d, h
 }
 
 // consent consents to what the bundle offers, while no window is open before the next 29 February.
@@ -101,47 +105,68 @@ func (g *gatherer) consent() revision.Revision {
 	return of
 }
 
-// An upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
-func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
-	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
-	of := g.consent()
-	v, _, _ := g.pass(t, remember)
-	require.Equal(t, upgrade.WindowClosed, v.Reason, "it has its consent")
-	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	g.pass(t, remember)
-	require.Equal(t, of.Name(), g.revisions.offered.Name(), "what the consent is of stays the same")
-	delete(g.vcenters, vcStorage)
-	v, _, _ = g.pass(t, remember)
-	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
-}
-
 // The bundle lacks the release of a driver that is held: all stay with the last one.
 func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
 	g.spec = g.config.Spec
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	_, d, cur := g.pass(t, remember)
-	assert.Equal(t, chosen(d), cur.Releases, "what is in force is what is installed")
+	assert.Equal(t, chosen(d), inForce(cur), "what is in force is what is installed")
 
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}
 	delete(g.vcenters, vcStorage) // it is back: csi goes from 3.5.1 to 3.7.3
 	g.revisions, g.current, g.held = revisions{}, nil, nil
-	require.NoError(t, g.gatherRevisions(t.Context()))
-	require.True(t, g.canaryBegins() || g.revisions.verdict.Reason == upgrade.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
+	require.NoError(t, g.decide(t.Context()))
+	require.True(t, g.canaryBegins(matrix.CSI) || g.revisions.verdicts[matrix.CSI].Reason == decide.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
 }
 
-// Another bundle with the same comes in force once all drivers come from it: before, nothing begins.
-func TestAnotherBundleWithTheSameBeginsForAllDrivers(t *testing.T) {
+// A group comes from another bundle with the same as soon as nothing gates it, and begins nothing.
+func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	g, remember := inForceOf(t, pair133, pair133)
 	g.spec = g.config.Spec
+	all := g.inventory.Memory().Revisions
+	for group, h := range all {
+		cur, _ := h.InForce()
+		cur.Contents = map[string]string{}
+		for _, d := range cur.Drivers() {
+			id := matrix.ReleaseID{Driver: matrix.Driver(d), Version: mustVersion(cur.Version(d))}
+			made, err := g.bundle.made(id)
+			require.NoError(t, err)
+			_, cur.Contents[d], _ = strings.Cut(made, "/")
+		}
+		all[group] = h.With(cur)
+	}
+	remember(all)
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	_, _, cur := g.pass(t, remember)
-	require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle)
-	require.Equal(t, revision.Healthy, cur.Outcome)
+	bundles := func() (of []string) {
+		_, _, all := g.pass(t, remember)
+		for _, cur := range all.InForce() {
+			require.Equal(t, revision.Healthy, cur.Outcome)
+			of = append(of, strings.TrimPrefix(cur.Bundle, "mirror.site/vdo@sha256:"))
+		}
+		return of
+	}
+	require.Equal(t, []string{"new", "last"}, bundles())
 	delete(g.vcenters, vcStorage)
-	_, _, cur = g.pass(t, remember)
-	require.Equal(t, "mirror.site/vdo@sha256:new", cur.Bundle)
-	require.Empty(t, cur.Bundles)
+	require.Equal(t, []string{"new", "new"}, bundles())
+}
+
+// The history of what was removed is forgotten.
+func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
+	g, remember := inForceOf(t, pair133, pair133)
+	memory := g.inventory.Memory()
+	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
+	_, _, all := g.pass(t, remember)
+	require.Len(t, all, 2, "its objects are there")
+	for _, e := range g.inventory.Entries() {
+		if e.Driver != matrix.CPI {
+			g.inventory = g.inventory.Without(e.Key)
+		}
+	}
+	g.inventory = g.inventory.WithMemory(memory)
+	_, _, all = g.pass(t, remember)
+	require.Equal(t, []string{"cpi@1.33.1"}, inForce(all))
+	require.Len(t, all, 1)
 }
 
 // Drivers that are left installed amid a canary are left with node plugins that nobody rolls out.
@@ -150,7 +175,7 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	p := (&Reconciler{Now: time.Now, Cluster: configs{}}).newPass(v)
 	require.Equal(t, "the drivers were left installed", p.leftInstalled(t.Context()))
 	for _, open := range []bool{false, true} {
-		h := revision.History{}.Begin(revision.Revision{Releases: split(pair133)}, revision.Beginning{Now: time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC), Canary: open})
+		h := begun(revision.Revision{Releases: split(pair133)}, revision.Beginning{Canary: open})
 		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h, ClusterID: "x"})
 		v.Spec.UpgradePolicy = nil
 		require.Contains(t, p.leftInstalled(t.Context()), `cluster id is "x"`)
@@ -160,37 +185,53 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	}
 }
 
-// A consent that was given before anything is in force stays, whatever begins before its window opens.
-func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
-	for name, leaveOut := range map[string]func(g *gatherer) (back func()){
-		"nothing else": func(*gatherer) func() { return func() {} },
-		"unread": func(g *gatherer) func() {
-			runs, forbidden := g.installed, because(fault.Forbidden)
-			g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
-			g.observed.AddUnread(matrix.CSI, forbidden)
-			g.fault(matrix.CSI, forbidden)
-			return func() { g.observed.Unread, g.faults, g.installed = nil, nil, runs }
-		},
-		"held": func(g *gatherer) func() {
-			g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-			return func() { delete(g.vcenters, vcStorage) }
-		},
-		"all held": func(g *gatherer) func() { // by what is no fault of the bundle
-			g.waiting = "the login is being tried at the mirror"
-			return func() { g.waiting = "" }
-		},
+// A consent stays, whatever begins, or is away for a moment, before its window opens; also one that was given
+// before anything is in force.
+func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
+	const bundle = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
+	held := func(g *gatherer) func() {
+		g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+		return func() { delete(g.vcenters, vcStorage) }
+	}
+	unread := func(g *gatherer) func() {
+		runs, forbidden := g.installed, because(fault.Forbidden)
+		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
+		g.observed.AddUnread(matrix.CSI, forbidden)
+		g.fault(matrix.CSI, forbidden)
+		return func() { g.observed.Unread, g.faults, g.installed = nil, nil, runs }
+	}
+	waits := func(g *gatherer) func() { // for what is no fault of the bundle
+		g.waiting = "the login is being tried at the mirror"
+		return func() { g.waiting = "" }
+	}
+	for name, c := range map[string]struct {
+		inForce  string
+		leaveOut func(g *gatherer) (back func())
+	}{
+		"nothing else":        {"", func(*gatherer) func() { return func() {} }},
+		"unread":              {"", unread},
+		"held":                {"", held},
+		"all held":            {"", waits},
+		"held, once it is in": {pair133, held},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
-			of, back := g.consent(), leaveOut(g)
+			g, remember := beginning(t, bundle, "cpi@1.33.1 csi@3.5.1")
+			if c.inForce != "" {
+				g, remember = inForceOf(t, bundle, c.inForce)
+			}
+			of := g.consent()
+			back := c.leaveOut(g)
 			_, _, cur := g.pass(t, remember)
-			require.Empty(t, cur.Version("csi"), "it is taken over in the window")
+			if c.inForce != "" {
+				require.Equal(t, of.Name(), g.revisions.offered.Name(), "what the consent is of stays the same")
+			}
+			require.NotContains(t, inForce(cur), "csi@3.7.3", "it begins in the window")
 			back()
 			v, _, _ := g.pass(t, remember)
-			require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+			require.Equal(t, decide.WindowClosed, v.Reason, v.Message)
 			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
 			_, _, cur = g.pass(t, remember)
-			require.Equal(t, of.Releases, cur.Releases)
+			require.Equal(t, of.Releases, inForce(cur))
 		})
 	}
 }
@@ -205,7 +246,7 @@ func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 		g.observed.AddUnread(matrix.CNI, forbidden)
 		g.fault(matrix.CNI, forbidden)
 		v, _, cur := g.pass(t, remember)
-		require.Equal(t, of.Releases, cur.Releases, v.Message)
+		require.Equal(t, of.Releases, inForce(cur), v.Message)
 	}
 }
 
@@ -241,17 +282,17 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 		bundle string
 		edit   func(g *gatherer)
 		want   string
-		reason upgrade.Reason
+		reason decide.Reason
 		unfit  string // what Ready says
 	}{
 		"nothing changes": {newer, func(*gatherer) {}, newer, "", ""},
 		"no release fits a vCenter": {older + " " + newer, oldVCenter, older, "",
 			"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"},
-		"nodes change: cpi goes on":           {half + " csi@3.7.3", nodes, half, upgrade.Interlocked, ""},
-		"the bundle lacks the csi that waits": {newer, nodes, half, upgrade.Interlocked, ""},
-		"a vCenter changes too":               {half + " csi@3.7.3", vcenterToo, older, upgrade.Interlocked, oldCPI},
-		"nothing but csi is upgraded":         {older + " csi@3.7.3", csiAlone, older, upgrade.Interlocked, ""},
-		"API servers are of mixed minors":     {newer, mixed("Nodes"), older, upgrade.Interlocked, oldCPI},
+		"nodes change: cpi goes on":           {half + " csi@3.7.3", nodes, half, decide.Interlocked, ""},
+		"the bundle lacks the csi that waits": {newer, nodes, half, decide.Interlocked, ""},
+		"a vCenter changes too":               {half + " csi@3.7.3", vcenterToo, older, decide.Interlocked, oldCPI},
+		"nothing but csi is upgraded":         {older + " csi@3.7.3", csiAlone, older, decide.Interlocked, ""},
+		"API servers are of mixed minors":     {newer, mixed("Nodes"), older, decide.Interlocked, oldCPI},
 		"they are, and nobody minds":          {newer, mixed("APIServers"), newer, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,8 +306,7 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 				v, d, cur := g.pass(t, remember)
 				require.Equal(t, c.reason, v.Reason, v.Message)
 				require.Equal(t, split(c.want), chosen(d))
-				require.Equal(t, split(c.want), cur.Releases)
-				require.Equal(t, c.want == older, strings.HasSuffix(cur.Bundle, "@sha256:last"))
+				require.Equal(t, split(c.want), inForce(cur))
 				p := result{config: g.config, site: g.site, decision: d}
 				ready := p.phase(&g.config.Status)
 				require.Equal(t, c.unfit != "", ready.Err != nil)
@@ -313,11 +353,12 @@ func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 			DaemonSets: []appsv1.DaemonSet{{ObjectMeta: meta,
 				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}}}},
 		}
-		cur := revision.Record{Revision: revision.Revision{Releases: []string{"csi@3.5.1"}}}
-		got := s.interlocks(cur)[matrix.CSI]
+		s.revisions.history = begun(revision.Revision{Releases: []string{"csi@3.5.1"}}, revision.Beginning{})
+		got := s.interlock(matrix.CSI)
 		require.Equal(t, want == "", got == "", got)
 		require.Contains(t, got, want)
-		require.Empty(t, s.interlocks(revision.Record{})[matrix.CSI], "nothing is in force")
+		s.revisions.history = nil
+		require.Empty(t, s.interlock(matrix.CSI), "nothing is in force")
 	}
 }
 
@@ -335,5 +376,164 @@ func TestNothingWaitsForALeftoverOfADriverThatIsKeptBack(t *testing.T) {
 		a.outcome.changed = 1 // in this pass nothing goes
 		require.NoError(t, a.removals(t.Context()))
 		require.Equal(t, held, a.outcome.gate == "", a.outcome.gate)
+	}
+}
+
+// What is waited for holds its own group up and, until it is installed or upgraded, what comes after it.
+func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
+	type drivers = []matrix.Driver
+	cni, cpi, csi := matrix.CNI, matrix.CPI, matrix.CSI
+	all := drivers{cni, cpi, csi}
+	for name, c := range map[string]struct {
+		waits    map[string]drivers
+		cause    plan.Cause
+		returned bool    // csi is gone back to
+		held     drivers // of cni and csi, which are installed, and cpi, which is not
+	}{
+		"nothing":                    {nil, plan.Release, false, nil},
+		"the mirror":                 {map[string]drivers{"m": nil}, plan.Configuration, false, drivers{cni, cpi, csi}},
+		"the mirror, and a repair":   {map[string]drivers{"m": nil}, plan.Drift, false, nil},
+		"cni, and an upgrade":        {map[string]drivers{"x": {cni}}, plan.Release, false, drivers{cni, cpi, csi}},
+		"cni, and what goes back":    {map[string]drivers{"x": {cni}}, plan.Release, true, drivers{cni, cpi}},
+		"cni, and what is made anew": {map[string]drivers{"x": {cni}}, plan.Release, false, drivers{cni, cpi}},
+		"cni, and a password":        {map[string]drivers{"x": {cni}}, plan.Configuration, false, drivers{cni, cpi}},
+		"cni and all":                {map[string]drivers{"x": {cni}, "m": nil}, plan.Release, true, all},
+		"cni and csi":                {map[string]drivers{"x": {cni}, "y": {csi}}, plan.Release, true, all},
+		"the snapshot-controller":    {map[string]drivers{"x": {matrix.SnapshotController}}, plan.Release, true, all},
+	} {
+		p := &result{site: *withBoth(t, "", "cni@2.3.0 csi@3.5.1")}
+		cur := revision.Record{Number: 1, Returned: c.returned}
+		of := revision.History{Current: 1, Records: []revision.Record{cur}}
+		p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{csi: of}})
+		for what, of := range c.waits {
+			p.wait(what, of...)
+		}
+		for _, d := range all {
+			step := stepOf(plan.Change, d, "Secret", "x")
+			step.Cause, step.Release = c.cause, "a release"
+			if d == csi && strings.HasSuffix(name, "made anew") {
+				p.inventory = p.inventory.With(inventory.Entry{ID: step.ID, Driver: d, Release: step.Release})
+			}
+			require.Equal(t, slices.Contains(c.held, d), p.heldUp(step), "%s: %s", name, d)
+		}
+		for what := range c.waits {
+			require.Contains(t, p.outcome.gate, what, name)
+		}
+	}
+}
+
+// What is deleted to be made anew is no drift while it is not there, which some VDOConfigs leave as it is, unless it
+// was drift that is repaired so.
+func TestWhatIsMadeAnewIsNoDriftMeanwhile(t *testing.T) {
+	for _, cause := range []plan.Cause{plan.Release, plan.Content, plan.Configuration, plan.Drift} {
+		for _, kind := range []string{"RoleBinding", "ConfigMap"} {
+			step := stepOf(plan.Recreate, matrix.CSI, kind, "x")
+			step.Cause, step.Release = cause, "csi@3.5.1"
+			was := inventory.Entry{ID: step.ID, UID: "1", Driver: step.Driver,
+				Release: step.Release, Rendered: "before"}
+			now, _ := beforehand(inventory.Of(was), step)
+			e, _ := now.Get(step.Key)
+			require.Equal(t, cause == plan.Drift, e.Rendered == "before", "%s %s", cause, kind)
+			require.Equal(t, step.Release, e.Release)
+		}
+	}
+}
+
+// A group of which a driver belongs to somebody else, or cannot be rendered, begins nothing, and its approval is not
+// used up; the other groups go on.
+func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
+	conflict := plan.Step{Action: plan.Conflict, Driver: matrix.SnapshotController, Err: because(fault.Conflict)}
+	for name, edit := range map[string]func(p *pass, r *rendering){
+		"it cannot be rendered": func(_ *pass, r *rendering) {
+			r.refused = joined(nil, matrix.CSI, because(fault.InvalidInput))
+		},
+		"it is somebody else's": func(p *pass, r *rendering) {
+			why, err := p.gateConflicts(plan.Plan{Steps: []plan.Step{conflict}})
+			require.NoError(t, err)
+			require.Equal(t, fault.Conflict, fault.ReasonOf(why))
+			r.decision = p.site.resolve()
+			require.Equal(t, "3.5.1", r.decision.version(matrix.CSI), "it is repaired as it is")
+			why, err = p.gateConflicts(plan.Plan{Steps: []plan.Step{conflict}})
+			require.NoError(t, errors.Join(why, err), "it ends")
+		},
+	} {
+		g, remember := inForceOf(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+		var err error
+		g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
+		require.NoError(t, err)
+		g.spec = g.config.Spec
+		_, d, _ := g.pass(t, func(revision.Histories) {})
+		r := rendering{Rendered: &render.Rendered{}, decision: d}
+		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site, inventory: g.inventory}}
+		edit(p, &r)
+		h := p.site.begun(r)
+		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, inForce(h), name)
+		remember(h)
+		_, _, h = g.pass(t, remember)
+		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, inForce(h), name)
+	}
+}
+
+// What is gone back to is the last that was healthy, though its bundle cannot be read for a moment.
+func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
+	g, cur := withRevision(t)
+	older := cur.Revision
+	older.Bundle = "mirror.site/vdo@sha256:older"
+	h := revision.History{}.Begin(older, revision.Beginning{}).Succeed(g.at0())
+	h = h.Begin(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
+	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
+	h = h.Begin(next, revision.Beginning{}).Fail("it crashes", g.at0())
+	memory := g.inventory.Memory()
+	memory.Revisions = revision.Histories{matrix.CSI: h}
+	g.inventory = g.inventory.WithMemory(memory)
+	g.Store = shelf{
+		"sha256:older": holding(t, "sha256:older", "csi@3.5.1"), "sha256:new": g.bundle,
+		"sha256:last": holding(t, "sha256:last", "csi@3.5.1"),
+	}
+	g.Trust = nobody{"sha256:last": true, "sha256:new": true, "sha256:older": true}
+	for away, to := range map[bool]string{true: "", false: cur.Name()} {
+		if g.tried = nil; away {
+			g.tried = map[string]tried{cur.Bundle: {err: because(fault.Unreachable)}}
+		}
+		g.revisions, g.current = revisions{}, nil
+		require.NoError(t, g.decide(t.Context()))
+		v := g.revisions.verdicts[matrix.CSI]
+		require.Equal(t, away, v.Action == decide.Stay && v.Gates(), v.Message)
+		require.True(t, away || v.To == to, v.To)
+	}
+}
+
+// snapshots is a cluster with VolumeSnapshotContents of other drivers.
+type snapshots struct {
+	Cluster
+	n int
+}
+
+func (s snapshots) OthersSnapshots(context.Context) (int, error)       { return s.n, nil }
+func (s snapshots) Volumes(context.Context) (volumes, on int, _ error) { return 0, 0, nil }
+
+// The snapshot-controller stays while there are snapshots of other storage drivers, whether nobody asks for ours any
+// more or the VDOConfig is deleted.
+func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
+	modes := map[int]v1alpha1.DeleteMode{0: "", 1: "", 2: v1alpha1.DeleteRemove, 500: v1alpha1.DeleteRefuse}
+	for n, mode := range modes {
+		g := gathering(t)
+		g.Cluster = snapshots{n: n}
+		g.inventory = withBoth(t, "", pair133).inventory
+		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
+		needed, err := g.neededByOthers(t.Context(), true)
+		require.NoError(t, err)
+		require.Equal(t, n > 0, needed[matrix.SnapshotController] != "")
+		require.Equal(t, n == 500, strings.HasPrefix(needed[matrix.SnapshotController], "500 or more "))
+		g.retained = needed
+		leave := g.leaving()
+		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Keep)
+		require.Empty(t, leave[matrix.CSI])
+
+		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, inventory: g.inventory}}
+		leave, err = p.leftBehind(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)
+		require.Equal(t, mode != v1alpha1.DeleteRemove, leave[matrix.CNI].Action == plan.Forget)
 	}
 }

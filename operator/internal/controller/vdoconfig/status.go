@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const (
@@ -57,7 +58,6 @@ type result struct {
 	certificate *webhookcert.Certificate // of the registered webhook, as it is kept now
 }
 
-// outcome is what a pass came to.
 type outcome struct {
 	resolved error                   // why releases could not be chosen, or may not be
 	faults   map[matrix.Driver]error // of one driver each
@@ -66,10 +66,10 @@ type outcome struct {
 	failed   map[matrix.Driver]error // the part of it that is of one driver each: the API server refused it
 	renewed  error                   // why the webhook's certificate could not be kept
 	gate     string                  // what the next stage waits for
+	gated    []matrix.Driver         // of which drivers that is; all where there are none
 	again    bool                    // go on at once
 	changed  int                     // objects written
-	done     map[inventory.Key]bool  // those objects
-	changes  map[change]int          // how many, by what and why
+	did      []plan.Step             // those that a plan has, or the removal
 	plan     *plan.Plan
 	removal  *plan.Plan // of everything, of a VDOConfig that is being deleted
 	foreseen *shown     // what would be done without what holds it back, where something does
@@ -143,7 +143,7 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
 		if left := p.removing()[d]; left > 0 {
-			all = append(all, v1alpha1.DriverStatus{Driver: string(d), Version: p.inventory.Complete(d), Message: removingText(left)})
+			all = append(all, p.removedDriver(d, left))
 			continue
 		}
 		if !judged && p.decision.version(d) == "" {
@@ -151,20 +151,15 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 		}
 		st := v1alpha1.DriverStatus{
 			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: reasons(p.decision.reasons[d]),
-			Source: p.source(d), Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
+			Ready: judged && h.Healthy(), Message: condition.Cut(message(h),
 				maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
+		}
+		if cur, _ := p.history()[revision.GroupOf(d)].InForce(); cur.Version(string(d)) != "" {
+			st.Source = cur.Bundle
 		}
 		all = append(all, st)
 	}
 	return all
-}
-
-// source is the bundle that a driver of the revision in force comes from.
-func (p *result) source(d matrix.Driver) string {
-	if cur, _ := p.history().InForce(); cur.Version(string(d)) != "" {
-		return cur.BundleOf(string(d))
-	}
-	return ""
 }
 
 // running is the version whose roll-out is complete: the one seen now, else the last
@@ -226,7 +221,6 @@ func (p *result) heldChanges() string {
 	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), p.stoppedChanges())
 }
 
-// problems are all faults that there are.
 func (p *result) problems() error {
 	var unhealthy []error
 	if rep := p.outcome.report; rep != nil {
@@ -234,7 +228,8 @@ func (p *result) problems() error {
 			unhealthy = append(unhealthy, rep.Drivers[d].Err())
 		}
 	}
-	return fault.Join(p.unresolved(), p.unfit(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied,
+	_, unresolved := p.unresolved()
+	return fault.Join(unresolved, p.unfit(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied,
 		p.outcome.renewed, p.outcome.leaving, p.outcome.unwatched, fault.Join(unhealthy...))
 }
 
@@ -254,27 +249,19 @@ func (p *result) unfit() error {
 }
 
 // unresolved is why releases could not be chosen, or may not be: of all drivers, or, for
-// the sake of a vCenter, of those that use it.
-func (p *result) unresolved() error {
-	_, held := p.site.vcentersHeld()
-	_, kept := p.heldByChecks()
-	return fault.Join(p.outcome.resolved, held, kept)
+// the sake of a vCenter, of those that use it; and what is not there yet, for which nobody is at fault.
+func (p *result) unresolved() (awaited string, why error) {
+	waiting, held := p.site.vcentersHeld()
+	unchecked, kept := p.heldByChecks()
+	return cmp.Or(p.site.waiting, waiting, unchecked), fault.Join(p.outcome.resolved, held, kept)
 }
 
-// awaits is what is not there yet, for which nobody is at fault.
-func (p *result) awaits() string {
-	waiting, _ := p.site.vcentersHeld()
-	unchecked, _ := p.heldByChecks()
-	return cmp.Or(p.site.waiting, waiting, unchecked)
-}
-
-// waits is what is waited for.
 func (p *result) waits() []string {
 	var all []string
 	if p.outcome.gate != "" {
 		all = append(all, "waiting for "+p.outcome.gate)
 	}
-	if w := p.awaits(); w != "" {
+	if w, _ := p.unresolved(); w != "" {
 		all = append(all, w)
 	}
 	if rep := p.outcome.report; rep != nil {
@@ -310,12 +297,13 @@ func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 
 func (p *result) resolvedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionResolved
-	why := fault.Join(p.unresolved(), p.site.kubernetes.unread)
+	awaited, why := p.unresolved()
+	why = fault.Join(why, p.site.kubernetes.unread)
 	switch {
 	case why != nil:
 		return condition.False(typ, why)
-	case p.awaits() != "":
-		return condition.Pending(typ, p.awaits())
+	case awaited != "":
+		return condition.Pending(typ, awaited)
 	case !p.decision.made && p.outcome.applied != nil:
 		return condition.Unseen(typ, "no release was chosen", p.outcome.applied)
 	case !p.decision.made:
@@ -334,7 +322,7 @@ func (p *result) chosen() string {
 	if text == "" {
 		text = "no driver is asked for"
 	}
-	for _, more := range append(slices.Clone(p.decision.warnings), p.outcome.notes...) {
+	for _, more := range append(p.decision.warned(), p.outcome.notes...) {
 		text += "; " + more
 	}
 	return text

@@ -133,12 +133,12 @@ func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 	uncordon := w.emptied("worker-2")
 	t.Cleanup(uncordon)
 	v := w.config("site")
-	w.until("the cloud provider is installed", func() bool { w.play(); w.look(v); return isTrue(v, "CPIReady") && v.Status.Revision != "" })
-	was := v.Status.Revision
+	w.until("the cloud provider is installed", func() bool { w.play(); w.look(v); return isTrue(v, "CPIReady") && current(v, "cpi") != "" })
+	was := current(v, "cpi")
 	w.look(v)
 	require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
 	require.Contains(t, v.Status.Candidate.Message, "nodes are being emptied: worker-2")
-	require.Equal(t, was, v.Status.Revision, "it is begun once")
+	require.Equal(t, was, current(v, "cpi"), "it is begun once")
 	for _, name := range []string{"Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node"} {
 		is := storage[name].DeepCopy()
 		require.Equal(t, storage[name].GetGeneration(), get(w, is, is.GetNamespace(), is.GetName()).GetGeneration(), name)
@@ -177,6 +177,16 @@ func (w *world) refusesImages(registry string) (admit func()) {
 			Containers: []corev1.Container{{Name: "c", Image: registry + "/x"}}}}}}
 	w.until("the API server knows the policy", func() bool { return w.Create(ctx, try.DeepCopy(), client.DryRunAll) != nil })
 	return admit
+}
+
+// away has the check of a vCenter find nobody, as it does of one that let the login in before.
+func (w *world) away(name string) {
+	w.t.Helper()
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, name)
+	verified := vcc.Status.VerifiedCredentials
+	w.checked(vcc, metav1.ConditionFalse, "Unreachable", "no answer from "+name)
+	vcc.Status.VerifiedCredentials = verified
+	require.NoError(w.t, w.Status().Update(context.Background(), vcc))
 }
 
 // endless has a pod never end, as one whose node does not answer.
@@ -247,7 +257,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 		return !get(w, &corev1.Pod{}, silent.Namespace, silent.Name).DeletionTimestamp.IsZero()
 	})
 
-	w.deleted(&corev1.ConfigMap{}, "kube-system", "cloud-config")
+	c.remove(get(w, &corev1.ConfigMap{}, "kube-system", "cloud-config"))
 	w.restart()
 	w.away("vc-one")
 	c.look(c.v)

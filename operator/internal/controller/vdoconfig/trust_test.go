@@ -3,12 +3,14 @@ package vdoconfig_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,7 +29,8 @@ type meanwhile struct {
 	happens func()
 }
 
-func (m *meanwhile) DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error) {
+func (m *meanwhile) DryRun(ctx context.Context, objects []render.Object,
+	live plan.Live) (map[inventory.Key]plan.Outcome, error) {
 	if f := m.happens; f != nil {
 		m.happens = nil
 		f()
@@ -59,6 +62,9 @@ type cloud struct {
 
 const ccm = "vsphere-cloud-controller-manager"
 
+// authReader is a RoleBinding that the second bundle has no more.
+const authReader = "servicecatalog.k8s.io:apiserver-authentication-reader"
+
 // startCloud has the second bundle not be trusted.
 func startCloud(t *testing.T) *cloud {
 	t.Helper()
@@ -70,7 +76,15 @@ func startCloud(t *testing.T) *cloud {
 	c.first, c.image = c.v.Status.Bundle, c.runs()
 	digest := "sha256:" + sixtyFour
 	c.second = repository + "@" + digest
-	w.store.of = map[string]*bundle.Contents{digest: rebuilt(t, "cpi@1.33.1")}
+	second := rebuilt(t, "cpi@1.33.1")
+	const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+	objects := strings.Split(string(second.Manifests[file]), "\n---\n")
+	kept := slices.DeleteFunc(slices.Clone(objects), func(o string) bool {
+		return strings.Contains(o, "kind: RoleBinding\n")
+	})
+	require.Len(t, kept, len(objects)-1)
+	second.Manifests[file] = []byte(strings.Join(kept, "\n---\n"))
+	w.store.of = map[string]*bundle.Contents{digest: second}
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	b.Status.Digest = digest
 	w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked")
@@ -102,7 +116,6 @@ func (c *cloud) stays(image string) {
 		c.look(c.v)
 		require.Equal(c.t, image, c.runs(), describe(c.v))
 		require.Equal(c.t, c.first, c.v.Status.Bundle)
-		require.Equal(c.t, c.first, c.inventory(c.v).Memory().Bundle)
 	}
 }
 
@@ -139,8 +152,10 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 	c := startCloud(t)
 	c.stays(c.image)
 	c.removeWorkload()
+	c.remove(get(c.world, &rbacv1.RoleBinding{}, "kube-system", authReader))
 	c.look(c.v)
 	require.Equal(t, c.image, c.runs(), "repaired from the one before")
+	get(c.world, &rbacv1.RoleBinding{}, "kube-system", authReader)
 	require.Contains(t, cond(t, c.v, "Resolved").Message, "what is installed stays")
 
 	_, c.store.broken, _ = strings.Cut(c.first, "@")
@@ -177,4 +192,44 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 		require.Contains(t, cond(t, c.v, "Resolved").Message, "is being verified", name)
 	}
 	c.trusted()
+	c.until("pruned", func() bool {
+		c.look(c.v)
+		return gone(c.world, &rbacv1.RoleBinding{}, "kube-system", authReader)
+	})
+}
+
+// Rights that are missing in one driver's place, be it with its namespace, are a fault of that driver's.
+func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
+	w := start(t, pair)
+	t.Cleanup(w.grant)
+	w.lacks = true
+	v := w.ready(w.config("site"))
+	node := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
+	count := w.inventory(v).Len()
+	for says, take := range map[string]func(){
+		"forbidden": func() {
+			w.discard(get(w, &rbacv1.RoleBinding{}, "vmware-system-csi", "vdo-operator"))
+		},
+		"namespace vmware-system-csi is not there": func() {
+			w.discard(get(w, &corev1.Namespace{}, "", "vmware-system-csi"))
+			w.end("vmware-system-csi")
+		},
+	} {
+		take()
+		w.discard(get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"))
+		w.look(v)
+		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+		w.look(v)
+		require.True(t, isTrue(v, "CPIReady"), describe(v))
+		applied := cond(t, v, "Applied")
+		require.Equal(t, metav1.ConditionFalse, applied.Status)
+		require.Contains(t, applied.Message, says)
+		require.Contains(t, applied.Message, "vmware-system-csi")
+		require.Equal(t, count, w.inventory(v).Len(), "what cannot be seen is not forgotten")
+		w.grant()
+		w.ready(v)
+	}
+	require.NotEqual(t, node, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID,
+		"it went with the namespace")
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
 }

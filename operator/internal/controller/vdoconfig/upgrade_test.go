@@ -12,13 +12,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
@@ -38,25 +41,23 @@ func (w *world) offer(digest string, releases ...string) {
 
 func newerPair() []string { return []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"} }
 
-// crash has no pod of csi@3.7.3 come up: an admission policy refuses its driver's image.
-func (w *world) crash() { w.refuse("true") }
-
-// refuse has those of these pods not come up of which an expression holds. It returns what lets them.
+// refuse has those pods of csi@3.7.3 not come up of which an expression holds: an admission policy
+// refuses its driver's image. It returns what lets them.
 func (w *world) refuse(which string) (end func()) {
 	w.t.Helper()
-	return w.refuseImage(which, image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String())
-}
-
-func (w *world) refuseImage(which, digest string) (end func()) {
-	w.t.Helper()
+	digest := image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String()
 	ctx := context.Background()
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "crash." + w.ns}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}},
-		Validations: []admissionv1.Validation{{Expression: "!(" + which + ") || !object.spec.containers.exists(c, c.image.contains('" + digest + "'))", Message: "it would crash"}},
-	}}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy.Name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "crash." + w.ns},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+					Resources: []string{"pods"}}}}}},
+			Validations: []admissionv1.Validation{{Expression: "!(" + which + ") || !object.spec.containers.exists(c, c.image.contains('" + digest + "'))", Message: "it would crash"}},
+		}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
 	w.create(policy)
 	w.create(binding)
 	end = func() { w.discard(policy, binding) }
@@ -87,6 +88,16 @@ func (w *world) advance(v *v1alpha1.VDOConfig, what string, holds func() bool) {
 	})
 }
 
+// current is the name of the current revision of a group.
+func current(v *v1alpha1.VDOConfig, group string) string {
+	for _, r := range v.Status.Revisions {
+		if r.Current && r.Group == group {
+			return r.Name
+		}
+	}
+	return ""
+}
+
 func revisionNamed(v *v1alpha1.VDOConfig, name string) v1alpha1.RevisionStatus {
 	for _, r := range v.Status.Revisions {
 		if r.Name == name {
@@ -96,123 +107,250 @@ func revisionNamed(v *v1alpha1.VDOConfig, name string) v1alpha1.RevisionStatus {
 	return v1alpha1.RevisionStatus{}
 }
 
-func (w *world) image(v *appsv1.DaemonSet) string {
-	get(w, v, "vmware-system-csi", "vsphere-csi-node")
-	return v.Spec.Template.Spec.Containers[0].Image
+// restart makes another operator, which remembers nothing but what a matrix of the same bytes says.
+func (w *world) restart() {
+	w.r = &vdoconfig.Reconciler{Client: w.r.Client, Reader: w.r.Reader, Store: w.r.Store, Trust: w.r.Trust,
+		Recorder: w.r.Recorder, Now: w.r.Now, Cluster: w.r.Cluster}
 }
 
-// An upgrade whose pods do not come up is gone back from, to what is retained in the
-// cluster, though every now and then a write fails and each pass is another operator's, and is not tried
-// again until somebody asks.
-func TestAFailedUpgradeIsRolledBackOnceThoughWritesFail(t *testing.T) {
+// nodePods are the pods of the node plugin that are there to stay, by node.
+func (w *world) nodePods() map[string]types.UID {
+	w.t.Helper()
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace("vmware-system-csi"),
+		client.MatchingLabels{"app": "vsphere-csi-node"}))
+	all := map[string]types.UID{}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil {
+			all[p.Spec.NodeName] = p.UID
+		}
+	}
+	return all
+}
+
+// canary asks for upgrades that come to worker-1 first.
+func canary(soak, deadline time.Duration) *v1alpha1.UpgradePolicy {
+	return &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: deadline}, Canary: &v1alpha1.Canary{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "worker-1"}},
+		Soak:         metav1.Duration{Duration: soak}}}
+}
+
+// An upgrade comes to the chosen node first, though a write fails every now and then and the
+// operator starts anew. Where its pod does not come up there it is gone back from, and no other
+// node was touched; where it does, the others follow after a while.
+func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 	w, v := installed(t)
-	was := v.Status.Revision
-	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
-	onNodes := w.image(&appsv1.DaemonSet{})
-	w.crash()
-	w.change(v, func() {
-		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 4 * time.Minute}}
+	was, before := current(v, "csi"), w.nodePods()
+	w.advance(v, "what the test before has left is healthy again", func() bool {
+		return revisionNamed(v,
+			was).Outcome == string(revision.Healthy)
 	})
+	require.Len(t, before, 3)
+	let := w.refuse("has(object.metadata.labels) && 'app' in object.metadata.labels && object.metadata.labels['app'] == 'vsphere-csi-node'")
+	w.change(v, func() { v.Spec.UpgradePolicy = canary(5*time.Minute, 4*time.Minute) })
 	w.offer(nextDigest, newerPair()...)
-	stop := w.writes + 1
+	stop, kills := w.writes+1, 0
 	w.fail = func(n int) error {
 		if n < stop {
 			return nil
 		}
-		stop = n + tier.Pick(12, 3)
+		kills++
+		// not at the same write of each pass; package model kills after each of an upgrade
+		stop = n + tier.Pick(12, 3) + kills%7
 		return errors.New("connection reset by peer")
 	}
-	failing := ""
-	w.advance(v, "the failed upgrade is gone back from", func() bool {
-		w.restart()
-		if failing == "" && v.Status.Revision != was {
-			failing = v.Status.Revision
+	others := func() {
+		t.Helper()
+		now := w.nodePods()
+		for _, node := range []string{"cp-1", "worker-2"} {
+			require.Equal(t, before[node], now[node], "no other node is touched")
 		}
-		require.Equal(t, onNodes, w.image(&appsv1.DaemonSet{}), "the pods on the nodes are those that work")
-		return failing != "" && v.Status.Revision == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
+	}
+	failing, told := "", ""
+	w.advance(v, "the upgrade failed on the chosen node, and is gone back from", func() bool {
+		w.restart()
+		others()
+		if c := v.Status.Canary; c != nil {
+			failing, told = c.Revision, told+c.Nodes+" "+c.Message+"\n"
+		}
+		return failing != "" && current(v, "csi") == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
 	})
 	w.fail = nil
-	w.advance(v, "all that is drivers' is as before", func() bool { return isTrue(v, "CSIReady") && driver(v, "csi").Version == "3.5.1" })
-	require.Equal(t, string(revision.RolledBack), revisionNamed(v, failing).Outcome, describe(v))
-	require.Contains(t, revisionNamed(v, failing).Reason, "it was not healthy after 4m0s without progress")
+	w.until("the chosen node has its pod back", func() bool { w.play(); w.look(v); return isTrue(v, "CSIReady") })
+	others()
+	require.NotEqual(t, before["worker-1"], w.nodePods()["worker-1"], "it was tried there")
+	require.Contains(t, told, "0/1 waiting for the chosen nodes (worker-1) to be healthy with revision "+failing)
+	require.Contains(t, revisionNamed(v, failing).Reason, "on the nodes that have it first: worker-1 has no pod of it")
+	require.Nil(t, v.Status.Canary)
 	require.Equal(t, "RolledBack", cond(t, v, "Upgraded").Reason)
 	require.Contains(t, cond(t, v, "Ready").Message, failing+" failed")
-	require.Equal(t, failing, v.Status.Candidate.Name)
-	require.Equal(t, 1, strings.Count(w.events.all(), "RolledBack: Rolled back revision "+failing))
-
+	gate := v1alpha1.CandidateGate{Driver: "csi", Reason: "Failed", Message: v.Status.Candidate.Message}
+	require.Equal(t, []v1alpha1.CandidateGate{gate}, v.Status.Candidate.Gates)
 	w.restart()
-	w.events.told, w.writes = nil, 0
-	for range 5 {
-		w.ahead += time.Hour
-		w.look(v)
-	}
-	require.Zero(t, w.writes, "it is not tried again, and nothing is written")
-	require.NotContains(t, w.events.all(), "RevisionStarted")
-	w.change(v, func() { v.Annotations = map[string]string{v1alpha1.AnnotationRetry: failing} })
-	w.advance(v, "it is tried once more, and gone back from again", func() bool {
-		return strings.Contains(w.events.all(), "RevisionStarted: Started revision "+failing) && v.Status.Revision == was && driver(v, "csi").Version == "3.5.1"
-	})
-	w.events.told = nil
+	w.writes = 0
 	for range 3 {
 		w.ahead += time.Hour
 		w.look(v)
 	}
-	require.NotContains(t, w.events.all(), "RevisionStarted", "a wish counts once")
-	w.change(v, func() { v.Annotations[v1alpha1.AnnotationRetry] = failing + " again" })
-	w.look(v)
-	require.Contains(t, w.events.all(), "RevisionStarted: Started revision "+failing, "another one counts again")
-}
+	require.Zero(t, w.writes, "it is not tried again, and nothing is written")
+	require.Equal(t, 1, strings.Count(w.events.all(), "RolledBack: Rolled back revision "+failing))
+	require.Equal(t, appsv1.RollingUpdateDaemonSetStrategyType, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.UpdateStrategy.Type)
 
-// restart makes another operator, which remembers nothing but what a matrix of the same bytes says.
-func (w *world) restart() {
-	was := w.r
-	w.r = &vdoconfig.Reconciler{Client: w.r.Client, Reader: w.r.Reader, Store: w.r.Store, Trust: w.r.Trust, Recorder: w.r.Recorder, Now: w.r.Now, Cluster: w.r.Cluster}
-	w.r.Inherit(was)
-}
-
-// An upgrade waits for consent, of this revision alone, and for a window; who consented is kept.
-func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
-	w, v := installed(t)
-	was := v.Status.Revision
-	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
-	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
-	w.offer("sha256:"+strings.Repeat("b", 64), newerPair()...) // one that no other test has fail
-	w.look(v)
-	require.True(t, isTrue(v, "Ready"), describe(v))
-	candidate := v.Status.Candidate
-	require.NotNil(t, candidate, describe(v))
-	require.Equal(t, "NotApproved", candidate.Reason)
-	require.Equal(t, "NotApproved", cond(t, v, "Upgraded").Reason)
-	require.Contains(t, planned(v), "change Deployment/"+csiController, "it is shown")
-	require.Equal(t, "3.5.1", driver(v, "csi").Wanted, "and not done")
-
-	closed := time.Now().UTC().Add(12*time.Hour).Format("4 15") + " * * *"
-	w.change(v, func() {
-		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
-			Approval: &v1alpha1.UpgradeApproval{Revision: candidate.Name, By: "alice"},
-			Windows:  []v1alpha1.UpgradeWindow{{Schedule: closed, Duration: metav1.Duration{Duration: time.Hour}}}}
+	let()
+	w.change(v, func() { v.Spec.UpgradePolicy = canary(20*time.Minute, time.Hour) })
+	var named []v1alpha1.CanaryNode
+	w.advance(v, "the others follow", func() bool {
+		if strings.Contains(w.events.all(), "CanaryHealthy") {
+			return true
+		}
+		c := v.Status.Canary
+		if len(named) > 0 || c == nil {
+			return false
+		}
+		if named = c.Others; len(named) > 0 || c.HealthySince == nil {
+			return false
+		}
+		if _, untouched := before["worker-2"]; untouched {
+			others()
+			require.Equal(t, "1/1", c.Nodes)
+			w.discard(w.nodePodOn("worker-2"))
+			delete(before, "worker-2")
+		}
+		return false
 	})
-	w.look(v)
-	require.Equal(t, "WindowClosed", v.Status.Candidate.Reason, describe(v))
-	require.NotNil(t, v.Status.Candidate.NotBefore)
-	require.True(t, isTrue(v, "Ready"), describe(v))
-	require.Equal(t, was, v.Status.Revision)
-
-	w.ahead = time.Until(v.Status.Candidate.NotBefore.Time) - 9*time.Minute // passes are ten minutes ahead
-	w.ready(v)
-	require.Equal(t, "3.7.3", driver(v, "csi").Version)
-	require.Equal(t, candidate.Name, v.Status.Revision)
-	require.Equal(t, "alice", revisionNamed(v, candidate.Name).ApprovedBy)
-	require.NotNil(t, revisionNamed(v, candidate.Name).ApprovedAt)
-	for _, said := range []string{"approved by alice", "UpgradeWaits: Delayed upgrade to revision " + candidate.Name + " (NotApproved)", "(WindowClosed)"} {
-		require.Contains(t, w.events.all(), said)
+	require.Equal(t, []v1alpha1.CanaryNode{{Name: "worker-2", Reason: v1alpha1.CanaryPodReplaced}}, named)
+	w.advance(v, "all nodes have it", func() bool { return revisionNamed(v, failing).Outcome == string(revision.Healthy) })
+	for node, uid := range w.nodePods() {
+		require.NotEqual(t, before[node], uid, node)
 	}
-	require.Nil(t, v.Status.Candidate)
-	w.advance(v, "it is healthy", func() bool { return revisionNamed(v, candidate.Name).Outcome == string(revision.Healthy) })
-	kept := get(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, candidate.Name))
-	require.True(t, *kept.Immutable)
-	m, err := revision.ParseManifest(kept.Data[revision.DataKey])
-	require.NoError(t, err)
-	require.Equal(t, candidate.Name, m.Revision.Name())
-	require.False(t, gone(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, was)), "what can be gone back to is retained")
+	require.Nil(t, v.Status.Canary)
+	require.Equal(t, failing, current(v, "csi"))
+}
+
+func (w *world) nodePodOn(node string) *corev1.Pod {
+	w.t.Helper()
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace("vmware-system-csi"), client.MatchingLabels{"app": "vsphere-csi-node"}))
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.DeletionTimestamp == nil && p.Spec.NodeName == node {
+			return p
+		}
+	}
+	w.t.Fatalf("no pod on %s", node)
+	return nil
+}
+
+// takeAway has a node not be ready, and the node plugin's pod there not end, until it is given back.
+func (w *world) takeAway(name string) (giveBack func()) {
+	w.t.Helper()
+	const held = "vdo.test/held"
+	node, pod := get(w, &corev1.Node{}, "", name), w.nodePodOn(name)
+	w.change(node, func() { node.Labels[cluster.LabelAway] = "" })
+	w.change(pod, func() { pod.Finalizers = []string{held} })
+	node = get(w, node, "", name)
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+		}
+	}
+	require.NoError(w.t, w.Status().Update(context.Background(), node))
+	giveBack = func() {
+		w.change(pod, func() { pod.Finalizers = nil })
+		w.change(node, func() { delete(node.Labels, cluster.LabelAway) })
+	}
+	w.t.Cleanup(giveBack)
+	return giveBack
+}
+
+// A node that is away neither stops nor fails an upgrade. It is named, and gets a
+// new pod when it returns; then the DaemonSet is as its manifest says again.
+func TestAnUpgradeGoesOnWithoutANodeThatIsAway(t *testing.T) {
+	w, v := installed(t)
+	was, before := current(v, "csi"), w.nodePods()
+	healthy := func() bool {
+		return current(v, "csi") == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
+	}
+	w.advance(v, "what the test before has left is healthy again", healthy)
+	unavailable := func() int {
+		s := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.UpdateStrategy
+		return s.RollingUpdate.MaxUnavailable.IntValue()
+	}
+	const named = "node worker-2 is not ready and gets its new pod when it returns"
+	giveBack := w.takeAway("worker-2")
+	w.look(v)
+	require.Equal(t, 1, unavailable(), "without a roll-out nothing is changed")
+
+	w.offer(nextDigest, newerPair()...)
+	w.advance(v, "the new revision is healthy", func() bool {
+		return current(v, "csi") != was && revisionNamed(v, current(v, "csi")).Outcome == string(revision.Healthy)
+	})
+	require.Contains(t, cond(t, v, "CSIReady").Message, named, describe(v))
+	require.Contains(t, driver(v, "csi").Message, named)
+	require.True(t, isTrue(v, "Ready") && isTrue(v, "Upgraded"), describe(v))
+	now := w.nodePods()
+	for _, n := range []string{"cp-1", "worker-1"} {
+		require.NotEqual(t, before[n], now[n], n)
+	}
+	writes := w.writes
+	w.look(v)
+	require.Equal(t, []int{writes, 2}, []int{w.writes, unavailable()}, "it stays so without further writes")
+
+	giveBack()
+	w.until("it has a new pod too", func() bool {
+		w.play()
+		w.look(v)
+		return isTrue(v, "Ready") && unavailable() == 1 && w.nodePods()["worker-2"] != before["worker-2"]
+	})
+	require.NotContains(t, w.events.all(), "UpgradeFailed")
+	require.Equal(t, "csi@3.7.3", cond(t, v, "CSIReady").Message)
+	require.Equal(t, w.nodePodOn("cp-1").Spec.Containers[0].Image, w.nodePodOn("worker-2").Spec.Containers[0].Image)
+}
+
+// late is a cluster of which listing shows, while it is behind, that nothing is rolled out,
+// which what is watched does not show yet.
+type late struct {
+	vdoconfig.Cluster
+	behind bool
+	listed int
+}
+
+func (l *late) ObserveListed(ctx context.Context) (assess.Observed, error) {
+	l.listed++
+	o, err := l.Cluster.ObserveListed(ctx)
+	for i := range o.DaemonSets {
+		if l.behind {
+			o.DaemonSets[i].Status.NumberAvailable, o.DaemonSets[i].Status.UpdatedNumberScheduled = 0, 0
+			o.DaemonSets[i].Status.DesiredNumberScheduled = 1
+		}
+	}
+	return o, err
+}
+
+// Neither is anything removed nor a revision called healthy by what is watched alone: all
+// of it is listed before.
+func TestWhatIsNotTakenBackIsListedBefore(t *testing.T) {
+	w, v := installed(t)
+	healthy := func() bool { return revisionNamed(v, current(v, "csi")).Outcome == "Healthy" }
+	w.advance(v, "healthy", healthy)
+	was, l := current(v, "csi"), &late{Cluster: w.r.Cluster, behind: true}
+	w.r.Cluster = l
+	w.store.contents = bundleOf(t, strings.Fields(newer)...)
+	w.advance(v, "another revision is looked at", func() bool {
+		require.False(t, current(v, "csi") != was && healthy(), "it is not rolled out")
+		return current(v, "csi") != was && l.listed >= 2
+	})
+	l.behind = false
+	w.advance(v, "healthy", healthy)
+
+	l.behind, l.listed = true, 0
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	there := func() bool { return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", csiController) }
+	w.until("the removal is looked at", func() bool {
+		w.play()
+		w.look(v)
+		require.True(t, there(), "nothing is removed: the cloud provider is not rolled out")
+		return l.listed >= 2
+	})
+	l.behind = false
+	w.until("the storage driver is gone", func() bool { w.look(v); return !there() })
 }

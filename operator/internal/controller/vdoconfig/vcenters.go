@@ -3,8 +3,10 @@ package vdoconfig
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,7 +69,10 @@ func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 // judgeVCenter says what the check of a vCenter means for the credentials that are there
 // now, or for why they cannot be read: pure.
 func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials, unread error) vcenter {
-	vc := vcenter{read: read, where: whereOf(vcc), another: vcc.Status.UnacceptedInstanceUUID != ""}
+	address := net.JoinHostPort(vcc.Spec.VcIP, strconv.Itoa(int(vcc.Spec.Port)))
+	at := address + " " + strings.Join(vcc.Spec.DatacenterNames(), ",")
+	where := strings.TrimLeft(vcc.Status.InstanceUUID+" "+at, " ")
+	vc := vcenter{read: read, where: where, another: vcc.Status.UnacceptedInstanceUUID != ""}
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
 		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 is of a build that is not known
 		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}
@@ -115,7 +120,6 @@ func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VC
 // sha1Thumbprint is the length of a SHA-1 thumbprint as hex pairs with colons.
 const sha1Thumbprint = 20*3 - 1
 
-// vCentersOf returns the VsphereCloudConfigs that a driver uses.
 func vCentersOf(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	switch d {
 	case matrix.CPI:

@@ -3,11 +3,16 @@ package vdoconfig
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -20,37 +25,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // Options of the controller.
 type Options struct {
-	Cluster  Cluster            // required
-	Store    Store              // required
-	Trust    Trust              // required
-	Recorder condition.Recorder // default: the manager's
-	Now      func() time.Time   // default: time.Now
-	// Checks are asked before something new is installed or configured, and Answered tells
-	// that they found out; default: nothing is checked.
-	Checks   Checks
+	// Answered tells that the Reconciler's Checks found out; default: nothing does.
 	Answered <-chan event.GenericEvent
 	// Nodes and CSINodes tell of their changes; at least those fields that are judged. Required.
 	Nodes, CSINodes cache.Informer
 	Refusals        *reconciler.Refusals // of what is watched; default: its own
 }
 
-// SetupWithManager adds the controller. It watches VDOConfigs, DriverBundles and
-// VsphereCloudConfigs through the manager's cache, and the metadata of what it
-// installed through one of its own, which holds nothing else: objects labelled
-// app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in the drivers'
-// namespaces, so that nobody else's start a pass or fill the memory. What nodes do is
-// told by Options and coalesced (coalesce.go). Secrets are not watched, since to list some
-// is a right to all: a change of one is seen at the next interval. No pass waits for an informer of
-// another kind than the operator's own: what may not be watched is a fault of each pass.
-func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now, Checks: o.Checks, refusals: o.Refusals}
+// SetupWithManager adds a controller whose client, and by default recorder and clock, are the manager's. What the
+// operator installed is watched through a cache of its own, with metadata alone and by its label, in the drivers'
+// namespaces, so that nobody else's starts a pass or fills the memory. Secrets are not watched, since to list some is
+// a right to all: a change of one is seen at the next interval. No pass waits for an informer of another kind than the
+// operator's own: what may not be watched is a fault of each pass.
+func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
+	r.Client, r.Reader, r.refusals = mgr.GetClient(), mgr.GetAPIReader(), o.Refusals
 	if r.refusals == nil {
 		r.refusals = reconciler.NewRefusals()
 	}
@@ -80,15 +74,15 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
 		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
-		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{nodeChanged}}).
-		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{csiNodeChanged}}).
+		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(always), Predicates: []predicate.Predicate{nodeChanged}}).
+		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events(always), Predicates: []predicate.Predicate{csiNodeChanged}}).
 		WatchesRawSource(source.Channel(r.refusals.Told(), all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	if o.Answered != nil {
 		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
 	}
 	for _, kind := range Watched() {
-		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.changedInstalled()))
+		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.events(statusOnly)))
 	}
 	return b.Complete(r)
 }
@@ -129,7 +123,6 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 var deleted = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	UpdateFunc:  func(event.UpdateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return true },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
@@ -150,3 +143,102 @@ var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool 
 	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.VerifiedCredentials != is.Status.VerifiedCredentials ||
 		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}
+
+// What nodes do comes in hundreds: each joins in some six steps, and with each pod of a
+// DaemonSet its status changes. A pass looks at all of it at once, so that those events
+// wait for each other, and passes over them take a tenth of the time at the most.
+
+const (
+	// settle is what an event about a node waits for others.
+	settle = time.Second
+	// share is the part of the time that passes over such events may take.
+	share = 10
+	// mostSettle bounds the wait after a pass that took long.
+	mostSettle = 30 * time.Second
+)
+
+// pace is how long the last pass took. The zero value is ready.
+type pace struct{ last atomic.Int64 }
+
+// timed notes how long a pass takes; call what is returned at its end.
+func (p *pace) timed() (done func()) {
+	begun := time.Now()
+	return func() { p.last.Store(int64(time.Since(begun))) }
+}
+
+// wait is how long an event about a node waits for others.
+func (p *pace) wait() time.Duration {
+	return min(max(settle, share*time.Duration(p.last.Load())), mostSettle)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// events handles those that drivers are concerned by: a pass over every VDOConfig is asked for at once, or, after what
+// is about nodes, takes in what happens until then.
+func (r *Reconciler) events(aboutNodes func(was, is client.Object) bool) handler.EventHandler {
+	add := func(ctx context.Context, q queue, was, is client.Object) {
+		wait := time.Duration(0)
+		if aboutNodes(was, is) {
+			wait = r.pace.wait()
+		}
+		for _, req := range r.all(ctx, nil) {
+			q.AddAfter(req, wait)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, nil, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, nil, e.Object) },
+	}
+}
+
+func always(_, _ client.Object) bool { return true }
+
+// statusOnly tells whether nothing but the status of an installed object changed, which is about nodes. One that has
+// no generation has none.
+func statusOnly(was, is client.Object) bool {
+	before, ok1 := was.(*metav1.PartialObjectMetadata)
+	now, ok2 := is.(*metav1.PartialObjectMetadata)
+	if !ok1 || !ok2 {
+		return false
+	}
+	a, b := before.ObjectMeta.DeepCopy(), now.ObjectMeta.DeepCopy()
+	a.ResourceVersion, b.ResourceVersion = "", ""
+	a.ManagedFields, b.ManagedFields = nil, nil
+	return a.Generation != 0 && equality.Semantic.DeepEqual(a, b)
+}
+
+// nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels,
+// cordons, the kubelet's version, and whether the node is ready.
+var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*corev1.Node)
+	is, ok2 := e.ObjectNew.(*corev1.Node)
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels) || readiness(was) != readiness(is) ||
+		was.Status.NodeInfo.KubeletVersion != is.Status.NodeInfo.KubeletVersion
+}}
+
+func readiness(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// csiNodeChanged drops what other storage drivers say: the driver registers on nodes one by
+// one, and a CSINode without any says nothing.
+var csiNodeChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return len(registered(e.Object)) > 0 },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(registered(e.ObjectOld), registered(e.ObjectNew))
+	},
+	DeleteFunc: func(e event.DeleteEvent) bool { return len(registered(e.Object)) > 0 },
+}
+
+func registered(o client.Object) []storagev1.CSINodeDriver {
+	if n, ok := o.(*storagev1.CSINode); ok {
+		return n.Spec.Drivers
+	}
+	return nil
+}

@@ -1,7 +1,7 @@
 // Package vspherecloudconfig keeps the status of each VsphereCloudConfig true: can
 // its vCenter be used, and what is it?
 //
-// One pass reads the Secret and the CA (observe.go), decides whether it is time to
+// One pass reads the Secret and the CA, decides whether it is time to
 // ask (due.go), has the vCenter asked, and returns the answer, which package reconciler
 // has put into the status (status.go). A pass starts when the resource, its Secret or its CA
 // change, when the annotation reconcile.vdo.vmware.com/requestedAt changes, and at
@@ -40,10 +40,11 @@ package vspherecloudconfig
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +58,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -68,8 +70,10 @@ type Check func(ctx context.Context, t vcenter.Target) (vcenter.Report, error)
 
 // Options of the controller. Check is required.
 type Options struct {
-	Check  Check
-	Logins *logins.Logins   // default: its own, with no past; see [Past]
+	Check Check
+	// Logins keeps accounts from being locked; default: its own, with no past, see [Past]. It is shared
+	// with whoever else in the operator logs in to vCenters.
+	Logins *logins.Logins
 	Now    func() time.Time // default time.Now
 	// Watched has the metadata of ConfigMaps of the operator's namespace, and of Secrets of that and
 	// of kube-system; default: the manager's cache.
@@ -80,13 +84,7 @@ type Options struct {
 type Reconciler struct {
 	Reader client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
 	Writer condition.Writer
-	Check  Check
-	Now    func() time.Time
-
-	// Logins keeps accounts from being locked; default: its own, with no past. It is shared
-	// with whoever else in the operator logs in to vCenters.
-	Logins *logins.Logins
-	own    logins.Logins
+	Options
 }
 
 // concurrent is how many vCenters are asked at once.
@@ -101,18 +99,18 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Watched == nil {
 		o.Watched = mgr.GetCache()
 	}
-	if err := addIndex(mgr.GetFieldIndexer()); err != nil {
-		return err
+	if o.Logins == nil {
+		o.Logins = &logins.Logins{}
 	}
 	r := &Reconciler{
-		Reader: mgr.GetAPIReader(),
-		Writer: condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
-		Check:  o.Check,
-		Logins: o.Logins,
-		Now:    o.Now,
+		Reader:  mgr.GetAPIReader(),
+		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
+		Options: o,
 	}
-	users := users{mgr.GetClient()}
-	watch := func(kind string, users handler.MapFunc) source.Source {
+	watch := func(kind string) source.Source {
+		users := func(ctx context.Context, o client.Object) []reconcile.Request {
+			return users(ctx, mgr.GetClient(), kind, o)
+		}
 		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind),
 			handler.EnqueueRequestsFromMapFunc(users), predicate.ResourceVersionChangedPredicate{})
 	}
@@ -120,8 +118,8 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Named("vspherecloudconfig").
 		For(&v1alpha1.VsphereCloudConfig{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(watch("Secret", users.ofSecret)).
-		WatchesRawSource(watch("ConfigMap", users.ofConfigMap)).
+		WatchesRawSource(watch("Secret")).
+		WatchesRawSource(watch("ConfigMap")).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
@@ -135,48 +133,39 @@ func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudCo
 // Pass asks the vCenter, where that is due. The resource's deletion needs nothing.
 func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	if vcc.Spec.Suspend {
-		return suspended{}, nil
+		return unasked{record: suspend}, nil
 	}
-	if err := r.logins().Recall(ctx, r.Now()); err != nil {
+	if err := r.Logins.Recall(ctx, r.Now()); err != nil {
 		return nil, err // an account may be locked by what is not known
 	}
 	in, err := observe(ctx, r.Reader, vcc)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {
-		return notDue{wait}, nil
+		return unasked{wait: wait}, nil
 	}
 	if err != nil {
 		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
 	}
-	known := r.logins().Known(question(vcc, in), r.Now())
+	known := r.Logins.Known(question(vcc, in), r.Now())
 	switch {
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
-		return notDue{known.Wait}, nil // its last answer holds until then
+		return unasked{wait: known.Wait}, nil // its last answer holds until then
 	case known != nil: // which is no login that could be lost, and needs no note before it
 		return recalled(vcc, in, known), nil
 	}
-	if err := r.begin(ctx, vcc, in.version); err != nil {
+	// An operator that is killed before the answer is written, or that cannot write it, or that sees an old
+	// state of the resource, does not ask the same again at once.
+	before := vcc.DeepCopy()
+	begin(vcc, in.version, r.Now())
+	if err := r.Writer.Write(ctx, before, vcc); err != nil {
 		return nil, err // what cannot be noted is not tried
 	}
 	return r.ask(ctx, vcc, in)
 }
 
-// begin notes that the vCenter is about to be asked, and with what. An operator that
-// is killed before the answer is written, or that cannot write it, or that sees an
-// old state of the resource, does not ask the same again at once.
-func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, version string) error {
-	after := vcc.DeepCopy()
-	begin(after, version, r.Now())
-	if err := r.Writer.Write(ctx, vcc, after); err != nil {
-		return err
-	}
-	*vcc = *after
-	return nil
-}
-
 // ask asks the vCenter, one question at a time for each, unless it is known to refuse.
 func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	q := question(vcc, in)
-	known, leave, err := r.logins().Enter(ctx, q, r.Now)
+	known, leave, err := r.Logins.Enter(ctx, q, r.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +175,7 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	}
 	target := in.target
 	target.Turn = func(ctx context.Context, login func() error) (err error) {
-		known, err = r.logins().Login(ctx, q, r.Now, login)
+		known, err = r.Logins.Login(ctx, q, r.Now, login)
 		return err
 	}
 	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username}
@@ -201,7 +190,8 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 // untried is the outcome where it was known before the login what would come of it.
 func untried(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) reconciler.Outcome[*v1alpha1.VsphereCloudConfig] {
 	if known.Wait > 0 && answered(vcc, in.version) {
-		return delayed{known.Wait}
+		// the last answer holds, and the question is taken away
+		return unasked{known.Wait, func(vcc *v1alpha1.VsphereCloudConfig) { vcc.Status.AskedWith = "" }}
 	}
 	return recalled(vcc, in, known)
 }
@@ -209,13 +199,6 @@ func untried(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) r
 // recalled is the answer that is known without asking.
 func recalled(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
 	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: known.Wait}
-}
-
-func (r *Reconciler) logins() *logins.Logins {
-	if r.Logins != nil {
-		return r.Logins
-	}
-	return &r.own
 }
 
 // question is what a vCenter is asked with, as package logins remembers it.
@@ -237,10 +220,33 @@ func requested(vcc *v1alpha1.VsphereCloudConfig) string {
 	return v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt)
 }
 
-func requests(list []v1alpha1.VsphereCloudConfig) []reconcile.Request {
-	out := make([]reconcile.Request, len(list))
-	for i := range list {
-		out[i].NamespacedName = types.NamespacedName{Namespace: list[i].Namespace, Name: list[i].Name}
+// inputs are what a resource refers to.
+type inputs struct {
+	target  vcenter.Target
+	version string // identifies the objects read, whatever is in them
+}
+
+// observe reads the Secret and the CA.
+func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (inputs, error) {
+	read, err := credentials.Read(ctx, c, vcc)
+	return inputs{version: read.Version, target: vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)}, err
+}
+
+// users are the resources that refer to an object: of its namespace, or of all where it is in kube-system.
+// The list comes from the cache; it cannot fail while the manager runs.
+func users(ctx context.Context, c client.Reader, kind string, o client.Object) (out []reconcile.Request) {
+	var list v1alpha1.VsphereCloudConfigList
+	if err := c.List(ctx, &list); err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		v := &list.Items[i]
+		ca := ptr.Deref(v.Spec.CA, v1alpha1.KeyReference{})
+		names := map[string][]string{"Secret": {v.Spec.Credentials, ca.Secret}, "ConfigMap": {ca.ConfigMap}}[kind]
+		near := o.GetNamespace() == v.Namespace || o.GetNamespace() == credentials.Fallback
+		if near && slices.Contains(names, o.GetName()) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(v)})
+		}
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package vspherecloudconfig_test
+package vspherecloudconfig
 
 import (
 	"context"
@@ -27,7 +27,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -41,7 +40,6 @@ func TestMain(m *testing.M) {
 type site struct {
 	mu    sync.Mutex
 	asked []vcenter.Target
-	err   error // answered to the right password
 }
 
 const password, silent = "right-canary", "silent.site"
@@ -63,11 +61,6 @@ func (s *site) check(ctx context.Context, q vcenter.Target) (vcenter.Report, err
 	}); err != nil {
 		return found, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return vcenter.Report{}, s.err
-	}
 	found.User, found.Datacenters = q.Username, []string{"/dc"}
 	return found, nil
 }
@@ -76,12 +69,6 @@ func (s *site) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.asked)
-}
-
-func (s *site) answer(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
 }
 
 // world is a namespace, a client past all caches, and a running controller.
@@ -126,7 +113,7 @@ func run(t *testing.T, cfg *rest.Config, scheme *kruntime.Scheme, ns string, s *
 		},
 	})
 	require.NoError(t, err)
-	require.NoError(t, vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Check: s.check}))
+	require.NoError(t, SetupWithManager(mgr, Options{Check: s.check}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -171,15 +158,6 @@ func (w *world) until(v *v1alpha1.VsphereCloudConfig, what string, ok func(*v1al
 func (w *world) untilReason(v *v1alpha1.VsphereCloudConfig, reason string) {
 	w.t.Helper()
 	w.until(v, reason, func(v *v1alpha1.VsphereCloudConfig) bool { return foundOf(v) == reason })
-}
-
-// foundOf is the reason of what was found last: in the grace of a fault Ready says what it
-// said before, and Reconciling tells the fault.
-func foundOf(v *v1alpha1.VsphereCloudConfig) string {
-	if now := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling); now != nil {
-		return now.Reason
-	}
-	return readyOf(v).Reason
 }
 
 // change edits a resource, also where its status is written at the same time.
@@ -256,97 +234,38 @@ func (w *world) event(v *v1alpha1.VsphereCloudConfig, reason string) {
 	}, time.Minute, 20*time.Millisecond, "event %s", reason)
 }
 
-func TestAWrongPasswordIsTriedOnceUntilItChanges(t *testing.T) {
-	w := start(t)
-	s := w.secret(w.ns, "creds", "wrong-canary")
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
-	w.untilReason(v, "Unauthorized")
-	require.Equal(t, "failed", v.Status.Config)
-	require.Equal(t, "8.0.3", v.Status.Version)
-	require.True(t, meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionStalled))
-	require.NotContains(t, fmt.Sprint(v.Status), "canary")
-	w.event(v, "Unauthorized")
-
-	for i := range 5 {
-		change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
-			metav1.SetMetaDataAnnotation(&v.ObjectMeta, "touched", fmt.Sprint(i))
-		})
-	}
-	change(w, s, func(s *corev1.Secret) { s.Data["password"] = []byte(password) })
-	w.untilReason(v, "Succeeded")
-	require.Equal(t, 2, w.site.count(), "one try for each password")
-}
-
-func TestTheSecretIsFoundInKubeSystemToo(t *testing.T) {
+// Secrets in both namespaces, ConfigMaps and what the CA is in start a pass.
+func TestWhatAResourceRefersToIsWatched(t *testing.T) {
 	w := start(t)
 	name := "creds-" + w.ns
 	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: name})
 	w.untilReason(v, "NotFound")
-	require.Contains(t, readyOf(v).Message, "kubectl -n "+w.ns+" create secret generic "+name)
 	require.Zero(t, w.site.count())
-
-	w.secret(metav1.NamespaceSystem, name, "wrong")
+	w.secret(metav1.NamespaceSystem, name, "wrong-canary")
 	w.untilReason(v, "Unauthorized")
-	w.secret(w.ns, name, password) // the own namespace comes first
-	w.untilReason(v, "Succeeded")
-}
-
-func TestTheCAIsReadAndWatched(t *testing.T) {
-	w := start(t)
-	w.secret(w.ns, "creds", password)
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", CA: &v1alpha1.KeyReference{ConfigMap: "ca"}})
-	w.untilReason(v, "NotFound")
-	require.Contains(t, readyOf(v).Message, w.ns+"/ca")
-
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca"}, Data: map[string]string{"other": "x"}}
-	require.NoError(t, w.Create(t.Context(), cm))
-	w.until(v, "no key", func(v *v1alpha1.VsphereCloudConfig) bool {
-		return strings.Contains(readyOf(v).Message, `no key "ca.crt"`)
-	})
-
-	change(w, cm, func(cm *corev1.ConfigMap) { cm.Data["ca.crt"] = "PEM" })
-	w.untilReason(v, "Succeeded")
-	require.Equal(t, []byte("PEM"), w.site.asked[0].Trust.CA)
-
-	ca := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca2"}, StringData: map[string]string{"root": "PEM2"}}
-	require.NoError(t, w.Create(t.Context(), ca))
-	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.CA = &v1alpha1.KeyReference{Secret: "ca2", Key: "root"} })
-	w.until(v, "checked with the Secret's CA", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
-	require.Equal(t, []byte("PEM2"), w.site.asked[w.site.count()-1].Trust.CA)
-}
-
-func TestAVCenterThatIsAwayKeepsItsVersionAndComesBack(t *testing.T) {
-	w := start(t)
-	w.secret(w.ns, "creds", password)
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	require.True(t, meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionStalled))
+	require.NotContains(t, fmt.Sprint(v.Status), "canary")
+	w.event(v, "Unauthorized")
+	own := w.secret(w.ns, name, "wrong") // the own namespace comes first
+	require.Eventually(t, func() bool { return w.site.count() == 2 }, time.Minute, 20*time.Millisecond)
+	change(w, own, func(s *corev1.Secret) { s.Data["password"] = []byte(password) })
 	w.untilReason(v, "Succeeded")
 
-	w.site.answer(&fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout"), Hint: "open it"})
-	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
-		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "1")
-	})
-	w.untilReason(v, "Unreachable")
-	require.True(t, meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReconciling))
-	require.Equal(t, "8.0.3", v.Status.Version)
-	require.Equal(t, []string{"/dc"}, v.Status.Datacenters)
-
-	w.site.answer(nil)
-	w.untilReason(v, "Succeeded") // by the growing wait, long before the interval of an hour
-}
-
-func TestASuspendedResourceIsLeftAlone(t *testing.T) {
-	w := start(t)
-	w.secret(w.ns, "creds", password)
-	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", Suspend: true})
-	w.untilReason(v, "Suspended")
-	require.Zero(t, w.site.count())
-
-	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = false })
-	w.untilReason(v, "Succeeded")
-	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = true })
-	w.until(v, "suspended", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
-	require.Equal(t, "Succeeded", readyOf(v).Reason, "what was found stays")
-	require.Equal(t, 1, w.site.count())
+	for want, ca := range map[string]struct {
+		ref v1alpha1.KeyReference
+		in  client.Object
+	}{
+		"PEM":  {v1alpha1.KeyReference{ConfigMap: "ca"}, &corev1.ConfigMap{Data: map[string]string{"ca.crt": "PEM"}}},
+		"PEM2": {v1alpha1.KeyReference{Secret: "ca2", Key: "root"}, &corev1.Secret{StringData: map[string]string{"root": "PEM2"}}},
+	} {
+		change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.CA = &ca.ref })
+		w.untilReason(v, "NotFound")
+		ca.in.SetNamespace(w.ns)
+		ca.in.SetName(ca.ref.ConfigMap + ca.ref.Secret)
+		require.NoError(t, w.Create(t.Context(), ca.in))
+		w.untilReason(v, "Succeeded")
+		require.Equal(t, want, string(w.site.asked[w.site.count()-1].Trust.CA))
+	}
 }
 
 // One vCenter that is silent holds up itself alone, though all have one account: a password that it

@@ -12,19 +12,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
-const (
-	// guard is how long a refused password is left alone. vCenters count failed
-	// logins over minutes, so one in an hour never locks an account.
-	guard = logins.Guard
-	// tolerance is the share of a wait after which it counts as over: the wait that
-	// started this pass was shortened by as much at most.
-	tolerance = logins.Tolerance
-	// unanswered is the least time between two questions of which the first has no
-	// answer on record: the operator was killed, or could not write it.
-	unanswered = logins.Unanswered
-	// defaultInterval counts where the API server's default was bypassed.
-	defaultInterval = 10 * time.Minute
-)
+// defaultInterval counts where the API server's default was bypassed.
+const defaultInterval = 10 * time.Minute
 
 // due says how long to wait before the vCenter is asked again: not at all where
 // something changed since the last answer.
@@ -43,7 +32,7 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 		return 0
 	}
 	wait := condition.Wait(st.Conditions, pause(vcc), st.CheckedAt.Time)
-	if now.Sub(st.CheckedAt.Time) >= time.Duration(tolerance*float64(wait)) {
+	if now.Sub(st.CheckedAt.Time) >= time.Duration(logins.Tolerance*float64(wait)) {
 		return 0
 	}
 	return st.CheckedAt.Add(wait).Sub(now)
@@ -56,7 +45,7 @@ func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Ti
 	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) {
 		return 0
 	}
-	return st.AskedAt.Add(unanswered).Sub(now)
+	return st.AskedAt.Add(logins.Unanswered).Sub(now)
 }
 
 // pause is the longest time between two checks: the interval, or more after a
@@ -67,7 +56,7 @@ func pause(vcc *v1alpha1.VsphereCloudConfig) time.Duration {
 		d = defaultInterval
 	}
 	if refused(vcc.Status.Conditions) {
-		return max(d, guard)
+		return max(d, logins.Guard)
 	}
 	return d
 }

@@ -65,9 +65,10 @@ func startLogins(t *testing.T, names ...string) *tries {
 // restart makes an operator that remembers nothing.
 func (l *tries) restart() {
 	l.r = &Reconciler{
-		Reader: l.api, Check: l.check, Now: func() time.Time { return l.now },
-		Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
-		Logins: &logins.Logins{Past: Past(l.api, "ns")},
+		Reader: l.api, Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
+		Options: Options{
+			Check: l.check, Now: func() time.Time { return l.now }, Logins: &logins.Logins{Past: Past(l.api, "ns")},
+		},
 	}
 }
 
@@ -128,6 +129,24 @@ func (l *tries) pass(name string) {
 func (l *tries) reason(name string) string {
 	l.t.Helper()
 	return meta.FindStatusCondition(l.get(name).Status.Conditions, v1alpha1.ConditionReady).Reason
+}
+
+func TestASuspendedResourceIsLeftAlone(t *testing.T) {
+	l := startLogins(t, "vc")
+	l.secret("right")
+	suspend := func(yes bool) {
+		v := l.get("vc")
+		v.Spec.Suspend = yes
+		require.NoError(t, l.api.Update(t.Context(), v))
+		l.pass("vc")
+	}
+	suspend(true)
+	require.Equal(t, "Suspended", l.reason("vc"))
+	require.Empty(t, l.tried)
+	suspend(false)
+	suspend(true)
+	require.Equal(t, "Succeeded", l.reason("vc"), "what was found stays")
+	require.Len(t, l.tried, 1)
 }
 
 // All of this happens within a second, which the times in a status cannot tell apart.
@@ -344,7 +363,7 @@ func TestAnOperatorThatIsKilledAtEachLoginTriesOneAMinute(t *testing.T) {
 		l.now = l.now.Add(10 * time.Second)
 	}
 	require.Len(t, l.tried, 3)
-	require.Contains(t, l.get("e").Status.Message, "the operator ended while the same account and password was tried at a.site:0 at 2026-01-02T03:")
+	require.Contains(t, l.get("e").Status.Message, "the same account and password was tried at a.site:0 at 2026-01-02T03:")
 }
 
 // A status of which the account cannot be read may be of any account: for a while nobody is
@@ -394,5 +413,5 @@ func foundOf(v *v1alpha1.VsphereCloudConfig) string {
 	if now := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling); now != nil {
 		return now.Reason
 	}
-	return meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Reason
+	return readyOf(v).Reason
 }

@@ -49,7 +49,7 @@ func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
 	st, q := &vcc.Status, question(vcc, in)
 	q.Pass = st.HandledReconcileAt
 	if st.AskedAt != nil && st.AskedWith == askedWith(vcc, in.version) {
-		all = append(all, logins.Past{Question: q, At: st.AskedAt.Time, Open: true})
+		all = append(all, logins.Past{Question: q, At: st.AskedAt.Time, Err: logins.ErrLost})
 	}
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
 	switch {

@@ -109,17 +109,9 @@ func remember(vcc *v1alpha1.VsphereCloudConfig, f vcenter.Report) {
 	if f.InstanceUUID != "" {
 		st.UnacceptedInstanceUUID = ""
 	}
-	for _, v := range []struct {
-		to   *string
-		from string
-	}{
-		{&st.Version, f.Version}, {&st.Build, f.Build}, {&st.APIVersion, f.APIVersion},
-		{&st.Thumbprint, f.Thumbprint}, {&st.User, f.User},
-	} {
-		if v.from != "" {
-			*v.to = v.from
-		}
-	}
+	st.Version, st.Build = cmp.Or(f.Version, st.Version), cmp.Or(f.Build, st.Build)
+	st.APIVersion, st.User = cmp.Or(f.APIVersion, st.APIVersion), cmp.Or(f.User, st.User)
+	st.Thumbprint = cmp.Or(f.Thumbprint, st.Thumbprint)
 	if f.Datacenters != nil {
 		st.Datacenters, st.MissingDatacenters = f.Datacenters[:min(len(f.Datacenters), maxListed)], f.Missing[:min(len(f.Missing), maxListed)]
 	}
@@ -140,37 +132,27 @@ func summary(spec *v1alpha1.VsphereCloudConfigSpec, user string, f vcenter.Repor
 	return s
 }
 
-// suspended is the outcome where the vCenter is not asked. What was found stays.
-type suspended struct{}
-
-// Next is when the resource changes.
-func (suspended) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next { return reconciler.Next{} }
-
-// Record says that nothing is being done.
-func (suspended) Record(vcc *v1alpha1.VsphereCloudConfig) {
-	vcc.Status.ObservedGeneration = vcc.Generation
-	condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
+// unasked is the outcome where the vCenter is not asked: what was found stays.
+type unasked struct {
+	wait   time.Duration // until a pass; 0: until the resource changes
+	record func(*v1alpha1.VsphereCloudConfig)
 }
-
-// delayed is the outcome where the vCenter was about to be asked, and another one has just
-// refused the same account and password: the last answer holds.
-type delayed struct{ wait time.Duration }
-
-// Next is when it is tried.
-func (d delayed) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
-	return reconciler.Next{AtMost: d.wait}
-}
-
-// Record takes the question away.
-func (delayed) Record(vcc *v1alpha1.VsphereCloudConfig) { vcc.Status.AskedWith = "" }
-
-// notDue is the outcome of a pass that came too early, and by how much.
-type notDue struct{ wait time.Duration }
 
 // Next is when it is due.
-func (n notDue) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
-	return reconciler.Next{AtMost: n.wait}
+func (u unasked) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
+	return reconciler.Next{AtMost: u.wait}
 }
 
-// Record leaves everything as it is.
-func (notDue) Record(*v1alpha1.VsphereCloudConfig) {}
+// Record changes what has to be, most often nothing.
+func (u unasked) Record(vcc *v1alpha1.VsphereCloudConfig) {
+	if u.record != nil {
+		u.record(vcc)
+	}
+}
+
+// suspend says that nothing is being done.
+func suspend(vcc *v1alpha1.VsphereCloudConfig) {
+	vcc.Status.ObservedGeneration = vcc.Generation
+	report := condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}
+	report.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
+}

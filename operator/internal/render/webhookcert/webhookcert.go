@@ -113,7 +113,7 @@ func ours(bundle []byte, now time.Time) []byte {
 // Issue makes a certificate from scratch.
 func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 	fail := func(err error) (*Certificate, error) {
-		return nil, &fault.Error{Reason: fault.Internal, Op: "make certificate", Subject: DNSName, Err: err}
+		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}
 	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
 	caKey, err := certificate.NewKey(random)
@@ -159,10 +159,8 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 func Parse(data map[string][]byte) (*Certificate, error) {
 	c := &Certificate{CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
 	if err := c.check(); err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Corrupt, Op: "read certificate", Subject: DNSName, Err: err,
-			Hint: "delete the Secret vmware-system-csi/vsphere-webhook-certs: it is made again",
-		}
+		return nil, fault.Errorf(fault.Corrupt, "read certificate", DNSName,
+			"delete the Secret vmware-system-csi/vsphere-webhook-certs: it is made again", "%w", err)
 	}
 	return c, nil
 }
@@ -188,27 +186,29 @@ func (c *Certificate) check() error {
 // RenewAt is when two thirds of the certificate's life are over. The zero time is
 // returned for a certificate that cannot be read.
 func (c *Certificate) RenewAt() time.Time {
-	leaf, err := certificate.Parse(c.Cert)
-	if err != nil {
-		return time.Time{}
-	}
-	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
+	from, to := c.life()
+	return from.Add(to.Sub(from) * 2 / 3)
 }
 
 // EndsAt is when the certificate's life is over; the zero time for one that cannot be
 // read.
 func (c *Certificate) EndsAt() time.Time {
-	leaf, err := certificate.Parse(c.Cert)
-	if err != nil {
-		return time.Time{}
-	}
-	return leaf.NotAfter
+	_, to := c.life()
+	return to
 }
 
 // serves reports whether the leaf counts now.
 func (c *Certificate) serves(now time.Time) bool {
-	leaf, err := certificate.Parse(c.Cert)
-	return err == nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter)
+	from, to := c.life()
+	return !now.Before(from) && now.Before(to)
+}
+
+// life is the time in which the leaf counts; none of one that cannot be read.
+func (c *Certificate) life() (from, to time.Time) {
+	if leaf, err := certificate.Parse(c.Cert); err == nil {
+		from, to = leaf.NotBefore, leaf.NotAfter
+	}
+	return from, to
 }
 
 // issuer is the CA of the leaf alone, without those before it.

@@ -33,8 +33,10 @@
 package choose
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,6 +76,13 @@ type Leaving struct {
 	Why string
 }
 
+// Held are the hosts that the role has then, in their order.
+func (r Role) Held() []Host {
+	all := slices.Concat(r.Keep, r.Take)
+	slices.SortFunc(all, Host.compare)
+	return all
+}
+
 // InUse are the hosts that stay only since they are in use: there are too many, or they are no
 // longer permitted.
 func (r Role) InUse() []Host {
@@ -82,56 +91,42 @@ func (r Role) InUse() []Host {
 	})
 }
 
-// Held is how many hosts the role has once the choice is carried out, before any leaves.
-func (r Role) Held() int { return len(r.Keep) + len(r.Take) + len(r.Leave) }
-
 // Changes tells whether hosts have to be claimed or given back.
 func (c Choice) Changes() bool {
 	return slices.ContainsFunc(c.Roles, func(r Role) bool { return len(r.Take)+len(r.Leave) > 0 })
 }
 
-// Missing is how many hosts are missing in all roles.
-func (c Choice) Missing() int {
-	n := 0
-	for _, r := range c.Roles {
-		n += r.Missing
-	}
-	return n
-}
-
-// Choose decides. Hosts need no order. Errors are faults: a selector that cannot be
+// Choose decides, and sorts the hosts. Errors are faults: a selector that cannot be
 // understood.
 func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
-	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, Host.compare)
 	held, free, others := divide(cluster, hosts)
 	var errs []error
 	var c Choice
-	for _, role := range roles(nodes, held) {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(nodes)), maps.Keys(held)) // of the spec, and of what is held
+	slices.Sort(all)
+	for _, role := range slices.Compact(all) {
 		set := nodes[role]
 		selector, err := metav1.LabelSelectorAsSelector(&set.LabelSelector)
 		if err != nil {
-			errs = append(errs, selectorFault(role, err))
+			errs = append(errs, &fault.Error{
+				Reason: fault.InvalidInput, Op: "choose hosts by", Err: err,
+				Subject: fmt.Sprintf("spec.nodes.%s.labelSelector", role),
+				Hint:    "correct the selector: operators are In, NotIn, Exists and DoesNotExist",
+			})
 			continue
 		}
 		d := decision{
 			cluster: cluster, role: role, set: set, selector: selector, held: held[role], free: free, others: others,
 		}
 		decided := d.decide()
-		free = without(free, decided.Take)
+		free = without(free, decided.Take...)
 		c.Roles = append(c.Roles, decided)
 	}
 	if len(errs) > 0 {
 		return Choice{}, errors.Join(errs...)
 	}
 	return c, nil
-}
-
-func selectorFault(role airship.Role, err error) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "choose hosts by", Subject: fmt.Sprintf("spec.nodes.%s.labelSelector", role), Err: err,
-		Hint: "correct the selector: operators are In, NotIn, Exists and DoesNotExist",
-	}
 }
 
 // divide tells apart what the cluster holds, by role, what nobody does, and the rest.
@@ -150,25 +145,10 @@ func divide(cluster Cluster, hosts []Host) (held map[airship.Role][]Host, free, 
 	return held, free, others
 }
 
-// roles are those of the spec and of what is held, sorted.
-func roles(nodes map[airship.Role]airship.NodeSet, held map[airship.Role][]Host) []airship.Role {
-	var all []airship.Role
-	for r := range nodes {
-		all = append(all, r)
-	}
-	for r := range held {
-		all = append(all, r)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func without(hosts, taken []Host) []Host {
-	gone := map[types.NamespacedName]bool{}
-	for _, h := range taken {
-		gone[h.Key()] = true
-	}
-	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool { return gone[h.Key()] })
+func without(hosts []Host, taken ...Host) []Host {
+	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool {
+		return slices.ContainsFunc(taken, func(t Host) bool { return t.Key() == h.Key() })
+	})
 }
 
 // decision is what is decided on for one role.
@@ -207,9 +187,9 @@ func (d *decision) replace(r *Role, standby int) {
 		if h.InUse() != "" || h.Recovering {
 			continue
 		}
-		stay := without(r.Keep, []Host{h})
+		stay := without(r.Keep, h)
 		rest := *d
-		rest.free, rest.others = without(d.free, r.Take), nil
+		rest.free, rest.others = without(d.free, r.Take...), nil
 		taken, _ := rest.gather(1, append(slices.Clone(stay), r.Take...))
 		if len(taken) == 0 {
 			continue
@@ -233,14 +213,9 @@ func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 	order := slices.DeleteFunc(slices.Clone(stay), func(h Host) bool {
 		return !d.cluster.ReleaseInUse && h.InUse() != ""
 	})
-	slices.SortStableFunc(order, func(a, b Host) int {
-		if c := d.worth(a) - d.worth(b); c != 0 {
-			return c
-		}
-		return b.compare(a)
-	})
+	slices.SortFunc(order, func(a, b Host) int { return cmp.Or(d.worth(a)-d.worth(b), b.compare(a)) })
 	for _, h := range order[:min(len(order), max(0, len(stay)-total))] {
-		stay = without(stay, []Host{h})
+		stay = without(stay, h)
 		leave = append(leave, Leaving{Host: h, Why: "fewer hosts are wanted"})
 	}
 	return stay, leave
@@ -268,13 +243,13 @@ func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) 
 	for _, h := range held {
 		values[h.Labels[d.set.TopologyKey]] = true
 	}
-	var tally tally
+	tally := tally{}
 	for _, h := range d.others {
+		reason := ReasonTaken
 		if by, _ := h.Holder(); by == d.cluster.NamespacedName {
-			tally.add(ReasonAdopt, h)
-			continue
+			reason = ReasonAdopt
 		}
-		tally.add(ReasonTaken, h)
+		tally.add(reason, h)
 	}
 	for _, h := range d.free {
 		value, has := h.Labels[d.set.TopologyKey]
@@ -294,23 +269,20 @@ func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) 
 func (d *decision) tell(r *Role) {
 	for _, h := range r.Keep {
 		var all []string
-		if why := h.InUse(); len(r.Keep) > r.Wanted && why != "" {
-			all = append(all, "it is one too many, and "+why)
-		}
-		if !h.Permitted {
-			all = append(all, notPermitted+", and "+h.InUse())
-		}
-		if why := h.Failed(); why != "" {
-			all = append(all, why)
-		}
-		if h.Problem != "" {
-			all = append(all, h.Problem)
-		}
-		if h.Uncleaned {
-			all = append(all, "automatedCleaningMode is disabled: the next tenant gets its disks unwiped")
-		}
-		if !d.selector.Matches(labels.Set(h.Labels)) {
-			all = append(all, "labelSelector no longer matches it")
+		for _, one := range []struct {
+			is   bool
+			text string
+		}{
+			{len(r.Keep) > r.Wanted && h.InUse() != "", "it is one too many, and " + h.InUse()},
+			{!h.Permitted, notPermitted + ", and " + h.InUse()},
+			{h.Failed() != "", h.Failed()},
+			{h.Problem != "", h.Problem},
+			{h.Spec.AutomatedCleaningMode == "disabled", "automatedCleaningMode is disabled: the next tenant gets its disks unwiped"},
+			{!d.selector.Matches(labels.Set(h.Labels)), "labelSelector no longer matches it"},
+		} {
+			if one.is {
+				all = append(all, one.text)
+			}
 		}
 		if len(all) > 0 {
 			r.Problems[h.Key()] = strings.Join(all, "; ")

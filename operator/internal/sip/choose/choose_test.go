@@ -5,8 +5,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,10 +27,9 @@ const worker = airship.RoleWorker
 
 // host is a free and fit one of flavor w, changed by edits.
 func host(name string, edits ...func(*choose.Host)) choose.Host {
-	h := choose.Host{
-		Namespace: "hosts", Name: name, Labels: map[string]string{"flavor": "w"}, State: "available", Operational: "OK",
-		Permitted: true,
-	}
+	h := choose.Host{BareMetalHost: &choose.BareMetalHost{}, Permitted: true}
+	h.Namespace, h.Name, h.Labels, h.Annotations = "hosts", name, map[string]string{"flavor": "w"}, map[string]string{}
+	h.Status.Provisioning.State, h.Status.OperationalStatus = "available", "OK"
 	for _, edit := range edits {
 		edit(&h)
 	}
@@ -39,14 +40,16 @@ func label(key, value string) func(*choose.Host) {
 	return func(h *choose.Host) { h.Labels[key] = value }
 }
 
+func note(key, value string) func(*choose.Host) {
+	return func(h *choose.Host) { h.Annotations[key] = value }
+}
+
 func claimed(by types.NamespacedName) func(*choose.Host) {
-	return func(h *choose.Host) {
-		c := choose.Cluster{NamespacedName: by, UID: "other"}
-		if by == mine {
-			c = me
-		}
-		h.Claim = c.Claim(worker)
+	c := choose.Cluster{NamespacedName: by, UID: "other"}
+	if by == mine {
+		c = me
 	}
+	return note(airship.AnnotationClaim, c.Claim(worker))
 }
 
 func labelled(by types.NamespacedName) func(*choose.Host) {
@@ -56,15 +59,18 @@ func labelled(by types.NamespacedName) func(*choose.Host) {
 	}
 }
 
-func used(h *choose.Host)      { h.Consumer = "Metal3Machine tenants/m" }
-func adopted(h *choose.Host)   { h.Adopt = true }
-func forbidden(h *choose.Host) { h.Permitted = false }
-func earlier(claim string) func(*choose.Host) {
-	return func(h *choose.Host) { h.Claim = claim }
+func used(h *choose.Host) {
+	h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
 }
-func deployed(h *choose.Host) { h.Deployed = true }
-func busy(h *choose.Host)     { h.State = "provisioned" }
-func failed(h *choose.Host)   { h.Operational, h.ErrorType = "error", "power management error" }
+func adopted(h *choose.Host)              { h.Annotations[airship.AnnotationAdopt] = "true" }
+func forbidden(h *choose.Host)            { h.Permitted = false }
+func earlier(c string) func(*choose.Host) { return note(airship.AnnotationClaim, c) }
+func deployed(h *choose.Host)             { h.Spec.Image.URL = "http://image" }
+func busy(h *choose.Host)                 { h.Status.Provisioning.State = "provisioned" }
+func deleting(h *choose.Host)             { h.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+func failed(h *choose.Host) {
+	h.Status.OperationalStatus, h.Status.ErrorType = "error", "power management error"
+}
 
 func nodes(active, standby int32, topology string) map[airship.Role]airship.NodeSet {
 	return map[airship.Role]airship.NodeSet{worker: {
@@ -152,10 +158,10 @@ func TestChoose(t *testing.T) {
 		},
 		"too few: what is held stays": {
 			nodes: nodes(3, 0, ""), hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(other)), host("c", used), host("d", label("flavor", "x")),
-				host("e", func(h *choose.Host) { h.State = "provisioned" }), host("f", failed), host("g", func(h *choose.Host) { h.Paused = true }),
-				host("h", func(h *choose.Host) { h.Detached = true }), host("i", func(h *choose.Host) { h.Deleting = true }),
-				host("j", func(h *choose.Host) { h.Problem, h.ProblemReason = "no network", choose.ReasonNetworkData }),
-				host("k", func(h *choose.Host) { h.State = "" }), host("l", func(h *choose.Host) { h.Claim = "nonsense" })},
+				host("e", busy), host("f", failed), host("g", note(choose.AnnotationPaused, "")),
+				host("h", note("baremetalhost.metal3.io/detached", "")), host("i", deleting),
+				host("j", func(h *choose.Host) { h.Problem = "no network" }),
+				host("k", func(h *choose.Host) { h.Status.Provisioning.State = "" }), host("l", earlier("nonsense"))},
 			keep: []string{"a"}, take: none, leave: none, missing: 2,
 			refused: map[choose.Reason]int{choose.ReasonTaken: 2, choose.ReasonConsumer: 1, choose.ReasonSelector: 1, choose.ReasonState: 2,
 				choose.ReasonOperational: 1, choose.ReasonPaused: 1, choose.ReasonDetached: 1, choose.ReasonDeleting: 1, choose.ReasonNetworkData: 1},
@@ -171,7 +177,7 @@ func TestChoose(t *testing.T) {
 		},
 		"fewer, and the others have an image or are not available": {
 			nodes: nodes(0, 0, ""), hosts: []choose.Host{host("a", claimed(mine), deployed), host("b", claimed(mine), busy),
-				host("c", claimed(mine)), host("d", claimed(mine), func(h *choose.Host) { h.Deleting, h.State = true, "deleting" })},
+				host("c", claimed(mine)), host("d", claimed(mine), deleting, func(h *choose.Host) { h.Status.Provisioning.State = "deleting" })},
 			keep: []string{"a", "b"}, take: none, leave: []string{"c", "d"},
 		},
 		"an image keeps a failed host": {
@@ -224,7 +230,7 @@ func TestChoose(t *testing.T) {
 			require.Equal(t, c.take, names(r.Take), "taken")
 			require.Equal(t, c.leave, leaving(r.Leave), "leaving")
 			require.Equal(t, c.missing, r.Missing)
-			require.Equal(t, c.missing, got.Missing())
+			require.Equal(t, c.missing, r.Missing)
 			require.Equal(t, len(c.take)+len(c.leave) > 0, got.Changes())
 			var refused map[choose.Reason]int
 			for _, x := range r.Refused {
@@ -241,7 +247,7 @@ func TestChoose(t *testing.T) {
 func TestProblemsOfHostsThatStay(t *testing.T) {
 	got, err := choose.Choose(me, nodes(1, 0, ""), []choose.Host{
 		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x"), func(h *choose.Host) { h.Problem = "no network data" }),
-		host("c", claimed(mine), used, func(h *choose.Host) { h.Uncleaned = true }),
+		host("c", claimed(mine), used, func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" }),
 	})
 	require.NoError(t, err)
 	require.Equal(t, map[types.NamespacedName]string{
@@ -287,92 +293,71 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestChoicesOfRandomHosts(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // of a test
-		hosts := randomHosts(r)
+		var hosts []choose.Host
+		for i := range r.IntN(12) {
+			hosts = append(hosts, host(fmt.Sprintf("h%02d", i)))
+			for _, edit := range []func(*choose.Host){
+				claimed(mine), claimed(other), labelled(mine), used, failed, label("rack", "1"), label("rack", "2"), label("flavor", "x"),
+			} {
+				if r.IntN(4) == 0 {
+					edit(&hosts[i])
+				}
+			}
+		}
 		spec := nodes(int32(r.IntN(4)), int32(r.IntN(3)), []string{"", "rack"}[r.IntN(2)])
-		choice, err := choose.Choose(me, spec, hosts)
+		choice, err := choose.Choose(me, spec, slices.Clone(hosts))
 		require.NoError(t, err)
-		checkChoice(t, seed, spec[worker], choice)
+		for _, role := range choice.Roles {
+			checkRole(t, seed, spec[worker], role)
+		}
 		again := slices.Clone(hosts)
 		r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 		same, err := choose.Choose(me, spec, again)
 		require.NoError(t, err)
 		require.Equal(t, choice, same, "seed %d: the order of hosts does not matter", seed)
-		settled, err := choose.Choose(me, spec, carriedOut(hosts, choice))
+		for _, role := range choice.Roles { // what leaves because it failed stays failed
+			for i := range hosts {
+				if slices.ContainsFunc(role.Take, func(h choose.Host) bool { return h.Name == hosts[i].Name }) {
+					hosts[i].Annotations[airship.AnnotationClaim] = me.Claim(role.Role)
+				}
+				if slices.ContainsFunc(role.Leave, func(l choose.Leaving) bool { return l.Name == hosts[i].Name }) {
+					hosts[i].Annotations, hosts[i].Labels = nil, map[string]string{"flavor": "given back"}
+				}
+			}
+		}
+		settled, err := choose.Choose(me, spec, hosts)
 		require.NoError(t, err)
 		require.False(t, settled.Changes(), "seed %d: %+v", seed, settled)
 	}
 }
 
-func randomHosts(r *rand.Rand) []choose.Host {
-	var hosts []choose.Host
-	for i := range r.IntN(12) {
-		h := host(fmt.Sprintf("h%02d", i))
-		for _, e := range []func(*choose.Host){
-			claimed(mine), claimed(other), labelled(mine), used, failed, label("rack", "1"), label("rack", "2"), label("flavor", "x"),
-		} {
-			if r.IntN(4) == 0 {
-				e(&h)
-			}
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts
-}
-
-func checkChoice(t *testing.T, seed uint64, set airship.NodeSet, c choose.Choice) {
+func checkRole(t *testing.T, seed uint64, set airship.NodeSet, role choose.Role) {
 	t.Helper()
-	for _, role := range c.Roles {
-		if role.Role != worker {
-			continue
-		}
-		total, standby := set.Wanted()
-		values := map[string]bool{}
-		for _, h := range role.Keep {
-			values[h.Labels[set.TopologyKey]] = true
-		}
-		for _, h := range role.Take {
-			by, _ := h.Holder()
-			require.Empty(t, by, "seed %d: %s is another's", seed, h)
-			require.Empty(t, h.Consumer+h.Failed(), "seed %d: %s", seed, h)
-			if v, has := h.Labels[set.TopologyKey]; has {
-				require.False(t, values[v], "seed %d: two of rack %s", seed, v)
-				values[v] = true
-			}
-		}
-		require.True(t, len(role.Take) == 0 || len(role.Keep)+len(role.Take) <= total, "seed %d: too many", seed)
-		replaced := 0
-		for _, l := range role.Leave {
-			require.Empty(t, l.Consumer, "seed %d: %s is in use", seed, l)
-			if l.Why != "fewer hosts are wanted" {
-				replaced++
-			}
-		}
-		require.LessOrEqual(t, replaced, standby, "seed %d", seed)
-		require.Equal(t, max(0, total-len(role.Keep)-len(role.Take)), role.Missing)
+	if role.Role != worker {
+		return
 	}
-}
-
-// carriedOut claims what is taken and frees what leaves; what leaves because it failed
-// stays failed.
-func carriedOut(hosts []choose.Host, c choose.Choice) []choose.Host {
-	claims, gone := map[string]string{}, map[string]bool{}
-	for _, r := range c.Roles {
-		for _, h := range r.Take {
-			claims[h.Name] = me.Claim(r.Role)
-		}
-		for _, h := range r.Leave {
-			gone[h.Name] = true
+	total, standby := set.Wanted()
+	values := map[string]bool{}
+	for _, h := range role.Keep {
+		values[h.Labels[set.TopologyKey]] = true
+	}
+	for _, h := range role.Take {
+		by, _ := h.Holder()
+		require.Empty(t, by, "seed %d: %s is another's", seed, h)
+		require.Empty(t, h.Consumer()+h.Failed(), "seed %d: %s", seed, h)
+		if v, has := h.Labels[set.TopologyKey]; has {
+			require.False(t, values[v], "seed %d: two of rack %s", seed, v)
+			values[v] = true
 		}
 	}
-	out := slices.Clone(hosts)
-	for i := range out {
-		if claim, ok := claims[out[i].Name]; ok {
-			out[i].Claim = claim
-		}
-		if gone[out[i].Name] {
-			out[i].Claim, out[i].Labels = "", map[string]string{}
-			out[i].Labels["flavor"] = "given back"
+	require.True(t, len(role.Take) == 0 || len(role.Keep)+len(role.Take) <= total, "seed %d: too many", seed)
+	replaced := 0
+	for _, l := range role.Leave {
+		require.Empty(t, l.Consumer(), "seed %d: %s is in use", seed, l)
+		if l.Why != "fewer hosts are wanted" {
+			replaced++
 		}
 	}
-	return out
+	require.LessOrEqual(t, replaced, standby, "seed %d", seed)
+	require.Equal(t, max(0, total-len(role.Keep)-len(role.Take)), role.Missing)
 }

@@ -6,42 +6,134 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 )
 
-// Host is a BareMetalHost as far as it matters here.
+// HostKind is Metal3's BareMetalHost.
+var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+
+// BareMetalHost is Metal3's, with those of its fields that are read here. So a cache holds little of each, and
+// it is written by patches alone.
+type BareMetalHost struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Online      bool                   `json:"online"`
+		ConsumerRef corev1.ObjectReference `json:"consumerRef"`
+		Image       struct {
+			URL string `json:"url"`
+		} `json:"image"`
+		CustomDeploy struct {
+			Method string `json:"method"`
+		} `json:"customDeploy"`
+		NetworkData           corev1.SecretReference `json:"networkData"`
+		MetaData              corev1.SecretReference `json:"metaData"`
+		AutomatedCleaningMode string                 `json:"automatedCleaningMode"`
+	} `json:"spec"`
+	Status struct {
+		Provisioning struct {
+			State string `json:"state"`
+		} `json:"provisioning"`
+		OperationalStatus string `json:"operationalStatus"`
+		ErrorType         string `json:"errorType"`
+		PoweredOn         bool   `json:"poweredOn"`
+		Hardware          struct {
+			NICs []NIC `json:"nics"`
+		} `json:"hardware"`
+	} `json:"status"`
+}
+
+// NIC is an interface that Metal3 saw.
+type NIC struct {
+	Name string `json:"name"`
+	IP   string `json:"ip"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (b *BareMetalHost) DeepCopyObject() runtime.Object {
+	out := *b
+	out.ObjectMeta = *b.ObjectMeta.DeepCopy()
+	out.Status.Hardware.NICs = slices.Clone(b.Status.Hardware.NICs)
+	return &out
+}
+
+// BareMetalHostList is a list of BareMetalHost.
+type BareMetalHostList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []BareMetalHost `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *BareMetalHostList) DeepCopyObject() runtime.Object {
+	out := *l
+	out.Items = nil
+	for i := range l.Items {
+		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*BareMetalHost)) //nolint:forcetypeassert,errcheck // it is one
+	}
+	return &out
+}
+
+// AddToScheme makes BareMetalHosts known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(HostKind.GroupVersion(), &BareMetalHost{}, &BareMetalHostList{})
+	metav1.AddToGroupVersion(s, HostKind.GroupVersion())
+	return nil
+}
+
+// Annotations by which Metal3 is told to leave a host alone.
+const (
+	AnnotationPaused   = "baremetalhost.metal3.io/paused"
+	annotationDetached = "baremetalhost.metal3.io/detached"
+	// AnnotationUnhealthy is Cluster API's, and annotationUnhealthyOld that of its earlier versions.
+	AnnotationUnhealthy    = "capm3.metal3.io/unhealthy"
+	annotationUnhealthyOld = "capi.metal3.io/unhealthy"
+)
+
+// Host is a BareMetalHost, and what it is to the SIPCluster that chooses.
 type Host struct {
-	Namespace, Name string
-	Labels          map[string]string
-	Claim           string // the annotation airship.AnnotationClaim
-	Adopt           bool   // the annotation airship.AnnotationAdopt is "true"
-	// Permitted is whether its owner lets the SIPCluster that chooses hold it.
-	Permitted   bool
-	Consumer    string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
-	Deployed    bool   // spec.image or spec.customDeploy is set
-	State       string // status.provisioning.state
-	Operational string // status.operationalStatus
-	ErrorType   string // status.errorType
-	Paused      bool
-	Detached    bool
-	Deleting    bool
-	Unhealthy   bool // Cluster API's annotation says so
-	Uncleaned   bool // its disks are not wiped when it is released
+	*BareMetalHost
+	// Permitted is whether its owner lets the SIPCluster hold it.
+	Permitted bool
 	// Recovering is whether it failed a short time ago, so that it is not replaced yet.
 	Recovering bool
 	// Problem is what else is wrong with it, such as network data that cannot be read. It
 	// refuses a free host, and is told of one that is held.
 	Problem string
-	// Reason of the problem.
-	ProblemReason Reason
 }
 
 // Key returns the host's name.
-func (h Host) Key() types.NamespacedName {
-	return types.NamespacedName{Namespace: h.Namespace, Name: h.Name}
+func (b *BareMetalHost) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
+
+// Claim returns the claim of the SIPCluster that holds the host; "" for none.
+func (b *BareMetalHost) Claim() string { return b.Annotations[airship.AnnotationClaim] }
+
+// Consumer returns KIND NAMESPACE/NAME of what uses the host; "" for nothing.
+func (b *BareMetalHost) Consumer() string {
+	c := b.Spec.ConsumerRef
+	if c == (corev1.ObjectReference{}) {
+		return ""
+	}
+	return fmt.Sprintf("%s %s/%s", c.Kind, c.Namespace, c.Name)
+}
+
+// Ignored reports whether Metal3 leaves the host alone.
+func (b *BareMetalHost) Ignored() bool { return b.has(AnnotationPaused, annotationDetached) }
+
+func (b *BareMetalHost) has(annotations ...string) bool {
+	return slices.ContainsFunc(annotations, func(a string) bool { _, found := b.Annotations[a]; return found })
+}
+
+func (b *BareMetalHost) isDeployed() bool { return b.Spec.Image.URL+b.Spec.CustomDeploy.Method != "" }
 
 func (h Host) compare(other Host) int {
 	return cmp.Or(cmp.Compare(h.Namespace, other.Namespace), cmp.Compare(h.Name, other.Name))
@@ -68,20 +160,20 @@ func (c Cluster) Claim(role airship.Role) string {
 // another one. Else the annotation to adopt lets it have what claim or labels give its name.
 func (c Cluster) Holds(h Host) bool {
 	by, _ := h.Holder()
-	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || h.Adopt && (h.Permitted || c.Deleting) ||
-		c.Imports(h))
+	adopt := h.Annotations[airship.AnnotationAdopt] == "true" && (h.Permitted || c.Deleting)
+	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
 }
 
 // Imports returns whether a host has a claim of an earlier version, without a UID, which was
 // made for this cluster and no earlier one of its name.
 func (c Cluster) Imports(h Host) bool {
 	by, _ := h.Holder()
-	return by == c.NamespacedName && h.Claim != "" && h.claimUID() == "" && c.Listed[h.Key()]
+	return by == c.NamespacedName && h.Claim() != "" && h.claimUID() == "" && c.Listed[h.Key()]
 }
 
 // claimUID is that of the SIPCluster in the claim; "" for none.
-func (h Host) claimUID() string {
-	if fields := strings.Fields(h.Claim); len(fields) == 3 {
+func (b *BareMetalHost) claimUID() string {
+	if fields := strings.Fields(b.Claim()); len(fields) == 3 {
 		return fields[2]
 	}
 	return ""
@@ -90,9 +182,9 @@ func (h Host) claimUID() string {
 // Holder returns the name of the SIPCluster that the host is for, and the role; neither for a
 // free one. The claim decides; the labels do where there is no claim, as of a host that the
 // original labelled. A host of which nobody can say whose it is belongs to somebody else.
-func (h Host) Holder() (types.NamespacedName, airship.Role) {
-	if h.Claim != "" {
-		role, name, _ := strings.Cut(h.Claim, " ")
+func (b *BareMetalHost) Holder() (types.NamespacedName, airship.Role) {
+	if claim := b.Claim(); claim != "" {
+		role, name, _ := strings.Cut(claim, " ")
 		name, _, _ = strings.Cut(name, " ")
 		namespace, name, ok := strings.Cut(name, "/")
 		if !ok {
@@ -100,57 +192,59 @@ func (h Host) Holder() (types.NamespacedName, airship.Role) {
 		}
 		return types.NamespacedName{Namespace: namespace, Name: name}, airship.Role(role)
 	}
-	by := types.NamespacedName{Namespace: h.Labels[airship.LabelClusterNamespace], Name: h.Labels[airship.LabelClusterName]}
-	if by == (types.NamespacedName{}) {
-		return by, ""
-	}
-	return by, airship.Role(h.Labels[airship.LabelNodeType])
+	return HolderByLabels(b.Labels)
+}
+
+// HolderByLabels returns the name of the SIPCluster that labels name, and the role; neither for none.
+func HolderByLabels(labels map[string]string) (types.NamespacedName, airship.Role) {
+	by := types.NamespacedName{Namespace: labels[airship.LabelClusterNamespace], Name: labels[airship.LabelClusterName]}
+	return by, airship.Role(labels[airship.LabelNodeType])
 }
 
 // Labelled tells whether the host has all labels of a cluster's role.
-func (h Host) Labelled(cluster types.NamespacedName, role airship.Role) bool {
-	return h.Labels[airship.LabelClusterNamespace] == cluster.Namespace &&
-		h.Labels[airship.LabelClusterName] == cluster.Name && h.Labels[airship.LabelNodeType] == string(role)
+func (b *BareMetalHost) Labelled(cluster types.NamespacedName, role airship.Role) bool {
+	by, as := HolderByLabels(b.Labels)
+	return by == cluster && as == role
 }
 
 // InUse says what uses the host, or "".
-func (h Host) InUse() string {
-	switch {
-	case h.Consumer != "":
-		return h.Consumer + " uses it"
-	case h.Deployed:
+func (b *BareMetalHost) InUse() string {
+	switch consumer := b.Consumer(); {
+	case consumer != "":
+		return consumer + " uses it"
+	case b.isDeployed():
 		return "it has spec.image or spec.customDeploy"
-	case !h.Deleting && !h.available():
-		return fmt.Sprintf("its provisioning state is %q", h.State)
+	case b.DeletionTimestamp.IsZero() && !b.available():
+		return fmt.Sprintf("its provisioning state is %q", b.Status.Provisioning.State)
 	}
 	return ""
 }
 
 // available reports whether nothing is provisioned; earlier versions of Metal3 call it ready.
-func (h Host) available() bool { return h.State == "available" || h.State == "ready" }
+func (b *BareMetalHost) available() bool {
+	return b.Status.Provisioning.State == "available" || b.Status.Provisioning.State == "ready"
+}
 
 // Failed says why a host cannot serve, or "".
-func (h Host) Failed() string {
+func (b *BareMetalHost) Failed() string {
 	switch {
-	case h.Deleting:
+	case !b.DeletionTimestamp.IsZero():
 		return "it is being deleted"
-	case h.Detached:
+	case b.has(annotationDetached):
 		return "it is detached"
-	case h.Unhealthy:
+	case b.has(AnnotationUnhealthy, annotationUnhealthyOld):
 		return "Cluster API marks it unhealthy"
-	case h.Operational == "error" && h.ErrorType != "":
-		return h.ErrorType
-	case h.Operational == "error":
-		return "operational status error"
+	case b.Status.OperationalStatus == "error":
+		return cmp.Or(b.Status.ErrorType, "operational status error")
 	}
 	return ""
 }
 
-// String names the host.
-func (h Host) String() string { return fmt.Sprintf("BareMetalHost %s/%s", h.Namespace, h.Name) }
-
-// Sorted puts hosts into their order.
-func Sorted(hosts []Host) []Host {
-	slices.SortFunc(hosts, Host.compare)
-	return hosts
+// MayRecover reports whether an error is all why it failed.
+func (b *BareMetalHost) MayRecover() bool {
+	return b.Status.OperationalStatus == "error" && b.DeletionTimestamp.IsZero() &&
+		!b.has(annotationDetached, AnnotationUnhealthy, annotationUnhealthyOld)
 }
+
+// String names the host.
+func (b *BareMetalHost) String() string { return "BareMetalHost " + b.Key().String() }

@@ -47,50 +47,43 @@ func (d *decision) refuses(h Host) Reason {
 	case !h.Permitted:
 		return ReasonNamespace
 	}
-	if unfit := h.Unfit(); unfit != "" {
-		return unfit
+	if h.Unfit() == "" && h.Problem != "" {
+		return ReasonNetworkData
 	}
-	if h.Problem != "" {
-		return h.ProblemReason
-	}
-	return ""
+	return h.Unfit()
 }
 
 // Unfit says why a host cannot be taken by anybody, or "".
-func (h Host) Unfit() Reason {
+func (b *BareMetalHost) Unfit() Reason {
 	switch {
-	case h.Deleting:
+	case !b.DeletionTimestamp.IsZero():
 		return ReasonDeleting
-	case h.Consumer != "":
+	case b.Consumer() != "":
 		return ReasonConsumer
-	case h.Paused:
+	case b.has(AnnotationPaused):
 		return ReasonPaused
-	case h.Detached:
+	case b.has(annotationDetached):
 		return ReasonDetached
-	case h.Unhealthy:
+	case b.has(AnnotationUnhealthy, annotationUnhealthyOld):
 		return ReasonUnhealthy
-	case h.Deployed:
+	case b.isDeployed():
 		return ReasonDeployed
-	case !h.available():
+	case !b.available():
 		return ReasonState
-	case h.Operational != "OK" || h.ErrorType != "":
+	case b.Status.OperationalStatus != "OK" || b.Status.ErrorType != "":
 		return ReasonOperational
 	}
 	return ""
 }
 
-// tally counts refusals. The zero value is ready to use.
-type tally struct{ by map[Reason]*Refusal }
+// tally counts refusals.
+type tally map[Reason]*Refusal
 
-func (t *tally) add(reason Reason, h Host) {
-	if t.by == nil {
-		t.by = map[Reason]*Refusal{}
+func (t tally) add(reason Reason, h Host) {
+	if t[reason] == nil {
+		t[reason] = &Refusal{Reason: reason}
 	}
-	r := t.by[reason]
-	if r == nil {
-		r = &Refusal{Reason: reason}
-		t.by[reason] = r
-	}
+	r := t[reason]
 	r.Count++
 	if len(r.Hosts) < fewHosts {
 		r.Hosts = append(r.Hosts, h.Key().String())
@@ -98,9 +91,9 @@ func (t *tally) add(reason Reason, h Host) {
 }
 
 // sorted returns the refusals, the most frequent first.
-func (t *tally) sorted() []Refusal {
-	all := make([]Refusal, 0, len(t.by))
-	for _, r := range t.by {
+func (t tally) sorted() []Refusal {
+	all := make([]Refusal, 0, len(t))
+	for _, r := range t {
 		all = append(all, *r)
 	}
 	slices.SortFunc(all, func(a, b Refusal) int {

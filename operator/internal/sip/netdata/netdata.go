@@ -35,8 +35,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-const fewIDs = 8 // named in a message
-
 // Data is what was read. The zero value has no addresses.
 type Data struct {
 	networks []network
@@ -152,18 +150,14 @@ func (d Data) unknown(id string) error {
 	return bad(fault.NotFound, "correct nodeInterfaceId, or the host's network data", "no network %+.64q: %s", id, has)
 }
 
-// ids names a few networks.
+// ids names the networks.
 func (d Data) ids() string {
 	var names []string
 	for _, n := range d.networks {
 		names = append(names, fmt.Sprintf("%+.64q", n.ID))
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) > fewIDs {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewIDs], ", "), len(names)-fewIDs)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 func parseAddress(text string) (netip.Addr, error) {

@@ -3,11 +3,15 @@ package services
 import (
 	"bytes"
 	"crypto"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"net"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
@@ -19,23 +23,40 @@ const (
 	skew          = 5 * time.Minute // a node's clock may be behind
 )
 
-// issued is a certificate that was made here, with its key.
+// issued is a certificate with its private key.
 type issued struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	pem  Secret // tls.crt, tls.key
+	pem  Secret // tls.crt, with nothing but certificates; tls.key; of a leaf also ca.crt, which clients trust
+}
+
+// readIssued reads a certificate that counts and its private key.
+func (r *rendering) readIssued(data Secret) (issued, error) {
+	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
+	if err == nil && (r.in.Now.Before(cert.NotBefore) || !r.in.Now.Before(cert.NotAfter)) {
+		from, to := cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly)
+		err = &fault.Error{
+			Reason: fault.Expired, Hint: "renew the authority", Err: fmt.Errorf("its certificate counts from %s to %s", from, to),
+		}
+	}
+	return issued{cert, key, data}, err
 }
 
 // issue signs a certificate for a new key. Without who signs, it is self-signed.
-func (r *rendering) issue(template *x509.Certificate, by *signer) (issued, error) {
-	key, err := certificate.NewKey(r.in.Rand)
+func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *issued) (issued, error) {
+	now := r.in.Now.UTC()
+	template.NotBefore, template.NotAfter = now.Add(-skew).Truncate(time.Second), now.Add(life).Truncate(time.Second)
+	template.BasicConstraintsValid = true
+	key, err := certificate.NewKey(rand.Reader)
 	if err != nil {
 		return issued{}, err
 	}
 	if by == nil {
-		by = &signer{cert: template, key: key}
+		by = &issued{cert: template, key: key}
+	} else if template.NotAfter.After(by.cert.NotAfter) { // it does not outlive its authority
+		template.NotAfter = by.cert.NotAfter
 	}
-	der, err := certificate.Sign(template, by.cert, key.Public(), by.key, r.in.Rand)
+	der, err := certificate.Sign(template, by.cert, key.Public(), by.key, rand.Reader)
 	if err != nil {
 		return issued{}, err
 	}
@@ -47,81 +68,77 @@ func (r *rendering) issue(template *x509.Certificate, by *signer) (issued, error
 	return issued{cert, key, Secret{tlsCert: certificate.Encode(der), tlsKey: keyPEM}}, err
 }
 
-// ownAuthority is the one that is kept, or a new one.
-func (r *rendering) ownAuthority() (signer, error) {
-	kept := r.in.Kept[r.w.name+suffixCA]
-	cert, key, err := certificate.Pair(kept[tlsCert], kept[tlsKey])
-	if err == nil && cert.IsCA && r.counts(cert) && r.in.Now.Add(leafLife).Before(cert.NotAfter) {
-		public := certificate.Encode(cert.Raw) // what is kept could have more in it
-		return signer{trusted: public, cert: cert, key: key, made: Secret{tlsCert: public, tlsKey: kept[tlsKey]}}, nil
+// ownAuthority is the one that is kept, or a new one. It is made once: the tenant's API
+// server is given it to trust, so that it has to outlive the certificates it issues.
+func (r *rendering) ownAuthority() (issued, error) {
+	own, err := r.readIssued(r.in.Kept[r.name+suffixCA])
+	if err == nil && own.cert.IsCA && r.in.Now.Add(leafLife).Before(own.cert.NotAfter) {
+		own.pem = Secret{tlsCert: certificate.Encode(own.cert.Raw), tlsKey: own.pem[tlsKey]} // it could have more in it
+		return own, nil
 	}
-	template := r.template("sip-login-ca "+r.in.Cluster.String(), authorityLife)
-	template.IsCA, template.MaxPathLenZero, template.KeyUsage = true, true, x509.KeyUsageCertSign
-	own, err := r.issue(template, nil)
+	own, err = r.issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "sip-login-ca " + r.in.Cluster.String()},
+		IsCA:    true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}, authorityLife, nil)
 	if err != nil {
-		return signer{}, r.defect(err)
+		return issued{}, r.defect(err)
 	}
-	return signer{trusted: own.pem[tlsCert], cert: own.cert, key: own.key, made: own.pem}, nil
+	return own, nil
+}
+
+// authority is that of a Secret's content.
+func (r *rendering) authority(data Secret) (issued, error) {
+	const field = ".caSecret"
+	by, err := r.readIssued(data)
+	var expired *fault.Error
+	switch {
+	case errors.As(err, &expired):
+		expired.Op, expired.Subject = "render", r.field+field
+		return issued{}, err
+	case err != nil:
+		return issued{}, r.wrong(field, err.Error(), "write the authority's certificate alone into tls.crt and its private key into tls.key, PEM both, unencrypted")
+	case !by.cert.IsCA || by.cert.KeyUsage != 0 && by.cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return issued{}, r.wrong(field, "its certificate is not that of an authority", "write one that may issue others, or leave caSecret out")
+	}
+	public, err := certificate.Public(data[tlsCert])
+	by.pem = Secret{tlsCert: public}
+	return by, err
 }
 
 // leaf is the certificate that is kept while it serves that host and is the authority's,
-// or a new one.
-func (r *rendering) leaf(by signer, host string) (Secret, *x509.Certificate, error) {
-	kept := r.in.Kept[r.w.name+suffixTLS]
-	cert, _, err := certificate.Pair(kept[tlsCert], kept[tlsKey])
-	if err == nil && r.counts(cert) && r.in.Now.Before(renewAt(cert)) && cert.VerifyHostname(host) == nil &&
-		cert.CheckSignatureFrom(by.cert) == nil && bytes.Equal(kept[balancerCA], by.trusted) {
-		return Secret{tlsCert: kept[tlsCert], tlsKey: kept[tlsKey], balancerCA: kept[balancerCA]}, cert, nil
+// or a new one. Clients need the authority's certificates to get to a root, unless it is one.
+func (r *rendering) leaf(by issued, host string) (issued, error) {
+	trusted := by.pem[tlsCert]
+	kept, err := r.readIssued(r.in.Kept[r.name+suffixTLS])
+	if err == nil && r.in.Now.Before(kept.renewAt()) && kept.cert.VerifyHostname(host) == nil &&
+		kept.cert.CheckSignatureFrom(by.cert) == nil && bytes.Equal(kept.pem[balancerCA], trusted) {
+		kept.pem = Secret{tlsCert: kept.pem[tlsCert], tlsKey: kept.pem[tlsKey], balancerCA: trusted}
+		return kept, nil
 	}
-	made, err := r.issue(r.leafTemplate(by, host), &by)
-	if err == nil {
-		err = made.cert.CheckSignatureFrom(by.cert)
+	template := &x509.Certificate{
+		Subject:  pkix.Name{CommonName: r.name},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	if err != nil {
-		return nil, nil, r.wrong(".caSecret", "what the authority signs does not count: "+err.Error(), "write another one, or leave caSecret out")
-	}
-	made.pem[tlsCert] = append(made.pem[tlsCert], intermediates(by)...)
-	made.pem[balancerCA] = by.trusted
-	return made.pem, made.cert, nil
-}
-
-// leafTemplate is what the certificate says. It does not outlive its authority.
-func (r *rendering) leafTemplate(by signer, host string) *x509.Certificate {
-	template := r.template(r.w.name, leafLife)
-	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if ip := net.ParseIP(host); ip != nil {
 		template.IPAddresses = []net.IP{ip}
 	} else {
 		template.DNSNames = []string{host}
 	}
-	if template.NotAfter.After(by.cert.NotAfter) {
-		template.NotAfter = by.cert.NotAfter
+	made, err := r.issue(template, leafLife, &by)
+	if err == nil {
+		err = made.cert.CheckSignatureFrom(by.cert)
 	}
-	return template
-}
-
-// intermediates are the authority's certificates that clients need to get to a root: none
-// where it is one.
-func intermediates(by signer) []byte {
-	if bytes.Equal(by.cert.RawSubject, by.cert.RawIssuer) {
-		return nil
+	if err != nil {
+		return issued{}, r.wrong(".caSecret", "what the authority signs does not count: "+err.Error(), "write another one, or leave caSecret out")
 	}
-	return by.trusted
-}
-
-func (r *rendering) template(name string, life time.Duration) *x509.Certificate {
-	return &x509.Certificate{
-		Subject:   pkix.Name{CommonName: name},
-		NotBefore: r.in.Now.Add(-skew).UTC().Truncate(time.Second), NotAfter: r.in.Now.Add(life).UTC().Truncate(time.Second),
-		BasicConstraintsValid: true,
+	if !bytes.Equal(by.cert.RawSubject, by.cert.RawIssuer) {
+		made.pem[tlsCert] = append(made.pem[tlsCert], trusted...)
 	}
-}
-
-func (r *rendering) counts(c *x509.Certificate) bool {
-	return !r.in.Now.Before(c.NotBefore) && r.in.Now.Before(c.NotAfter)
+	made.pem[balancerCA] = trusted
+	return made, nil
 }
 
 // renewAt is when two thirds of a certificate's life are over.
-func renewAt(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+func (i issued) renewAt() time.Time {
+	return i.cert.NotBefore.Add(i.cert.NotAfter.Sub(i.cert.NotBefore) * 2 / 3)
 }

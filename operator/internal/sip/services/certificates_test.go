@@ -45,18 +45,18 @@ func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 	first, _, trusted := served(t, set)
 	require.NoError(t, accepted(t, keep(t, set)[Name("one", Auth, 0)+"-tls"]["tls.crt"], trusted, "login.tenant.site", start))
 	for range 6 {
-		in.Kept, in.Now = keep(t, set), set.RenewAt.Add(-time.Second)
+		in.Kept, in.Now = keep(t, set), set.renewAt().Add(-time.Second)
 		same, _, _ := served(t, rendered(t, in))
 		require.Equal(t, first.Raw, same.Raw, "it is kept until it is to be renewed")
-		require.Less(t, 20*24*time.Hour, first.NotAfter.Sub(set.RenewAt), "there is time for a renewal that fails")
+		require.Less(t, 20*24*time.Hour, first.NotAfter.Sub(set.renewAt()), "there is time for a renewal that fails")
 
-		in.Now = set.RenewAt
+		in.Now = set.renewAt()
 		set = rendered(t, in)
 		next, secret, still := served(t, set)
 		require.NotEqual(t, first.Raw, next.Raw)
 		require.Equal(t, trusted, still)
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", in.Now))
-		require.True(t, set.RenewAt.After(in.Now))
+		require.True(t, set.renewAt().After(in.Now))
 		first = next
 	}
 	in.Kept = keep(t, set)
@@ -81,9 +81,8 @@ func TestWhatIsKeptIsChecked(t *testing.T) {
 			k[name+"-tls"] = pairOf(t, stranger)
 			k[name+"-tls"]["ca.crt"] = []byte(trusted)
 		},
-		"another trust":      func(k map[string]Secret) { k[name+"-tls"]["ca.crt"] = []byte("x") },
-		"no certificate":     func(k map[string]Secret) { k[name+"-tls"]["tls.crt"] = nil },
-		"a hash key too few": func(k map[string]Secret) { k[name+"-config"][hashKey] = []byte{1} },
+		"another trust":  func(k map[string]Secret) { k[name+"-tls"]["ca.crt"] = []byte("x") },
+		"no certificate": func(k map[string]Secret) { k[name+"-tls"]["tls.crt"] = nil },
 	} {
 		in.Kept = keep(t, set)
 		damage(in.Kept)
@@ -98,18 +97,21 @@ func TestWhatIsKeptIsChecked(t *testing.T) {
 	require.NoError(t, accepted(t, secret["tls.crt"], still, "login.tenant.site", start))
 }
 
-// The site's own authority, a root or one below it, issues what is served.
+// The site's own authority, a root or one below it, issues what is served, which does not outlive it.
 func TestTheSitesAuthorityIssues(t *testing.T) {
-	root := pki.Root(t, "site")
-	below := root.Issue(t, pki.Spec{Name: "tenants", CA: true})
-	for name, authority := range map[string]pki.Authority{"a root": root, "one below a root": below} {
+	root, end := pki.Root(t, "site"), start.Add(24*time.Hour)
+	for name, authority := range map[string]pki.Authority{
+		"a root": root, "one below a root": root.Issue(t, pki.Spec{Name: "tenants", CA: true}),
+		"one that ends": root.Issue(t, pki.Spec{Name: "x", CA: true, NotAfter: end}),
+	} {
 		in := full(t)
 		in.Spec.Auth[0].CASecret = "site"
 		in.Secrets["site"] = pairOf(t, authority)
 		set := rendered(t, in)
-		_, secret, trusted := served(t, set)
+		cert, secret, trusted := served(t, set)
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", start), name)
 		require.NoError(t, accepted(t, secret["tls.crt"], string(pairOf(t, root)["tls.crt"]), "login.tenant.site", start), name)
+		require.Equal(t, name == "one that ends", cert.NotAfter.Equal(end))
 		for _, u := range set.of(t, Auth).Objects {
 			require.NotEqual(t, Name("one", Auth, 0)+"-ca", u.GetName(), "none is made")
 		}
@@ -133,21 +135,11 @@ func TestAuthoritiesThatCannotIssueAreRefused(t *testing.T) {
 		in := full(t)
 		in.Spec.Auth[0].CASecret = "site"
 		in.Secrets["site"] = c.secret
-		err := Render(in).of(t, Auth).Err
+		err := in.render().of(t, Auth).Err
 		require.ErrorContains(t, err, "spec.services.auth[0].caSecret", name)
 		require.Equal(t, c.reason, fault.ReasonOf(err), name)
 		require.NotContains(t, fault.Text(err), "PRIVATE", name)
 	}
-}
-
-// A certificate never outlives the authority.
-func TestCertificatesEndWithTheirAuthority(t *testing.T) {
-	in := full(t)
-	in.Spec.Auth[0].CASecret = "site"
-	end := start.Add(24 * time.Hour)
-	in.Secrets["site"] = pairOf(t, pki.Root(t, "r").Issue(t, pki.Spec{Name: "x", CA: true, NotAfter: end}))
-	cert, _, _ := served(t, rendered(t, in))
-	require.WithinDuration(t, end, cert.NotAfter, 0)
 }
 
 func pairOf(t *testing.T, a pki.Authority) Secret {
@@ -164,7 +156,7 @@ func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
 	in := full(t)
 	in.Secrets["site"] = Secret{"tls.crt": combined(site), "tls.key": site["tls.key"], "ca.crt": combined(site)}
 	in.Spec.Auth[0].CASecret, in.Spec.LoadBalancerControlPlane[0].CASecret = "site", "site"
-	set := Render(in)
+	set := in.render()
 	for _, kind := range []Kind{Auth, LoadBalancerControlPlane} {
 		s := set.of(t, kind)
 		require.Empty(t, s.Objects, kind)
@@ -183,5 +175,5 @@ func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
 	in.Spec.LoadBalancerControlPlane[0].CASecret = "site"
 	in.Secrets["site"] = Secret{"ca.crt": slices.Concat([]byte("# a remark\n"), site["tls.crt"])}
 	lb := rendered(t, in).of(t, LoadBalancerControlPlane)
-	require.Equal(t, string(site["tls.crt"]), object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["ca.crt"])
+	require.Equal(t, string(site["tls.crt"]), lb.config(t)["ca.crt"])
 }

@@ -1,7 +1,6 @@
 package services
 
 import (
-	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,11 +49,34 @@ func (digested) Image(_ string, kind Kind, asked string) (string, error) {
 	return fmt.Sprintf("mirror.site/vdo@sha256:%064d", len(kind)), nil
 }
 
+// input is what services are made of, with Secrets.
+type input struct {
+	Input
+	Secrets map[airship.SecretName]Secret
+}
+
+// Set is what was rendered.
+type Set []Service
+
+func (s Set) renewAt() (at time.Time) {
+	for _, one := range s {
+		if !one.RenewAt.IsZero() {
+			at = one.RenewAt
+		}
+	}
+	return at
+}
+
+func (in input) render() Set {
+	in.Secret = func(name airship.SecretName) (Secret, error) { return in.Secrets[name], nil }
+	return Render(in.Input)
+}
+
 // full is a cluster with all services.
-func full(t testing.TB) Input {
+func full(t testing.TB) input {
 	t.Helper()
-	return Input{
-		Cluster: types.NamespacedName{Namespace: "tenants", Name: "one"}, UID: "1-2-3",
+	in := Input{
+		Cluster: types.NamespacedName{Namespace: "tenants", Name: "one"},
 		Spec: airship.Services{
 			LoadBalancerControlPlane: []airship.LoadBalancerControlPlane{{NodePort: 30443}},
 			LoadBalancerWorker:       []airship.LoadBalancerWorker{{NodePortRange: airship.PortRange{Start: 31000, End: 31009}}},
@@ -76,18 +98,22 @@ func full(t testing.TB) Input {
 			airship.RoleControlPlane: {bmHost("cp-0", "10.0.0.1"), bmHost("cp-1", "10.0.0.2", "fd00::2")},
 			airship.RoleWorker:       {bmHost("w-0", "10.0.1.1")},
 		},
-		Secrets: map[airship.SecretName]Secret{
-			"console": {"clientSecret": []byte(clientSecret + "\n")},
-			"alice":   {"hash": append(slices.Clone(passwordHash()), '\n')},
-			"ldap": {"config.yaml": []byte(`host: ldap.site:1636
+		APIServers: []netip.AddrPort{
+			netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("10.0.0.250:6443"),
+		},
+		Egress: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		Images: digested{}, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`),
+		Now: start,
+	}
+	return input{Input: in, Secrets: map[airship.SecretName]Secret{
+		"console": {"clientSecret": []byte(clientSecret + "\n")},
+		"alice":   {"hash": append(slices.Clone(passwordHash()), '\n')},
+		"ldap": {"config.yaml": []byte(`host: ldap.site:1636
 bindDN: cn=dex,dc=site
 bindPW: 'bind$PATH"''\pw: #x'
 userSearch: {baseDN: "ou=people,dc=site", username: uid}
 `)},
-		},
-		Egress: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
-		Images: digested{}, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`), Now: start, Rand: rand.Reader,
-	}
+	}}
 }
 
 func bmHost(name string, addresses ...string) Host {
@@ -102,10 +128,10 @@ func bmHost(name string, addresses ...string) Host {
 }
 
 // rendered renders without faults.
-func rendered(t testing.TB, in Input) Set {
+func rendered(t testing.TB, in input) Set {
 	t.Helper()
-	set := Render(in)
-	for _, s := range set.Services {
+	set := in.render()
+	for _, s := range set {
 		require.NoError(t, s.Err, s.Name)
 	}
 	return set
@@ -114,7 +140,7 @@ func rendered(t testing.TB, in Input) Set {
 // of returns the service of a kind.
 func (s Set) of(t testing.TB, kind Kind) Service {
 	t.Helper()
-	for _, one := range s.Services {
+	for _, one := range s {
 		if one.Kind == kind {
 			return one
 		}
@@ -145,11 +171,16 @@ func (s Service) policy(t testing.TB) networkingv1.NetworkPolicy {
 	return object[networkingv1.NetworkPolicy](t, s, "NetworkPolicy", s.Name)
 }
 
+// config is the ConfigMap that the program reads.
+func (s Service) config(t testing.TB) map[string]string {
+	return object[corev1.ConfigMap](t, s, "ConfigMap", s.Name+"-config").Data
+}
+
 // keep returns the Secrets that a pass has left on the cluster.
 func keep(t testing.TB, set Set) map[string]Secret {
 	t.Helper()
 	kept := map[string]Secret{}
-	for _, s := range set.Services {
+	for _, s := range set {
 		for _, u := range s.Objects {
 			if u.GetKind() == "Secret" {
 				kept[u.GetName()] = object[corev1.Secret](t, s, "Secret", u.GetName()).Data
@@ -161,7 +192,7 @@ func keep(t testing.TB, set Set) map[string]Secret {
 
 func all(set Set) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
-	for _, s := range set.Services {
+	for _, s := range set {
 		out = append(out, s.Objects...)
 	}
 	return out

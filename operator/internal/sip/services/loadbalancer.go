@@ -11,9 +11,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/haproxy"
 )
 
@@ -22,6 +24,9 @@ const (
 	apiServerPort = 6443
 	kubeletPort   = 10250
 )
+
+// maxPorts of all load balancers of workers.
+const maxPorts = 1000
 
 // Where a load balancer's ConfigMap is in its pod, and what it has.
 const (
@@ -49,13 +54,10 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	files := map[string]string{}
 	var caErr error
 	if s.CASecret != "" {
-		var ca Secret
-		if ca, caErr = r.secret(".caSecret", s.CASecret, balancerCA); caErr == nil {
-			files[balancerCA], caErr = r.authorities(".caSecret", ca[balancerCA])
-		}
+		files[balancerCA], caErr = r.authorities(".caSecret", s.CASecret)
 		c.Check.CAFile = path.Join(balancerDir, balancerCA)
 	}
-	r.w.ports = []port{{name: "api", service: apiServerPort, node: s.NodePort, pod: apiServerPort}}
+	r.serve("api", apiServerPort, s.NodePort, apiServerPort)
 	return errors.Join(caErr, r.balancer(c, airship.RoleControlPlane, files))
 }
 
@@ -63,15 +65,16 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 // serves, or whose port passes its check.
 func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	start, end := s.NodePortRange.Start, s.NodePortRange.End
-	if start < 1 || end > 65535 || start > end {
-		return r.wrong(".nodePortRange", fmt.Sprintf("%d to %d is not a range of ports", start, end), "write the lower port as start")
+	total := int32(0) // a rule of the CustomResourceDefinition would block writes of stored resources
+	for _, one := range r.in.Spec.LoadBalancerWorker {
+		total += one.NodePortRange.End - one.NodePortRange.Start + 1
+	}
+	if total > maxPorts {
+		return r.wrong(".nodePortRange", fmt.Sprintf("the ranges of loadBalancerWorker have %d ports together, more than %d", total, maxPorts),
+			"write fewer: all tenants share the ports of the nodes")
 	}
 	for p := start; p <= end; p++ {
-		one := port{name: fmt.Sprintf("port-%d", p), service: p, node: p, pod: p, lastPod: -1}
-		if p == start {
-			one.lastPod = end
-		}
-		r.w.ports = append(r.w.ports, one)
+		r.serve(fmt.Sprintf("port-%d", p), p, p, p)
 	}
 	checks := map[uint16]haproxy.Check{}
 	for _, one := range s.HealthChecks {
@@ -91,74 +94,76 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 // secrets.
 func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
 	// A Service of IPv6 leads to the pods' IPv6 addresses, and POD_IP can be the other.
-	c.Both = strings.Contains(r.w.clusterIP, ":")
-	hosts, err := r.hosts(role)
+	c.Both = strings.Contains(r.service.ClusterIP, ":")
+	r.place()
+	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
+		return h.Role != string(role) || len(h.Addresses) == 0
+	})
 	for _, h := range hosts {
-		if len(h.addresses) > 0 {
-			c.Servers = append(c.Servers, haproxy.Server{Name: h.name, Addresses: h.addresses})
-		}
+		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name, Addresses: h.Addresses})
 	}
-	if len(hosts) > 0 && len(c.Servers) == 0 {
-		err = errors.Join(err, r.wrong(".nodeInterfaceId", fmt.Sprintf("of %d hosts none has a known address there", len(hosts)), "name a network that the hosts' network data has, or mend the data"))
+	text, err := c.Text()
+	unread := slices.ContainsFunc(r.in.Hosts[role], func(h Host) bool { return h.Unread })
+	if unread && len(hosts) == 0 { // what runs goes on
+		why := fmt.Sprintf("of %d hosts none has a known address there", len(r.in.Hosts[role]))
+		hint := "name a network that the hosts' network data has, or correct the data"
+		err = errors.Join(r.wrong(".nodeInterfaceId", why, hint), err)
 	}
-	text, textErr := c.Text()
-	if err = errors.Join(err, textErr); err != nil {
+	if err != nil {
 		return err
 	}
 	files[balancerFile] = text
-	r.before = append(r.before, r.w.configMap(r.w.name+suffixConfig, files))
-	r.w.hash = hashed(nil, []byte(text), []byte(files[balancerCA]))
-	ports := tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
-	r.w.egress = to(addresses(hosts), ports)
+	reached, listens := addresses(hosts), tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
+	r.roll(reached)
+	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(int32(c.HealthPort()), 0)}
+	ports := []networkingv1.NetworkPolicyPort{listens}
 	if !c.Listen.Has(c.Check.Port) {
-		r.w.egress = to(addresses(hosts), ports, tcpPort(int32(c.Check.Port), 0))
+		ports = append(ports, tcpPort(int32(c.Check.Port), 0))
 	}
-	r.balancerPod(int32(c.HealthPort()))
+	r.egress = to(reached, ports...)
+	r.size(2, "512Mi")
+	r.probe(int32(c.HealthPort()), "/healthz", "/healthz", settle)
+	r.mount("config", balancerDir, r.configMap(suffixConfig, files))
+	r.pod.TerminationGracePeriodSeconds = new(int64(haproxy.Drain.Seconds()))
+	container := r.container()
+	container.Command = haproxy.Command(path.Join(balancerDir, balancerFile))
+	ip := &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}
+	container.Env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: ip}}}
+	stop := &corev1.ExecAction{Command: haproxy.StopCommand(1)}
+	container.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: stop}}
 	return nil
 }
 
-func (r *rendering) balancerPod(healthPort int32) {
-	w := &r.w
-	w.ports = append(w.ports, port{pod: healthPort, withoutService: true})
-	w.replicas, w.memory = 2, "512Mi"
-	w.command = haproxy.Command(path.Join(balancerDir, balancerFile))
-	w.env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}}
-	w.mounts = []mount{{name: "config", path: balancerDir, configMap: w.name + suffixConfig}}
-	w.health = health{port: healthPort, live: "/healthz", ready: "/healthz", delay: settle}
-	w.stop, w.grace = haproxy.StopCommand(1), int64(haproxy.Drain.Seconds())
+// roll replaces the pods when a host or an address leaves: that a pod which loads its configuration again
+// leads there no more, nobody tells. Others are loaded. The Deployment notes all that its pods led to.
+func (r *rendering) roll(now []netip.Addr) {
+	var texts []string
+	for _, a := range now {
+		texts = append(texts, a.String())
+	}
+	r.leads = strings.Join(texts, ",")
+	if running := r.in.Running[r.name]; running != nil {
+		r.hash = running.Spec.Template.Annotations[annotationHash]
+		left := slices.DeleteFunc(strings.Split(running.Annotations[annotationLeads], ","), func(was string) bool {
+			return was == "" || slices.Contains(texts, was)
+		})
+		if r.hash != "" && len(left) == 0 {
+			return
+		}
+	}
+	r.hash = hashed(nil, []byte(r.hash), []byte(r.leads))
 }
 
 // authorities are certificates that are trusted, PEM, of a field's Secret, without what is no
 // certificate: everybody may read a ConfigMap.
-func (r *rendering) authorities(field string, data []byte) (string, error) {
-	public, err := certificate.Public(data)
+func (r *rendering) authorities(field string, name airship.SecretName) (string, error) {
+	data, err := r.secret(field, name, balancerCA)
+	if err != nil {
+		return "", err
+	}
+	public, err := certificate.Public(data[balancerCA])
 	if err != nil {
 		return "", r.wrong(field, balancerCA+" holds no certificate in PEM, or not certificates alone: "+err.Error(), "write the authority into it, and nothing else")
 	}
 	return string(public), nil
-}
-
-// addresses are all of hosts, sorted.
-func addresses(hosts []reached) []netip.Addr {
-	var out []netip.Addr
-	for _, h := range hosts {
-		out = append(out, h.addresses...)
-	}
-	return sortedAddresses(out)
-}
-
-// sortedAddresses are all, each once.
-func sortedAddresses(all []netip.Addr) []netip.Addr {
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all)
-}
-
-// usable refuses addresses that are not another machine's: network data could otherwise
-// lead a tenant's clients into the pod itself, or to what listens on its node.
-func (r *rendering) usable(h Host, a netip.Addr) error {
-	a = a.Unmap()
-	if a.IsValid() && a.Zone() == "" && a.IsGlobalUnicast() {
-		return nil
-	}
-	return r.wrong("", fmt.Sprintf("the host %s/%s has the address %q, which is not one that others reach it by", h.Namespace, h.Name, a), "mend the host's network data")
 }

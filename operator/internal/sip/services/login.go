@@ -2,20 +2,18 @@ package services
 
 import (
 	"cmp"
-	"crypto"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"path"
+	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 )
 
@@ -25,9 +23,10 @@ const (
 	tlsKey    = corev1.TLSPrivateKeyKey
 )
 
-// auth is the login. Its state is in its pod, so that there is one pod.
-func (r *rendering) auth(s airship.Auth) error {
+// auth is a login. The state of the first one outlives its pod: see package dex.
+func (r *rendering) auth(s airship.Auth, first bool) error {
 	config, secretsErr := r.dexConfig(s)
+	config.Durable = first
 	text, textErr := config.Text()
 	if err := errors.Join(secretsErr, textErr); err != nil {
 		return err
@@ -36,61 +35,72 @@ func (r *rendering) auth(s airship.Auth) error {
 	if err != nil {
 		return err
 	}
-	name := r.w.name + suffixConfig
-	key, hash, err := r.keyedHash(r.in.Kept[name], text, tls)
-	if err != nil {
-		return err
+	r.hash = hashed(tls.pem[tlsKey], text, tls.pem[tlsCert])
+	r.size(1, "256Mi")
+	r.pod.TerminationGracePeriodSeconds, r.pod.AutomountServiceAccountToken = new(int64(60)), &first
+	r.serve("https", httpsPort, s.NodePort, dex.Port)
+	r.probe(dex.HealthPort, "/healthz/live", "/healthz/ready", 0)
+	r.ingress = []networkingv1.NetworkPolicyPort{tcpPort(dex.Port, 0), tcpPort(dex.HealthPort, 0)}
+	r.egress = r.dexReach(s, first)
+	r.mount("config", path.Dir(dex.ConfigFile), r.keep(suffixConfig, corev1.SecretTypeOpaque, Secret{path.Base(dex.ConfigFile): text}))
+	r.mount("tls", dex.TLSDir, r.keep(suffixTLS, corev1.SecretTypeTLS, tls.pem))
+	r.mount("state", dex.StateDir, corev1.VolumeSource{})
+	r.container().Command = dex.Command()
+	env := dex.Env()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		r.container().Env = append(r.container().Env, corev1.EnvVar{Name: name, Value: env[name]})
 	}
-	r.before = append(r.before, r.w.secret(name, Secret{path.Base(dex.ConfigFile): text, hashKey: key}))
-	r.dexPod(s, hash)
 	return nil
 }
 
-// certify adds the certificate, its authority where it was made here, and what clients
-// trust. It returns the certificate, PEM.
-func (r *rendering) certify(s airship.Auth, config dex.Config) ([]byte, error) {
+// certify returns the certificate. It adds its authority where that was made here, and what clients trust.
+func (r *rendering) certify(s airship.Auth, config dex.Config) (tls issued, err error) {
 	host, err := config.Host()
 	if err != nil {
-		return nil, err
+		return issued{}, err
 	}
-	authority, err := r.authority(s)
+	var by issued
+	if s.CASecret == "" {
+		by, err = r.ownAuthority()
+	} else {
+		var data Secret
+		if data, err = r.secret(".caSecret", s.CASecret, tlsCert, tlsKey); err == nil {
+			by, err = r.authority(data)
+		}
+	}
 	if err != nil {
-		return nil, err
+		return issued{}, err
 	}
-	tls, leaf, err := r.leaf(authority, host)
-	if err != nil {
-		return nil, err
+	if tls, err = r.leaf(by, host); err != nil {
+		return issued{}, err
 	}
-	if authority.made != nil {
-		r.before = append(r.before, r.w.secret(r.w.name+suffixCA, authority.made))
+	if s.CASecret == "" {
+		r.keep(suffixCA, corev1.SecretTypeOpaque, by.pem)
 	}
-	served := r.w.secret(r.w.name+suffixTLS, tls)
-	served.Type = corev1.SecretTypeTLS
-	r.before = append(r.before, served, r.w.configMap(r.w.name+suffixTrust, map[string]string{balancerCA: string(authority.trusted)}))
-	r.renewAt = renewAt(leaf)
-	return tls[tlsCert], nil
+	r.configMap(suffixTrust, map[string]string{balancerCA: string(by.pem[tlsCert])})
+	r.renewAt = tls.renewAt()
+	return tls, nil
 }
 
-func (r *rendering) dexPod(s airship.Auth, hash string) {
-	w := &r.w
-	w.replicas, w.memory, w.grace, w.hash = 1, "256Mi", 60, hash
-	w.command, w.env = dex.Command(), environment(dex.Env())
-	w.ports = []port{{name: "https", service: httpsPort, node: s.NodePort, pod: dex.Port}, {pod: dex.HealthPort, withoutService: true}}
-	w.health = health{port: dex.HealthPort, live: "/healthz/live", ready: "/healthz/ready"}
-	w.mounts = []mount{
-		{name: "config", path: path.Dir(dex.ConfigFile), secret: w.name + suffixConfig, only: path.Base(dex.ConfigFile)},
-		{name: "tls", path: dex.TLSDir, secret: w.name + suffixTLS},
-		{name: "state", path: dex.StateDir},
+// dexReach lets the login out to its state, and to where its connectors' users are: as far as the site
+// allows that. Policies see the port of the pod behind the Service of DNS, which is 5353 on OpenShift.
+func (r *rendering) dexReach(s airship.Auth, durable bool) []networkingv1.NetworkPolicyEgressRule {
+	rules := []networkingv1.NetworkPolicyEgressRule{}
+	if durable {
+		for _, at := range r.in.APIServers {
+			rules = append(rules, to([]netip.Addr{at.Addr()}, tcpPort(int32(at.Port()), 0))...)
+		}
 	}
-	w.egress = r.dexReach(s)
-}
-
-// dexReach lets the login out to where its connectors' users are: as far as the site allows that.
-func (r *rendering) dexReach(s airship.Auth) []networkingv1.NetworkPolicyEgressRule {
 	if len(s.Connectors) == 0 || len(r.in.Egress) == 0 {
-		return []networkingv1.NetworkPolicyEgressRule{}
+		return rules
 	}
-	return append(toPrefixes(r.in.Egress, tcpPort(1, 65535)), dns())
+	var dns networkingv1.NetworkPolicyEgressRule
+	for _, port := range []int32{53, 5353} {
+		udp := tcpPort(port, 0)
+		udp.Protocol = new(corev1.ProtocolUDP)
+		dns.Ports = append(dns.Ports, udp, tcpPort(port, 0))
+	}
+	return append(append(rules, toPrefixes(r.in.Egress, tcpPort(1, 65535))...), dns)
 }
 
 // dexConfig gathers what the configuration is made of. Of a value that was written into a
@@ -133,44 +143,4 @@ func (r *rendering) dexConfig(s airship.Auth) (dex.Config, error) {
 		})
 	}
 	return config, errors.Join(errs...)
-}
-
-// signer is an authority: its certificate, PEM, for clients, and what signs with it.
-type signer struct {
-	trusted []byte
-	cert    *x509.Certificate
-	key     crypto.Signer
-	made    Secret // where it was made here
-}
-
-// authority is the one of caSecret, or one that is made once and kept: the tenant's API
-// server is given it to trust, so that it has to outlive the certificates it issues.
-func (r *rendering) authority(s airship.Auth) (signer, error) {
-	if s.CASecret == "" {
-		return r.ownAuthority()
-	}
-	data, err := r.secret(".caSecret", s.CASecret, tlsCert, tlsKey)
-	if err != nil {
-		return signer{}, err
-	}
-	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
-	if err != nil {
-		return signer{}, r.wrong(".caSecret", err.Error(), "write the authority's certificate alone into tls.crt and its private key into tls.key, PEM both, unencrypted")
-	}
-	trusted, err := certificate.Public(data[tlsCert])
-	return signer{trusted: trusted, cert: cert, key: key}, errors.Join(err, r.mayIssue(cert))
-}
-
-// mayIssue tells why what a certificate issues would not count.
-func (r *rendering) mayIssue(cert *x509.Certificate) error {
-	switch {
-	case !cert.IsCA || cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
-		return r.wrong(".caSecret", "its certificate is not that of an authority", "write one that may issue others, or leave caSecret out")
-	case !r.counts(cert):
-		return &fault.Error{
-			Reason: fault.Expired, Op: "render", Subject: r.field + ".caSecret", Hint: "renew the authority",
-			Err: fmt.Errorf("its certificate counts from %s to %s", cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly)),
-		}
-	}
-	return nil
 }

@@ -2,8 +2,9 @@ package services
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // maxName leaves room for suffixes of further objects, such as "-tls".
@@ -14,13 +15,16 @@ const maxName = 63 - 16
 // index is the service's place among those of its kind.
 func Name(cluster string, kind Kind, index int) string {
 	short := map[Kind]string{LoadBalancerControlPlane: "lb-cp", LoadBalancerWorker: "lb-worker", JumpHost: "jump", Auth: "auth"}[kind]
-	tail := fmt.Sprintf("-%s-%d-%s", short, index, hash(cluster))
+	sum := sha256.Sum256([]byte(cluster))
+	tail := fmt.Sprintf("-%s-%d-%x", short, index, sum[:4])
 	return "sip-" + label(cluster, maxName-len("sip-")-len(tail)) + tail
 }
 
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
+// Namespace is the name of the namespace that the services of a SIPCluster run in: another one for
+// each. The operator records on it whose it is.
+func Namespace(of types.NamespacedName) string {
+	sum := sha256.Sum256([]byte(of.String()))
+	return fmt.Sprintf("sip-%s-%x", label(of.Namespace+"-"+of.Name, 63-len("sip-")-1-16), sum[:8])
 }
 
 // label cuts a DNS subdomain to what a label may hold.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -20,6 +21,12 @@ func TestNamesAreLabelsAndApart(t *testing.T) {
 				require.False(t, seen[name], name)
 				seen[name] = true
 			}
+		}
+		for _, ns := range []string{"t", "t-a", strings.Repeat("n", 63)} {
+			name := Namespace(types.NamespacedName{Namespace: ns, Name: cluster})
+			require.Empty(t, validation.IsDNS1123Label(name), name)
+			require.False(t, seen[name], name)
+			seen[name] = true
 		}
 	}
 }

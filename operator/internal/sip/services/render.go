@@ -1,15 +1,13 @@
 package services
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // Suffixes of the names of further objects.
@@ -30,114 +28,106 @@ const (
 	suffixConfig   = "-config"    // ConfigMap or Secret: what the program reads
 	suffixPull     = "-pull"      // Secret: login of the mirror
 	suffixHostKeys = "-host-keys" // Secret: of the jump host
-	suffixBMC      = "-bmc"       // Secret: BMC credentials, of earlier versions
 	suffixTLS      = "-tls"       // Secret: certificate of the login
 	suffixCA       = "-ca"        // Secret: the authority that was made for it
 	suffixTrust    = "-trust"     // ConfigMap: what the login's clients trust
 )
 
-// Render renders the services of a SIPCluster.
-func Render(in Input) Set {
-	var set Set
+// Render renders the services of a SIPCluster in the order of the spec: load balancers, jump hosts, login.
+func Render(in Input) (all []Service) {
 	for i, s := range in.Spec.LoadBalancerControlPlane {
-		set.add(in.service(LoadBalancerControlPlane, i, s.Service, func(r *rendering) error { return r.controlPlane(s) }))
+		fill := func(r *rendering) error { return r.controlPlane(s) }
+		all = append(all, in.service(LoadBalancerControlPlane, i, s.Service, fill))
 	}
 	for i, s := range in.Spec.LoadBalancerWorker {
-		set.add(in.service(LoadBalancerWorker, i, s.Service, func(r *rendering) error { return r.workers(s) }))
+		all = append(all, in.service(LoadBalancerWorker, i, s.Service, func(r *rendering) error { return r.workers(s) }))
 	}
 	for i, s := range in.Spec.JumpHost {
-		set.add(in.service(JumpHost, i, s.Service, func(r *rendering) error { return r.jumpHost(s) }))
+		all = append(all, in.service(JumpHost, i, s.Service, func(r *rendering) error { return r.jumpHost(s) }))
 	}
 	for i, s := range in.Spec.Auth {
-		set.add(in.service(Auth, i, s.Service, func(r *rendering) error { return r.auth(s) }))
+		all = append(all, in.service(Auth, i, s.Service, func(r *rendering) error { return r.auth(s, i == 0) }))
 	}
-	return set
+	return all
 }
 
-func (s *Set) add(one Service, renewAt time.Time) {
-	s.Services = append(s.Services, one)
-	if !renewAt.IsZero() && (s.RenewAt.IsZero() || renewAt.Before(s.RenewAt)) {
-		s.RenewAt = renewAt
-	}
+// workload is what the services differ in.
+type workload struct {
+	pod      corev1.PodSpec
+	replicas int32
+	service  corev1.ServiceSpec
+	ingress  []networkingv1.NetworkPolicyPort // let in from wherever
+	egress   []networkingv1.NetworkPolicyEgressRule
+	hash     string // of what the pods read once, at their start; "" for nothing
+	leads    string // addresses that the pods lead to
 }
 
 // rendering is one service that is being rendered.
 type rendering struct {
-	in      Input
-	field   string // of the spec, for errors
-	spec    airship.Service
-	w       workload
+	in                 Input
+	kind               Kind
+	name, image, field string // field of the spec, for errors
+	spec               airship.Service
+	workload
 	before  []runtime.Object // what the Deployment's pods mount
 	renewAt time.Time
 
-	names   map[types.NamespacedName]string     // of hosts; nil before they are placed
-	owners  map[netip.Addr]types.NamespacedName // the first host that has an address
-	leftOut map[types.NamespacedName]string     // hosts, and why
+	hosts   []jumphost.Host                 // of all roles, where place was called
+	leftOut map[types.NamespacedName]string // hosts, and why
 }
 
 // service renders one service: what all have in common, and by fill what is its own.
-func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) (Service, time.Time) {
-	r := &rendering{in: in, field: fmt.Sprintf("spec.services.%s[%d]", kind, index), spec: spec}
-	r.w = workload{kind: kind, assigned: in.AssignsUsers, name: Name(in.Cluster.Name, kind, index), nodeLabels: spec.NodeLabels}
-	r.w.tolerations = spec.Tolerations
-	out := Service{Name: r.w.name, Kind: kind}
+func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) Service {
+	r := &rendering{
+		in: in, kind: kind, name: Name(in.Cluster.Name, kind, index), field: fmt.Sprintf("spec.services.%s[%d]", kind, index), spec: spec,
+	}
+	out := Service{Name: r.name, Kind: kind}
 	if out.Err = errors.Join(r.base(), fill(r)); out.Err != nil {
 		out.Err = fault.Join(out.Err)
-		return out, time.Time{}
+		return out
 	}
-	for _, o := range append(r.before, r.w.policy(), r.w.disruption(), r.w.service(), r.w.deployment()) {
+	for _, o := range r.objects() {
 		u, err := plain(o)
 		if err != nil {
-			return Service{Name: r.w.name, Kind: kind, Err: r.defect(err)}, time.Time{}
+			return Service{Name: r.name, Kind: kind, Err: r.defect(err)}
 		}
 		out.Objects = append(out.Objects, u)
 	}
-	out.Image, out.Ports, out.LeftOut = r.w.image, r.w.answered(), r.leftOut
-	return out, r.renewAt
+	out.Image, out.Ports, out.LeftOut, out.RenewAt = r.image, r.answered(), r.leftOut, r.renewAt
+	return out
 }
 
 // base is what all services have in common.
 func (r *rendering) base() error {
-	var imageErr error
-	r.w.image, imageErr = r.in.Images.Image(r.w.name, r.w.kind, r.spec.Image)
-	errs := []error{imageErr, r.nodeLabels()}
+	var imageErr, ipErr error
+	r.image, imageErr = r.in.Images.Image(r.name, r.kind, r.spec.Image)
+	r.pod = r.newPod()
+	r.service.Type = cmp.Or(r.spec.ServiceType, corev1.ServiceTypeNodePort)
+	if r.service.Type == corev1.ServiceTypeLoadBalancer {
+		r.service.LoadBalancerClass = r.spec.LoadBalancerClass
+	}
 	if ip := r.spec.ClusterIP; ip != nil && *ip != "" {
 		addr, err := netip.ParseAddr(*ip)
-		if err != nil || addr.Zone() != "" {
-			errs = append(errs, r.wrong(".clusterIP", fmt.Sprintf("%q is not an IP address", *ip), "write one of the cluster's Service network, or leave it out"))
+		if err != nil {
+			ipErr = r.wrong(".clusterIP", err.Error(), "write one of the cluster's Service network, or leave it out")
 		}
-		r.w.clusterIP = addr.String()
+		r.service.ClusterIP = addr.String() // as the API server writes it
 	}
 	if len(r.in.PullSecret) > 0 {
-		r.w.pullSecret = r.w.name + suffixPull
-		pull := r.w.secret(r.w.pullSecret, Secret{corev1.DockerConfigJsonKey: r.in.PullSecret})
-		pull.Type = corev1.SecretTypeDockerConfigJson
-		r.before = append(r.before, pull)
+		r.keep(suffixPull, corev1.SecretTypeDockerConfigJson, Secret{corev1.DockerConfigJsonKey: r.in.PullSecret})
+		r.pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: r.name + suffixPull}}
 	}
-	return errors.Join(errs...)
-}
-
-func (r *rendering) nodeLabels() error {
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(r.spec.NodeLabels)) {
-		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(r.spec.NodeLabels[key])...)
-		if len(problems) > 0 {
-			errs = append(errs, r.wrong(".nodeLabels", fmt.Sprintf("%q: %q is not a label: %s", key, r.spec.NodeLabels[key], strings.Join(problems, "; ")), "write labels that nodes have"))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(imageErr, ipErr)
 }
 
 // answered are the ports that every node answers on, in ranges, sorted.
-func (w workload) answered() []Ports {
-	var out []Ports
-	for _, p := range w.ports {
-		switch last := len(out) - 1; {
-		case p.withoutService:
-		case last >= 0 && out[last].End+1 == p.node:
-			out[last].End = p.node
-		default:
-			out = append(out, Ports{Start: p.node, End: p.node})
+func (w *workload) answered() []airship.PortRange {
+	var out []airship.PortRange
+	for _, p := range w.service.Ports {
+		if last := len(out) - 1; last >= 0 && out[last].End+1 == p.NodePort {
+			out[last].End = p.NodePort
+		} else {
+			out = append(out, airship.PortRange{Start: p.NodePort, End: p.NodePort})
 		}
 	}
 	return out
@@ -145,8 +135,11 @@ func (w workload) answered() []Ports {
 
 // secret returns one that the spec refers to, with the keys that it has to have.
 func (r *rendering) secret(field string, name airship.SecretName, keys ...string) (Secret, error) {
-	data, ok := r.in.Secrets[name]
-	if !ok {
+	data, err := r.in.Secret(name)
+	if err != nil {
+		return nil, err
+	}
+	if data == nil {
 		return nil, &fault.Error{
 			Reason: fault.NotFound, Op: "render", Subject: r.field + field, Err: fmt.Errorf("the Secret %s/%s is not there", r.in.Cluster.Namespace, name),
 			Hint: strings.TrimSuffix("make it, with "+strings.Join(keys, " and "), ", with "),
@@ -160,23 +153,7 @@ func (r *rendering) secret(field string, name airship.SecretName, keys ...string
 	return data, nil
 }
 
-// keyedHash is a hash of what is secret, that tells nothing to who has no key: it is kept
-// in the Secret that it is about.
-func (r *rendering) keyedHash(kept Secret, parts ...[]byte) (key []byte, hash string, err error) {
-	key = kept[hashKey]
-	if len(key) != sha256.Size {
-		key = make([]byte, sha256.Size)
-		if _, err := io.ReadFull(r.in.Rand, key); err != nil {
-			return nil, "", r.defect(err)
-		}
-	}
-	return key, hashed(key, parts...), nil
-}
-
-// hashKey is where keyedHash keeps its key. Programs are not told of it.
-const hashKey = "hash-key"
-
-// hashed hashes parts; without a key they are not secret.
+// hashed hashes parts: with a secret key, if they are secret.
 func hashed(key []byte, parts ...[]byte) string {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -207,7 +184,7 @@ func toPrefixes(all []netip.Prefix, ports ...networkingv1.NetworkPolicyPort) []n
 }
 
 func tcpPort(first, last int32) networkingv1.NetworkPolicyPort {
-	p := networkingv1.NetworkPolicyPort{Protocol: ptr(corev1.ProtocolTCP), Port: ptr(intstr.FromInt32(first))}
+	p := networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(first))}
 	if last > first {
 		p.EndPort = &last
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,45 +22,65 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// What every service has, whatever its kind.
+// What every service has, whatever its kind. Where the cluster assigns users and refuses others, pods name none,
+// and are no root all the same; elsewhere they name one, since images name theirs by a word.
 func TestEveryServiceKeepsTheContract(t *testing.T) {
-	set := rendered(t, full(t))
-	require.Len(t, set.Services, 4)
-	for _, s := range set.Services {
-		d := s.deployment(t)
-		pod := d.Spec.Template
-		require.Equal(t, s.Image, pod.Spec.Containers[0].Image)
-		require.True(t, *pod.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
-		require.False(t, *pod.Spec.AutomountServiceAccountToken, "none of the services speaks to this API server")
-		require.Zero(t, d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "a pod goes when its successor is ready")
+	for _, assigns := range []bool{false, true} {
+		in := full(t)
+		in.AssignsUsers = assigns
+		set := rendered(t, in)
+		require.Len(t, set, 4)
+		for _, s := range set {
+			s.keepsTheContract(t, assigns)
+		}
+	}
+}
 
-		service := object[corev1.Service](t, s, "Service", s.Name)
-		budget := object[policyv1.PodDisruptionBudget](t, s, "PodDisruptionBudget", s.Name)
-		for _, selector := range []map[string]string{service.Spec.Selector, d.Spec.Selector.MatchLabels, budget.Spec.Selector.MatchLabels, s.policy(t).Spec.PodSelector.MatchLabels} {
-			require.Equal(t, map[string]string{"app.kubernetes.io/instance": s.Name}, selector)
-			require.Equal(t, s.Name, pod.Labels["app.kubernetes.io/instance"])
-		}
-		require.Equal(t, []networkingv1.PolicyType{"Ingress", "Egress"}, s.policy(t).Spec.PolicyTypes)
-		pull := object[corev1.Secret](t, s, "Secret", s.Name+"-pull")
-		require.Equal(t, []corev1.LocalObjectReference{{Name: pull.Name}}, pod.Spec.ImagePullSecrets)
-		require.Equal(t, corev1.SecretTypeDockerConfigJson, pull.Type)
-		for _, u := range s.Objects {
-			require.NotEmpty(t, u.GetAPIVersion())
-			require.Empty(t, u.GetNamespace()+string(u.GetUID()), "who applies it knows where")
-			require.NotContains(t, u.Object, "status")
-			require.NotContains(t, u.Object["metadata"], "creationTimestamp")
-		}
+func (s Service) keepsTheContract(t *testing.T, assigns bool) {
+	d := s.deployment(t)
+	pod := d.Spec.Template
+	context, container := pod.Spec.SecurityContext, pod.Spec.Containers[0]
+	for _, id := range []*int64{context.RunAsUser, context.RunAsGroup, context.FSGroup} {
+		require.Equal(t, assigns, id == nil, s.Name)
+	}
+	require.True(t, *context.RunAsNonRoot, s.Name)
+	require.Nil(t, container.SecurityContext.RunAsUser, s.Name)
+	require.True(t, *container.SecurityContext.RunAsNonRoot, s.Name)
+	require.Equal(t, s.Image, container.Image)
+	require.True(t, *container.SecurityContext.ReadOnlyRootFilesystem)
+	require.Equal(t, s.Kind == Auth, *pod.Spec.AutomountServiceAccountToken, "Dex alone speaks to this API server")
+	require.Zero(t, d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "a pod goes when its successor is ready")
+
+	service := object[corev1.Service](t, s, "Service", s.Name)
+	budget := object[policyv1.PodDisruptionBudget](t, s, "PodDisruptionBudget", s.Name)
+	policy := s.policy(t).Spec
+	require.Equal(t, s.Name, pod.Labels["app.kubernetes.io/instance"])
+	for _, selector := range []map[string]string{
+		service.Spec.Selector, d.Spec.Selector.MatchLabels, budget.Spec.Selector.MatchLabels, policy.PodSelector.MatchLabels,
+	} {
+		require.Equal(t, map[string]string{"app.kubernetes.io/instance": s.Name}, selector)
+	}
+	require.Equal(t, []networkingv1.PolicyType{"Ingress", "Egress"}, policy.PolicyTypes)
+	pull := object[corev1.Secret](t, s, "Secret", s.Name+"-pull")
+	require.Equal(t, []corev1.LocalObjectReference{{Name: pull.Name}}, pod.Spec.ImagePullSecrets)
+	require.Equal(t, corev1.SecretTypeDockerConfigJson, pull.Type)
+	for _, u := range s.Objects {
+		require.NotEmpty(t, u.GetAPIVersion())
+		require.Empty(t, u.GetNamespace()+string(u.GetUID()), "who applies it knows where")
+		require.NotContains(t, u.Object, "status")
+		require.NotContains(t, u.Object["metadata"], "creationTimestamp")
 	}
 }
 
 // Every port that a Service leads to is let in, and is one that every node answers on.
 func TestPortsAreLetIn(t *testing.T) {
 	set := rendered(t, full(t))
-	for kind, want := range map[Kind][]Ports{
-		LoadBalancerControlPlane: {{30443, 30443}}, LoadBalancerWorker: {{31000, 31009}}, JumpHost: {{30022, 30022}}, Auth: {{30556, 30556}},
+	for kind, want := range map[Kind][2]int32{
+		LoadBalancerControlPlane: {30443, 30443}, LoadBalancerWorker: {31000, 31009},
+		JumpHost: {30022, 30022}, Auth: {30556, 30556},
 	} {
 		s := set.of(t, kind)
-		require.Equal(t, want, s.Ports, kind)
+		require.Equal(t, []airship.PortRange{{Start: want[0], End: want[1]}}, s.Ports, kind)
 		policy, container := s.policy(t), s.deployment(t).Spec.Template.Spec.Containers[0]
 		var in []int
 		for _, p := range object[corev1.Service](t, s, "Service", s.Name).Spec.Ports {
@@ -93,49 +115,36 @@ func letIn(ports []networkingv1.NetworkPolicyPort, port int) bool {
 func TestSecretsAreInSecretsAlone(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
-	kept := keep(t, set)
-	secret := []string{clientSecret, bindPassword, string(in.Secrets["alice"]["hash"][:40]), "PRIVATE KEY", "cHVsbDpwYXNz"}
-	for _, data := range kept {
-		if key := data[hashKey]; key != nil {
-			secret = append(secret, string(key))
-		}
-	}
-	found := map[string]bool{}
+	var public, secret, printed strings.Builder
 	for _, u := range all(set) {
-		data, err := json.Marshal(u.Object)
-		require.NoError(t, err)
-		text := string(data)
-		if u.GetKind() == "Secret" {
-			for _, value := range kept[u.GetName()] {
-				text += string(value)
-				text += unescaped(value)
-			}
-		}
-		for _, word := range secret {
-			hidden := strings.Contains(text, word) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(word)))
-			if u.GetKind() == "Secret" {
-				found[word] = found[word] || hidden
-				continue
-			}
-			require.False(t, hidden, "%s %s has a secret", u.GetKind(), u.GetName())
+		if u.GetKind() != "Secret" {
+			fmt.Fprint(&public, u.Object)
 		}
 	}
-	for _, word := range secret {
-		require.True(t, found[word], "this test looks for what is nowhere")
+	for _, data := range keep(t, set) {
+		for _, value := range data {
+			var document any
+			_ = json.Unmarshal(value, &document) // Dex's configuration has them escaped
+			fmt.Fprintf(&secret, "%s %v", value, document)
+		}
 	}
-	printed := fmt.Sprintf("%v %+v %#v", in, in, in)
-	for _, word := range secret[:4] {
-		require.NotContains(t, printed, word)
+	fmt.Fprintf(&printed, "%v %+v %#v", in.Input, in.Input, in.Input)
+	hash := string(in.Secrets["alice"]["hash"][:40])
+	for _, word := range []string{clientSecret, bindPassword, hash, "PRIVATE KEY", "cHVsbDpwYXNz"} {
+		require.Contains(t, secret.String(), word, "else this test looks for what is nowhere")
+		require.NotContains(t, public.String(), word)
+		require.NotContains(t, public.String(), base64.StdEncoding.EncodeToString([]byte(word)))
+	}
+	for _, word := range []string{"PRIVATE KEY", hash, clientSecret} {
+		require.NotContains(t, printed.String(), word)
 	}
 }
 
-// unescaped are the texts of a JSON document, one after another.
-func unescaped(data []byte) string {
-	var v any
-	if json.Unmarshal(data, &v) != nil {
-		return ""
-	}
-	return fmt.Sprint(v)
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(data)
 }
 
 // A second pass with what the first one left changes no byte, and a pod is rolled by what
@@ -143,34 +152,37 @@ func unescaped(data []byte) string {
 func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 	in := full(t)
 	first := rendered(t, in)
-	in.Kept = keep(t, first)
+	in.Kept, in.Running = keep(t, first), running(t, first)
 	in.Now = in.Now.Add(time.Hour)
 	require.Equal(t, all(first), all(rendered(t, in)), "the same input gives the same bytes")
 
 	for name, c := range map[string]struct {
-		change func(*Input)
+		change func(*input)
 		rolled []Kind
 	}{
-		"a host of the control plane is added": {func(in *Input) {
+		"a host of the control plane is added": {func(in *input) {
 			in.Hosts[airship.RoleControlPlane] = append(in.Hosts[airship.RoleControlPlane], bmHost("cp-2", "10.0.0.3"))
+		}, []Kind{JumpHost}},
+		"a host of the control plane leaves": {func(in *input) {
+			in.Hosts[airship.RoleControlPlane] = in.Hosts[airship.RoleControlPlane][:1]
 		}, []Kind{LoadBalancerControlPlane, JumpHost}},
-		"a worker has another address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
-		"a key may log in no more":     {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
-		"a client has another secret":  {func(in *Input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
-		"another login of the mirror":  {func(in *Input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
-		"the certificate is renewed":   {func(in *Input) { in.Now = first.RenewAt }, []Kind{Auth}},
-		"shortly before":               {func(in *Input) { in.Now = first.RenewAt.Add(-1) }, nil},
-		"a load balancer trusts others": {func(in *Input) {
+		"a worker has another address": {func(in *input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
+		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
+		"a client has another secret":  {func(in *input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
+		"another login of the mirror":  {func(in *input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
+		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt() }, []Kind{Auth}},
+		"shortly before":               {func(in *input) { in.Now = first.renewAt().Add(-1) }, nil},
+		"a load balancer trusts others": {func(in *input) {
 			in.Secrets["ca"] = Secret{"ca.crt": in.Kept[Name("one", Auth, 0)+"-ca"]["tls.crt"]}
 			in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
-		}, []Kind{LoadBalancerControlPlane}},
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := full(t)
-			in.Kept = keep(t, first)
+			in.Kept, in.Running = keep(t, first), running(t, first)
 			c.change(&in)
 			var rolled []Kind
-			for _, s := range rendered(t, in).Services {
+			for _, s := range rendered(t, in) {
 				if !reflect.DeepEqual(s.deployment(t).Spec.Template, first.of(t, s.Kind).deployment(t).Spec.Template) {
 					rolled = append(rolled, s.Kind)
 				}
@@ -178,6 +190,33 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 			require.Equal(t, c.rolled, rolled)
 		})
 	}
+}
+
+// A host that came and went while pods ran leads to their replacement, as one that they started with.
+func TestPodsThatLedToAHostAreReplaced(t *testing.T) {
+	in := full(t)
+	for step, c := range []struct {
+		hosts  int
+		rolled bool
+	}{{1, true}, {2, false}, {1, true}, {1, false}} {
+		was := in.Running[Name("one", LoadBalancerControlPlane, 0)]
+		in.Hosts[airship.RoleControlPlane] = full(t).Hosts[airship.RoleControlPlane][:c.hosts]
+		set := rendered(t, in)
+		in.Kept, in.Running = keep(t, set), running(t, set)
+		now := set.of(t, LoadBalancerControlPlane).deployment(t)
+		rolled := was == nil || !reflect.DeepEqual(was.Spec.Template, now.Spec.Template)
+		require.Equal(t, c.rolled, rolled, "step %d", step)
+	}
+}
+
+func running(t *testing.T, set Set) map[string]*appsv1.Deployment {
+	t.Helper()
+	all := map[string]*appsv1.Deployment{}
+	for _, s := range set {
+		d := s.deployment(t)
+		all[s.Name] = &d
+	}
+	return all
 }
 
 // The pods get out to what they serve and nowhere else.
@@ -209,84 +248,109 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	require.Equal(t, []reach{
 		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"},
 	}, reached(JumpHost))
-	require.Equal(t, []reach{
+	state := []reach{{"10.96.0.1/32", "TCP/443"}, {"10.0.0.250/32", "TCP/6443"}}
+	require.Equal(t, append(slices.Clone(state), []reach{
 		{"10.0.0.0/8 fd00::/8", "TCP/1-65535"}, {"", "UDP/53 TCP/53 UDP/5353 TCP/5353"},
-	}, reached(Auth))
+	}...), reached(Auth))
 
 	in := full(t)
-	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{Proxy: true, ProxyURL: "http://proxy.site:3128"}
+	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{}
 	set = rendered(t, in)
 	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
-	require.Empty(t, reached(Auth), "there is no connector")
+	require.Equal(t, state, reached(Auth), "there is no connector")
 	require.Empty(t, reached(JumpHost), "neither a BMC nor a proxy is reached")
+}
+
+// Services lead to hosts where the operator's configuration allows it, by default in private networks, and
+// never to the management API.
+func TestWhereHostsMayBe(t *testing.T) {
+	for address, c := range map[string]struct{ byDefault, allowed bool }{
+		"10.0.1.1": {true, true}, "192.168.7.7": {true, false}, "fd00::7": {true, true}, "203.0.113.1": {false, true},
+		"10.96.0.1": {}, "10.0.0.250": {}, "127.0.0.1": {}, "169.254.169.254": {}, "fe80::1": {}, "198.51.100.1": {},
+	} {
+		in := full(t)
+		in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", address)}
+		in.Spec.Auth = nil
+		egress := append(slices.Clone(in.Egress), netip.MustParsePrefix("203.0.113.0/24"))
+		for i, allowed := range []bool{c.byDefault, c.allowed} {
+			in.Egress = [][]netip.Prefix{nil, egress}[i]
+			lb := rendered(t, in).of(t, LoadBalancerWorker)
+			require.Equal(t, allowed, len(lb.LeftOut) == 0, "%s: %s", address, in.Egress)
+			for _, text := range []string{mustJSON(t, lb.policy(t).Spec.Egress), lb.config(t)["haproxy.cfg"]} {
+				require.Equal(t, allowed, strings.Contains(text, address), address)
+			}
+		}
+	}
+}
+
+// The state of one login is shared with none: who may log in at one may not at another.
+func TestOneLoginKeepsItsState(t *testing.T) {
+	in := full(t)
+	second := in.Spec.Auth[0]
+	second.NodePort++
+	in.Spec.Auth = append(in.Spec.Auth, second)
+	set := rendered(t, in)
+	for i, storage := range []string{`"type": "kubernetes"`, `"type": "sqlite3"`} {
+		s := set[3+i]
+		config := object[corev1.Secret](t, s, "Secret", s.Name+"-config").Data
+		require.Contains(t, string(config["config.json"]), storage)
+		require.Equal(t, i == 0, *s.deployment(t).Spec.Template.Spec.AutomountServiceAccountToken)
+		require.Equal(t, i == 0, strings.Contains(mustJSON(t, s.policy(t).Spec.Egress), "10.96.0.1/"))
+	}
 }
 
 // A fault of one service is told with its field and what to do, and keeps nothing else
 // from being rendered.
 func TestBadInputIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Input)
+		change func(*input)
 		kind   Kind
 		want   string
 	}{
-		"a loopback address":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
-		"a link-local address":     {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
-		"a provider not allowed":   {func(in *Input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
-		"an image that is refused": {func(in *Input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
-		"no clusterIP":             {func(in *Input) { in.Spec.JumpHost[0].ClusterIP = ptr("None") }, JumpHost, `spec.services.jumpHost[0].clusterIP: "None" is not an IP address`},
-		"no label":                 {func(in *Input) { in.Spec.JumpHost[0].NodeLabels = map[string]string{"a b": "c\n"} }, JumpHost, `spec.services.jumpHost[0].nodeLabels`},
-		"a range from above":       {func(in *Input) { in.Spec.LoadBalancerWorker[0].NodePortRange = airship.PortRange{Start: 9, End: 8} }, LoadBalancerWorker, "nodePortRange: 9 to 8 is not a range"},
-		"no authority":             {func(in *Input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
-		"an authority without PEM": {func(in *Input) {
+		"a provider not allowed":   {func(in *input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
+		"an image that is refused": {func(in *input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
+		"too many ports": {func(in *input) {
+			in.Spec.LoadBalancerWorker = []airship.LoadBalancerWorker{
+				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
+			}
+		}, LoadBalancerWorker, "have 1202 ports together"},
+		"no authority": {func(in *input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
+		"an authority without PEM": {func(in *input) {
 			in.Spec.LoadBalancerControlPlane[0].CASecret = "console"
 			in.Secrets["console"]["ca.crt"] = []byte("x")
 		}, LoadBalancerControlPlane, "ca.crt holds no certificate"},
-		"an authority without a key":  {func(in *Input) { in.Spec.Auth[0].CASecret = "console" }, Auth, "auth[0].caSecret: the Secret tenants/console has no tls.crt"},
-		"no issuer":                   {func(in *Input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
-		"no further settings":         {func(in *Input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
-		"a client without its secret": {func(in *Input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
-		"a key that is none":          {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
-		"a private key": {func(in *Input) {
+		"an authority without a key":  {func(in *input) { in.Spec.Auth[0].CASecret = "console" }, Auth, "auth[0].caSecret: the Secret tenants/console has no tls.crt"},
+		"no issuer":                   {func(in *input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
+		"no further settings":         {func(in *input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
+		"a client without its secret": {func(in *input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
+		"a key that is none":          {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
+		"a private key": {func(in *input) {
 			in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"}
 		}, JumpHost, "it is a private key"},
-		"a key with options": {func(in *Input) {
+		"a key with options": {func(in *input) {
 			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] = `command="ls" ` + in.Spec.JumpHost[0].SSHAuthorizedKeys[0]
 		}, JumpHost, "it has options"},
-		"two keys on one line": {func(in *Input) {
+		"two keys on one line": {func(in *input) {
 			in.Spec.JumpHost[0].SSHAuthorizedKeys[0] += "\n" + in.Spec.JumpHost[0].SSHAuthorizedKeys[0]
 		}, JumpHost, "not one line"},
-		"a CA that is no key": {func(in *Input) { in.Spec.JumpHost[0].TrustedUserCAKeys = []string{"x"} }, JumpHost, "spec.services.jumpHost[0].trustedUserCAKeys[0]"},
+		"a CA that is no key": {func(in *input) { in.Spec.JumpHost[0].TrustedUserCAKeys = []string{"x"} }, JumpHost, "spec.services.jumpHost[0].trustedUserCAKeys[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := full(t)
 			c.change(&in)
-			set := Render(in)
+			set := in.render()
 			err := set.of(t, c.kind).Err
 			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, fault.HintOf(err))
 			require.NotContains(t, fault.Text(err), bindPassword)
 			require.Empty(t, set.of(t, c.kind).Objects)
-			for _, s := range set.Services {
+			for _, s := range set {
 				if s.Kind == Auth && c.kind != Auth {
 					require.NoError(t, s.Err)
 				}
 			}
 		})
 	}
-}
-
-// Two hosts may have one name in two namespaces; a service tells them apart.
-func TestNamesakesAreToldApart(t *testing.T) {
-	in := full(t)
-	other := bmHost("cp-0", "10.0.0.7")
-	other.Namespace = "metal4"
-	in.Hosts[airship.RoleWorker] = append(in.Hosts[airship.RoleWorker], other)
-	set := rendered(t, in)
-	lb := set.of(t, LoadBalancerControlPlane)
-	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
-	require.Contains(t, text, "server cp-0.metal3 ipv4@10.0.0.1:6443\n")
-	jump := set.of(t, JumpHost)
-	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["hosts"], "cp-0.metal4\t")
 }
 
 // A Service may have the second family of a cluster's two, where POD_IP is of the first.
@@ -296,8 +360,27 @@ func TestClusterIPsOfEitherFamily(t *testing.T) {
 		in.Spec.LoadBalancerControlPlane[0].ClusterIP = &ip
 		lb := rendered(t, in).of(t, LoadBalancerControlPlane)
 		require.Equal(t, ip, object[corev1.Service](t, lb, "Service", lb.Name).Spec.ClusterIP)
-		require.Contains(t, object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"], bind+"\n")
+		require.Contains(t, lb.config(t)["haproxy.cfg"], bind+"\n")
 	}
+}
+
+// A Service is a node port, or a load balancer of a class.
+func TestTypesOfServices(t *testing.T) {
+	in := full(t)
+	in.Spec.JumpHost[0].ServiceType, in.Spec.JumpHost[0].LoadBalancerClass = "LoadBalancer", new("site/class")
+	in.Spec.JumpHost[0].ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	in.Spec.Auth[0].LoadBalancerClass = new("has no effect")
+	set := rendered(t, in)
+	of := func(kind Kind) corev1.ServiceSpec {
+		s := set.of(t, kind)
+		return object[corev1.Service](t, s, "Service", s.Name).Spec
+	}
+	require.Equal(t, corev1.ServiceTypeLoadBalancer, of(JumpHost).Type)
+	require.Equal(t, new("site/class"), of(JumpHost).LoadBalancerClass)
+	require.Equal(t, corev1.ServiceTypeNodePort, of(Auth).Type)
+	require.Nil(t, of(Auth).LoadBalancerClass)
+	require.Equal(t, corev1.ServiceExternalTrafficPolicyLocal, of(JumpHost).ExternalTrafficPolicy)
+	require.Empty(t, of(Auth).ExternalTrafficPolicy)
 }
 
 // Pods run where the spec says, and hosts are checked as it says.
@@ -311,11 +394,11 @@ func TestTolerationsAndChecks(t *testing.T) {
 	set := rendered(t, in)
 	lb := set.of(t, LoadBalancerControlPlane)
 	require.Equal(t, in.Spec.LoadBalancerControlPlane[0].Tolerations, lb.deployment(t).Spec.Template.Spec.Tolerations)
-	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	text := lb.config(t)["haproxy.cfg"]
 	require.Contains(t, text, "default-server check port 6443 inter")
 	require.NotContains(t, text, "/readyz")
 	lb = set.of(t, LoadBalancerWorker)
-	text = object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	text = lb.config(t)["haproxy.cfg"]
 	for port, want := range map[string]string{
 		"31001": "\n    default-server check port 31001 inter", "31002": " GET uri / ", "31003": " GET uri /ok ",
 	} {
@@ -326,7 +409,7 @@ func TestTolerationsAndChecks(t *testing.T) {
 		require.Equal(t, port == "31003", strings.Contains(backend, "check-ssl"))
 	}
 	in.Spec.LoadBalancerWorker[0].HealthChecks[0].Port = 32000
-	require.ErrorContains(t, Render(in).of(t, LoadBalancerWorker).Err, "check of port 32000")
+	require.ErrorContains(t, in.render().of(t, LoadBalancerWorker).Err, "check of port 32000")
 }
 
 // Two clusters of a namespace share no object.
@@ -344,7 +427,8 @@ func TestClustersShareNothing(t *testing.T) {
 	}
 }
 
-// A host that has another's address is left out, and the services go on with the others.
+// A host that has another's address is left out, and the services go on with the others. Hosts of one name are
+// told apart.
 func TestOneHostBlocksNoService(t *testing.T) {
 	in := full(t)
 	named := func(namespace, name string, addresses ...string) Host {
@@ -354,14 +438,14 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	}
 	in.Hosts[airship.RoleWorker] = []Host{
 		named("a", "x", "10.0.1.1"), named("a", "x.b", "10.0.1.2"), named("b", "x", "10.0.1.3", "::ffff:10.0.1.3"),
-		named("m", "10.0.0.2", "10.0.1.4"), named("5", "10.0.0", "10.0.1.5"), named("6", "10.0.0", "10.0.1.6"),
+		named("m", "10.0.0.2", "10.0.1.4"),
 		named("m", "twin-of-cp", "10.0.0.2", "10.0.1.7"), named("m", "twin-of-x", "10.0.1.1"),
-		named("m", "of-the-site", "203.0.113.1"),
+		named("m", "of-the-site", "203.0.113.1"), named("metal4", "cp-0", "10.0.0.7"),
 	}
 	set := rendered(t, in)
 	jump, lb := set.of(t, JumpHost), set.of(t, LoadBalancerWorker)
 	got := map[string]string{}
-	for line := range strings.Lines(object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["hosts"]) {
+	for line := range strings.Lines(jump.config(t)["hosts"]) {
 		fields := strings.Fields(line)
 		got[fmt.Sprint(fields[2:])] += fields[0] + " "
 	}
@@ -370,18 +454,17 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	require.Equal(t, "x.b ", got["[10.0.1.3]"])
 	require.Equal(t, "10.0.0.2.m ", got["[10.0.1.4]"])
 	require.Equal(t, "twin-of-cp twin-of-x of-the-site ", got["[]"], "they are the cluster's, if not reached")
-	require.Regexp(t, "^host-[0-9a-f]{32} $", got["[10.0.1.5]"])
-	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	text := lb.config(t)["haproxy.cfg"]
 	require.Contains(t, text, "server x.a ")
 	require.NotContains(t, text, "twin")
+	require.Equal(t, "cp-0.metal4 ", got["[10.0.0.7]"])
+	require.Contains(t, set.of(t, LoadBalancerControlPlane).config(t)["haproxy.cfg"], "server cp-0.metal3 ipv4@10.0.0.1:6443\n")
 	for _, s := range []Service{jump, lb} {
 		require.Len(t, s.LeftOut, 3)
 		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "m", Name: "of-the-site"}],
 			"--sip-egress does not allow its address 203.0.113.1")
 		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "m", Name: "twin-of-cp"}], "it has the address 10.0.0.2, as the host metal3/cp-1 has")
 	}
-	require.Equal(t, all(set), all(rendered(t, Input{
-		Cluster: in.Cluster, UID: in.UID, Spec: in.Spec, Hosts: in.Hosts, Secrets: in.Secrets, Kept: keep(t, set), Egress: in.Egress,
-		Images: in.Images, PullSecret: in.PullSecret, Now: in.Now, Rand: in.Rand,
-	})), "the same again")
+	in.Kept = keep(t, set)
+	require.Equal(t, all(set), all(rendered(t, in)), "the same again")
 }

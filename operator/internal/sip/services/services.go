@@ -1,15 +1,14 @@
 // Package services renders the services of a SIPCluster: load balancers, jump hosts and
-// login, as the objects that the API server shall have. It is pure: what differs from
-// pass to pass (time, chance, Secrets that are read) comes in by [Input].
+// login, as the objects that the API server shall have. What differs from
+// pass to pass (time, Secrets that are read) comes in by [Input].
 //
-//	set := services.Render(input)
-//	for _, s := range set.Services { apply(s.Objects) … ready when Deployment s.Name is rolled out }
+//	for _, s := range services.Render(input) { apply(s.Objects) … ready when Deployment s.Name is rolled out }
 //
 // # Contract
 //
 //   - Every object is namespaced; its apiVersion, kind and name are set, and it has no owner,
-//     no finalizer and no status. Who applies it puts it into the SIPCluster's namespace, adds
-//     its own labels, and records it before.
+//     no finalizer and no status. Who applies it puts it into the services' namespace, and adds
+//     its own labels.
 //   - Each service has exactly one Deployment, of the service's name, and one Service of
 //     the same name. Names are the same from pass to pass and differ between SIPClusters
 //     of one namespace; see [Name].
@@ -25,13 +24,12 @@
 package services
 
 import (
-	"io"
 	"net/netip"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -51,27 +49,30 @@ const (
 // Input is all that the services are made of.
 type Input struct {
 	Cluster types.NamespacedName // of the SIPCluster
-	UID     types.UID
 	Spec    airship.Services
 	// Hosts to serve, by role, sorted by namespace and name: without those that leave.
 	Hosts map[airship.Role][]Host
-	// Secrets are those that the spec refers to (see [airship.Services.SecretNames]), by
-	// name. One that is not there, or cannot be read, is not in it.
-	Secrets map[airship.SecretName]Secret
+	// Secret reads one that the spec refers to; nil for one that is not there. Errors are faults.
+	Secret func(airship.SecretName) (Secret, error)
 	// Kept are the Secrets of an earlier pass as the cluster has them, by name.
 	Kept map[string]Secret
+	// Running are the Deployments of an earlier pass as the cluster has them, by name.
+	Running map[string]*appsv1.Deployment
 	// Images answers which image a service runs.
 	Images Images
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
-	// Egress is where services may connect to. Without it they reach any host, and no provider of users.
+	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
+	// RFC 4193), and no provider of users.
 	Egress []netip.Prefix
+	// APIServers are the addresses of the management API. No host has one of them; the first login keeps its
+	// state there.
+	APIServers []netip.AddrPort
 	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and
 	// refuses others, as OpenShift's restricted-v2 does. Else pods name one: images name theirs
 	// by a word, which the kubelet cannot tell from root.
 	AssignsUsers bool
 	Now          time.Time
-	Rand         io.Reader // of keys; as crypto/rand.Reader
 }
 
 // Images resolves images.
@@ -88,6 +89,8 @@ type Host struct {
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
 	// network. IPv4 before IPv6. None where they are not known.
 	Addresses map[string][]netip.Addr
+	// Unread is whether its data could not be read, so that an address may be missing.
+	Unread bool
 }
 
 // Secret is the data of a Secret. It does not print.
@@ -99,15 +102,6 @@ func (Secret) String() string { return "[redacted]" }
 // GoString keeps it out of logs.
 func (Secret) GoString() string { return "[redacted]" }
 
-// Set is what was rendered.
-type Set struct {
-	// Services in the order of the spec: load balancers, jump hosts, login.
-	Services []Service
-	// RenewAt is when something made here (a certificate) is to be renewed, and the
-	// services rendered again; zero for never.
-	RenewAt time.Time
-}
-
 // Service is one service.
 type Service struct {
 	Name string // of its Deployment and Service
@@ -115,27 +109,24 @@ type Service struct {
 	// Image that it runs, with digest.
 	Image string
 	// Ports that every node answers on, sorted.
-	Ports []Ports
+	Ports []airship.PortRange
 	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
 	// then stays.
 	Objects []*unstructured.Unstructured
+	// RenewAt is when something made here (a certificate) is to be renewed, and the
+	// services rendered again; zero for never.
+	RenewAt time.Time
 	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
 	LeftOut map[types.NamespacedName]string
 	// Err is why it cannot be rendered: a fault that names the field.
 	Err error
 }
 
-// Ports is one port, or a range of them.
-type Ports struct{ Start, End int32 }
+// Leading are the kinds that lead to hosts.
+var Leading = []Kind{LoadBalancerControlPlane, LoadBalancerWorker, JumpHost}
 
-// PodLabels select the pods of the service of a name.
-func PodLabels(name string) map[string]string { return map[string]string{labelInstance: name} }
+// Leads tells whether a pod, by its labels, is of a service that leads to hosts.
+func Leads(labels map[string]string) bool { return labels[labelComponent] != string(Auth) }
 
-// PodsOf selects the pods of services by their names, of which there is one at least.
-func PodsOf(names []string) (labels.Selector, error) {
-	one, err := labels.NewRequirement(labelInstance, selection.In, names)
-	if err != nil {
-		return nil, err
-	}
-	return labels.NewSelector().Add(*one), nil
-}
+// NameOf returns the name of the service that an object is of, "" of none.
+func NameOf(o metav1.Object) string { return o.GetLabels()[labelInstance] }

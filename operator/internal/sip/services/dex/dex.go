@@ -5,8 +5,9 @@
 //
 // Settings are those that Dex documents, and pass through: Dex says what is wrong with them when it
 // starts, and the pod that runs stays until one is ready. This package decides what the pod decides: where
-// Dex listens, its certificate and its state, which is a file (SQLite) that ends with the pod. Kubernetes
-// storage would share keys and codes among all that run in one namespace.
+// Dex listens, its certificate and its state. That is in resources of the pod's namespace, which outlive it.
+// All that run in a namespace would share keys and codes there: who logs in at one could redeem the code at
+// another. So one of them is Durable; the others have a file (SQLite) that ends with the pod.
 //
 // It refuses settings that make a login worthless: see refused.
 //
@@ -53,6 +54,7 @@ type Config struct {
 	Issuer string // https://HOST[:PORT][/PATH]
 	// Settings is YAML of further settings, of which oauth2 and expiry have defaults; nil for none.
 	Settings   []byte
+	Durable    bool // at most one in a namespace
 	Clients    []map[string]any
 	Connectors []Connector
 	Passwords  []map[string]any
@@ -125,7 +127,7 @@ func (c Config) Text() ([]byte, error) {
 	for name, value := range map[string]any{
 		"issuer": c.Issuer, "staticClients": c.Clients, "connectors": connectors,
 		"enablePasswordDB": len(c.Passwords) > 0, "staticPasswords": c.Passwords,
-		"storage": map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}},
+		"storage": c.storage(),
 		"web": map[string]any{
 			"https": fmt.Sprintf(":%d", Port), "tlsCert": TLSDir + "/tls.crt", "tlsKey": TLSDir + "/tls.key",
 			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
@@ -139,6 +141,13 @@ func (c Config) Text() ([]byte, error) {
 		return nil, &fault.Error{Reason: fault.Internal, Op: "configure login", Subject: c.Field} // the cause could quote a secret
 	}
 	return append(text, '\n'), nil
+}
+
+func (c Config) storage() map[string]any {
+	if c.Durable {
+		return map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}}
+	}
+	return map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}}
 }
 
 // connector returns the config of a connector. All but LDAP's have Dex take the answers of its provider.

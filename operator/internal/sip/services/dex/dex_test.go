@@ -43,7 +43,7 @@ func TestSettingsPassThrough(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, "https://login.site:30556/dex", got.Issuer)
-	require.Equal(t, "sqlite3", got.Storage.Type)
+	require.Equal(t, "sqlite3", got.Storage.Type, "whatever configSecret says")
 	require.Equal(t, "debug", got.Logger.Level)
 	require.Equal(t, map[string]any{"alwaysShowLoginScreen": true}, got.OAuth2)
 	require.Equal(t, "1h", got.Expiry["idTokens"])

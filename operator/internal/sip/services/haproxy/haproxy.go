@@ -20,10 +20,12 @@
 //   - The first address of a server is used as long as any server is reached at its first;
 //     the others (the second IP family) stand by for clusters whose pods have that family
 //     only.
+//   - A loop beside the master process sends it SIGUSR2 when the files of the configuration
+//     change, see [Command]: a new worker takes the sockets over, and the one before serves what is
+//     open. It survives [maxReloads] reloads. Until the new worker has checked all servers, which count as
+//     fit before, its connections wait. A configuration that HAProxy refuses is not loaded.
 //   - On SIGUSR1 it goes on accepting for [Grace], since the nodes' rules lead clients to it
-//     a little longer, then lets what is open go on for up to [Drain], then ends. Pods are
-//     replaced by that, see [StopCommand], instead of loading a configuration anew: the one
-//     that a pod started with is the one it runs.
+//     a little longer, then ends when nothing is open: see [StopCommand]. A pod has [Drain] for that.
 //
 // # What it is safe from
 //
@@ -37,6 +39,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +54,8 @@ const (
 	Grace = 10 * time.Second
 	// Drain is how long open connections may go on after SIGUSR1, Grace included.
 	Drain = 10 * time.Minute
+	// maxReloads bounds the workers that serve what was open before a reload: each takes memory.
+	maxReloads = 8
 )
 
 // MaxConnections that are open at once; each takes up to 35 KiB.
@@ -58,9 +63,6 @@ const MaxConnections = 8000
 
 // PodIP is the environment variable that has the address to listen on.
 const PodIP = "POD_IP"
-
-// maxPorts of a load balancer; each is a socket that listens.
-const maxPorts = 1000
 
 // unprivileged is the first port that a pod without privileges may listen on everywhere.
 const unprivileged = 1024
@@ -112,12 +114,27 @@ func (c Config) HealthPort() uint16 {
 			return port
 		}
 	}
-	return 18404 // apart from the others by more than maxPorts
+	return 18404 // no range has more than 1000 ports
 }
 
-// Command is how HAProxy is started with a configuration file: in the foreground, one
-// process, which gets the signals.
-func Command(file string) []string { return []string{"haproxy", "-db", "-f", file} }
+// Command runs HAProxy with a configuration file, in the foreground. It looks every two seconds whether
+// a file beside the configuration changed, as the kubelet changes those of a ConfigMap. It passes SIGUSR1
+// on. (The loop is no child of the master process, which would wait for it at its end.)
+func Command(file string) []string {
+	const script = `cd %[1]s
+haproxy -W -db -f %[2]s &
+master=$!
+trap 'kill -USR1 $master' USR1
+loaded=$(cat * | cksum)
+while sleep 2; kill -0 $master 2>/dev/null; do
+    now=$(cat * | cksum)
+    [ "$now" = "$loaded" ] && continue
+    haproxy -c -f %[2]s && kill -USR2 $master
+    loaded=$now
+done
+wait $master`
+	return []string{"/bin/sh", "-c", fmt.Sprintf(script, path.Dir(file), path.Base(file))}
+}
 
 // StopCommand makes the process pid end softly, and returns when it has. It does not rely
 // on the signal that an image names for that: Kubernetes sends SIGTERM otherwise, at
@@ -148,7 +165,8 @@ global
     maxconn %d
     no strict-limits
     grace %ds
-    hard-stop-after %ds
+    mworker-max-reloads %d
+    set-var proc.started date
 
 defaults
     mode tcp
@@ -171,7 +189,7 @@ defaults
     timeout server 4h
     timeout client-fin 1m
     timeout server-fin 1m
-`, MaxConnections, int(Grace.Seconds()), int(Drain.Seconds())-30)
+`, MaxConnections, int(Grace.Seconds()), maxReloads)
 }
 
 func (c Config) frontends(b *strings.Builder) {
@@ -186,8 +204,11 @@ frontend health
 
 frontend clients
     bind %[3]s
+    tcp-request inspect-delay %[4]ds
+    tcp-request content accept if { date,sub(proc.started) gt %[4]d }
+    tcp-request content accept if WAIT_END
     default_backend hosts
-`, PodIP, c.HealthPort(), c.listen())
+`, PodIP, c.HealthPort(), c.listen(), int(c.Check.Every.Seconds())+1)
 	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
 		fmt.Fprintf(b, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", port)
 	}
@@ -251,9 +272,9 @@ func (c Config) check() error {
 			Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: errors.New(why),
 		})
 	}
-	if c.Listen.First < unprivileged || c.Listen.Last < c.Listen.First || int(c.Listen.Last-c.Listen.First) >= maxPorts {
-		why := fmt.Sprintf("expected a range of 1 to %d ports from %d on, the lower one first", maxPorts, unprivileged)
-		wrong("ports "+c.Listen.String(), why, "write start and end of the range")
+	if c.Listen.First < unprivileged {
+		why := fmt.Sprintf("a pod may not listen on ports below %d", unprivileged)
+		wrong("ports "+c.Listen.String(), why, "write another range")
 	}
 	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
 		if !c.Listen.Has(port) {

@@ -74,18 +74,14 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 }
 
 func TestPortsThatAreRefused(t *testing.T) {
-	for name, ports := range map[string]Ports{
-		"too many": {30000, 31000}, "privileged": {1023, 1025}, "none": {}, "from above": {30005, 30001},
-	} {
-		_, err := workers(ports).Text()
-		require.ErrorContains(t, err, "expected a range of 1 to 1000 ports", name)
-	}
+	_, err := workers(Ports{1023, 1025}).Text()
+	require.ErrorContains(t, err, "may not listen on ports below 1024")
 }
 
 // The pod's own port is apart from those of the tenant.
 func TestHealthPortIsNotOneOfTheTenants(t *testing.T) {
-	for first := 1; first <= 65535-maxPorts; first += 333 {
-		c := workers(Ports{uint16(first), uint16(first + maxPorts - 1)})
+	for first := 1; first <= 65535-1000; first += 333 {
+		c := workers(Ports{uint16(first), uint16(first + 999)})
 		require.False(t, c.Listen.Has(c.HealthPort()), c.Listen)
 	}
 }

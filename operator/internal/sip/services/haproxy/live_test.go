@@ -2,7 +2,6 @@ package haproxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +61,14 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	b.live()
 	site.reached("cp-b")
 	onB = site.hold("cp-b")
+
+	first.load(a, b, c, stranger) // as the kubelet changes a file, which the loop notices
+	site.reached("cp-c")
+	require.NoError(t, errors.Join(onA.echo(), onB.echo()), "a reload cuts nothing")
+	require.NoError(t, os.WriteFile(first.file, []byte("nonsense\n"), 0o600))
+	refused := func() bool { return strings.Contains(first.logs.String(), "unknown keyword") }
+	require.Eventually(t, refused, patience, time.Millisecond)
+	site.reached("cp-c")
 
 	second := site.pod(program, a, b, c, stranger)
 	second.checked(stranger)
@@ -183,7 +192,7 @@ type host struct {
 
 	mu     sync.Mutex
 	server *http.Server
-	held   *connections
+	open   map[net.Conn]bool
 }
 
 func (s *site) host(name string, issuer pki.Authority, ip string) *host {
@@ -221,51 +230,35 @@ func (h *host) live() {
 	defer h.mu.Unlock()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.addr, h.site.port).String())
 	require.NoError(h.site.t, err)
-	h.held = &connections{Listener: l, open: map[net.Conn]bool{}}
+	h.open = map[net.Conn]bool{}
 	h.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.cert}, MinVersion: tls.VersionTLS12},
+		ConnState: func(c net.Conn, now http.ConnState) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.open[c] = now != http.StateClosed
+		},
 	}
-	server, held := h.server, h.held
-	go func() { _ = server.ServeTLS(held, "", "") }()
+	server := h.server
+	go func() { _ = server.ServeTLS(l, "", "") }()
 }
 
 // die closes the listener and resets every connection, those that were taken over
 // included.
 func (h *host) die() {
+	deaths.Add(1)
+	defer deaths.Add(1)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	deaths.Add(1)
-	h.held.reset()
-	_ = h.server.Close()
-	deaths.Add(1)
-}
-
-// connections keeps what a listener has accepted, so that it can be reset.
-type connections struct {
-	net.Listener
-	mu   sync.Mutex
-	open map[net.Conn]bool
-}
-
-func (c *connections) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.open[conn] = true
+	server, open := h.server, maps.Clone(h.open)
+	h.mu.Unlock()
+	for c, is := range open {
+		if overTLS, ok := c.(*tls.Conn); ok && is {
+			_ = overTLS.NetConn().(*net.TCPConn).SetLinger(0)
+			_ = overTLS.NetConn().Close()
+		}
 	}
-	return conn, err
-}
-
-func (c *connections) reset() {
-	_ = c.Listener.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.open {
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		_ = conn.Close()
-	}
+	_ = server.Close()
 }
 
 // pod is a running HAProxy.
@@ -273,26 +266,21 @@ type pod struct {
 	ip      netip.Addr
 	address string
 	pid     int
+	file    string
+	site    *site
 	ended   chan error
-	logs    *logs
+	logs    logs
 }
 
-// logs are what a pod says.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+// logs are what a pod says, in a file.
+type logs string
 
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (l logs) String() string {
+	data, err := os.ReadFile(string(l))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
 }
 
 // checked waits until a host was found unfit. Until its first check, which takes as long
@@ -304,6 +292,17 @@ func (p *pod) checked(h *host) {
 }
 
 func (s *site) pod(program string, hosts ...*host) *pod {
+	return s.run(program, s.config(hosts), s.addr())
+}
+
+// load changes the configuration.
+func (p *pod) load(hosts ...*host) {
+	text, err := p.site.config(hosts).Text()
+	require.NoError(p.site.t, err)
+	require.NoError(p.site.t, os.WriteFile(p.file, []byte(text), 0o600))
+}
+
+func (s *site) config(hosts []*host) Config {
 	c := Config{
 		Listen: Ports{s.port, s.port}, Port: s.port,
 		Check: Check{Port: s.port, Path: "/readyz", CAFile: s.caFile, Every: checkEvery},
@@ -311,7 +310,7 @@ func (s *site) pod(program string, hosts ...*host) *pod {
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, Server{Name: h.name, Addresses: []netip.Addr{h.addr}})
 	}
-	return s.run(program, c, s.addr())
+	return c
 }
 
 func (s *site) run(program string, c Config, ip netip.Addr) *pod {
@@ -319,19 +318,24 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 	require.NoError(s.t, err)
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
 	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	logged := &logs{}
-	cmd := exec.Command(program, Command(file)[1:]...)
-	cmd.Env = append(os.Environ(), PodIP+"="+ip.String())
-	cmd.Stdout, cmd.Stderr = logged, logged
+	logged := logs(filepath.Join(s.t.TempDir(), "log")) // beside no file that makes it load again
+	out, err := os.Create(string(logged))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = out.Close() })
+	command := Command(file)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), PodIP+"="+ip.String(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(s.t, cmd.Start())
-	p := &pod{ip: ip, logs: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
+	p := &pod{site: s, file: file, ip: ip, logs: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
 	exited := make(chan struct{})
 	go func() {
 		p.ended <- cmd.Wait()
 		close(exited)
 	}()
 	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-exited
 		if s.t.Failed() {
 			s.t.Logf("%s:\n%s", file, logged.String())

@@ -1,0 +1,294 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+)
+
+// identity says what a journal is about: the bundle's root, the base that layers are
+// left to, and the size of parts. What is attached is no part of it: a bundle that is
+// signed again as it is pulled again has other signatures, and the same payload.
+func identity(g *bundle.Graph, o Options) string {
+	id := g.Root.Digest.String()
+	if g.Base != nil {
+		id += " base=" + g.Base.Root.String()
+	}
+	return id + volumeID(o)
+}
+
+func volumeID(o Options) string {
+	if o.VolumeSize == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" volume=%d", o.VolumeSize)
+}
+
+// checkTarget refuses to write a file where something is that is not to be replaced.
+func checkTarget(path string, o Options) error {
+	info, err := os.Lstat(path)
+	bad := func(reason fault.Reason, why, hint string) error {
+		return &fault.Error{Reason: reason, Op: "write", Subject: path, Hint: hint, Err: errors.New(why)}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return storageFault("write", path, err)
+	case info.IsDir():
+		return bad(fault.Storage, "it is a folder",
+			"name a file, or write into the folder as "+fault.Quote("oci:"+path))
+	case !info.Mode().IsRegular():
+		return bad(fault.Storage, "it is there and not a regular file", "name a file")
+	case !o.Replace:
+		return bad(fault.Conflict, "it is there already", "choose another name, or replace it with --replace")
+	}
+	return nil
+}
+
+// checkTargets refuses to write an archive where one is, whole or in parts.
+func (w *FileWriter) checkTargets() error {
+	if !w.overSource() {
+		if err := checkTarget(w.path, w.o); err != nil {
+			return err
+		}
+	}
+	return checkTarget(w.path+parts.Suffix, w.o)
+}
+
+// overSource tells whether the archive that is split has the name of what is written.
+func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
+
+// openExisting opens the archive that has the writer's name already, and the writer's
+// form; nil where there is none.
+func (w *FileWriter) openExisting() (*Archive, error) {
+	path, parted := w.path, isThere(w.path+parts.Suffix)
+	if parted != (w.o.VolumeSize > 0) || (parted && isThere(w.path)) {
+		return nil, nil
+	}
+	if parted {
+		path += parts.Suffix
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil //nolint:nilerr // nothing that we wrote
+	}
+	a, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	v := tarOf(a.x).parted()
+	if v != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery || v.list.Changing) {
+		return nil, a.Close()
+	}
+	return a, nil
+}
+
+// Existing opens what is at the writer's place already and stays: who signs what he writes
+// adds to it, so that no signature is lost. What cannot be opened Begin says.
+func (w *FileWriter) Existing() medium.Source {
+	if w.o.Replace {
+		return nil
+	}
+	a, err := w.openExisting()
+	if err != nil || a == nil {
+		return nil
+	}
+	return a
+}
+
+// isThere tells whether the archive is there, whole to the last byte, with all that is
+// attached to the graph. Another one is refused, where it is not to be replaced.
+// finished says that the journal of an interrupted run speaks of an archive that it
+// finished.
+func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph, finished bool) (bool, error) {
+	refused := w.checkTargets()
+	if refused != nil && fault.ReasonOf(refused) != fault.Conflict {
+		return false, refused
+	}
+	if refused == nil && !finished {
+		return false, nil
+	}
+	a, err := w.openExisting()
+	if err != nil || a == nil {
+		return false, refused
+	}
+	same, err := a.holds(ctx, g)
+	if err = errors.Join(err, a.Close()); err == nil && !same {
+		err = refused
+	}
+	return err == nil && same, err
+}
+
+// holds reads all of an archive, and tells whether it is that of a graph, and nothing
+// of it is damaged. More may be attached than the graph has.
+func (a *Archive) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
+	root, err := a.Root(ctx)
+	if err != nil || root.Digest != g.Root.Digest || !maps.Equal(a.Base().Annotations(), g.Base.Annotations()) {
+		return false, ctx.Err()
+	}
+	for _, att := range g.Attachments {
+		want := entryOf(att)
+		if !slices.ContainsFunc(a.index().entries, func(d ocispec.Descriptor) bool { return sameEntry(d, want) }) {
+			return false, nil
+		}
+	}
+	if a.CheckLayout(ctx) != nil || a.Damage(ctx) != nil {
+		return false, ctx.Err()
+	}
+	for _, d := range g.Order() {
+		if discardAll(ctx, a, d) != nil {
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
+}
+
+func sameEntry(a, b ocispec.Descriptor) bool {
+	return a.MediaType == b.MediaType && a.Digest == b.Digest && a.Size == b.Size && a.ArtifactType == b.ArtifactType &&
+		maps.Equal(a.Annotations, b.Annotations)
+}
+
+// Plan tells what Begin would return, without writing anything, and refuses what
+// Begin would refuse. What an interrupted run has noted as whole is believed.
+func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if err := w.layOut(ctx, g); err != nil {
+		return nil, err
+	}
+	if whole, err := w.isThere(ctx, g, false); err != nil || whole {
+		return nil, err
+	}
+	if _, err := w.newList(w.o.Recovery); err != nil {
+		return nil, err
+	}
+	var before noted
+	if f, err := openRegular(w.path + journalSuffix); err == nil {
+		before = readJournal(f)
+		_ = f.Close() // nothing was written
+	}
+	left, err := w.leftovers(before)
+	if err != nil {
+		return nil, err
+	}
+	taken := int64(0)
+	for _, name := range left {
+		if f, err := openRegular(filepath.Join(filepath.Dir(w.path), name)); err == nil {
+			taken += allocated(f)
+			_ = f.Close() // nothing was written
+		}
+	}
+	if err := checkSpace(w.path, w.need()-taken); err != nil {
+		return nil, err
+	}
+	if len(left) == 0 || before.about != w.id {
+		before.at = nil
+	}
+	var out []ocispec.Descriptor
+	for _, e := range w.layout.entries {
+		if e.data == nil && !before.at[e.d.Digest.Encoded()].whole(e) {
+			out = append(out, e.d)
+		}
+	}
+	return out, nil
+}
+
+// Preflight makes sure that files can be written where the archive will be.
+func (w *FileWriter) Preflight(context.Context) error { return writable(filepath.Dir(w.path)) }
+
+// writable asks whether files can be made in a folder.
+func writable(dir string) error { return storageFault("write into", dir, mayWrite(dir)) }
+
+var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
+
+// leftovers are the names of the archive's partial files, whole or in parts. What an interrupted
+// run of something else left is a fault, unless it may go.
+func (w *FileWriter) leftovers(before noted) (left []string, err error) {
+	dir := filepath.Dir(w.path)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, storageFault("read", dir, err)
+	}
+	for _, e := range list {
+		if rest, ok := strings.CutPrefix(e.Name(), w.name()); ok && partialName.MatchString(rest) {
+			left = append(left, e.Name())
+		}
+	}
+	if len(left) == 0 || before.about == w.id || w.o.Restart {
+		return left, nil
+	}
+	root, _, _ := strings.Cut(w.id, " ")
+	first := filepath.Join(dir, left[0])
+	why, hint := "an interrupted pull of another bundle left this file", "finish that pull with its own lock"
+	restart := ", or drop " + fault.Quote(first) + " and what belongs to it: run the same command with --restart"
+	switch {
+	case w.source != "": // a split has no --restart
+		why, hint, restart = "an interrupted run left this file", "remove it, or choose another name with -o", ""
+	case before.about == "":
+		why, hint = "it is not an interrupted pull's that can go on: its journal is not there", "remove it"
+	case strings.HasPrefix(before.about+" ", root+" "):
+		why = "an interrupted pull of this bundle left this file, with another --volume-size or --base"
+		hint = "finish that pull with the options that it had"
+	}
+	return nil, fault.Errorf(fault.Conflict, "resume", first, hint+restart, "%s", why)
+}
+
+// removePartial removes the partial files, and the journal.
+func (w *FileWriter) removePartial() error {
+	left, err := w.leftovers(noted{about: w.id})
+	for _, name := range left {
+		err = errors.Join(err, w.dir.remove(name))
+	}
+	return errors.Join(err, w.dir.remove(w.lock.name))
+}
+
+// removeParts removes a parts file, and the parts that it lists but for those that keep their names.
+func (d *folder) removeParts(name string, keep []string) error {
+	if !d.has(name) {
+		return nil
+	}
+	l, err := d.ownParts(name)
+	if err != nil {
+		return err
+	}
+	if err := d.remove(name); err != nil {
+		return err
+	}
+	var errs []error
+	for _, part := range l.Names() {
+		if !slices.Contains(keep, part) {
+			errs = append(errs, d.remove(part))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownParts reads the parts file of an archive, before its parts are replaced. One that
+// lists the parts of another archive would have those removed.
+func (d *folder) ownParts(name string) (*parts.List, error) {
+	l, err := readParts(d.at(name))
+	if err == nil && l.File() != strings.TrimSuffix(name, parts.Suffix) {
+		err = fault.Errorf(fault.Conflict, "replace", d.at(name),
+			"look at it, and remove it: the parts that it lists are not touched",
+			"it lists the parts of another archive, %s", l.File())
+	}
+	return l, err
+}
+
+// isThere tells whether something has a name; a link counts, wherever it leads.
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,244 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+// Archive is a bundle on disk that is open for reading. Its methods are safe for concurrent use.
+type Archive struct {
+	form
+	mu sync.RWMutex // Attach replaces x
+	x  *index
+
+	attaching sync.Mutex
+	was       *index // as it was opened, with what this Archive attached since: what is attached next was made of it
+}
+
+// A form is how a bundle lies on a disk: as a tar, in one file or in parts, or as a folder.
+type form interface {
+	// read reads what is there now. What was read before stays readable.
+	read() (*index, error)
+	// attach adds signatures under the lock of the place, where their tags name what they did in was.
+	attach(ctx context.Context, atts []bundle.Attachment, was *index) error
+	Close() error
+}
+
+func open(f form) (*Archive, error) {
+	x, err := f.read()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Archive{form: f, x: x, was: x}, nil
+}
+
+func (a *Archive) index() *index {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.x
+}
+
+// Root returns the descriptor of the bundle's root.
+func (a *Archive) Root(ctx context.Context) (ocispec.Descriptor, error) { return a.index().root(ctx) }
+
+// Fetch returns the bytes of a descriptor, not verified.
+func (a *Archive) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return a.index().fetch.Fetch(ctx, d)
+}
+
+// FetchFrom returns the bytes of a descriptor from an offset, not verified.
+func (a *Archive) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return a.index().fetch.FetchFrom(ctx, d, offset)
+}
+
+// Attachments returns the manifests of signatures and other things about subject.
+func (a *Archive) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
+	return a.index().attachments(ctx, subject)
+}
+
+// Base returns what a delta leaves out; nil of a whole bundle.
+func (a *Archive) Base() *bundle.Base { return a.index().base }
+
+// Can tells what an archive can do besides being read.
+func (a *Archive) Can() medium.Capabilities {
+	return medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
+}
+
+// Attach adds signatures, in the place of what had their tags, all at once: of two who sign
+// at the same time one is done. The payload is not written again unless the slack of
+// index.json is used up, or another tool wrote the archive. What it adds has to come with
+// its bytes. What has a signature's tag has to be what it was when the archive was opened, or
+// what was attached since through the same Archive: what is attached was joined with that.
+func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	a.attaching.Lock()
+	defer a.attaching.Unlock()
+	if err := a.attach(ctx, atts, a.was); err != nil {
+		return err
+	}
+	a.was = &index{entries: with(a.was.entries, atts...)}
+	x, err := a.read()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.x = x
+	return nil
+}
+
+// layoutForm is what every tool's oci-layout says.
+var layoutForm = regexp.MustCompile(`"imageLayoutVersion"\s*:\s*"1\.0\.0"`)
+
+// readIndex reads oci-layout and index.json, and returns the bytes of that.
+func readIndex(path string, small func(name string, limit int64) ([]byte, error)) ([]byte, error) {
+	layout, err := small(layoutName, 4096)
+	if err != nil {
+		return nil, err
+	}
+	if !layoutForm.Match(layout) {
+		return nil, brokenFile(path, "oci-layout is not that of an OCI image layout 1.0.0")
+	}
+	return small(indexName, maxIndexSize)
+}
+
+// checkRead refuses to read what no archive has.
+func checkRead(ctx context.Context, path string, d ocispec.Descriptor, offset int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := bundle.CheckDescriptor(d); err != nil {
+		return err
+	}
+	if offset < 0 || offset > d.Size {
+		return fault.Errorf(fault.Internal, "read", path, "", "offset %d is not within the %d bytes of %s", offset,
+			d.Size,
+			d.Digest)
+	}
+	return nil
+}
+
+func notHeld(path string, d ocispec.Descriptor) error {
+	return fault.Errorf(fault.NotFound, "read", path, "make the bundle again with `vdo-bundle pull`", "it holds no %s",
+		d.Digest)
+}
+
+// OpenDir opens a folder for reading. Links that lead out of it are not followed.
+func OpenDir(path string) (*Archive, error) {
+	root, err := atomicfile.OpenRoot(path)
+	if err != nil {
+		return nil, openFault(path, err)
+	}
+	return open(&folder{path, root})
+}
+
+func (d *folder) read() (*index, error) {
+	data, err := readIndex(d.path, d.small)
+	if err != nil {
+		return nil, err
+	}
+	return parseIndex(d.path, data, d)
+}
+
+func (d *folder) small(name string, limit int64) ([]byte, error) {
+	f, err := d.openToRead(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notBundle(d.path, "it is not an OCI image layout: it has no %s", name)
+	}
+	if err != nil {
+		return nil, storageFault("open", d.at(name), err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	if err := mustBeRegular(f); err != nil {
+		return nil, err
+	}
+	return readAtMost(d.at(name), f, limit)
+}
+
+func (d *folder) FetchFrom(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if err := checkRead(ctx, d.path, b, offset); err != nil {
+		return nil, err
+	}
+	f, err := d.openToRead(blobPrefix + b.Digest.Encoded())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notHeld(d.path, b)
+	}
+	if err == nil {
+		if err = d.checkBlob(f, b); err == nil {
+			_, err = f.Seek(offset, io.SeekStart)
+		}
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	if err != nil {
+		return nil, storageFault("read", d.at(blobPrefix+b.Digest.Encoded()), err)
+	}
+	return f, nil
+}
+
+func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return brokenFile(d.path, "%s is not a regular file", b.Digest)
+	case info.Size() < b.Size:
+		return incomplete(d.path, "%d of the %d bytes of %s are missing", b.Size-info.Size(), b.Size, b.Digest)
+	case info.Size() > b.Size:
+		return brokenFile(d.path, "%s has %d bytes, not %d", b.Digest, info.Size(), b.Size)
+	}
+	return nil
+}
+
+// attach adds the blobs of signatures, then writes index.json. What lies under the name of one
+// of the blobs, which anybody can predict, is that blob only if it has its bytes; else it is replaced.
+func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *index) error {
+	lock, err := d.lockSelf()
+	if err != nil {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // nothing is written to it
+	x, err := d.read()
+	if err != nil {
+		return err
+	}
+	if err := sameTags(d.path, atts, was, x); err != nil {
+		return err
+	}
+	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
+	whole := func(b ocispec.Descriptor) (bool, error) { return d.holds(ctx, b) }
+	add, err := checkAttachments(d.path, atts, has, whole)
+	if err != nil {
+		return err
+	}
+	if err := d.mkdir(blobPrefix); err != nil {
+		return err
+	}
+	for _, b := range add {
+		if err := d.write(blobPrefix+b.Digest.Encoded(), b.Data); err != nil {
+			return err
+		}
+	}
+	text, err := indexJSON(with(x.entries, atts...), x.base)
+	if err != nil {
+		return err
+	}
+	return d.write(indexName, text)
+}

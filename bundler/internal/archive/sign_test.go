@@ -1,0 +1,314 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// tarEntry is a tar entry with a blob's name.
+func tarEntry(d ocispec.Descriptor, data []byte) []byte {
+	out := append(header(blobPrefix+d.Digest.Encoded(), int64(len(data))), data...)
+	return append(out, make([]byte, padded(int64(len(data)))-int64(len(data)))...)
+}
+
+// partsOf lists the blobs of a signature, its manifest among them, with their bytes.
+func partsOf(a bundle.Attachment) []ocispec.Descriptor {
+	node := a.Node.Descriptor
+	node.Data = a.Node.Data
+	return append(slices.Clone(a.Blobs), node)
+}
+
+// Wherever a signing was stopped, the archive can be read, and the next signature, the same or
+// another one of which what was left is no part, makes it whole.
+func TestSigningThatWasCutOffIsCompletedOrTakenBack(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 19})
+	path := written(t, b)
+	before := read(t, path)
+	sign(t, path, bundles.Signature(t, rootOf(b), 1))
+	after := read(t, path)
+	l, err := NewLayout(b.Graph)
+	require.NoError(t, err)
+	end, index := len(before)-endSize, int(l.entries[1].dataOffset())
+	text := index + len(bytes.TrimRight(after[index:index+int(l.entries[1].size)], " \n"))
+	extended := append(bytes.Clone(before), make([]byte, len(after)-len(before))...)
+	for name, steps := range map[string][][2]int{
+		"extended":         {},
+		"half of the rest": {{end + endSize, end + endSize + 300}},
+		"the rest":         {{end + endSize, len(after)}},
+		"first block":      {{end + endSize, len(after)}, {end, end + blockSize}},
+		"second block":     {{end, len(after)}},
+		"half of index":    {{end, len(after)}, {index, text - 40}},
+	} {
+		for _, next := range []int{1, 2} {
+			// index.json is in two parts, or the end mark
+			for _, volume := range []int{0, 10_000, (len(before) - 100) / 5} {
+				t.Run(fmt.Sprint(name, next, volume), func(t *testing.T) {
+					data := bytes.Clone(extended)
+					for _, step := range steps {
+						copy(data[step[0]:step[1]], after[step[0]:step[1]])
+					}
+					path := filepath.Join(t.TempDir(), "b.tar")
+					require.NoError(t, os.WriteFile(path, before, 0o600))
+					place := path
+					if volume > 0 {
+						place = changing(t, path, data, volume)
+					} else {
+						require.NoError(t, os.WriteFile(path, data, 0o600))
+					}
+					if name == "half of index" {
+						_, err := OpenFile(place)
+						require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+						require.NoError(t, os.WriteFile(indexCopy(path), after[index:index+int(l.entries[1].size)],
+							0o600))
+					}
+					a := opened(t, place)
+					require.NoError(t, verifyLoaded(t.Context(), a))
+					require.NoError(t, a.Attach(t.Context(), bundles.Signature(t, rootOf(b), next)))
+					list, err := a.Attachments(t.Context(), rootOf(b))
+					require.NoError(t, err)
+					require.Len(t, list, 1)
+					require.NoError(t, verify(t.Context(), a))
+					require.NoFileExists(t, indexCopy(path))
+				})
+			}
+		}
+	}
+}
+
+// changing cuts an archive into parts with the bytes of data, as a signing leaves them that was interrupted.
+func changing(t *testing.T, path string, data []byte, volume int) string {
+	t.Helper()
+	list, err := Split(t.Context(), path, path, Options{VolumeSize: int64(volume), Recovery: 1})
+	require.NoError(t, err)
+	l, err := readParts(list)
+	require.NoError(t, err)
+	for i := 0; i*volume < len(data); i++ {
+		part := data[i*volume : min((i+1)*volume, len(data))]
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s.%03d", path, i+1), part, 0o600))
+	}
+	l.Changing = true
+	require.NoError(t, os.WriteFile(list, l.Text(), 0o600))
+	require.NoError(t, os.Remove(path))
+	return list
+}
+
+// The digests of a signature's parts can be told before it is made. Whoever had the
+// archive before may have put other bytes under these names.
+func TestWhatHasTheNameOfASignaturesBlobInAnArchiveIsNotBelieved(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 220})
+	sig := bundles.Signature(t, rootOf(b), 1)
+	whole := read(t, written(t, b))
+	l, err := NewLayout(b.Graph)
+	require.NoError(t, err)
+	first := l.entries[2].offset // where the blobs begin
+	for n, d := range partsOf(sig) {
+		for name, data := range map[string][]byte{
+			"of its size": bytes.Repeat([]byte("x"), int(d.Size)),
+			"shorter":     []byte("x"),
+			"longer":      bytes.Repeat([]byte("x"), int(d.Size)+2000),
+		} {
+			t.Run(fmt.Sprint(n, " ", name), func(t *testing.T) {
+				planted := tarEntry(d, data)
+				path := filepath.Join(t.TempDir(), "b.tar")
+
+				require.NoError(t, os.WriteFile(path,
+					slices.Concat(whole[:len(whole)-endSize], planted, make([]byte, endSize)), 0o600))
+				sign(t, path, sig) // at the end it is what an interrupted signing leaves
+				require.NoError(t, verifyPath(t.Context(), path))
+
+				before := slices.Concat(whole[:first], planted, whole[first:])
+				require.NoError(t, os.WriteFile(path, before, 0o600))
+				err := opened(t, path).Attach(t.Context(), sig)
+				require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+				require.ErrorContains(t, err, d.Digest.Encoded())
+				require.True(t, bytes.Equal(before, read(t, path)), "nothing was signed")
+			})
+		}
+	}
+}
+
+// Entries that are whole stay, whether anything names them or not; so do those that
+// another signature is made of.
+func TestOnlyWhatIsTornIsTakenBack(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 221})
+	path := written(t, b)
+	for n := range 3 {
+		sign(t, path, bundles.Signature(t, rootOf(b), n))
+	}
+	before := read(t, path)
+	name := digest.FromString("torn")
+	torn := tarEntry(ocispec.Descriptor{Digest: name}, []byte("not that"))
+	require.NoError(t, os.WriteFile(path, slices.Concat(before[:len(before)-endSize], torn, make([]byte, endSize)),
+		0o600))
+	sign(t, path, bundles.Signature(t, rootOf(b), 3))
+	require.NoError(t, verifyPath(t.Context(), path))
+	after := read(t, path)
+	blobs := blockSize * 3 // behind oci-layout and the header of index.json
+	l, err := NewLayout(b.Graph)
+	require.NoError(t, err)
+	blobs += int(l.entries[1].size)
+	require.True(t, bytes.Equal(before[blobs:len(before)-endSize], after[blobs:len(before)-endSize]))
+	require.NotContains(t, string(after), name.Encoded())
+	require.NoFileExists(t, path+parts.Suffix)
+}
+
+// interrupted is an archive that is changed when the n-th read of it begins.
+type interrupted struct {
+	io.ReaderAt
+	reads, at int
+	change    func()
+}
+
+func (i *interrupted) ReadAt(p []byte, at int64) (int, error) {
+	if i.reads == i.at {
+		i.change()
+	}
+	i.reads++
+	return i.ReaderAt.ReadAt(p, at)
+}
+
+// copyOfArchive copies an archive, or its parts, into a folder of its own.
+func copyOfArchive(t *testing.T, path string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range contents(t, filepath.Dir(path)) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600))
+	}
+	return filepath.Join(dir, filepath.Base(path))
+}
+
+// Somebody signs between any two reads of who opens the archive: its size is that of
+// before by then, or a part of its headers, or its index.json.
+func TestAnArchiveThatIsSignedWhileItIsOpenedIsSeenBeforeOrAfterwards(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 310})
+	signed := written(t, b)
+	sign(t, signed, bundles.Signature(t, rootOf(b), 1))
+	parted := inParts(t, b, Options{VolumeSize: 20_000, Recovery: 1})
+	sign(t, parted, bundles.Signature(t, rootOf(b), 1))
+	for name, from := range map[string]string{"not signed": written(t, b), "signed": signed, "parts": parted} {
+		t.Run(name, func(t *testing.T) {
+			_, reads := openInterrupted(t, copyOfArchive(t, from), -1, nil)
+			for at := 0; at < reads; at++ {
+				if at > 9 && at < reads-9 && at != reads/2 {
+					continue // between two headers, as the ones before
+				}
+				path := copyOfArchive(t, from)
+				a, _ := openInterrupted(t, path, at, func() { sign(t, path, bundles.Signature(t, rootOf(b), 2)) })
+				require.NoError(t, verifyLoaded(t.Context(), a))
+				list, err := a.Attachments(t.Context(), rootOf(b))
+				require.NoError(t, err)
+				for _, d := range list {
+					_, err := bundle.ReadAttachment(t.Context(), a, rootOf(b), d)
+					require.NoError(t, err, "read %d of %d", at, reads)
+				}
+				for _, check := range []func(context.Context) error{a.CheckLayout, a.Damage} {
+					if err := check(t.Context()); err != nil {
+						require.Equal(t, fault.Conflict, fault.ReasonOf(err), "read %d", at)
+					}
+				}
+				require.NoError(t, a.Close(), "read %d", at)
+			}
+		})
+	}
+}
+
+// openInterrupted opens an archive that is changed when a read of it begins, and tells how
+// many there were.
+func openInterrupted(t *testing.T, path string, at int, change func()) (a *Archive, reads int) {
+	t.Helper()
+	seen := &interrupted{at: at, change: change}
+	v, err := openSteadily(path, func(v *storage) (*index, error) {
+		seen.ReaderAt = v
+		return scanAfter(v.path, seen, v.size)
+	})
+	require.NoError(t, err, "read %d", at)
+	tarOf(v).r = seen.ReaderAt
+	a = &Archive{form: &tarFile{path, []*storage{seen.ReaderAt.(*storage)}}, x: v, was: v}
+	t.Cleanup(func() { _ = a.Close() }) // again
+	return a, seen.reads
+}
+
+func sign(t *testing.T, path string, atts ...bundle.Attachment) {
+	t.Helper()
+	a, err := openAny(path)
+	require.NoError(t, err)
+	for _, att := range atts {
+		require.NoError(t, a.Attach(t.Context(), att))
+	}
+	require.NoError(t, a.Close())
+}
+
+// Who has opened an archive reads on as it was; what its layout is checked for is not there
+// any more. What is damaged is found as before.
+func TestAnArchiveThatIsSignedAfterItWasOpened(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 311})
+	for name, path := range map[string]string{"file": written(t, b),
+		"parts": inParts(t, b, Options{VolumeSize: 20_000, Recovery: 1})} {
+		t.Run(name, func(t *testing.T) {
+			a := opened(t, path)
+			sign(t, path, bundles.Signature(t, rootOf(b), 1), referrer(t, rootOf(b), 1))
+			require.NoError(t, verifyLoaded(t.Context(), a))
+			require.Equal(t, fault.Conflict, fault.ReasonOf(a.CheckLayout(t.Context())))
+			now := opened(t, path)
+			require.NoError(t, errors.Join(verify(t.Context(), now), now.Damage(t.Context())))
+			data := strings.TrimSuffix(path, parts.Suffix)
+			if data != path {
+				data += ".001"
+			}
+			f, err := os.OpenFile(data, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer f.Close()
+			_, err = f.WriteAt([]byte("x"), 100) // in the first header
+			require.NoError(t, err)
+			require.Equal(t, fault.Corrupt, fault.ReasonOf(now.CheckLayout(t.Context())))
+		})
+	}
+}
+
+// A split has the lock of what it writes, and its source may be another archive, which
+// somebody signs: bytes of before and of afterwards make no archive.
+func TestAnArchiveThatIsSignedWhileItIsSplitIsNotSplit(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 313})
+	path := written(t, b)
+	to := filepath.Join(t.TempDir(), "p.tar")
+	while := &asked{Context: t.Context(), first: func() { sign(t, path, bundles.Signature(t, rootOf(b), 1)) }}
+	_, err := Split(while, path, to, Options{VolumeSize: 20_000})
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "another process is changing it")
+	require.Empty(t, names(t, filepath.Dir(to)))
+
+	_, err = Split(t.Context(), path, to, Options{VolumeSize: 20_000})
+	require.NoError(t, err)
+	require.NoError(t, verifyPath(t.Context(), to+parts.Suffix))
+}
+
+// asked is a context that does something when it is first asked whether it is over: when
+// the first bytes are about to be copied.
+type asked struct {
+	context.Context //nolint:containedctx // it is one
+	once            sync.Once
+	first           func()
+}
+
+func (a *asked) Err() error {
+	a.once.Do(a.first)
+	return a.Context.Err()
+}

@@ -1,0 +1,266 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+const (
+	checkpoint = 8 << 20 // bytes of one blob between two notes of its progress
+	maxStalls  = 3       // times that a source may end early without a byte of progress
+)
+
+// A slot is the place of one blob in a file, and how far the blob has come.
+type slot struct {
+	mu      sync.Mutex // held by the one who fills it
+	f       io.WriterAt
+	path    string // for messages
+	entry   entry
+	note    func(*slot) error // remembers the progress
+	offset  int64
+	sum     hash.Hash
+	resumed bool // offset and sum are an earlier run's
+	done    bool
+}
+
+// reset forgets what came.
+func (s *slot) reset() { s.offset, s.sum, s.resumed = 0, sha256.New(), false }
+
+// slots are those of all blobs, by hex.
+type slots map[string]*slot
+
+// take locks the slot of a blob.
+func (all slots) take(path string, d ocispec.Descriptor) (*slot, error) {
+	s, ok := all[d.Digest.Encoded()]
+	if !ok || s.entry.size != d.Size {
+		return nil, fault.Errorf(fault.Internal, "write", path, "", "%s of %d bytes is not in the bundle", d.Digest,
+			d.Size)
+	}
+	s.mu.Lock()
+	return s, nil
+}
+
+// complete demands that all are filled.
+func (all slots) complete(path string) error {
+	var lack []string
+	for hex, s := range all {
+		s.mu.Lock()
+		if !s.done {
+			lack = append(lack, "sha256:"+hex)
+		}
+		s.mu.Unlock()
+	}
+	if len(lack) == 0 {
+		return nil
+	}
+	slices.Sort(lack)
+	return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
+		"%d of %d blobs are missing, the first is %s", len(lack), len(all), lack[0])
+}
+
+// resume takes up what the journal says, where the bytes on the disk are those that it
+// speaks of: what this run has not written, it hashes.
+func (s *slot) resume(ctx context.Context, f io.ReaderAt, p progress) error {
+	if p.offset == 0 || p.offset > s.entry.size || p.place != s.entry.dataOffset() {
+		return nil
+	}
+	sum := sha256.New()
+	n, err := pour(ctx, sum, io.NewSectionReader(f, p.place, p.offset), p.offset)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil || n != p.offset || !bytes.Equal(sum.Sum(nil), p.sum[:]) {
+		return nil //nolint:nilerr // the disk has lost it: it is fetched again
+	}
+	s.offset, s.sum, s.resumed, s.done = p.offset, sum, true, p.whole(s.entry)
+	return nil
+}
+
+// put fills the slot, verified as it streams, from where it is; open gives the
+// blob's bytes from an offset, and is asked again where they end early.
+func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, error)) error {
+	if s.done {
+		return nil
+	}
+	resumed := s.resumed
+	err := s.fill(ctx, open)
+	var wrong *bundle.DigestError
+	if resumed && errors.As(err, &wrong) { // the disk lost what was noted: once more
+		err = s.fill(ctx, open)
+	}
+	return err
+}
+
+func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
+	if s.offset == 0 {
+		if _, err := s.f.WriteAt(s.entry.header, s.entry.offset); err != nil {
+			return storageFault("write", s.path, err)
+		}
+	}
+	for stalls := 0; s.offset < s.entry.size; {
+		before := s.offset
+		ended, err := s.stream(ctx, open)
+		if err != nil || ended == nil {
+			if err != nil {
+				return err
+			}
+			break
+		}
+		if ctx.Err() != nil {
+			return ended
+		}
+		if s.offset == before {
+			stalls++
+		}
+		if stalls == maxStalls {
+			reason := fault.Incomplete
+			if len(fault.All(ended)) > 0 { // the source's own
+				reason = fault.ReasonOf(ended)
+			}
+			return fault.Errorf(reason, "read", s.entry.d.Digest.String(),
+				"run the same command again: it goes on from here",
+				"%d of %d bytes came: %w", s.offset, s.entry.size, ended)
+		}
+	}
+	return s.finish()
+}
+
+// stream copies from one opening of the source. ended is why the source gave fewer bytes than it
+// should.
+func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, error)) (ended, err error) {
+	rc, err := open(s.offset)
+	if err != nil {
+		return nil, err
+	}
+	defer rc.Close() //nolint:errcheck // nothing was written through it
+	buf, free := buffer(s.entry.size)
+	defer free()
+	next := s.offset + checkpoint
+	for s.offset < s.entry.size {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n, readErr := io.ReadFull(rc, buf[:min(int64(len(buf)), s.entry.size-s.offset)])
+		if err := s.write(buf[:n]); err != nil {
+			return nil, err
+		}
+		if readErr != nil && s.offset < s.entry.size {
+			return readErr, nil
+		}
+		if s.offset >= next && s.offset < s.entry.size {
+			next = s.offset + checkpoint
+			if err := s.note(s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, noMore(rc, s.entry.d)
+}
+
+// write writes and hashes side by side: for one large blob that is nearly twice as
+// fast as one after the other.
+func (s *slot) write(b []byte) error {
+	hashed := make(chan struct{})
+	go func() {
+		s.sum.Write(b)
+		close(hashed)
+	}()
+	_, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
+	<-hashed
+	if err != nil { // the hash is of more than was written: what was noted last counts
+		s.reset()
+		return storageFault("write", s.path, err)
+	}
+	s.offset += int64(len(b))
+	return nil
+}
+
+// noMore refuses a source that gives more bytes than the descriptor says.
+func noMore(r io.Reader, d ocispec.Descriptor) error {
+	var one [1]byte
+	if n, _ := io.ReadFull(r, one[:]); n > 0 {
+		return fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "fetch it from another source",
+			"there is more than its %d bytes", d.Size)
+	}
+	return nil
+}
+
+// finish holds the digest against what came. Wrong bytes are forgotten.
+func (s *slot) finish() error {
+	err := checkDigest(s.sum, s.entry.d)
+	if err == nil {
+		s.done = true
+	} else {
+		s.reset()
+	}
+	return errors.Join(err, s.note(s))
+}
+
+// checkDigest holds the sum of what came against a descriptor.
+func checkDigest(sum hash.Hash, d ocispec.Descriptor) error {
+	got := digest.NewDigest(digest.SHA256, sum)
+	if got == d.Digest {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
+		Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: d.Digest, Got: got}}
+}
+
+// bufferSize is what is copied at a time, of each concurrent blob: with 64 of them 8 MiB.
+const bufferSize = 128 << 10
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+
+// buffer is for copying size bytes, until free is called. Small blobs get no more
+// than they have: many of them are copied at a time.
+func buffer(size int64) (b []byte, free func()) {
+	if size < bufferSize/2 {
+		return make([]byte, max(size, 1)), func() {}
+	}
+	pooled := buffers.Get().(*[]byte)
+	return *pooled, func() { buffers.Put(pooled) }
+}
+
+// pour copies all that r has, about size bytes, to w.
+func pour(ctx context.Context, w io.Writer, r io.Reader, size int64) (int64, error) {
+	buf, free := buffer(size)
+	defer free()
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{&withContext{ctx, r}}, buf)
+}
+
+// withContext stops reading when the context is done.
+type withContext struct {
+	ctx context.Context //nolint:containedctx // io.Copy has no context of its own
+	r   io.Reader
+}
+
+func (w *withContext) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p)
+}
+
+// discardAll reads and verifies everything of d.
+func discardAll(ctx context.Context, from medium.Reader, d ocispec.Descriptor) error {
+	rc, err := from.FetchFrom(ctx, d, 0)
+	if err != nil {
+		return err
+	}
+	defer rc.Close() //nolint:errcheck // nothing was written
+	_, err = pour(ctx, io.Discard, bundle.Verify(rc, d), d.Size)
+	return err
+}

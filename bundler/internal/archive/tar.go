@@ -1,0 +1,224 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const maxEntries = 1 << 17 // of a tar, folders among them
+
+// A tarball is an archive in a file or in parts, as its headers say. It finds blobs by digest.
+type tarball struct {
+	path    string // of the archive, if it were one file
+	r       io.ReaderAt
+	entries []entry        // regular files, in order; without the bytes of their headers
+	byName  map[string]int // cleaned name → entry
+	end     int64          // where the end blocks begin
+	size    int64          // of the file
+	strange []string       // what only other tools write: folders, other names
+	data    []byte         // of index.json, as it was read
+}
+
+// scanTar reads all headers of a tar, once, or until there is enough of them (nil: all).
+// It never reads data.
+func scanTar(path string, r io.ReaderAt, size int64, enough func(*tarball) bool) (*tarball, error) {
+	t := &tarball{path: path, r: r, byName: map[string]int{}, size: size}
+	section := io.NewSectionReader(r, 0, size)
+	tr := tar.NewReader(section)
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return t, t.checkEnd()
+		}
+		if err != nil {
+			return nil, t.badHeader(err)
+		}
+		if n == maxEntries {
+			return nil, brokenFile(path, "it has more than %d entries", maxEntries)
+		}
+		at, err := section.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return nil, storageFault("read", path, err)
+		}
+		if err := t.take(h, at); err != nil {
+			return nil, err
+		}
+		if enough != nil && enough(t) {
+			return t, nil
+		}
+	}
+}
+
+// take keeps one entry whose data begin at an offset.
+func (t *tarball) take(h *tar.Header, at int64) error {
+	name, err := cleanName(h)
+	if err != nil {
+		return brokenFile(t.path, "entry %.200q: %w", h.Name, err)
+	}
+	size, isFile := h.Size, h.Typeflag == tar.TypeReg
+	if !isFile {
+		size = 0
+	}
+	if size < 0 || size > bundle.MaxBlobSize {
+		return brokenFile(t.path, "entry %.200q claims %d bytes", name, size)
+	}
+	if lack := at + padded(size) - t.size; lack > 0 {
+		return incomplete(t.path, "the file ends within %s: %d bytes of it are missing, and all that follows", name,
+			lack)
+	}
+	e := entry{name: name, offset: t.end, head: at - t.end, size: size}
+	t.end = at + padded(size)
+	if !isFile {
+		t.strange = append(t.strange, name)
+		return nil
+	}
+	if _, twice := t.byName[name]; twice {
+		return brokenFile(t.path, "the entry %.200q is there twice", name)
+	}
+	t.byName[name] = len(t.entries)
+	t.entries = append(t.entries, e)
+	return nil
+}
+
+// cleanName refuses kinds of entries and names that a bundle has no use for.
+func cleanName(h *tar.Header) (string, error) {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeXGlobalHeader:
+	case tar.TypeSymlink, tar.TypeLink:
+		return "", errors.New("it is a link")
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return "", errors.New("it is a device")
+	case tar.TypeGNUSparse:
+		return "", errors.New("it is a sparse file")
+	default:
+		return "", fmt.Errorf("its type %q is not known", h.Typeflag)
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return "", errors.New("it is a sparse file")
+		}
+	}
+	clean := path.Clean(h.Name)
+	if path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || strings.ContainsAny(clean, "\\\x00") {
+		return "", errors.New("its name leads out of the archive")
+	}
+	return clean, nil
+}
+
+func (t *tarball) badHeader(err error) error {
+	cut := errors.Is(err, io.ErrUnexpectedEOF)
+	switch {
+	case cut && t.size >= blockSize:
+		return incomplete(t.path,
+			"the file ends at byte %d, within the header or the end mark after %s; all that follows is missing",
+			t.size, t.last())
+	case !cut && !errors.Is(err, tar.ErrHeader) && !errors.Is(err, tar.ErrFieldTooLong):
+		return storageFault("read", t.path, err)
+	case t.end == 0:
+		return notBundle(t.path, "it is not a tar archive")
+	}
+	return brokenFile(t.path, "the header at byte %d, after %s, is broken", t.end, t.last())
+}
+
+func (t *tarball) last() string {
+	if len(t.entries) == 0 {
+		return "nothing"
+	}
+	return t.entries[len(t.entries)-1].name
+}
+
+// checkEnd demands the end mark: without it there is no telling what is missing.
+func (t *tarball) checkEnd() error {
+	switch {
+	case t.size == 0:
+		return incomplete(t.path, "it is empty")
+	case len(t.entries) == 0:
+		return notBundle(t.path, "it is an empty tar archive")
+	}
+	if lack := t.end + endSize - t.size; lack > 0 {
+		return incomplete(t.path,
+			"the file ends after %s: %d bytes of the end mark are missing, and perhaps entries before it", t.last(),
+			lack)
+	}
+	return nil
+}
+
+func notBundle(path, format string, args ...any) error {
+	return fault.Errorf(fault.InvalidInput, "open", path,
+		"give a bundle that `vdo-bundle pull` made; if this is a copy of one, copy it again", format, args...)
+}
+
+func brokenFile(path, format string, args ...any) error {
+	return fault.Errorf(fault.Corrupt, "read", path, "copy it again from where it was made", format, args...)
+}
+
+func incomplete(path, format string, args ...any) error {
+	return fault.Errorf(fault.Incomplete, "read", path, "copy it again from where it was made, and compare the sizes",
+		format, args...)
+}
+
+// parse parses index.json; where the writing of it was cut off, its copy beside the file.
+func (t *tarball) parse(data []byte) (*index, error) {
+	t.data = data
+	x, err := parseIndex(t.path, data, t)
+	if err == nil {
+		return x, nil
+	}
+	copied, copyErr := readRegular(indexCopy(behindLinks(t.path)), maxIndexSize)
+	if copyErr != nil || len(copied) != len(data) {
+		return nil, err
+	}
+	if x, copyErr = parseIndex(t.path, copied, t); copyErr != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// indexCopy is where an index.json is kept while it is written again.
+func indexCopy(path string) string { return path + ".index" }
+
+func (t *tarball) small(name string, limit int64) ([]byte, error) {
+	i, ok := t.byName[name]
+	if !ok {
+		return nil, notBundle(t.path, "it is not an OCI image layout: it has no %s", name)
+	}
+	e := t.entries[i]
+	if e.size > limit {
+		return nil, brokenFile(t.path, "%s has %d bytes, more than %d", name, e.size, limit)
+	}
+	data := make([]byte, e.size)
+	if _, err := t.r.ReadAt(data, e.dataOffset()); err != nil {
+		return nil, storageFault("read", t.path, err)
+	}
+	return data, nil
+}
+
+func (t *tarball) has(hex string) bool {
+	_, ok := t.byName[blobPrefix+hex]
+	return ok
+}
+
+func (t *tarball) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if err := checkRead(ctx, t.path, d, offset); err != nil {
+		return nil, err
+	}
+	i, ok := t.byName[blobPrefix+d.Digest.Encoded()]
+	if !ok {
+		return nil, notHeld(t.path, d)
+	}
+	e := t.entries[i]
+	if e.size != d.Size {
+		return nil, brokenFile(t.path, "%s has %d bytes, not %d", e.name, e.size, d.Size)
+	}
+	return io.NopCloser(io.NewSectionReader(t.r, e.dataOffset()+offset, e.size-offset)), nil
+}

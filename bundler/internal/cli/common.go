@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
+)
+
+// common is what most commands have: flags, of which each binds the groups that it needs,
+// and the steps from a bundle's name to a printed result.
+type common struct {
+	*app
+	trustFlags
+	registryFlags
+	outputFlags
+	base    string // of a delta that is read, or made
+	reports reporter
+}
+
+// with binds groups of flags to a command.
+func with(cmd *cobra.Command, groups ...func(*cobra.Command)) *cobra.Command {
+	for _, bind := range groups {
+		bind(cmd)
+	}
+	return cmd
+}
+
+func (c *common) bindBase(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
+}
+
+// begin shows progress, where the command has that, until what it returns is called, or show.
+func (c *common) begin() (end func()) {
+	c.reports = c.reporter(c.app)
+	return c.reports.end
+}
+
+// options are those of a flow that moves or reads a bundle.
+func (c *common) options() run.Options {
+	return run.Options{Concurrency: c.concurrency, Progress: c.reports, Now: c.now, DryRun: c.dryRun}
+}
+
+// show prints a result: as JSON, where that is asked for, else as text does.
+func (c *common) show(result any, text func() error) error {
+	if c.reports != nil {
+		c.reports.end()
+	}
+	if c.json() {
+		return command.WriteJSON(c.out, result)
+	}
+	return text()
+}
+
+// opened is a bundle that can be read, with what was verified of it.
+type opened struct {
+	*pinned.Bundle
+	verified *verify.Verification // nil where nothing was
+	client   *remote.Client
+}
+
+// read opens the bundle that an argument names, for as long as it is used.
+func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use func(opened) error) error {
+	defer c.begin()()
+	b, err := c.open(ctx, arg, rules)
+	if err != nil {
+		return err
+	}
+	defer b.Close() //nolint:errcheck // only read
+	return use(b)
+}
+
+// open opens the bundle that an argument names, and verifies it first where the rules
+// have a policy: what is returned is all that may be read from there on.
+func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (opened, error) {
+	source, _, client, err := c.source(ctx, arg)
+	if err != nil {
+		return opened{}, err
+	}
+	b, err := c.resolved(ctx, source, rules)
+	b.client = client
+	return b, err
+}
+
+// source opens the medium that an argument names, for what signs it and for open.
+func (c *common) source(ctx context.Context, arg string) (medium.Source, place, *remote.Client, error) {
+	p, err := parsePlace(arg)
+	client, clientErr := c.client(c.app)
+	if err := fault.Join(err, clientErr); err != nil {
+		return nil, p, nil, err
+	}
+	source, err := c.openSource(ctx, p, client)
+	return source, p, client, err
+}
+
+// resolved binds a source to its digest, and verifies it first where the rules have a
+// policy. What is not returned is closed.
+func (c *common) resolved(ctx context.Context, source medium.Source, rules verify.Rules) (b opened, err error) {
+	if rules.Policy == nil {
+		b.Bundle, err = pinned.Open(ctx, source)
+	} else {
+		b.Bundle, b.verified, err = verify.Bundle(ctx, source, rules, c.options())
+	}
+	if err != nil {
+		return opened{}, errors.Join(err, source.Close())
+	}
+	return b, nil
+}
+
+// direct opens references as they are.
+func direct(client *remote.Client) medium.Registry {
+	return func(ref image.Reference) medium.Source { return client.Repository(ref) }
+}
+
+// openSource opens a bundle for reading. A delta whose base is named is opened as the whole
+// bundle that the two are.
+func (c *common) openSource(ctx context.Context, p place, client *remote.Client) (medium.Source, error) {
+	if c.base == "" {
+		return c.openPlace(ctx, p, client)
+	}
+	at, err := parsePlace(c.base)
+	if err == nil && at.medium == inStream {
+		err = flags.Bad("--base", "-", errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
+	}
+	if err != nil {
+		return nil, err
+	}
+	delta, err := c.openPinned(ctx, p, client)
+	if err != nil {
+		return nil, err
+	}
+	base, err := c.openPinned(ctx, at, client)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the base %s: %w", at, err), delta.Close())
+	}
+	joined, err := pinned.Join(ctx, delta, base)
+	if err != nil {
+		return nil, errors.Join(err, delta.Close(), base.Close())
+	}
+	return joined, nil
+}
+
+// openPinned opens a place for reading, as it is, and binds it to its digest.
+func (c *common) openPinned(ctx context.Context, p place, client *remote.Client) (*pinned.Bundle, error) {
+	source, err := c.openPlace(ctx, p, client)
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.resolved(ctx, source, verify.Rules{})
+	return b.Bundle, err
+}
+
+func (a *app) openPlace(ctx context.Context, p place, client *remote.Client) (medium.Source, error) {
+	switch p.medium {
+	case inFile:
+		return archive.OpenFile(p.path)
+	case inFolder:
+		return archive.OpenDir(p.path)
+	case inStream:
+		in := a.in
+		switch {
+		case a.inIsRead:
+			return nil, flags.Bad("SRC", "-", errors.New("standard input is read once"), "name FILE.tar or oci:DIR")
+		case in == nil || isatty.IsTerminal(in.Fd()):
+			return nil, onTerminal("read", "standard input", "lead an archive into it: `vdo-bundle … - < drivers.tar`")
+		}
+		a.inIsRead = true
+		return archive.OpenStream(ctx, "standard input", in)
+	}
+	return client.Repository(p.reference), nil
+}
+
+// openTarget opens a place for writing; o is for archives and folders.
+func (a *app) openTarget(p place, client *remote.Client, o archive.Options) (medium.Target, error) {
+	switch p.medium {
+	case inFile:
+		return archive.CreateFile(p.path, o)
+	case inFolder:
+		return archive.CreateDir(p.path, o)
+	case inStream:
+		if f, ok := a.out.(interface{ Fd() uintptr }); ok && isatty.IsTerminal(f.Fd()) {
+			return nil, onTerminal("write", "standard output", "lead it into a file or a program: `vdo-bundle pull -o - > drivers.tar`")
+		}
+		return archive.NewStreamWriter(a.out), nil
+	}
+	return client.Repository(p.reference), nil
+}
+
+func onTerminal(op, subject, hint string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: op, Subject: subject, Err: errors.New("it is a terminal"), Hint: hint,
+	}
+}

@@ -1,0 +1,294 @@
+package matrixcmd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
+)
+
+// addition is a release that is added to a matrix, as flags say it.
+type addition struct {
+	folder, like, k8s, vSphere, basis, file, out string
+}
+
+func (w IO) add() *cobra.Command {
+	var f addition
+	cmd := &cobra.Command{
+		Use:   "add DRIVER@VERSION --manifests FOLDER",
+		Short: "Add a release to a matrix, from its manifests",
+		Long: `Writes the matrix with the next serial and one more release: its manifest files with
+size and sha256, and what they need of a cluster. Everything else comes from the release
+before, or from the one that --like names. In addresses and image overrides the new
+version replaces the old one, and ranges are marked as derived. The command shows the
+difference from that release. Check it, above all the addresses, then sign the matrix.`,
+		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
+  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml
+  vdo-bundle matrix sign matrix.yaml --key release.key`,
+		Args: flags.Exactly("DRIVER@VERSION"),
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.folder, "manifests", "", "`FOLDER` with the release's manifest files, *.yaml and *.yml")
+	fl.StringVar(&f.like, "like", "", "release (`DRIVER@VERSION`) to take over from (default the newest that is older)")
+	fl.StringVar(&f.k8s, "k8s", "", "Kubernetes `RANGE`: 1.32-1.35, 1.33, or for a cni 1.32- without an end")
+	fl.StringVar(&f.vSphere, "vsphere", "", "vSphere `RANGE`: 7.0.3-8.0, 8.0.3 or 8.0- without an end")
+	fl.StringVar(&f.basis, "basis", "", "`TEXT` that says where these ranges come from")
+	fl.StringVar(&f.file, "matrix", "", "compatibility matrix in `FILE` to add to (default: the one that is built in)")
+	fl.StringVarP(&f.out, "output", "o", "", "`FILE` to write (default standard output)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := matrix.ParseReleaseID(args[0])
+		switch {
+		case err != nil:
+			return flags.Usage(cmd, err.Error())
+		case f.folder == "":
+			return flags.Missing(cmd, "--manifests FOLDER")
+		case (f.k8s+f.vSphere == "") != (f.basis == ""):
+			return flags.Usage(cmd, "--basis says where the ranges of --k8s and --vsphere come from: give both, or neither")
+		}
+		doc, err := w.load("--matrix", f.file)
+		if err != nil {
+			return err
+		}
+		return w.addTo(doc.Document, id, f)
+	}
+	return cmd
+}
+
+// addTo adds a release to a document, and writes that.
+func (w IO) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
+	like, err := f.model(doc, id)
+	if err != nil {
+		return err
+	}
+	release, files, err := f.release(like, id)
+	if err != nil {
+		return err
+	}
+	now := w.Now().UTC().Truncate(time.Second)
+	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
+	doc.Releases = append(doc.Releases, release)
+	if err := needs.Describe(doc, id, files); err != nil {
+		return err
+	}
+	data, err := doc.Marshal()
+	if err != nil {
+		return err
+	}
+	if _, err := matrix.Parse(id.String(), data); err != nil {
+		return err
+	}
+	w.remark("%s is added as %s, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
+	was, is := alone(doc, like.ReleaseID, id), alone(doc, id, id)
+	if err := (&Printer{W: w.Err}).Matrix(changes(was, is), ""); err != nil {
+		return err
+	}
+	for _, m := range release.Manifests {
+		if !strings.Contains(m.URL, id.Version.String()) {
+			w.remark("note: check the address of %s, which does not name the version: %s", m.Name, m.URL)
+		}
+	}
+	if like.OneWay != "" {
+		w.remark("note: %s may not be gone back from (%s): add oneWay where that holds for %s too",
+			like.ReleaseID, like.OneWay, id)
+	}
+	return w.write(f.out, data)
+}
+
+// model is the release to take over from.
+func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.Release, err error) {
+	bad := func(why, hint string) (matrix.Release, error) {
+		return like, &fault.Error{
+			Reason: fault.InvalidInput, Op: "add release", Subject: id.String(), Err: errors.New(why), Hint: hint,
+		}
+	}
+	for _, r := range doc.Releases { // sorted
+		switch {
+		case r.ReleaseID.Compare(id) == 0:
+			return bad("the matrix lists it already", "add another version, or edit the document")
+		case f.like == r.ReleaseID.String(), f.like == "" && r.Driver == id.Driver && r.Version.LessThan(id.Version):
+			like = r
+		}
+	}
+	if like.Driver != id.Driver {
+		return bad("there is no such release of "+string(id.Driver)+" to take over from",
+			"name one that the matrix lists with --like")
+	}
+	return like, nil
+}
+
+// release makes the release, and reads its files.
+func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Release, map[string][]byte, error) {
+	renamed := func(s string) string { return strings.ReplaceAll(s, like.Version.String(), id.Version.String()) }
+	r := like
+	r.ReleaseID, r.State, r.Reason, r.OneWay, r.Notes = id, matrix.Current, "", "", nil
+	r.Images = nil
+	for _, i := range like.Images {
+		r.Images = append(r.Images, matrix.ImageOverride{From: renamed(i.From), To: renamed(i.To), Basis: i.Basis})
+	}
+	if err := f.ranges(&r, like); err != nil {
+		return r, nil, err
+	}
+	names, err := f.files(like)
+	if err != nil {
+		return r, nil, err
+	}
+	r.Manifests = nil
+	files := map[string][]byte{}
+	for _, name := range names {
+		data, err := userfile.Read("--manifests", filepath.Join(f.folder, name), maxManifest)
+		if err != nil {
+			return r, nil, err
+		}
+		sum := sha256.Sum256(data)
+		first := like.Manifests[0].URL
+		m := matrix.Manifest{URL: first[:strings.LastIndex(first, "/")+1] + name}
+		if n := slices.IndexFunc(like.Manifests, func(m matrix.Manifest) bool { return m.Name == name }); n >= 0 {
+			m = like.Manifests[n]
+		}
+		m.Name, m.URL, m.Size, m.SHA256 = name, renamed(m.URL), int64(len(data)), hex.EncodeToString(sum[:])
+		r.Manifests, files[name] = append(r.Manifests, m), data
+	}
+	return r, files, nil
+}
+
+// files are the names of the manifests in the folder: those of the other release in their
+// order, then the others.
+func (f addition) files(like matrix.Release) (names []string, err error) {
+	entries, err := os.ReadDir(f.folder)
+	if err != nil {
+		return nil, userfile.Unreadable("--manifests", f.folder, err)
+	}
+	for _, e := range entries { // sorted
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+			names = append(names, e.Name())
+		}
+	}
+	place := func(name string) int {
+		if n := slices.IndexFunc(like.Manifests, func(m matrix.Manifest) bool { return m.Name == name }); n >= 0 {
+			return n
+		}
+		return len(like.Manifests)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return place(a) - place(b) })
+	if len(names) == 0 {
+		err = flags.Bad("--manifests", f.folder, errors.New("there is no *.yaml and no *.yml in it"),
+			"name the folder with the manifests")
+	}
+	return names, err
+}
+
+// ranges sets those of the flags, and marks those that are taken over.
+func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
+	over := func(basis string) string { return fmt.Sprintf("taken over from %s: %s", like.ReleaseID, basis) }
+	var k8sErr, vSphereErr error
+	switch low, high, ranged := strings.Cut(f.k8s, "-"); {
+	case f.k8s != "":
+		r.Kubernetes = matrix.KubernetesRange{Basis: f.basis}
+		r.Kubernetes.Min, k8sErr = matrix.ParseMinor(low)
+		if r.Kubernetes.Max = r.Kubernetes.Min; ranged {
+			r.Kubernetes.Max = matrix.Minor{}
+		}
+		if high != "" && k8sErr == nil {
+			r.Kubernetes.Max, k8sErr = matrix.ParseMinor(high)
+		}
+	case r.Driver == matrix.CPI:
+		r.Kubernetes.Min, r.Kubernetes.Max = r.Version.Minor(), r.Version.Minor()
+	default:
+		r.Kubernetes.Basis, r.Kubernetes.Derived = over(like.Kubernetes.Basis), true
+	}
+	switch low, high, ranged := strings.Cut(f.vSphere, "-"); {
+	case f.vSphere != "":
+		r.VSphere = matrix.VSphereRange{Basis: f.basis}
+		r.VSphere.Min, vSphereErr = matrix.ParseVSphere(low)
+		if !ranged {
+			high = low
+		}
+		if high != "" && vSphereErr == nil {
+			r.VSphere.Max, vSphereErr = matrix.ParseCeiling(high)
+		}
+	case like.VSphere.Basis != "":
+		r.VSphere.Basis, r.VSphere.Derived = over(like.VSphere.Basis), true
+	}
+	if k8sErr != nil {
+		k8sErr = flags.Bad("--k8s", f.k8s, k8sErr, "write 1.32-1.35, 1.33 or 1.32-")
+	}
+	if vSphereErr != nil {
+		vSphereErr = flags.Bad("--vsphere", f.vSphere, vSphereErr, "write 7.0.3-8.0, 8.0.3 or 8.0-")
+	}
+	return fault.Join(k8sErr, vSphereErr)
+}
+
+func (w IO) needs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "needs DRIVER@VERSION=FOLDER...",
+		Short: "List what releases need of a cluster, from their manifests",
+		Long: `Reads the manifests of releases from folders, and prints the matrix with a list of
+what each of them needs of a cluster: every object, and of each everything that gives it
+power, a line each. The operator installs releases that the matrix lists, and nothing
+but what it lists of them. Look at what differs from the release before, then sign it.
+
+The manifests have to be those that the matrix names, by sha256.`,
+		Example: `  vdo-bundle matrix needs --matrix matrix.yaml csi@3.7.4=manifests/csi-3.7.4 > new.yaml
+  diff matrix.yaml new.yaml
+  vdo-bundle matrix sign new.yaml --key release.key`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return flags.Usage(cmd, "missing argument DRIVER@VERSION=FOLDER")
+			}
+			return nil
+		},
+	}
+	file := matrixFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		doc, err := w.load("--matrix", *file)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, arg := range args {
+			errs = append(errs, describe(cmd, doc.Document, arg))
+		}
+		if err := fault.Join(errs...); err != nil {
+			return err
+		}
+		data, err := doc.Marshal()
+		if err != nil {
+			return err
+		}
+		return w.write("", data)
+	}
+	return cmd
+}
+
+// describe lists what one release needs.
+func describe(cmd *cobra.Command, doc *matrix.Document, arg string) error {
+	text, folder, ok := strings.Cut(arg, "=")
+	if !ok || folder == "" {
+		return flags.Usage(cmd, arg+" is not DRIVER@VERSION=FOLDER")
+	}
+	id, err := matrix.ParseReleaseID(text)
+	if err != nil {
+		return flags.Usage(cmd, err.Error())
+	}
+	files := map[string][]byte{}
+	r, _ := doc.Release(id) // one that is not listed has no needs either
+	for _, m := range r.Manifests {
+		if files[m.Name], err = userfile.Read("FOLDER", filepath.Join(folder, m.Name), maxManifest); err != nil {
+			return err
+		}
+	}
+	return needs.Describe(doc, id, files)
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+)
+
+// minVolume keeps a slip of the unit from making a thousand parts, in bytes.
+const minVolume = 64 << 10
+
+// volumeFlags say into what parts an archive is split.
+type volumeFlags struct {
+	volumeSize size.Bytes
+	parity     int
+}
+
+func (f *volumeFlags) bind(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.Var(&f.volumeSize, "volume-size", "split the archive into parts of this size, such as 4GB (FAT32 holds up to 4294967295)")
+	fl.IntVar(&f.parity, "parity", 0, "add `N` recovery parts: as many lost or damaged parts can be rebuilt by vdo-bundle repair")
+}
+
+// checkVolumes refuses what cannot be split, or not so.
+func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest place) error {
+	if !cmd.Flags().Changed("volume-size") {
+		if cmd.Flags().Changed("parity") {
+			return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"), "say how large the parts are: --volume-size 4GB")
+		}
+		if dest.medium == inFile && strings.HasSuffix(dest.path, parts.Suffix) {
+			return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar, and give --volume-size")
+		}
+		return nil
+	}
+	switch {
+	case dest.medium != inFile:
+		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("%s is not a file", dest), "only archives are split: -o FILE.tar")
+	case strings.HasSuffix(dest.path, parts.Suffix):
+		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar: the parts are named after it")
+	case f.volumeSize < minVolume:
+		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("less than %d bytes", minVolume), "write the unit: 4GB, 650MB")
+	case f.parity < 0 || f.parity >= parts.MaxShards:
+		return flags.Bad("--parity", strconv.Itoa(f.parity), fmt.Errorf("not between 0 and %d", parts.MaxShards-1), "1 or 2 is a good value")
+	}
+	return nil
+}
+
+// inParts names the parts file where the archive was split.
+func (f *volumeFlags) inParts(p place) place {
+	if f.volumeSize > 0 && p.medium == inFile {
+		p.path += parts.Suffix
+	}
+	return p
+}
+
+// archiveOptions say how an archive or folder is written.
+func (f *volumeFlags) archiveOptions(replace, restart bool) archive.Options {
+	return archive.Options{Replace: replace, Restart: restart, VolumeSize: int64(f.volumeSize), Recovery: f.parity}
+}
+
+// splitOptions are the flags of `split`.
+type splitOptions struct {
+	common
+	volumeFlags
+	dest    string
+	replace bool
+}
+
+func newSplitCommand(a *app) *cobra.Command {
+	o := &splitOptions{common: common{app: a}}
+	cmd := &cobra.Command{
+		Use:   "split FILE.tar --volume-size SIZE",
+		Short: "Split an archive into parts for smaller media",
+		Long: `split writes an archive again as parts: FILE.tar.001 and so on, plain byte ranges
+that "cat FILE.tar.[0-9]*" joins again, and FILE.tar.parts, which lists them with
+their sha256 ("sha256sum -c" reads it). All commands take FILE.tar.parts for the
+bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
+damaged parts can be rebuilt by repair. The archive itself stays; another archive of
+the name that -o gives is replaced by the parts, with --replace.
+
+The parts are not signed by themselves: the bundle's signature covers the root's
+digest and by digests every byte of the archive, whatever it was split into.
+
+pull --volume-size makes the parts at once, without an archive to split.`,
+		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
+  vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
+		Args: flags.Exactly("FILE.tar"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.volumeFlags.bind(cmd)
+	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
+	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace the archive or parts at FILE")
+	return with(cmd, o.bindFormat)
+}
+
+func (o *splitOptions) run(cmd *cobra.Command, src string) error {
+	if !cmd.Flags().Changed("volume-size") {
+		return flags.Missing(cmd, "--volume-size SIZE")
+	}
+	to := o.dest
+	if to == "" {
+		to = strings.TrimSuffix(src, parts.Suffix)
+	}
+	from, err := filePlace(src)
+	dest, destErr := filePlace(to)
+	if o.dest == "" && err != nil {
+		destErr = nil // it is the same
+	}
+	if err := fault.Join(err, destErr); err != nil {
+		return err
+	}
+	if err := o.checkVolumes(cmd, dest); err != nil {
+		return err
+	}
+	name, err := archive.Split(cmd.Context(), from.path, dest.path, o.archiveOptions(o.replace, false))
+	if err != nil {
+		return err
+	}
+	return o.show(map[string]string{"parts": name}, func() error { return o.print(name) })
+}
+
+// filePlace reads a place that has to be a file.
+func filePlace(s string) (place, error) {
+	p, err := parsePlace(s)
+	if err == nil && p.medium != inFile {
+		err = &fault.Error{Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", s),
+			Hint: "name an archive: FILE.tar, or FILE.tar.parts", Err: errors.New("not a file")}
+	}
+	return p, err
+}
+
+// repairOptions are the flags of `repair`.
+type repairOptions struct {
+	common
+	dryRun bool
+}
+
+func newRepairCommand(a *app) *cobra.Command {
+	o := &repairOptions{common: common{app: a}}
+	cmd := &cobra.Command{
+		Use:   "repair FILE.tar.parts",
+		Short: "Check the parts of an archive, and rebuild lost or damaged ones",
+		Long: `repair holds all parts of an archive, and its recovery parts, against the sha256
+that the parts file lists, names those that are missing or damaged, and rebuilds as
+many of them as there are recovery parts. What is rebuilt takes its name only once
+its sha256 is right. With --dry-run it only looks.`,
+		Example: `  vdo-bundle repair drivers.tar.parts
+  vdo-bundle repair drivers.tar.parts --dry-run --format json`,
+		Args: flags.Exactly("FILE.tar.parts"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what is missing or damaged")
+	return with(cmd, o.bindFormat)
+}
+
+func (o *repairOptions) run(ctx context.Context, src string) error {
+	p, err := filePlace(src)
+	if err != nil {
+		return err
+	}
+	r, err := archive.Repair(ctx, p.path, o.dryRun)
+	if err != nil {
+		return err
+	}
+	if r.Damaged == nil {
+		r.Damaged = []archive.PartDamage{}
+	}
+	return o.show(r, func() error {
+		for _, d := range r.Damaged {
+			why := strings.NewReplacer("it is", "it was", "it has", "it had").Replace(d.Why)
+			if err := o.print(filepath.Base(d.Part), "rebuilt:", why); err != nil {
+				return err
+			}
+		}
+		if len(r.Damaged) == 0 {
+			return o.print("all", r.Parts, "parts are as they were")
+		}
+		return nil
+	})
+}

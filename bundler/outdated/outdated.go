@@ -1,0 +1,149 @@
+// Package outdated finds what a bundle lacks of what there is: releases that a matrix
+// lists, and those that upstream has published and no matrix lists yet.
+//
+//	drivers, err := outdated.Find(ctx, outdated.Input{Bundle: b, Matrix: doc, Tags: tags}, o)
+//
+// A release counts where it is the newest of its minor, and newer than all of that minor
+// in the bundle; of a minor that the bundle does not have, where that is newer than all that
+// it has. Releases before a general availability never count.
+package outdated
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Input is a bundle, and what it is held against.
+type Input struct {
+	Bundle *pinned.Bundle
+	Matrix *matrix.Document
+	// Tags lists the tags of the repository where upstream publishes an image.
+	Tags func(ctx context.Context, image image.Reference) ([]string, error)
+}
+
+// Driver is what a bundle has of one driver or service, and what it lacks. Versions are
+// sorted, oldest first.
+type Driver struct {
+	Driver matrix.Driver    `json:"driver"`
+	Has    []matrix.Version `json:"has"`
+	Listed []matrix.Version `json:"listed"` // by the matrix, not withdrawn: `pull` can take them
+	// Published by upstream, in the repository of the driver's image, and not listed by the
+	// matrix; none where no image of the driver has its version as tag.
+	Published []matrix.Version `json:"published"`
+	Image     string           `json:"image,omitempty"`
+}
+
+// Find looks for what a bundle lacks. What of upstream could not be read is an error beside
+// the rest.
+func Find(ctx context.Context, in Input, o run.Options) ([]Driver, error) {
+	b, err := in.Bundle.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lock := b.Contents.Lock
+	var out []Driver
+	for _, r := range lock.Releases { // sorted by driver, then version
+		if r.Driver == bundle.Operator || r.Driver == bundle.JumpHost {
+			continue // this project's own, which no matrix lists
+		}
+		if n := len(out); n == 0 || out[n-1].Driver != r.Driver {
+			out = append(out, Driver{Driver: r.Driver, Listed: []matrix.Version{}, Published: []matrix.Version{}})
+		}
+		d := &out[len(out)-1]
+		d.Has = append(d.Has, r.Version)
+	}
+	o.Reporter().Phase("published releases", len(out), 0)
+	err = run.Each(ctx, o.Small(), len(out), func(n int) error {
+		err := in.fill(ctx, &out[n], lock)
+		o.Reporter().Done(string(out[n].Driver), err)
+		return err
+	})
+	return out, err
+}
+
+func (in Input) fill(ctx context.Context, d *Driver, lock *bundle.Lock) error {
+	known := map[string]bool{}
+	lists := func(id matrix.ReleaseID, state matrix.State) {
+		if id.Driver == d.Driver {
+			known[id.Version.String()] = true
+			if state != matrix.Withdrawn {
+				d.Listed = append(d.Listed, id.Version)
+			}
+		}
+	}
+	for _, r := range in.Matrix.Releases {
+		lists(r.ReleaseID, r.State)
+	}
+	for _, s := range in.Matrix.Services {
+		lists(s.ReleaseID, s.State)
+	}
+	d.Listed = newer(d.Listed, d.Has)
+	at, ok := mainImage(lock, d)
+	if !ok {
+		return nil
+	}
+	d.Image = at.Repository()
+	tags, err := in.Tags(ctx, at)
+	if err != nil {
+		return fmt.Errorf("published releases of %s: %w", d.Driver, err)
+	}
+	for _, tag := range tags {
+		v, err := matrix.ParseVersion(tag)
+		if err == nil && !known[v.String()] {
+			d.Published = append(d.Published, v)
+		}
+	}
+	d.Published = newer(d.Published, slices.Concat(d.Has, d.Listed))
+	return nil
+}
+
+// mainImage is an image of a driver that has the driver's version as tag.
+func mainImage(lock *bundle.Lock, d *Driver) (image.Reference, bool) {
+	newest := d.Has[len(d.Has)-1]
+	for _, i := range lock.Images {
+		of := slices.Contains(i.UsedBy, string(d.Driver)+"@"+newest.String())
+		if of && strings.TrimPrefix(i.Reference.Tag(), "v") == newest.String() {
+			return i.FetchedFrom(), true
+		}
+	}
+	return image.Reference{}, false
+}
+
+// newer returns those of some versions that are newer than what is there, see the package
+// comment.
+func newer(versions, has []matrix.Version) []matrix.Version {
+	newest := matrix.Version{}
+	ofMinor := map[matrix.Minor]matrix.Version{}
+	for _, v := range has {
+		if newest.LessThan(v) {
+			newest = v
+		}
+		if ofMinor[v.Minor()].LessThan(v) {
+			ofMinor[v.Minor()] = v
+		}
+	}
+	best := map[matrix.Minor]matrix.Version{}
+	for _, v := range versions {
+		than, held := ofMinor[v.Minor()]
+		if !held {
+			than = newest
+		}
+		if !v.IsPrerelease() && than.LessThan(v) && best[v.Minor()].LessThan(v) {
+			best[v.Minor()] = v
+		}
+	}
+	out := make([]matrix.Version, 0, len(best))
+	for _, v := range best {
+		out = append(out, v)
+	}
+	slices.SortFunc(out, matrix.Version.Compare)
+	return out
+}

@@ -1,0 +1,73 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// Counts are how many parts of a bundle two places have.
+type Counts struct {
+	Manifests int `json:"manifests"` // indexes and image manifests
+	Blobs     int `json:"blobs"`     // without those that a delta leaves to its base
+	Attached  int `json:"attached"`  // signatures and the like
+}
+
+// Compare reads a bundle where it was and where it was copied to, of blobs the last byte:
+// registries say of one that they have lost that it is there. It refuses a copy that lacks a
+// part; unless all is set, what is attached may be missing. More may be attached to the copy.
+func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Options) (both Counts, err error) {
+	source, _, err := from.Whole(ctx, o)
+	if err != nil {
+		return both, err
+	}
+	copied, _, err := to.Whole(ctx, o)
+	if err != nil {
+		return both, fmt.Errorf("read the copy: %w", err)
+	}
+	there := map[string]bool{}
+	for _, d := range copied.Order() {
+		there[d.Digest.String()] = true
+	}
+	if !all {
+		source.Attachments = nil
+	}
+	names, order := source.Owners(), source.Order()
+	both = Counts{Manifests: len(source.Manifests), Blobs: len(source.Held()), Attached: len(source.Attachments)}
+	err = run.Each(ctx, o.Limit(), len(order), func(n int) error {
+		d := order[n]
+		err := errors.New("it is not there")
+		if there[d.Digest.String()] {
+			err = readEnd(ctx, to, d)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s (%s): %w", names.Name(d), d.Digest, err)
+		}
+		return err
+	})
+	if err == nil || ctx.Err() != nil {
+		return both, err
+	}
+	return both, &fault.Error{
+		Reason: fault.Incomplete, Op: "compare the copy of", Subject: from.Digest().String(), Err: err,
+		Hint: "run the same command again; where a registry does not take signatures, give --omit-refused",
+	}
+}
+
+// readEnd reads the last byte of a blob.
+func readEnd(ctx context.Context, from medium.Reader, d ocispec.Descriptor) error {
+	r, err := from.FetchFrom(ctx, d, max(0, d.Size-1))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}

@@ -1,0 +1,63 @@
+package push_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// written writes a bundle into a folder.
+func written(t *testing.T, b *bundles.Bundle, attached ...bundle.Attachment) (opened *pinned.Bundle, path string) {
+	t.Helper()
+	g := *b.Graph
+	g.Attachments = attached
+	path = filepath.Join(t.TempDir(), "b")
+	w, err := archive.CreateDir(path, archive.Options{})
+	require.NoError(t, err)
+	missing, err := w.Begin(t.Context(), &g)
+	require.NoError(t, err)
+	for _, d := range missing {
+		require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
+	}
+	require.NoError(t, w.Commit(t.Context()))
+	f, err := archive.OpenDir(path)
+	require.NoError(t, err)
+	opened, err = pinned.Open(t.Context(), f)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = opened.Close() })
+	return opened, path
+}
+
+// A copy that lacks what is attached, or a blob, is refused; one that has more is not.
+func TestACopyIsComparedWithItsSource(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	plain, _ := written(t, b)
+	signed, path := written(t, b, bundles.Signature(t, plain.Digest(), 1))
+
+	both, err := push.Compare(t.Context(), signed, plain, true, run.Options{})
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "an attachment of the bundle")
+	require.Equal(t, 1, both.Attached)
+	for _, c := range []struct {
+		from, to *pinned.Bundle
+		all      bool
+	}{{signed, plain, false}, {plain, signed, true}, {signed, signed, true}} {
+		_, err = push.Compare(t.Context(), c.from, c.to, c.all, run.Options{})
+		require.NoError(t, err)
+	}
+	lost := b.Graph.Blobs[0].Digest
+	require.NoError(t, os.Remove(filepath.Join(path, "blobs/sha256", lost.Encoded())))
+	_, err = push.Compare(t.Context(), plain, signed, true, run.Options{})
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, lost.String())
+}

@@ -1,0 +1,463 @@
+package remote_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+func note(g *bundle.Graph) string { return "sha256-" + g.Root.Digest.Encoded() + ".confirmed" }
+
+// repairable is a bundle in a mirror with signatures of every kind: of the root and of
+// an image, under tags and as referrers, one of them joined with what others attached.
+func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func() error) {
+	t.Helper()
+	source, mirror := real.Start(t, real.Options{}), real.Start(t, real.Options{})
+	images.Push(t, source, "csi/driver:v1", images.Spec{Seed: 4, Layers: make([]int64, 3), Platforms: images.Linux})
+	c, _ := client(t, remote.Options{}, source, mirror)
+	from := repository(c, source, "csi/driver:v1")
+	g = graph(t, from)
+	child := g.Manifests[0].Descriptor
+	g.Attachments = []bundle.Attachment{
+		attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "theirs"),
+		attachment(t, child, true, "upstream"), attachment(t, child, false, "upstream's bill"),
+	}
+	to := repository(c, mirror, "site/bundle:1")
+	push = func() error { return copyGraph(t.Context(), g, from, to) }
+	require.NoError(t, push())
+	require.NoError(t, to.Attach(t.Context(), attachment(t, g.Root, true, "another signer")))
+	require.NoError(t, push())
+	return g, mirror, push
+}
+
+// holdings are all manifests and blobs of a bundle's repository, with what is attached.
+func holdings(t *testing.T, c *remote.Client, reg *real.Registry, g *bundle.Graph) map[string]bool {
+	t.Helper()
+	repo := repository(c, reg, "site/bundle:1")
+	out := map[string]bool{}
+	for _, n := range g.Manifests {
+		out["/manifests/"+n.Descriptor.Digest.String()] = true
+	}
+	for _, b := range g.Blobs {
+		out["/blobs/"+b.Digest.String()] = true
+	}
+	for _, subject := range []string{g.Root.Digest.String(), g.Manifests[0].Descriptor.Digest.String()} {
+		list, err := repo.Attachments(t.Context(), image.MustDigest(subject))
+		require.NoError(t, err)
+		for _, d := range list {
+			out["/manifests/"+d.Digest.String()] = true
+			a, err := bundle.ReadAttachment(t.Context(), repo, image.MustDigest(subject), d)
+			require.NoError(t, err)
+			for _, b := range a.Blobs {
+				out["/blobs/"+b.Digest.String()] = true
+			}
+		}
+		fallback, err := repository(c, reg, "site/bundle:sha256-"+image.MustDigest(subject).Hex()).Root(t.Context())
+		require.NoError(t, err)
+		out["/manifests/"+fallback.Digest.String()] = true
+	}
+	return out
+}
+
+// A registry that has lost any one blob or manifest is whole again after one push.
+func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
+	g, mirror, push := repairable(t)
+	c, _ := client(t, remote.Options{}, mirror)
+	before := holdings(t, c, mirror, g)
+	require.Greater(t, len(before), 20)
+	another := attachment(t, g.Root, true, "another signer") // the bundle does not have it
+	list, err := repository(c, mirror, "site/bundle:1").Attachments(t.Context(), g.Attachments[0].Subject)
+	require.NoError(t, err)
+	for path := range before {
+		if path == "/blobs/"+another.Blobs[1].Digest.String() || path == "/manifests/"+list[0].Digest.String() {
+			continue // what another signer signed is gone with these, and nobody else has it
+		}
+		remove(t, mirror, "/v2/site/bundle"+path)
+		require.NoError(t, push(), path)
+		require.Equal(t, before, holdings(t, c, mirror, g), path)
+	}
+}
+
+// The time of a push is told by the note of this repository and of nothing else, and stays
+// where a later push moves no tag.
+func TestNoteTellsWhenATagWasPut(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	g, root := b.Graph, image.MustDigest(b.Graph.Root.Digest.String())
+	mirror := real.Start(t, real.Options{})
+	c, _ := client(t, remote.Options{}, mirror)
+	push := func(name string) *remote.Repository {
+		to := repository(c, mirror, name)
+		missing, err := to.Begin(t.Context(), g)
+		require.NoError(t, err)
+		for _, d := range missing {
+			require.NoError(t, to.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
+		}
+		require.NoError(t, to.Commit(t.Context()))
+		return to
+	}
+	pushed := func(r *remote.Repository) time.Time {
+		at, err := r.Pushed(t.Context(), root)
+		require.NoError(t, err)
+		return at
+	}
+	to := push("site/bundle:1")
+	require.Empty(t, to.Notices())
+	first := pushed(to)
+	require.WithinDuration(t, time.Now(), first, time.Minute)
+	mirror.ForgetRequests()
+	push("site/bundle:1")
+	require.Zero(t, mirror.Count("PUT", ""), "it has its tag")
+	require.Equal(t, first, pushed(to))
+
+	require.Zero(t, pushed(repository(c, mirror, "other/bundle:1")), "there is none")
+	replica := push("replica/bundle:1")
+	copyTag(t, mirror, "site/bundle", "replica/bundle", note(g))
+	require.Zero(t, pushed(replica), "it is another repository's")
+	put(t, mirror, "/v2/replica/bundle/manifests/"+note(g), g.Manifests[0].Descriptor.MediaType, g.Manifests[0].Data)
+	require.Zero(t, pushed(replica), "it is no note")
+	mirror.Fail(real.Fault{Match: real.Match{Path: ".confirmed"}, Status: 403})
+	require.Zero(t, pushed(to), "some registries say so of a tag that is not there")
+	require.Len(t, push("site/bundle:2").Notices(), 1)
+}
+
+// manySmallParts is a plain registry with one image of 140 small layers and a large
+// one.
+func manySmallParts(t *testing.T) *real.Registry {
+	t.Helper()
+	reg := real.Start(t, real.Options{})
+	images.Push(t, reg, "csi/driver:v1", images.Spec{Seed: 7, Layers: append(make([]int64, 140), 300_000)})
+	return reg
+}
+
+func TestPushToAnEmptyRegistryAsksForASampleOnly(t *testing.T) {
+	source, mirror := manySmallParts(t), real.Start(t, real.Options{})
+	c, _ := client(t, remote.Options{}, source, mirror)
+	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+	g := graph(t, from)
+	missing, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, g.Order(), missing)
+	require.Less(t, mirror.Count("HEAD", ""), 50)
+	mirror.ForgetRequests()
+	missing, err = to.Plan(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, g.Order(), missing)
+	require.GreaterOrEqual(t, mirror.Count("HEAD", ""), len(g.Blobs), "what is to be told is asked for")
+	mirror.ForgetRequests()
+	require.NoError(t, copyGraph(t.Context(), g, from, to))
+	require.Less(t, mirror.Count("HEAD", ""), len(g.Blobs)+60, "before the upload a sample, after it each")
+	require.LessOrEqual(t, mirror.Count("POST", ""), len(g.Blobs)+1)
+	for _, d := range g.Blobs {
+		wantBlob(t, to, d)
+	}
+}
+
+// A success that a registry, or a proxy before it, gives and does not mean is found
+// out before the push says that it is done; the next push mends it.
+func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
+	source, _ := upstream(t)
+	blobs, manifests := real.Match{Method: "PUT", Path: "/blobs/uploads/"}, real.Match{Method: "PUT", Path: "/manifests/"}
+	for name, f := range map[string]real.Fault{
+		"no blob":       {Match: blobs, Status: 201},
+		"all but one":   {Match: blobs, After: 3, Times: 1, Status: 201},
+		"a mount":       {Match: real.Match{Method: "POST", Query: "mount="}, Status: 201},
+		"a manifest":    {Match: manifests, Times: 1, Status: 201},
+		"the tag":       {Match: real.Match{Method: "PUT", Path: "/manifests/1"}, Status: 201},
+		"its signature": {Match: real.Match{Method: "PUT", Path: ".sig"}, Status: 201},
+		"the referrer":  {Match: real.Match{Method: "PUT", Path: "/manifests/sha256:", Body: `"subject":`}, Status: 201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mirror, from, to, g := pushing(t, source, real.Options{Kind: real.Simple}, remote.Options{})
+			mirror.Fail(f)
+			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "theirs")}
+			if name == "a mount" {
+				_, err := to.Begin(t.Context(), g)
+				require.NoError(t, err)
+				for _, d := range g.Blobs {
+					done, err := to.Mount(t.Context(), d, image.MustReference(mirror.Host+"/other/driver:v1"))
+					require.NoError(t, err)
+					require.True(t, done, "the registry says so")
+				}
+				wantFault(t, to.Commit(t.Context()), fault.Incomplete)
+			} else {
+				wantFault(t, copyGraph(t.Context(), g, from, to), fault.Incomplete)
+			}
+			mirror.Heal()
+			require.NoError(t, copyGraph(t.Context(), g, from, to))
+			for _, d := range g.Blobs {
+				wantBlob(t, to, d)
+			}
+		})
+	}
+}
+
+func TestSignatureThatTheRegistryDoesNotKeepIsNotSigned(t *testing.T) {
+	for name, match := range map[string]real.Match{
+		"payload": {Method: "PUT", Path: "/blobs/uploads/"}, "tag": {Method: "PUT", Path: "/manifests/sha256-"}, "referrer": {Method: "PUT", Path: "/manifests/sha256:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := real.Start(t, real.Options{Kind: real.Simple})
+			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
+			reg.Fail(real.Fault{Match: match, Status: 201})
+			c, _ := client(t, remote.Options{}, reg)
+			repo := repository(c, reg, "csi/driver:v1")
+			wantFault(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")), fault.Incomplete)
+			reg.Heal()
+			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")))
+		})
+	}
+}
+
+// That a blob is there is believed where its size is said, and else where it can be
+// read.
+func TestAnswersWithoutALengthAreNotBelieved(t *testing.T) {
+	source, _ := upstream(t)
+	for name, ranges := range map[string]bool{"with ranges": true, "without ranges": false} {
+		t.Run(name, func(t *testing.T) {
+			mirror := real.Start(t, real.Options{Kind: real.Simple})
+			if !ranges {
+				mirror.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/blobs/"}, IgnoreRange: true, ReplaceHeader: map[string]string{"Content-Length": ""}})
+			}
+			proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: mirror.Host})
+			proxy.Transport = mirror.Transport()
+			vague := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.Method != http.MethodHead || !strings.Contains(req.URL.Path, "/blobs/") {
+					proxy.ServeHTTP(w, req)
+					return
+				}
+				_ = http.NewResponseController(w).Flush() // 200 for everything
+			}))
+			defer vague.Close()
+			at := strings.TrimPrefix(vague.URL, "http://")
+			c, _ := client(t, remote.Options{PlainHTTP: []string{at}}, source, mirror)
+			from, to := repository(c, source, "csi/driver:v1"), c.Repository(image.MustReference(at+"/site/bundle:1"))
+			g := graph(t, from)
+			missing, err := to.Begin(t.Context(), g)
+			require.NoError(t, err)
+			require.Equal(t, digests(g.Order()), digests(missing))
+			require.NoError(t, copyGraph(t.Context(), g, from, to))
+			for _, d := range g.Blobs {
+				wantBlob(t, repository(c, mirror, "site/bundle:1"), d)
+			}
+			missing, err = to.Begin(t.Context(), g)
+			require.NoError(t, err)
+			require.Empty(t, missing)
+		})
+	}
+}
+
+// What is stored may be shorter than it was: then it is sent again.
+func TestShortBlobsBehindAnswersWithoutALengthAreNotThere(t *testing.T) {
+	whole := func(text, announced string) http.HandlerFunc { // ignores Range
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if announced != "" {
+				w.Header().Set("Content-Length", announced)
+			}
+			_, _ = io.WriteString(w, text)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+	ranges := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			http.ServeContent(w, req, "", time.Time{}, strings.NewReader(text))
+		}
+	}
+	for name, c := range map[string]struct {
+		size  int
+		get   http.HandlerFunc
+		there bool
+	}{
+		"ranges":               {8, ranges("12345678"), true},
+		"ranges, short":        {8, ranges("1234"), false}, // 416
+		"ranges, long":         {8, ranges("123456789"), false},
+		"no ranges":            {8, whole("12345678", ""), true},
+		"no ranges, short":     {8, whole("1234", ""), false},
+		"no ranges, long":      {8, whole("123456789", ""), false},
+		"announced":            {8, whole("12345678", "8"), true},
+		"announced, short":     {8, whole("1234", "8"), false},
+		"empty":                {0, whole("", ""), true},
+		"empty, and not there": {0, http.NotFound, false},
+		"empty, long":          {0, whole("1", ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vague := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/blobs/") {
+					c.get(w, req)
+					return
+				}
+				_ = http.NewResponseController(w).Flush() // 200 for everything
+			}))
+			defer vague.Close()
+			at := strings.TrimPrefix(vague.URL, "http://")
+			client, _ := client(t, remote.Options{PlainHTTP: []string{at}})
+			d, _ := randomBlob(c.size)
+			repo := client.Repository(image.MustReference(at + "/site/bundle:1"))
+			there, err := repo.Holds(t.Context(), []ocispec.Descriptor{d})
+			require.NoError(t, err)
+			require.Equal(t, c.there, len(there) == 1)
+		})
+	}
+}
+
+// Some registries answer 405 to every manifest with a subject. Nothing is lost in
+// silence: the tag is not written, unless it is allowed to leave them out.
+func TestRegistryThatTakesNoSubjects(t *testing.T) {
+	source, root := upstream(t)
+	for _, status := range []int{405, 400} {
+		mirror := real.Start(t, real.Options{})
+		mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/", Body: `"subject":`}, Status: status})
+		c, _ := client(t, remote.Options{}, source, mirror)
+		from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+		g := graph(t, from)
+		referrer, tagged := attachment(t, root, false, "of the site"), attachment(t, root, true, "ours")
+		g.Attachments = []bundle.Attachment{tagged, referrer}
+		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), "--omit-refused")
+		_, err := to.Root(t.Context())
+		wantFault(t, err, fault.NotFound)
+
+		c, _ = client(t, remote.Options{OmitRefused: true}, source, mirror)
+		from, to = repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+		require.NoError(t, copyGraph(t.Context(), g, from, to))
+		require.Len(t, to.Notices(), 1)
+		require.Contains(t, to.Notices()[0], referrer.Node.Descriptor.Digest.String())
+		_, err = to.Root(t.Context())
+		require.NoError(t, err)
+		found, err := to.Attachments(t.Context(), tagged.Subject)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+	}
+}
+
+// Who has no login sends none, not an empty one, and gets what is for everyone.
+func TestEmptyLoginIsNoLogin(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token, AnonymousPull: true})
+	images.Push(t, reg, "csi/driver:v1", images.Spec{})
+	for name, config := range map[string]string{
+		"nothing": "", "no entry": `{"auths":{}}`, "empty entry": `{"auths":{"` + reg.Host + `":{}}}`,
+		"empty auth": `{"auths":{"` + reg.Host + `":{"auth":""}}}`, "auth of nothing": `{"auths":{"` + reg.Host + `":{"auth":"Og=="}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			find, err := remote.ConfigCredentials("config.json", []byte(config))
+			require.NoError(t, err)
+			c, _ := client(t, remote.Options{Credentials: find}, reg)
+			repo := repository(c, reg, "csi/driver:v1")
+			d := largest(graph(t, repo))
+			_, err = readBlob(repo, d, 0)
+			require.NoError(t, err)
+			err = repo.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return repo.Fetch(t.Context(), d) })
+			wantFault(t, err, fault.Unauthorized, "login")
+		})
+	}
+}
+
+// An identity token is a refresh token for the token service, which gets it in a
+// POST and nobody else does.
+func TestIdentityTokenLogin(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token})
+	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
+	config, err := json.Marshal(map[string]any{"auths": map[string]any{reg.Host: map[string]string{"identitytoken": reg.IdentityToken()}}})
+	require.NoError(t, err)
+	find, err := remote.ConfigCredentials("config.json", config)
+	require.NoError(t, err)
+	c, _ := client(t, remote.Options{Credentials: find}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	got, err := repo.Root(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, root.Digest, got.Digest)
+	require.Equal(t, 1, reg.Count("POST", "/auth/token"))
+	d, open := randomBlob(1000)
+	require.NoError(t, repo.Put(t.Context(), d, open), "another scope is another token")
+	require.Equal(t, 2, reg.Count("POST", "/auth/token"))
+}
+
+// An upload is opened before anything is sent.
+func TestPreflightTellsWhatAPushWould(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token})
+	c, _ := client(t, remote.Options{}, reg)
+	require.NoError(t, repository(c, reg, "a/b:1").Preflight(t.Context()))
+	repo := repository(c, reg, "a/b:1")
+	require.NoError(t, repo.Preflight(t.Context()))
+	reg.ForgetRequests()
+	d, open := randomBlob(1000)
+	require.NoError(t, repo.Put(t.Context(), d, open))
+	require.Zero(t, reg.Count("POST", ""), "the upload that was opened is used")
+	require.NoError(t, repo.Preflight(t.Context()))
+	reg.Fail(real.Fault{Match: real.Match{Method: "PUT"}, Times: 1, Status: 404, Body: `{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}`})
+	d, open = randomBlob(2000)
+	require.NoError(t, repo.Put(t.Context(), d, open), "and not missed where it was forgotten")
+	wantBlob(t, repo, d)
+
+	reg.Fail(real.Fault{Match: real.Match{Method: "POST"}, Status: 503, Times: 2})
+	require.NoError(t, repository(c, reg, "a/b:1").Preflight(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantFault(t, repository(c, reg, "a/b:1").Preflight(ctx), fault.Interrupted)
+
+	readOnly := real.Start(t, real.Options{ReadOnly: true})
+	c, _ = client(t, remote.Options{}, readOnly)
+	wantFault(t, repository(c, readOnly, "a/b:1").Preflight(t.Context()), fault.Refused, "read-only")
+	pullOnly := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
+	c, _ = client(t, remote.Options{}, pullOnly)
+	err := repository(c, pullOnly, "a/b:1").Preflight(t.Context())
+	wantFault(t, err, fault.Forbidden, "ask the registry's administrator")
+}
+
+// A layer may have the bytes of a manifest: a registry keeps it as a blob as well.
+func TestALayerThatIsAManifestIsPushed(t *testing.T) {
+	mirror := real.Start(t, real.Options{})
+	c, _ := client(t, remote.Options{}, mirror)
+	content := map[digest.Digest][]byte{}
+	describe := func(mediaType string, data []byte) ocispec.Descriptor {
+		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+		content[d.Digest] = data
+		return d
+	}
+	config := describe(ocispec.MediaTypeImageConfig, []byte("{}"))
+	g := &bundle.Graph{Blobs: []ocispec.Descriptor{config}}
+	layer := config
+	for range 2 {
+		data, err := json.Marshal(ocispec.Manifest{
+			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+			Config: config, Layers: []ocispec.Descriptor{layer},
+		})
+		require.NoError(t, err)
+		g.Root = describe(ocispec.MediaTypeImageManifest, data)
+		g.Manifests = append(g.Manifests, bundle.Node{Descriptor: g.Root, Data: data})
+		layer = describe("application/vnd.example.other", data)
+	}
+	twin := describe("application/vnd.example.other", g.Manifests[0].Data)
+	g.Blobs = append(g.Blobs, twin)
+	to := repository(c, mirror, "site/bundle:1")
+	missing, err := to.Begin(t.Context(), g)
+	require.NoError(t, err)
+	for _, d := range missing {
+		require.NoError(t, to.Put(t.Context(), d, func(offset int64) (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(content[d.Digest][offset:])), nil
+		}))
+	}
+	require.NoError(t, to.Commit(t.Context()))
+	lacks, err := to.Lacks(t.Context(), []ocispec.Descriptor{twin, g.Manifests[0].Descriptor, g.Root})
+	require.NoError(t, err)
+	require.Empty(t, lacks)
+}

@@ -1,0 +1,284 @@
+package cluster_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// limit is how long answers may take here.
+const limit = time.Second
+
+// behind returns a client behind a proxy that answers, and hangs until the client goes.
+func behind(t *testing.T, answer func(w http.ResponseWriter, req *http.Request, hang func())) client.WithWatch {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.Copy(io.Discard, req.Body) // a server sees the end of a connection after that
+		answer(w, req, func() { <-req.Context().Done() })
+	}))
+	t.Cleanup(proxy.Close)
+	cfg := &rest.Config{Host: proxy.URL}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return edge.Answered(next, limit) })
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
+	require.NoError(t, err)
+	return c
+}
+
+// A proxy before the API server that takes requests and does not pass them on, or cuts the
+// answer short without an end, holds nobody for ever. What it does to a watch, and what is
+// only slow, is let be.
+func TestNoRequestWaitsForEver(t *testing.T) {
+	c := behind(t, func(w http.ResponseWriter, req *http.Request, hang func()) {
+		switch {
+		case req.URL.Query().Get("watch") == "true":
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+			time.Sleep(2 * limit)    // longer than any other may take
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"late"}}}`+"\n")
+		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/half":
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap",`)
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+			hang()
+		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/there":
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"there"}}`)
+		default:
+			hang()
+		}
+	})
+	get := func(name string) error {
+		return c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &corev1.ConfigMap{})
+	}
+
+	require.NoError(t, get("there"))
+	for _, name := range []string{"never", "half"} {
+		require.ErrorContains(t, get(name), "the API server took the request and did not answer it in time", name)
+	}
+	require.ErrorContains(t, c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}}), "did not answer it in time")
+	w, err := c.Watch(t.Context(), &corev1.ConfigMapList{})
+	require.NoError(t, err)
+	defer w.Stop()
+	event := <-w.ResultChan()
+	require.IsType(t, &corev1.ConfigMap{}, event.Object)
+}
+
+// A watch that nobody answers, or that lasts longer than it was asked for, ends: what is kept
+// by it would stay as it is.
+func TestNoWatchWaitsForEver(t *testing.T) {
+	c := behind(t, func(w http.ResponseWriter, req *http.Request, hang func()) {
+		if req.URL.Query().Get("timeoutSeconds") != "" {
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+		}
+		hang()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	_, err := c.Watch(ctx, &corev1.ConfigMapList{})
+	require.ErrorContains(t, err, "did not answer it in time")
+
+	w, err := c.Watch(ctx, &corev1.ConfigMapList{}, &client.ListOptions{Raw: &metav1.ListOptions{TimeoutSeconds: ptr.To(int64(1))}})
+	require.NoError(t, err)
+	defer w.Stop()
+	for range w.ResultChan() {
+	}
+	require.NoError(t, ctx.Err(), "it goes on")
+}
+
+// endpoints are what API servers keep of themselves. Those of tests listen on loopback,
+// which the API server takes in no EndpointSlice, so they are put into its answer.
+type endpoints struct {
+	client.Reader
+	addresses []string
+}
+
+func (e endpoints) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	found, ours := o.(*discoveryv1.EndpointSlice)
+	if !ours || key != (client.ObjectKey{Namespace: "default", Name: "kubernetes"}) {
+		return e.Reader.Get(ctx, key, o, opts...)
+	}
+	for _, a := range e.addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			return err
+		}
+		number := int32(n)
+		found.Ports = append(found.Ports, discoveryv1.EndpointPort{Port: &number})
+		found.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{host}}}
+	}
+	return nil
+}
+
+// A control plane that is being upgraded: two real API servers over the same data.
+func TestEveryAPIServerIsAskedForItsVersion(t *testing.T) {
+	c := cluster.New(t, cluster.Options{})
+	cfg := c.Config()
+	k, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	require.NoError(t, err)
+	e := &edge.Cluster{Client: k, Reader: k, Versions: versions, Ask: edge.Asking(cfg)}
+	servers, err := e.APIServers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []assess.APIServer{{Version: "v" + toolchain.FirstKubernetes}}, servers, "no endpoints are kept")
+
+	second, err := c.Beside(ctx, toolchain.NextKubernetes)
+	require.NoError(t, err)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, dead.Close())
+	e.Reader = endpoints{k, []string{cfg.Host[len("https://"):], second, dead.Addr().String()}}
+	servers, err = e.APIServers(ctx)
+	require.NoError(t, err)
+	found := map[string]int{}
+	for _, s := range servers {
+		found[s.Version]++
+		if s.Version == "" {
+			require.ErrorContains(t, s.Err, "connection refused")
+			require.NotContains(t, s.Err.Error(), "->", "what changes from try to try")
+		}
+	}
+	require.Equal(t, map[string]int{"v" + toolchain.FirstKubernetes: 2, "v" + toolchain.NextKubernetes: 1, "": 1}, found, "%v", servers)
+}
+
+// Whatever may be written into endpoints, the question goes to API servers of this
+// cluster alone, and does not wait.
+func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
+	own := pki.Root(t, "other").Issue(t, pki.Spec{DNS: []string{"kubernetes.default.svc"}})
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	served := tls.Certificate{Certificate: [][]byte{own.Certificate.Raw}, PrivateKey: own.Key}
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{served}}
+	other.StartTLS()
+	t.Cleanup(other.Close)
+	ask := edge.Asking(cluster.Config(t))
+	_, err := ask(ctx, other.Listener.Addr().String())
+	require.ErrorContains(t, err, "certificate signed by unknown authority")
+
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mute.Close()) })
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = ask(short, mute.Addr().String())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// Something in between may answer for an API server, with JSON even.
+func TestAnAnswerWithoutAVersionIsNone(t *testing.T) {
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write([]byte(`{}`))
+		assert.NoError(t, err)
+	}))
+	t.Cleanup(proxy.Close)
+	ask := edge.Asking(&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	_, err := ask(ctx, proxy.Listener.Addr().String())
+	require.ErrorContains(t, err, "it has no gitVersion")
+}
+
+type servers struct{ version string }
+
+func (s *servers) ServerVersion() (*version.Info, error) {
+	return &version.Info{GitVersion: s.version}, nil
+}
+
+// The API server is asked once what it would make of an object, until the object, what is
+// there, or the API server is another one. What it would change, or refuses, is asked again.
+func TestTheAPIServerIsAskedOnceWhatItWouldChange(t *testing.T) {
+	c, k, ns := start(t)
+	asked, refuse := 0, error(nil)
+	s := &servers{"v1.33.1"}
+	counted := &edge.Cluster{Reader: k, Versions: s, Client: interceptor.NewClient(k, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			if asked++; refuse != nil {
+				return refuse
+			}
+			return c.Apply(ctx, o, opts...)
+		}})}
+	wanted := configMap(ns, "x", map[string]any{"a": "1"})
+	id := plan.IDOf(wanted)
+	try := func(note string, questions int, changes bool) {
+		t.Helper()
+		live, _, err := counted.Read(ctx, []inventory.ID{id})
+		require.NoError(t, err)
+		asked = 0
+		dry, err := counted.DryRun(ctx, []render.Object{{Unstructured: wanted, Apply: render.Merge}}, live)
+		require.NoError(t, err)
+		require.Equal(t, questions, asked, note)
+		if live[id.Key] != nil && dry[id.Key].Err == nil {
+			require.Equal(t, changes, len(plan.Diff(live[id.Key], dry[id.Key].Object)) > 0, note)
+		}
+	}
+	try("it is not there", 1, true)
+	try("it is not there", 1, true)
+	_, err := c.Apply(ctx, step(wanted, plan.Create), nil)
+	require.NoError(t, err)
+	try("it was made", 1, false)
+	try("all is the same", 0, false)
+
+	edited := configMap(ns, "x", map[string]any{"a": "2", "b": "3"})
+	require.NoError(t, k.Apply(ctx, client.ApplyConfigurationFromUnstructured(edited.DeepCopy()), client.FieldOwner("somebody"), client.ForceOwnership))
+	try("somebody changed it", 1, true)
+	try("it is not mended", 1, true)
+	_, err = c.Apply(ctx, step(wanted, plan.Change), nil)
+	require.NoError(t, err)
+	try("it was mended", 1, false)
+	try("all is the same", 0, false)
+
+	wanted = configMap(ns, "x", map[string]any{"a": "1", "c": "4"})
+	try("another one is wanted", 1, true)
+	try("what changes something is asked again", 1, true)
+	wanted = configMap(ns, "x", map[string]any{"a": "1"})
+	try("it waits for an approval, and is asked for beside the one that is there", 0, false)
+	try("all is the same", 0, false)
+
+	_, err = counted.APIServers(ctx)
+	require.NoError(t, err)
+	try("the version is known now", 1, false)
+	_, err = counted.APIServers(ctx)
+	require.NoError(t, err)
+	try("it is the same", 0, false)
+	s.version = "v1.34.0"
+	_, err = counted.APIServers(ctx)
+	require.NoError(t, err)
+	refuse = errors.New("denied by a policy")
+	try("the API server is another one", 1, false)
+	try("it refused", 1, false)
+	refuse = nil
+	try("it does not refuse any more", 1, false)
+	try("all is the same", 0, false)
+}

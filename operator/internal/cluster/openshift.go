@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// MirrorRules are where OpenShift's nodes look for images, of the kinds that are served.
+func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error) {
+	var all []preflight.MirrorRule
+	for _, k := range mirrorset.Kinds() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind + "List"})
+		if err := c.each(ctx, k.Kind+"s", list, func() {
+			for i := range list.Items {
+				all = append(all, mirrorRules(&list.Items[i], k)...)
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func mirrorRules(set *unstructured.Unstructured, kind mirrorset.Kind) []preflight.MirrorRule {
+	var all []preflight.MirrorRule
+	for _, e := range mirrorset.Read(set.Object, kind) {
+		all = append(all, preflight.MirrorRule{Set: set.GetKind() + " " + set.GetName(), Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: kind.Tags})
+	}
+	return all
+}
+
+// MachineConfigPools are how OpenShift's nodes take up their configuration, none where there is no
+// such kind.
+func (c *Cluster) MachineConfigPools(ctx context.Context) ([]decide.Pool, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "machineconfiguration.openshift.io", Version: "v1", Kind: "MachineConfigPoolList"})
+	var all []decide.Pool
+	err := c.each(ctx, "MachineConfigPools", list, func() {
+		for i := range list.Items {
+			all = append(all, poolOf(&list.Items[i]))
+		}
+	})
+	if fault.ReasonOf(err) == fault.Forbidden {
+		f := classify("list", "MachineConfigPools", err)
+		f.Hint = "apply the rights of this release: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`; " +
+			"or add MachineConfigPools to spec.upgradePolicy.ignoreInterlocks"
+		return nil, f
+	}
+	return all, err
+}
+
+func poolOf(o *unstructured.Unstructured) decide.Pool {
+	p := decide.Pool{Name: o.GetName()}
+	p.Paused, _, _ = unstructured.NestedBool(o.Object, "spec", "paused")
+	p.Target, _, _ = unstructured.NestedString(o.Object, "spec", "configuration", "name")
+	p.Has, _, _ = unstructured.NestedString(o.Object, "status", "configuration", "name")
+	p.Updates, _, _ = unstructured.NestedInt64(o.Object, "status", "updatedMachineCount")
+	p.Nodes, _, _ = unstructured.NestedInt64(o.Object, "status", "machineCount")
+	observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if condition["status"] != "True" {
+			continue
+		}
+		switch condition["type"] {
+		case "Updated":
+			p.Updated = observed >= o.GetGeneration()
+		case "Degraded", "RenderDegraded", "NodeDegraded":
+			p.Degraded = true
+			if why, _ := condition["message"].(string); p.Why == "" {
+				p.Why = why
+			}
+		}
+	}
+	return p
+}

@@ -1,0 +1,188 @@
+package driverbundle
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+func release(t *testing.T, driver matrix.Driver, state matrix.State, low, high string) matrix.Release {
+	t.Helper()
+	r := matrix.Release{ReleaseID: matrix.ReleaseID{Driver: driver}, State: state}
+	var err error
+	r.Kubernetes.Min, err = matrix.ParseMinor(low)
+	require.NoError(t, err)
+	if high != "" {
+		r.Kubernetes.Max, err = matrix.ParseMinor(high)
+		require.NoError(t, err)
+	}
+	return r
+}
+
+func TestCoveredMinorsNeedBothDriversThatTheBundleHas(t *testing.T) {
+	cpi := func(minor string) matrix.Release { return release(t, matrix.CPI, matrix.Current, minor, minor) }
+	csi := func(low, high string) matrix.Release { return release(t, matrix.CSI, matrix.LTS, low, high) }
+	gone := release(t, matrix.CSI, matrix.Withdrawn, "1.20", "1.40")
+	cni := release(t, matrix.CNI, matrix.Current, "1.23", "")
+	for want, in := range map[string][]matrix.Release{
+		"":                {cni},
+		"1.32":            {cpi("1.32"), cni},
+		"1.32-1.34":       {cpi("1.34"), cpi("1.32"), cpi("1.33")},
+		"1.32, 1.34":      {cpi("1.34"), cpi("1.32")},
+		"1.33":            {cpi("1.33"), cpi("1.35"), csi("1.31", "1.33")},
+		"1.31-1.33":       {csi("1.31", "1.33"), gone},
+		"1.9-1.11, 1.13":  {csi("1.9", "1.10"), csi("1.10", "1.11"), csi("1.13", "1.13")},
+		"1.31-1.32, 1.35": {csi("1.31", "1.32"), csi("1.35", "")},
+	} {
+		require.Equal(t, want, covered(in))
+	}
+}
+
+func TestAStatusThatListsNotAllReleasesSaysSo(t *testing.T) {
+	status := v1alpha1.DriverBundleStatus{Releases: make([]v1alpha1.ReleaseStatus, maxReleases)}
+	require.Contains(t, readyMessage(&status), "status.releases lists the first 256 releases")
+}
+
+func TestFreshnessAndConsent(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	digest := image.DigestOf([]byte("x"))
+	at := func(serial int64, expires time.Time) v1alpha1.MatrixStatus {
+		return v1alpha1.MatrixStatus{Serial: serial, Expires: metav1.NewTime(expires)}
+	}
+	for name, c := range map[string]struct {
+		matrix v1alpha1.MatrixStatus
+		want   fault.Reason
+	}{
+		"newer":       {at(6, now.Add(time.Hour)), ""},
+		"same serial": {at(5, now.Add(time.Hour)), ""},
+		"older":       {at(4, now.Add(time.Hour)), fault.Superseded},
+		"expired":     {at(6, now), fault.Expired},
+		"last moment": {at(6, now.Add(1)), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5}}
+			err := fresh(b, digest, found{matrix: c.matrix}, now)
+			require.Equal(t, c.want, fault.ReasonOf(err))
+			if err != nil {
+				require.Contains(t, fault.HintOf(err), "spec.acceptOlder: "+digest.String())
+			}
+			b.Spec.AcceptOlder = image.DigestOf([]byte("other")).String()
+			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest, found{matrix: c.matrix}, now)))
+			b.Spec.AcceptOlder = digest.String()
+			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now))
+			b.Spec.AcceptOlder, b.Status.Digest = "", digest.String()
+			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now), "the accepted one")
+		})
+	}
+}
+
+func TestStepsBackUnderTheSameMatrix(t *testing.T) {
+	releases := func(ids string) (out []v1alpha1.ReleaseStatus) {
+		for _, id := range strings.Fields(ids) {
+			id, withdrawn := strings.CutSuffix(id, "!")
+			driver, version, _ := strings.Cut(id, "@")
+			r := v1alpha1.ReleaseStatus{Driver: driver, Version: version, State: string(matrix.Current)}
+			if withdrawn {
+				r.State = string(matrix.Withdrawn)
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	for name, c := range map[string]struct{ accepted, candidate, want string }{
+		"the same":                         {"csi@3.5.1", "csi@3.5.1", ""},
+		"newer":                            {"csi@3.5.1", "csi@3.7.3", ""},
+		"older":                            {"csi@3.7.3", "csi@3.5.1", "csi@3.5.1 for 3.7.3"},
+		"older patch":                      {"csi@3.5.1", "csi@3.5.0", "csi@3.5.0 for 3.5.1"},
+		"older within an older minor":      {"csi@3.3.1 csi@3.7.3", "csi@3.3.0 csi@3.7.3", "csi@3.3.0 for 3.3.1"},
+		"one older, another newer":         {"cpi@1.33.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", ""},
+		"two older":                        {"cpi@1.34.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", "cpi@1.33.1 for 1.34.0, csi@3.5.1 for 3.7.3"},
+		"a driver more does not hide it":   {"csi@3.7.3", "cni@2.0.0 csi@3.5.1", "csi@3.5.1 for 3.7.3"},
+		"a minor more, and no other lower": {"csi@3.7.3", "csi@3.5.1 csi@3.7.3", ""},
+		"another selection":                {"cpi@1.33.1", "csi@3.5.1", ""},
+		"nothing accepted":                 {"", "csi@3.5.1", ""},
+		"leaving a withdrawn release":      {"csi@3.7.0! csi@3.5.1", "csi@3.5.1", ""},
+		"a withdrawn one is not newer":     {"csi@3.5.1", "csi@3.7.0! csi@3.5.0", "csi@3.5.0 for 3.5.1"},
+		"a candidate of its release":       {"csi@3.5.1", "csi@3.5.1-rc.1", "csi@3.5.1-rc.1 for 3.5.1"},
+		"versions that cannot be read":     {"csi@new", "csi@old", ""},
+	} {
+		require.Equal(t, c.want, strings.Join(stepsBack(releases(c.accepted), releases(c.candidate)), ", "), name)
+	}
+}
+
+// says is the report of an outcome: the phase, then "Type=Status Reason" of each part.
+func says(r condition.Report) string {
+	all := []string{string(r.Phase.State)}
+	for _, c := range r.Parts {
+		all = append(all, c.Type+"="+string(c.Status)+" "+c.Reason)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestWhatAnOutcomeMeans(t *testing.T) {
+	now := time.Now()
+	of := func(reason fault.Reason) error { return &fault.Error{Reason: reason, Err: errors.New("why")} }
+	matrix := func(serial int64, left time.Duration) func(*v1alpha1.DriverBundle) {
+		return func(b *v1alpha1.DriverBundle) {
+			b.Status.Digest, b.Status.HighestSerial = "sha256:a", 7
+			b.Status.Matrix = &v1alpha1.MatrixStatus{Serial: serial, Expires: metav1.NewTime(now.Add(left))}
+		}
+	}
+	accepted, kept := matrix(7, time.Hour), held{keys: []string{"k"}}
+	suspended := func(b *v1alpha1.DriverBundle) {
+		accepted(b)
+		b.Spec.Suspend = true
+	}
+	const verified, isFresh = ", Verified=True Succeeded", ", Fresh=True Succeeded"
+	for name, c := range map[string]struct {
+		out  outcome
+		edit func(*v1alpha1.DriverBundle)
+		want string
+	}{
+		"accepted":                     {outcome{accepted: &acceptance{}}, accepted, "Ready" + verified + isFresh},
+		"the same as before":           {outcome{held: kept}, accepted, "Ready" + verified + isFresh},
+		"the mirror is away":           {outcome{held: kept, fault: of(fault.Unreachable)}, accepted, "Fault" + verified + isFresh},
+		"no longer trusted":            {outcome{held: held{untrusted: of(fault.Untrusted)}, fault: of(fault.Untrusted)}, accepted, "Fault, Verified=False Untrusted" + isFresh},
+		"its copy is lost":             {outcome{held: held{lost: of(fault.Corrupt)}, fault: of(fault.Unreachable)}, accepted, "Fault, Verified=Unknown Corrupt" + isFresh},
+		"the policy cannot be read":    {outcome{blind: of(fault.NotFound), fault: of(fault.NotFound)}, accepted, "Fault, Verified=Unknown NotFound" + isFresh},
+		"expired":                      {outcome{held: kept}, matrix(7, -time.Hour), "Ready" + verified + ", Fresh=False Expired"},
+		"older than one before":        {outcome{held: kept}, matrix(6, time.Hour), "Ready" + verified + ", Fresh=False Superseded"},
+		"suspended":                    {outcome{held: kept}, suspended, "Suspended" + verified + isFresh},
+		"the first one is not trusted": {outcome{fault: of(fault.Untrusted)}, nil, "Fault, Verified=False Untrusted, Fresh= "},
+		"the first one is expired":     {outcome{candidateVerified: true, fault: of(fault.Expired)}, nil, "Fault" + verified + ", Fresh=False Expired"},
+		"the first one cannot be read": {outcome{fault: of(fault.Unreachable)}, nil, "Fault, Fresh= "},
+		"nothing was found out of it":  {outcome{fault: of(fault.Unreachable)}, accepted, "Fault" + isFresh},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &v1alpha1.DriverBundle{}
+			if c.edit != nil {
+				c.edit(b)
+			}
+			c.out.at = now
+			before := b.DeepCopy()
+			require.Equal(t, c.want, says(c.out.conditions(b)))
+			require.Equal(t, before, b, "it only reads")
+		})
+	}
+}
+
+// Other tests have a moved tag followed; that the interval is kept is the reconciler's promise.
+func TestTheMirrorIsAskedAtTheInterval(t *testing.T) {
+	for want, spec := range map[time.Duration]v1alpha1.DriverBundleSpec{
+		time.Hour:       {Interval: metav1.Duration{Duration: time.Hour}},
+		defaultInterval: {},
+		0:               {Interval: metav1.Duration{Duration: time.Hour}, Suspend: true},
+	} {
+		require.Equal(t, want, outcome{}.Next(&v1alpha1.DriverBundle{Spec: spec}).Interval)
+	}
+}

@@ -1,0 +1,328 @@
+// Package legacy serves users of the earlier operator, who say in another way where drivers come
+// from: ConfigMap comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or, with
+// its last version, a CompatibilityConfig with matrixURL: oci://….
+//
+// Either means a DriverBundle named compat-matrix-config in its namespace: its reference is the
+// URL's, and its annotation vdo.vmware.com/upgrade is Manual if auto-upgrade is disabled. Other fields of
+// the DriverBundle are the user's. A URL in another repository takes effect once the DriverBundle has
+// v1alpha1.AnnotationAcceptRepository. Of several resources the first counts: ConfigMaps, then
+// CompatibilityConfigs by name. One that cannot be honoured (a URL of another kind, a matrix as JSON)
+// gets an event and an annotation that say what to do, and changes nothing: what was accepted goes on
+// serving. When the resource goes, its DriverBundle does.
+//
+// The earlier operator also worked on its kinds in every namespace: see [Elsewhere].
+package legacy
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+)
+
+// Keys of the ConfigMap, and the field of a CompatibilityConfig.
+const (
+	fieldURL       = "spec.matrixURL"
+	keyURL         = "versionConfigURL"     // oci://HOST/PATH:TAG
+	keyContent     = "versionConfigContent" // JSON, which is imported elsewhere
+	keyAutoUpgrade = "auto-upgrade"         // enabled or disabled
+)
+
+// names of the ConfigMap, in order of precedence.
+var names = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName}
+
+var (
+	configMap     = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	compatibility = v1alpha1.GroupVersion.WithKind("CompatibilityConfig")
+)
+
+// Reconciler makes the DriverBundle true to the resources of one namespace. Its fields are required.
+type Reconciler struct {
+	Reader   client.Reader // past the cache
+	Client   client.Client
+	Recorder condition.Recorder
+}
+
+// SetupWithManager adds the controller to the manager of VDOConfigs, whose namespace had the
+// ConfigMap. Its cache needs DriverBundles and VDOConfigs of that namespace, watched the metadata of
+// ConfigMaps and CompatibilityConfigs.
+func SetupWithManager(mgr manager.Manager, watched cache.Cache) error {
+	r := &Reconciler{
+		Reader: mgr.GetAPIReader(), Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator"),
+	}
+	toOne := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		one := types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}
+		return []reconcile.Request{{NamespacedName: one}}
+	})
+	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(names, o.GetName()) })
+	return builder.ControllerManagedBy(mgr).
+		Named("matrix-configmap").
+		WatchesRawSource(reconciler.Watch(watched, configMap, toOne, named)).
+		WatchesRawSource(reconciler.Watch(watched, compatibility, toOne)).
+		Watches(&v1alpha1.DriverBundle{}, toOne, builder.WithPredicates(
+			// another one may have been in the way
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.VDOConfig{}, toOne, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r)
+}
+
+// request is a resource that asks for a DriverBundle.
+type request struct {
+	client.Object
+	kind     schema.GroupVersionKind
+	url      string
+	urlField string
+	content  string // a matrix as JSON
+	auto     string // auto-upgrade
+}
+
+// String returns "ConfigMap compat-matrix-config".
+func (q request) String() string { return q.kind.Kind + " " + q.GetName() }
+
+// Reconcile makes, changes or removes the DriverBundle of a namespace.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	requests, err := r.observe(ctx, req.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if len(requests) == 0 {
+		return reconcile.Result{}, r.remove(ctx, req.NamespacedName)
+	}
+	first := requests[0]
+	problem, err := r.apply(ctx, first)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	errs := []error{r.tell(ctx, first, problem)}
+	for _, other := range requests[1:] {
+		errs = append(errs, r.tell(ctx, other, &fault.Error{
+			Reason: fault.Conflict, Op: "read", Subject: other.String(),
+			Err:  fmt.Errorf("%s is there too, and comes first", first),
+			Hint: "delete one of the two",
+		}))
+	}
+	return reconcile.Result{}, errors.Join(errs...)
+}
+
+// observe reads the resources, in order of precedence.
+func (r *Reconciler) observe(ctx context.Context, namespace string) (all []request, err error) {
+	for _, name := range names {
+		var c corev1.ConfigMap
+		err := r.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &c)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err == nil {
+			url, content, auto := c.Data[keyURL], c.Data[keyContent], c.Data[keyAutoUpgrade]
+			all = append(all, request{&c, configMap, url, keyURL, content, auto})
+		}
+	}
+	const most = 100 // one counts
+	var list v1alpha1.CompatibilityConfigList
+	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(most)); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.CompatibilityConfig) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range list.Items {
+		c := &list.Items[i]
+		all = append(all, request{Object: c, kind: compatibility, url: c.Spec.MatrixURL, urlField: fieldURL})
+	}
+	return slices.DeleteFunc(all, func(q request) bool { return !q.GetDeletionTimestamp().IsZero() }), nil
+}
+
+// wanted is what a resource asks for.
+type wanted struct {
+	image.Reference
+	upgrade v1alpha1.UpgradeMode // "" if it does not say
+}
+
+// wish reads what a resource asks for.
+func (q request) wish() (w wanted, err error) {
+	bad := func(field, hint string, why error) (wanted, error) {
+		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
+	}
+	deliver := "on a connected host make a bundle (`vdo-bundle matrix import FILE`, `vdo-bundle pull --matrix FILE`), " +
+		"push it to the site's registry, and set " + q.urlField +
+		": oci://HOST/PATH:TAG, or spec.reference: HOST/PATH:TAG of a DriverBundle"
+	url := strings.TrimSpace(q.url)
+	reference, isOCI := strings.CutPrefix(url, "oci://")
+	switch {
+	case url == "" && strings.TrimSpace(q.content) != "":
+		return bad(keyContent, deliver, errors.New("a matrix without its drivers cannot be installed from"))
+	case url == "":
+		return bad(q.urlField, deliver, errors.New("it is not there"))
+	case !isOCI:
+		return bad(q.urlField, deliver, fmt.Errorf("%.200q is no oci:// reference, and nothing is downloaded from elsewhere", url))
+	}
+	if w.Reference, err = image.ParseReference(reference); err != nil {
+		return bad(q.urlField, fault.HintOf(err), err)
+	}
+	switch strings.ToLower(strings.TrimSpace(q.auto)) {
+	case "":
+	case "enabled":
+		w.upgrade = v1alpha1.UpgradeAutomatic
+	case "disabled":
+		w.upgrade = v1alpha1.UpgradeManual
+	default:
+		return bad(keyAutoUpgrade, "write enabled or disabled", fmt.Errorf("%.100q is neither", q.auto))
+	}
+	return w, nil
+}
+
+// apply makes or changes the DriverBundle, and returns what keeps it from being as the resource says.
+func (r *Reconciler) apply(ctx context.Context, q request) (problem, err error) {
+	w, problem := q.wish()
+	if problem != nil {
+		return problem, nil
+	}
+	b := &v1alpha1.DriverBundle{
+		ObjectMeta: metav1.ObjectMeta{Namespace: q.GetNamespace(), Name: v1alpha1.LegacyMatrixName},
+	}
+	switch err := r.Client.Get(ctx, client.ObjectKeyFromObject(b), b); {
+	case apierrors.IsNotFound(err):
+		if problem, err := r.beside(ctx, q); problem != nil || err != nil {
+			return problem, err
+		}
+	case err != nil:
+		return nil, err
+	case !isOurs(b):
+		return conflict(b.Name, "delete one of the two", "there is one that does not belong to this "+q.kind.Kind), nil
+	}
+	_, err = controllerutil.CreateOrPatch(ctx, r.Client, b, func() error {
+		problem = w.put(b, q)
+		return nil
+	})
+	if apierrors.IsInvalid(err) {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + q.urlField,
+		}, nil
+	}
+	return problem, err
+}
+
+func conflict(name, hint, why string) error {
+	f := &fault.Error{Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + name, Hint: hint}
+	f.Err = errors.New(why)
+	return f
+}
+
+// beside refuses a second DriverBundle if a VDOConfig does not name the one that it means.
+func (r *Reconciler) beside(ctx context.Context, q request) (problem, err error) {
+	namespace := client.InNamespace(q.GetNamespace())
+	var all v1alpha1.DriverBundleList
+	var configs v1alpha1.VDOConfigList
+	if err := errors.Join(r.Client.List(ctx, &all, namespace), r.Client.List(ctx, &configs, namespace)); err != nil {
+		return nil, err
+	}
+	namesNone := func(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }
+	if len(all.Items) == 0 || (len(configs.Items) > 0 && !slices.ContainsFunc(configs.Items, namesNone)) {
+		return nil, nil
+	}
+	hint := "delete this " + q.kind.Kind + ", or name the DriverBundle that is meant in spec.bundle.name of each VDOConfig first"
+	why := "DriverBundle " + all.Items[0].Name + " is there already"
+	return conflict(v1alpha1.LegacyMatrixName, hint, why), nil
+}
+
+// put puts what is wanted into a DriverBundle; without consent not another repository, and says so.
+func (w wanted) put(b *v1alpha1.DriverBundle, q request) error {
+	problem := w.unaccepted(b, q)
+	if problem == nil {
+		b.Spec.Reference = w.String()
+	}
+	b.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(q, q.kind)}
+	b.OwnerReferences[0].BlockOwnerDeletion = nil
+	for key, text := range map[string]string{
+		v1alpha1.AnnotationUpgrade: string(w.upgrade), v1alpha1.AnnotationMessage: fault.Text(problem),
+	} {
+		if delete(b.Annotations, key); text != "" {
+			metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, text)
+		}
+	}
+	return problem
+}
+
+// unaccepted says why a DriverBundle keeps its reference: a changed URL alone does not move the site
+// to another repository.
+func (w wanted) unaccepted(b *v1alpha1.DriverBundle, q request) error {
+	was, err := image.ParseReference(b.Spec.Reference)
+	if err != nil {
+		return nil //nolint:nilerr // there is none yet
+	}
+	if is := w.Repository(); is == was.Repository() || is == b.Annotations[v1alpha1.AnnotationAcceptRepository] {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "follow", Subject: q.String(),
+		Err: fmt.Errorf("its repository %s is not %s, which the DriverBundle keeps", w.Repository(), was.Repository()),
+		Hint: fmt.Sprintf("to accept it: kubectl annotate driverbundle -n %s %s %s=%s --overwrite",
+			b.Namespace, b.Name, v1alpha1.AnnotationAcceptRepository, w.Repository()),
+	}
+}
+
+// isOurs reports whether a DriverBundle was made for such a resource.
+func isOurs(b *v1alpha1.DriverBundle) bool {
+	owner := metav1.GetControllerOf(b)
+	return owner != nil &&
+		(owner.Kind == compatibility.Kind || owner.Kind == configMap.Kind && slices.Contains(names, owner.Name))
+}
+
+// remove deletes the DriverBundle of a resource that is gone, before the garbage collector does.
+func (r *Reconciler) remove(ctx context.Context, name types.NamespacedName) error {
+	var b v1alpha1.DriverBundle
+	if err := r.Client.Get(ctx, name, &b); err != nil || !isOurs(&b) {
+		return client.IgnoreNotFound(err)
+	}
+	return client.IgnoreNotFound(r.Client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
+}
+
+// tell puts a problem into the resource's annotation, or takes it away, with an event when it
+// changes.
+func (r *Reconciler) tell(ctx context.Context, q request, problem error) error {
+	text := fault.Text(problem)
+	if q.GetAnnotations()[v1alpha1.AnnotationMessage] == text {
+		return nil
+	}
+	value := &text
+	if text == "" {
+		value = nil
+	}
+	annotations := map[string]any{"annotations": map[string]any{v1alpha1.AnnotationMessage: value}}
+	patch, err := json.Marshal(map[string]any{"metadata": annotations})
+	if err != nil {
+		return err
+	}
+	if err := r.Client.Patch(ctx, q.Object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if text == "" {
+		r.Recorder.Eventf(q.Object, nil, corev1.EventTypeNormal, condition.ReasonSucceeded, "Reconcile",
+			"DriverBundle %s follows this %s", v1alpha1.LegacyMatrixName, q.kind.Kind)
+		return nil
+	}
+	r.Recorder.Eventf(q.Object, nil, corev1.EventTypeWarning, string(fault.ReasonOf(problem)), "Reconcile", "%s",
+		condition.Cut(text, condition.MaxNote))
+	return nil
+}

@@ -1,0 +1,154 @@
+package sipcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+)
+
+// ClusterRoles that the operator binds in each namespace that it creates: to itself, and to the namespace's
+// default account, which of all services the first login alone has.
+const (
+	servicesRole = "vdo-sip-services"
+	dexRole      = "vdo-sip-dex"
+)
+
+// prepare creates the services' namespace, and the operator's rights in it. It returns what the next
+// reconcile has to wait for; "" where all of it exists.
+func (p *pass) prepare(ctx context.Context) (waits string, err error) {
+	ns, err := p.findNamespace(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case ns == nil:
+		return "creating namespace " + p.home, p.createNamespace(ctx)
+	case !ns.DeletionTimestamp.IsZero():
+		return ending(ns), nil
+	}
+	if _, bound := p.bound.Load(ns.UID); bound {
+		return "", nil
+	}
+	created, err := p.bind(ctx)
+	if err != nil {
+		return "", err
+	}
+	p.bound.Store(ns.UID, true)
+	if created {
+		return "waiting for the operator's rights in namespace " + p.home, nil
+	}
+	return "", nil
+}
+
+// findNamespace returns the services' namespace, nil where there is none. One of that name which
+// somebody else made is refused.
+func (p *pass) findNamespace(ctx context.Context) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := p.Reader.Get(ctx, types.NamespacedName{Name: p.home}, ns)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, p.homeFault("read", err)
+	case ns.Annotations[airship.AnnotationServicesOf] != p.key.String():
+		return nil, &fault.Error{
+			Reason: fault.Refused, Op: "use", Subject: "namespace " + p.home,
+			Err: errors.New("the operator did not create it for this SIPCluster"), Hint: "delete that namespace",
+		}
+	}
+	return ns, nil
+}
+
+func (p *pass) createNamespace(ctx context.Context) error {
+	labels := p.labels()
+	for _, mode := range []string{"enforce", "warn"} {
+		labels["pod-security.kubernetes.io/"+mode] = "restricted"
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: p.home, Labels: labels, Annotations: map[string]string{airship.AnnotationServicesOf: p.key.String()},
+	}}
+	return p.homeFault("create", p.Client.Create(ctx, ns, client.FieldOwner(cluster.FieldManager)))
+}
+
+// bind gives the operator's account, and Dex, their rights in the services' namespace.
+func (p *pass) bind(ctx context.Context) (created bool, err error) {
+	self := &authenticationv1.SelfSubjectReview{}
+	if err := p.Client.Create(ctx, self); err != nil {
+		return false, asked("read", "the operator's own account", err)
+	}
+	for role, to := range map[string]rbacv1.Subject{
+		servicesRole: {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username},
+		dexRole:      {Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"},
+	} {
+		err = p.Client.Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.home, Name: role, Labels: p.labels()},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{to},
+		}, client.FieldOwner(cluster.FieldManager))
+		if apierrors.IsNotFound(err) { // the role is: the manifests are of an earlier release
+			err = apierrors.NewForbidden(rbacv1.Resource("clusterroles"), role, err)
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return false, p.homeFault("create a RoleBinding in", err)
+		}
+		created = created || err == nil
+	}
+	return created, nil
+}
+
+// isolation denies all traffic of pods that no other NetworkPolicy selects.
+func (p *pass) isolation() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"podSelector": map[string]any{}, "policyTypes": []any{"Ingress", "Egress"},
+	}}}
+	o.SetGroupVersionKind(networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"))
+	o.SetName("default-deny")
+	p.mark(o)
+	return o
+}
+
+// removeNamespace deletes the services' namespace. It returns what it waits for; "" where there is none,
+// or somebody else made the one of that name: then no pod of a service runs.
+func (p *pass) removeNamespace(ctx context.Context) (waits string, err error) {
+	ns, err := p.findNamespace(ctx)
+	if fault.ReasonOf(err) == fault.Refused {
+		return "", nil
+	}
+	if err != nil || ns == nil {
+		return "", err
+	}
+	if ns.DeletionTimestamp.IsZero() {
+		err := p.Client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return "", p.homeFault("delete", err)
+		}
+	}
+	return ending(ns), nil
+}
+
+// ending says what keeps a namespace that is being deleted.
+func ending(ns *corev1.Namespace) string {
+	text := fmt.Sprintf("waiting for the deletion of namespace %s", ns.Name)
+	for _, c := range ns.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {
+			text += ": " + c.Message
+		}
+	}
+	return text
+}
+
+func (p *pass) homeFault(op string, err error) error { return asked(op, "namespace "+p.home, err) }

@@ -1,0 +1,441 @@
+// Package decide decides whether a group of drivers (package revision) may go from what is current of it
+// to what a candidate has, now. It is pure, and knows no clock but the time that it is given.
+//
+// # What is an upgrade
+//
+// A driver changes where the candidate has another version of it than the current revision, or
+// the same version made of something else. It changes as well where that revision does not have it
+// and it runs in another version: somebody else installed it, and it is adopted. The installation of
+// what does not run is no change, nor is the adoption of a driver in the version that runs, its
+// removal, or another bundle with the same of every release. Those proceed.
+//
+// A driver counts as running in the version that its label or its image's tag tells. One that
+// neither tells of is installed as if it did not run.
+//
+// # The gates
+//
+// A gate is why a change may not start now. A group of which one driver is gated stays what it is, or is not
+// installed; its repairs and its configuration go on, and so do all other groups. These are all gates, with the
+// function that is to be changed for another one of the kind; all but this package's are in package vdoconfig.
+//
+//	gate                                        of which drivers     provider
+//	bundle: none, unread, unverified, stale     all                  bundle.go, by site.hold
+//	login that the mirror did not let in        all                  login.go, by site.hold
+//	VDOConfig deleted, policy unreadable        all                  site.hold
+//	vCenter: not checked, away, refused,        those that use it    vcenters.go, by site.vCenterHolds
+//	  another one than was accepted
+//	checks of cluster, vCenters and images      as they say          checks.go, by site.checkHolds
+//	cpi not installed, or not the one that csi  csi                  site.needsCloud
+//	  is for alone
+//	release or settings refused by rendering    its group            site.render
+//	object of somebody else                     its group            pass.gateConflicts, before it is begun, and
+//	                                                                 result.blocked
+//	Failed: it failed before; a retry by name,  groups that change   [Decide]
+//	  or, under Automatic, another program or
+//	  VDOConfig, tries it again. A failure
+//	  consumes an approval
+//	DowngradeRefused: an older version than     groups that change   [Decide]
+//	  runs needs consent to that release, and
+//	  none goes back across an irreversible one
+//	NotApproved: under Manual the candidate     groups that change   [Decide]
+//	  needs an approval by its name
+//	Interlocked: mixed API servers, workloads   groups that change   [Decide], with what gates.go and canary.go
+//	  unread, nodes, vCenters or pools                               say in site.interlock
+//	  changing, no node chosen for a canary
+//	WindowClosed: no maintenance window is      groups that change   [Decide]
+//	  open; what was begun is ended outside
+//	its revision is rolled back or stays        its group            [Decide]
+//
+// Of those of this package the first that applies counts, in this order. A driver whose place cannot be read is left
+// as it is.
+//
+// # The current revision
+//
+// It stays so while there is nothing to put in its place. From one that failed, or whose
+// bundle is not trusted any more while it is rolled out, the operator goes back (but for
+// spec.upgradePolicy.rollback, an irreversible release, or nothing to go back to), unless
+// another candidate may start.
+//
+// # Chosen nodes first
+//
+// An upgrade of the storage driver may come to chosen nodes first (spec.upgradePolicy.canary,
+// [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
+// that fails is one that no other node has seen. Where a storage driver is adopted that is not
+// so: there is no revision of what runs to go back to.
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+// Action is what is done.
+type Action string
+
+// What can be done.
+const (
+	// Proceed has the candidate be, or come, in force.
+	Proceed Action = "Proceed"
+	// Stay keeps what is in force; nothing is held back.
+	Stay Action = "Stay"
+	// Wait keeps what is in force until something ends by itself, or somebody consents.
+	Wait Action = "Wait"
+	// Hold keeps what is in force until somebody mends something.
+	Hold Action = "Hold"
+	// RollBack puts an earlier revision back.
+	RollBack Action = "RollBack"
+)
+
+// Reason is why, for machines.
+type Reason string
+
+// Why it is done.
+const (
+	NotApproved      Reason = "NotApproved"
+	WindowClosed     Reason = "WindowClosed"
+	Interlocked      Reason = "Interlocked"
+	DowngradeRefused Reason = "DowngradeRefused"
+	Failed           Reason = "Failed"
+)
+
+// ToDo says what a person can do about a revision that waits or is refused, by the reason of the
+// verdict on it.
+func ToDo(r Reason, name string) string {
+	switch r {
+	case NotApproved:
+		return "vdoctl upgrade approve " + name
+	case DowngradeRefused:
+		return "vdoctl upgrade approve " + name + " --allow-downgrade, where no release says that it cannot be gone back from"
+	case Failed:
+		return "mend what it failed at, then try it once more: vdoctl upgrade approve " + name
+	case Interlocked:
+		return "end what it waits for, where that does not end by itself"
+	}
+	return "nothing: it goes on by itself"
+}
+
+// Verdict is the decision on a group.
+type Verdict struct {
+	Action  Action
+	Reason  Reason
+	Message string
+	Until   time.Time // of Wait, where it is known when to look again
+	To      string    // of RollBack: the revision's name
+	// Begins is set where the candidate is to be begun: it is not current, or is tried again.
+	Begins bool
+}
+
+// Holds tells whether a candidate is kept from becoming current.
+func (v Verdict) Holds() bool {
+	return v.Action == Wait || v.Action == Hold || v.Action == RollBack
+}
+
+// Gates tells whether the group stays what it is, or goes back.
+func (v Verdict) Gates() bool { return v.Holds() || (v.Action == Stay && v.Message != "") }
+
+// urgency is the order in which verdicts are told: what goes back, what stays at fault, then by reasons.
+func (v Verdict) urgency() int {
+	if v.Action == RollBack || v.Action == Stay {
+		return -1
+	}
+	return slices.Index([]Reason{Failed, DowngradeRefused, NotApproved, Interlocked, WindowClosed}, v.Reason)
+}
+
+// First returns the verdict of several that is told before the others, with what those that wait for the same
+// say; false where none gates.
+func First(all []Verdict) (first Verdict, ok bool) {
+	for _, v := range all {
+		switch {
+		case !v.Gates():
+		case !ok || v.urgency() < first.urgency():
+			first, ok = v, true
+		case v.Reason == first.Reason && v.Action == first.Action && !strings.Contains(first.Message, v.Message):
+			first.Message += "; " + v.Message
+		}
+	}
+	return first, ok
+}
+
+// Policy is what the site says of upgrades.
+type Policy struct {
+	Manual         bool
+	Approved       string // name of the revision that somebody consented to
+	Windows        []Window
+	NeverRollBack  bool
+	AllowDowngrade []string // "csi@3.5.1"
+}
+
+// OneWay is a release that cannot be gone back from: what it changes its predecessors do
+// not read.
+type OneWay struct {
+	matrix.ReleaseID
+	Why string
+}
+
+// Facts are what is decided on.
+type Facts struct {
+	Now    time.Time
+	Policy Policy
+	// History of the group, with the revisions that may be installed from: see Unusable.
+	History revision.History
+	// Candidate is what was chosen for the group; nil where nothing could be.
+	Candidate *revision.Revision
+	// Offered is all that would be chosen if nothing gated it, which approvals and retries are of; nil: Candidate.
+	Offered *revision.Revision
+	// Running are the versions that run, by driver.
+	Running map[matrix.Driver]matrix.Version
+	OneWay  []OneWay
+	// Attempt is what it is now.
+	Attempt revision.Attempt
+	// Interlock is what changes just now that the group depends on, "" for nothing.
+	Interlock string
+	// Frozen is why nothing but repairs is done, "" where more may be: nothing is gone back
+	// from then.
+	Frozen string
+	// Untrusted is why the bundle of the current revision is not trusted any more, "" where it is.
+	Untrusted string
+	// Unusable says of revisions, by name, why they cannot be gone back to.
+	Unusable map[string]string
+}
+
+// Decide decides.
+func Decide(f Facts) Verdict {
+	cur, _ := f.History.InForce()
+	next := f.candidate(cur)
+	failed := cur.Outcome == revision.Failed
+	if why := f.Untrusted; why != "" && cur.Outcome == revision.Progressing && !cur.Returned {
+		failed, cur.Reason = true, why
+	}
+	if !failed || next.Action == Proceed {
+		return next
+	}
+	return f.rollBack(cur, next)
+}
+
+// candidate decides on the candidate alone.
+func (f *Facts) candidate(cur revision.Record) Verdict {
+	if f.Candidate == nil {
+		return Verdict{Action: Stay}
+	}
+	same := f.Candidate.Equal(cur.Revision)
+	if same && cur.Outcome == revision.Failed && !f.again(cur) {
+		return Verdict{Action: Stay}
+	}
+	changing := f.changing(cur)
+	if same && len(changing) == 0 {
+		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
+	}
+	for _, rule := range rules {
+		if v, gated := rule(f, cur, changing); gated && len(changing) > 0 {
+			v.Action = actionOf(v.Reason)
+			return v
+		}
+	}
+	return Verdict{Action: Proceed, Begins: true}
+}
+
+// changing are the drivers of the candidate that change, in its order.
+func (f *Facts) changing(cur revision.Record) []string {
+	return slices.DeleteFunc(f.Candidate.Drivers(), func(d string) bool {
+		return !revision.Changes(cur.Revision, *f.Candidate, d) && !f.adopts(cur, d)
+	})
+}
+
+// adopts reports whether a driver of the candidate runs in another version and the current revision
+// does not have it: what runs is somebody else's, or nobody remembers it.
+func (f *Facts) adopts(cur revision.Record, d string) bool {
+	runs, there := f.Running[matrix.Driver(d)]
+	return there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
+}
+
+// rules are what gates a group of which drivers change, in order.
+var rules = []func(f *Facts, cur revision.Record, changing []string) (Verdict, bool){
+	(*Facts).failedBefore, (*Facts).downgrades, (*Facts).unapproved, (*Facts).interlocked, (*Facts).outside,
+}
+
+// actionOf is what a reason means: some end by themselves or by an approval.
+func actionOf(r Reason) Action {
+	if slices.Contains([]Reason{NotApproved, WindowClosed, Interlocked}, r) {
+		return Wait
+	}
+	return Hold
+}
+
+// Canaries tells whether a revision that takes the place of another one changes pods that
+// chosen nodes are to have first: those of the storage driver. Where what is in force did not
+// come past its chosen nodes, what takes its place begins there too.
+func Canaries(from revision.Record, to revision.Revision) bool {
+	const d = string(matrix.CSI)
+	changes := revision.Changes(from.Revision, to, d)
+	if from.Same(to) && !changes {
+		return from.Canary.Open() || (from.Failed() && from.Canary != nil)
+	}
+	return to.Version(d) != "" && (changes || from.Canary.Open())
+}
+
+func (f *Facts) failedBefore(revision.Record, []string) (Verdict, bool) {
+	for _, known := range f.History.Records {
+		if known.Failed() && known.Equal(*f.Candidate) && !f.again(known) {
+			return Verdict{Reason: Failed, Message: fmt.Sprintf(
+				"%s failed at %s and is not tried again: %s", known.Name(), known.Since.UTC().Format(time.RFC3339),
+				known.Reason)}, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// again tells whether a revision that failed may be tried again.
+func (f *Facts) again(known revision.Record) bool {
+	if f.History.Asks(f.Attempt.Retry, known.Revision) || f.History.Asks(f.Attempt.Retry, f.offered()) {
+		return true
+	}
+	was := known.Attempt
+	return !f.Policy.Manual && (was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation)
+}
+
+// offered is what approvals are of.
+func (f *Facts) offered() revision.Revision {
+	if f.Offered != nil {
+		return *f.Offered
+	}
+	return *f.Candidate
+}
+
+func (f *Facts) downgrades(cur revision.Record, changing []string) (Verdict, bool) {
+	var all []string
+	for _, d := range changing {
+		to, err := matrix.ParseVersion(f.Candidate.Version(d))
+		runs := f.runs(cur, d)
+		if err != nil || runs.IsZero() || !to.LessThan(runs) {
+			continue
+		}
+		was, id := fmt.Sprintf("%s@%s runs", d, runs), fmt.Sprintf("%s@%s", d, to)
+		if why := NoWayBack(f.OneWay, matrix.Driver(d), to, runs); why != "" {
+			all = append(all, fmt.Sprintf("%s, and %s may not take its place: %s", was, id, why))
+		} else if !slices.Contains(f.Policy.AllowDowngrade, id) {
+			all = append(all, fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to approve the downgrade", was, id))
+		}
+	}
+	return Verdict{Reason: DowngradeRefused, Message: strings.Join(all, "; ")}, len(all) > 0
+}
+
+// runs is the highest version of a driver that runs or was installed.
+func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
+	runs := f.Running[matrix.Driver(driver)]
+	if v, err := matrix.ParseVersion(cur.Version(driver)); err == nil && cur.Outcome != revision.Progressing && !cur.Failed() && runs.LessThan(v) {
+		return v
+	}
+	return runs
+}
+
+// NoWayBack says why a driver may not go back from one version to a lower one, "" where it may.
+func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) string {
+	for _, m := range marks {
+		if m.Driver == driver && to.LessThan(m.Version) && !from.LessThan(m.Version) {
+			return fmt.Sprintf("%s cannot be gone back from: %s", m.ReleaseID, m.Why)
+		}
+	}
+	return ""
+}
+
+// unapproved gates a group under Manual unless this of it was approved.
+func (f *Facts) unapproved(_ revision.Record, changing []string) (Verdict, bool) {
+	consent := f.History.Consent
+	if !f.Policy.Manual || (consent != nil && consent.Revision == f.Candidate.Name()) {
+		return Verdict{}, false
+	}
+	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
+		d, _, _ := strings.Cut(id, "@")
+		return !slices.Contains(changing, d)
+	})
+	text := fmt.Sprintf("%s waits for approval: set spec.upgradePolicy.approval with revision %s and your name in by",
+		strings.Join(releases, ", "), f.offered().Name())
+	if f.Policy.Approved != "" && consent == nil {
+		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
+	}
+	return Verdict{Reason: NotApproved, Message: text}, true
+}
+
+func (f *Facts) interlocked(revision.Record, []string) (Verdict, bool) {
+	return Verdict{Reason: Interlocked, Message: f.Interlock}, f.Interlock != ""
+}
+
+func (f *Facts) outside(revision.Record, []string) (Verdict, bool) {
+	why, next := f.Policy.Closed(f.Now)
+	return Verdict{Reason: WindowClosed, Until: next, Message: why}, why != ""
+}
+
+// Closed says that no maintenance window is open, "" where one is or there are none, and when the next
+// one opens, the zero time where none ever does.
+func (p Policy) Closed(now time.Time) (why string, next time.Time) {
+	if len(p.Windows) == 0 {
+		return "", next
+	}
+	for _, w := range p.Windows {
+		if w.Open(now) {
+			return "", time.Time{}
+		}
+		if at := w.Next(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		return "no maintenance window ever opens: correct spec.upgradePolicy.windows", next
+	}
+	return "the next maintenance window opens at " + next.UTC().Format(time.RFC3339), next
+}
+
+// rollBack goes back from a revision that failed, where it can.
+func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
+	hold := func(why string) Verdict {
+		text := fmt.Sprintf("%s failed: %s; %s", cur.Name(), cur.Reason, why)
+		if next.Message != "" {
+			text += "; " + next.Message
+		}
+		return Verdict{Action: Stay, Reason: Failed, Message: text}
+	}
+	if f.Policy.NeverRollBack {
+		return hold("it stays, as spec.upgradePolicy.rollback says")
+	}
+	if f.Frozen != "" {
+		return hold("it stays: " + f.Frozen)
+	}
+	var not []string
+	for _, target := range f.History.Targets() {
+		if why := f.unusable(cur, target); why != "" {
+			not = append(not, target.Name()+": "+why)
+			continue
+		}
+		return Verdict{Action: RollBack, Reason: Failed, To: target.Name(),
+			Message: fmt.Sprintf("%s failed: %s; %s is put back", cur.Name(), cur.Reason, target.Name())}
+	}
+	if len(not) == 0 {
+		return hold("there is no earlier healthy revision of the same drivers to go back to")
+	}
+	return hold("it cannot be gone back from: " + strings.Join(not, "; "))
+}
+
+func (f *Facts) unusable(cur, target revision.Record) string {
+	if why := f.Unusable[target.Name()]; why != "" {
+		return why
+	}
+	for _, d := range cur.Drivers() {
+		from, errFrom := matrix.ParseVersion(cur.Version(d))
+		to, errTo := matrix.ParseVersion(target.Version(d))
+		if errFrom != nil || errTo != nil {
+			return d + " has no version"
+		}
+		if runs := f.Running[matrix.Driver(d)]; from.LessThan(runs) {
+			from = runs
+		}
+		if why := NoWayBack(f.OneWay, matrix.Driver(d), to, from); why != "" {
+			return why
+		}
+	}
+	return ""
+}

@@ -1,0 +1,457 @@
+package decide_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
+)
+
+var (
+	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
+)
+
+func rev(bundle string, releases ...string) *revision.Revision {
+	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases,
+		Contents: map[string]string{"csi": bundle}}
+}
+
+func version(t *testing.T, s string) matrix.Version {
+	t.Helper()
+	v, err := matrix.ParseVersion(s)
+	require.NoError(t, err)
+	return v
+}
+
+// healthy is a history with one revision that is healthy.
+func healthy(r *revision.Revision) revision.History {
+	return revision.History{}.Begin(*r, revision.Beginning{Now: t0}).Succeed(t0)
+}
+
+func window(t *testing.T, schedule string, lasts time.Duration, zone string) decide.Window {
+	t.Helper()
+	w, err := decide.ParseWindow(v1alpha1.UpgradeWindow{Schedule: schedule,
+		Duration: metav1.Duration{Duration: lasts}, TimeZone: zone})
+	require.NoError(t, err)
+	return w
+}
+
+func TestDecide(t *testing.T) {
+	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
+	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0}).Fail("it crashed", t0)
+	back := failed.RollBack(old.Name(), t0)
+	rolling := healthy(old).Begin(*next, revision.Beginning{Now: t0})
+	revoked := decide.Facts{History: rolling, Untrusted: "a key is revoked"}
+	revokedBeside := revoked
+	revokedBeside.Candidate = rev("c", "csi@3.7.4")
+	first := revision.History{}.Begin(*next, revision.Beginning{Now: t0})
+	consent := decide.Policy{Manual: true, Approved: next.Name()}
+	oneWay := []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")},
+		Why: "it migrates volumes"}}
+	csi := func(v string) map[matrix.Driver]matrix.Version {
+		return map[matrix.Driver]matrix.Version{matrix.CSI: version(t, v)}
+	}
+	for name, c := range map[string]struct {
+		facts  decide.Facts
+		action decide.Action
+		reason decide.Reason
+		begins bool
+		to     string
+	}{
+		"first installation": {facts: decide.Facts{Candidate: old}, action: decide.Proceed, begins: true},
+		"first installation outside of a window, under Manual": {
+			facts:  decide.Facts{Candidate: old, Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
+			action: decide.Proceed, begins: true},
+		"it runs, and is newer than what runs": {facts: decide.Facts{Candidate: next, Running: csi("3.5.1")}, action: decide.Proceed, begins: true},
+		"likewise, outside of the window":      {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Wait, reason: decide.WindowClosed},
+		"likewise, not approved":               {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
+		"likewise, approved":                   {facts: decide.Facts{Candidate: next, Running: csi("3.5.1"), Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, begins: true},
+		"likewise, something else changes": {facts: decide.Facts{Candidate: next,
+			Running: csi("3.5.1"), Interlock: "x"}, action: decide.Wait, reason: decide.Interlocked},
+		"it runs in the same version, Manual": {facts: decide.Facts{Candidate: old, Running: csi("3.5.1"),
+			Interlock: "x", Policy: decide.Policy{Manual: true, Windows: []decide.Window{{}}}},
+			action: decide.Proceed, begins: true},
+		"it runs, and is older than what runs":      {facts: decide.Facts{Candidate: old, Running: csi("3.7.3")}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"likewise, with consent":                    {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
+		"likewise, with consent and a mark":         {facts: decide.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"it runs, and nothing was chosen":           {facts: decide.Facts{Running: csi("3.7.3")}, action: decide.Stay},
+		"nothing was chosen":                        {facts: decide.Facts{History: healthy(old)}, action: decide.Stay},
+		"the same":                                  {facts: decide.Facts{History: healthy(old), Candidate: old}, action: decide.Proceed},
+		"an upgrade":                                {facts: decide.Facts{History: healthy(old), Candidate: next}, action: decide.Proceed, begins: true},
+		"another bundle, same of":                   {facts: decide.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: decide.Policy{Manual: true}}, action: decide.Proceed},
+		"another bundle rebuilt":                    {facts: decide.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
+		"a driver is added":                         {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
+		"one is added that runs in another version": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3")}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"likewise, with consent to the downgrade":   {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.7.3"), Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
+		"one is added that runs in an older one":    {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
+		"one is added that runs in the same":        {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0")), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.5.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
+		"what is in force runs in another version":  {facts: decide.Facts{History: healthy(old), Candidate: rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), Running: csi("3.3.1"), Policy: decide.Policy{Manual: true}}, action: decide.Proceed, begins: true},
+		"one of two is older": {facts: decide.Facts{History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")), Candidate: rev("b", "snapshot-controller@8.0.1", "csi@3.7.3")},
+			action: decide.Hold, reason: decide.DowngradeRefused},
+		"an approval that was seen, and another choice": {facts: decide.Facts{History: healthy(old).Consented("it", *next, *next).Consented(next.Name(), *next, *next), Candidate: rev("b", "csi@3.7.2"),
+			Offered: next, Policy: consent}, action: decide.Wait, reason: decide.NotApproved},
+		"what failed comes with another bundle": {facts: decide.Facts{History: back, Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: next.Releases, Contents: next.Contents}},
+			action: decide.Hold, reason: decide.Failed},
+		"not approved": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Manual: true}}, action: decide.Wait, reason: decide.NotApproved},
+		"another was approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
+			Policy: decide.Policy{Manual: true, Approved: old.Name()}}, action: decide.Wait, reason: decide.NotApproved},
+		"approved": {facts: decide.Facts{History: healthy(old), Candidate: next,
+			Policy: decide.Policy{Manual: true, Approved: next.Name()}}, action: decide.Proceed, begins: true},
+		"outside of the window": {facts: decide.Facts{History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Wait, reason: decide.WindowClosed},
+		"within the window":     {facts: decide.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: decide.Policy{Windows: []decide.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: decide.Proceed, begins: true},
+		"interlocked": {facts: decide.Facts{History: healthy(old),
+			Candidate: next, Interlock: "API servers"}, action: decide.Wait, reason: decide.Interlocked},
+		"a downgrade": {facts: decide.Facts{History: healthy(next), Candidate: old}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"a downgrade of what was installed by hand": {
+			facts:  decide.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
+			action: decide.Hold, reason: decide.DowngradeRefused},
+		"a downgrade with consent":                     {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Proceed, begins: true},
+		"a downgrade with consent to another":          {facts: decide.Facts{History: healthy(next), Candidate: old, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"a downgrade with consent, and a one-way mark": {facts: decide.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: decide.Hold, reason: decide.DowngradeRefused},
+		"failed":                                {facts: decide.Facts{History: failed, Candidate: next}, action: decide.RollBack, to: old.Name()},
+		"failed, whatever the window":           {facts: decide.Facts{History: failed, Policy: decide.Policy{Windows: []decide.Window{{}}}}, action: decide.RollBack, to: old.Name()},
+		"failed, and never rolled back":         {facts: decide.Facts{History: failed, Candidate: next, Policy: decide.Policy{NeverRollBack: true}}, action: decide.Stay},
+		"failed, and it is being deleted":       {facts: decide.Facts{History: failed, Candidate: next, Frozen: "the VDOConfig is being deleted"}, action: decide.Stay},
+		"failed, and a one-way mark":            {facts: decide.Facts{History: failed, Candidate: next, OneWay: oneWay}, action: decide.Stay},
+		"failed, and the one before is revoked": {facts: decide.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(): "revoked"}}, action: decide.Stay},
+		"failed, and what runs cannot be gone back from": {facts: decide.Facts{History: failed, Candidate: next, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.8.0")},
+			OneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.8.0")}, Why: "it migrates volumes"}}}, action: decide.Stay},
+		"failed, and a better one is there": {facts: decide.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: decide.Proceed, begins: true},
+		"failed, and a better one waits": {facts: decide.Facts{History: failed,
+			Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: decide.RollBack, to: old.Name()},
+		"rolled back":                                          {facts: decide.Facts{History: back, Candidate: next}, action: decide.Hold, reason: decide.Failed},
+		"rolled back, asked again":                             {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}}, action: decide.Proceed, begins: true},
+		"rolled back, asked again for another":                 {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: old.Name()}}, action: decide.Hold, reason: decide.Failed},
+		"rolled back, and the VDOConfig was changed":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: decide.Proceed, begins: true},
+		"rolled back, and the operator was upgraded":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: decide.Proceed, begins: true},
+		"rolled back, approved, and the VDOConfig was changed": {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}, Policy: consent}, action: decide.Hold, reason: decide.Failed},
+		"rolled back, approved, and asked for again":           {facts: decide.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name()}, Policy: consent}, action: decide.Proceed, begins: true},
+		"revoked while it is rolled out":                       {facts: revoked, action: decide.RollBack, to: old.Name()},
+		"likewise, and a better one is there":                  {facts: revokedBeside, action: decide.Proceed, begins: true},
+		"revoked, and there is nothing to go back to": {
+			facts:  decide.Facts{History: first, Untrusted: "revoked"},
+			action: decide.Stay, reason: decide.Failed,
+		},
+		"revoked once it was healthy":                   {facts: decide.Facts{History: healthy(next), Untrusted: "revoked"}, action: decide.Stay},
+		"revoked while it is put back":                  {facts: decide.Facts{History: back, Untrusted: "revoked"}, action: decide.Stay},
+		"rolled back, and the bundle is the old again":  {facts: decide.Facts{History: back, Candidate: old}, action: decide.Proceed},
+		"rolled back to lower than runs: no downgrade":  {facts: decide.Facts{History: back, Candidate: old, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}}, action: decide.Proceed},
+		"rolled back, the failed one is chosen without": {facts: decide.Facts{History: back}, action: decide.Stay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.facts.Now.IsZero() {
+				c.facts.Now = t0
+			}
+			if c.facts.Candidate != nil {
+				of := *c.facts.Candidate
+				c.facts.History = c.facts.History.Consented(c.facts.Policy.Approved, of, of)
+			}
+			v := decide.Decide(c.facts)
+			require.Equal(t, c.action, v.Action, "%+v", v)
+			require.Equal(t, c.begins, v.Begins, "%+v", v)
+			if c.reason != "" {
+				require.Equal(t, c.reason, v.Reason)
+			}
+			require.Equal(t, c.to, v.To)
+			if v.Holds() {
+				require.NotEmpty(t, v.Message)
+			}
+		})
+	}
+}
+
+func TestAnApprovalOfAnotherRevisionIsTold(t *testing.T) {
+	next := rev("b", "snapshot-controller@8.2.0", "csi@3.7.3")
+	v := decide.Decide(decide.Facts{Now: t0, History: healthy(rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")),
+		Candidate: next, Policy: decide.Policy{Manual: true, Approved: "r9-00000000"}})
+	require.Contains(t, v.Message, "r9-00000000 is of another revision")
+	require.Contains(t, v.Message, next.Name())
+	require.Regexp(t, "^csi@3.7.3 waits for approval", v.Message, "what stays as it is waits for nothing")
+}
+
+func TestWindows(t *testing.T) {
+	at := func(s string) time.Time {
+		tm, err := time.Parse(time.RFC3339, s)
+		require.NoError(t, err)
+		return tm
+	}
+	for _, c := range []struct {
+		schedule string
+		lasts    time.Duration
+		zone     string
+		now      string
+		open     bool
+		next     string
+	}{
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T01:59:59Z", false, "2026-01-03T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T02:00:00Z", true, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T05:59:59Z", true, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T06:00:00Z", false, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "America/New_York", "2026-01-03T07:30:00Z", true, "2026-01-10T07:00:00Z"},
+		{"0 22 * * *", 4 * time.Hour, "", "2026-01-04T01:00:00Z", true, "2026-01-04T22:00:00Z"},           // over midnight
+		{"30 2 * * *", time.Hour, "Europe/Berlin", "2026-03-29T00:45:00Z", false, "2026-03-30T00:30:00Z"}, // no half past two that night
+		{"0 0 * * 1-5", 2 * time.Hour, "Asia/Kolkata", "2026-01-04T19:00:00Z", true, "2026-01-05T18:30:00Z"},
+	} {
+		w := window(t, c.schedule, c.lasts, c.zone)
+		require.Equal(t, c.open, w.Open(at(c.now)), "%+v", c)
+		require.Equal(t, c.next, w.Next(at(c.now)).UTC().Format(time.RFC3339), "%+v", c)
+	}
+	never := window(t, "0 0 30 2 *", time.Hour, "")
+	require.False(t, never.Open(t0))
+	require.True(t, never.Next(t0).IsZero())
+	for _, bad := range []v1alpha1.UpgradeWindow{
+		{Schedule: "0 2 * *", Duration: metav1.Duration{Duration: time.Hour}},
+		{Schedule: "99 2 * * 6", Duration: metav1.Duration{Duration: time.Hour}},
+		{Schedule: "0 2 * * 6"},
+		{Schedule: "0 2 * * 6", Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "Europe/Atlantis"},
+	} {
+		_, err := decide.ParseWindow(bad)
+		require.ErrorContains(t, err, "windows", "%+v", bad)
+	}
+}
+
+func TestTheNextWindowIsToldAndIsWhenToLookAgain(t *testing.T) {
+	v := decide.Decide(decide.Facts{Now: t0, History: healthy(rev("a", "csi@3.5.1")), Candidate: rev("b", "csi@3.7.3"),
+		Policy: decide.Policy{Windows: []decide.Window{window(t, "0 4 * * *", time.Hour, ""), window(t, "0 3 * * *", time.Hour, "")}}})
+	require.Equal(t, t0.Add(2*time.Hour), v.Until.UTC())
+	require.Contains(t, v.Message, "2026-01-03T03:00:00Z")
+}
+
+// Which upgrades come to chosen nodes first.
+func TestCanaries(t *testing.T) {
+	from := revision.Record{Revision: *rev("a", "snapshot-controller@8.2.0", "csi@3.5.1")}
+	open := from
+	open.Canary = &revision.Canary{}
+	passed := from
+	passed.Canary = &revision.Canary{Passed: true}
+	held := revision.Record{Revision: *rev("b", "csi@3.5.1")}
+	held.Contents = from.Contents
+	for name, c := range map[string]struct {
+		from revision.Record
+		to   *revision.Revision
+		want bool
+	}{
+		"another version":                        {from, rev("a", "cpi@1.33.1", "csi@3.7.3"), true},
+		"a rebuilt one":                          {from, rev("b", "snapshot-controller@8.2.0", "csi@3.5.1"), true},
+		"another driver's":                       {from, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
+		"it comes":                               {revision.Record{Revision: *rev("a", "snapshot-controller@8.2.0")}, rev("b", "snapshot-controller@8.2.0", "csi@3.5.1"), false},
+		"it goes":                                {from, rev("b", "cpi@1.33.1"), false},
+		"it goes, and is at the chosen ones":     {open, rev("b", "cpi@1.33.1"), false},
+		"another's, and it is at the chosen":     {open, rev("a", "cpi@1.33.2", "csi@3.5.1"), true},
+		"another's, and it is everywhere":        {passed, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
+		"what was held":                          {held, rev("b", "csi@3.5.1"), true},
+		"the same again":                         {from, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), false},
+		"the same again, which was there first ": {open, rev("a", "snapshot-controller@8.2.0", "csi@3.5.1"), true},
+	} {
+		require.Equal(t, c.want, decide.Canaries(c.from, *c.to), name)
+	}
+}
+
+// A revision that failed is tried again each time that the wish for it changes, and once each
+// time.
+func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
+	next := rev("b", "csi@3.7.3")
+	old := rev("a", "csi@3.5.1")
+	back := func(h revision.History, b revision.Beginning) revision.History {
+		return h.Begin(*next, b).Fail("it crashed", t0).RollBack(old.Name(), t0)
+	}
+	h := back(healthy(old), revision.Beginning{Now: t0})
+	name := next.Name()
+	for i, c := range []struct {
+		wish   string
+		closed bool // no window is open
+		begins bool
+	}{
+		{wish: "r9-00000000"}, {wish: name, closed: true}, {wish: name, begins: true}, {wish: name},
+		{wish: name + " at noon", begins: true}, {wish: name + " at noon"},
+		{wish: name, begins: true}, {wish: ""}, {wish: name, begins: true}, {wish: name}, {wish: name + "0"}, {wish: name, begins: true},
+	} {
+		attempt := revision.Attempt{Retry: c.wish}
+		h = h.Wished(c.wish)
+		f := decide.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
+		if c.closed {
+			f.Interlock = "something changes"
+		}
+		v := decide.Decide(f)
+		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
+		if v.Begins {
+			h = back(h, revision.Beginning{Now: t0, Attempt: attempt})
+		}
+	}
+}
+
+// Whatever happens, in whatever order: a revision that always fails is begun once for each
+// time that something was changed for it, and what is gone back to was healthy.
+func TestAFailingRevisionNeverLoops(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+		bad, now := map[string]bool{}, t0
+		h := revision.History{}
+		candidate := rev("0", "csi@3.5.0")
+		attempt := revision.Attempt{}
+		reasons, begun := 0, 0
+		changed := func() { reasons += 1 }
+		for step := range 400 {
+			now = now.Add(time.Duration(r.IntN(120)) * time.Second)
+			switch r.IntN(40) {
+			case 0:
+				candidate = rev(fmt.Sprint(r.IntN(6)), fmt.Sprintf("csi@3.%d.0", 5+r.IntN(3)))
+				if step > 20 && r.IntN(2) == 0 {
+					bad[candidate.Hash()] = true
+				}
+				changed()
+			case 1:
+				attempt.Generation++
+				changed()
+			case 2:
+				attempt.Retry = fmt.Sprintf("%s %d", candidate.Name(), step)
+				changed()
+			}
+			h = h.Wished(attempt.Retry)
+			v := decide.Decide(decide.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
+				Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
+			switch {
+			case v.Action == decide.RollBack:
+				target, ok := h.Named(v.To)
+				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
+				h = h.RollBack(v.To, now)
+			case v.Begins:
+				h = h.Begin(*candidate, revision.Beginning{Now: now, Attempt: attempt})
+				begun++
+			}
+			h = h.Bounded(3)
+			cur, ok := h.InForce()
+			require.True(t, ok)
+			h = rollout.Judge(h, rollout.Look{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
+		}
+		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
+	}
+}
+
+// What goes back is told before what stays, and that before what waits; what waits for the same is told together.
+func TestWhatIsToldFirst(t *testing.T) {
+	v := func(a decide.Action, r decide.Reason, text string) decide.Verdict {
+		return decide.Verdict{Action: a, Reason: r, Message: text}
+	}
+	goesOn, window := v(decide.Proceed, "", ""), v(decide.Wait, decide.WindowClosed, "at two")
+	older, back := v(decide.Hold, decide.DowngradeRefused, "older"), v(decide.RollBack, decide.Failed, "it crashed")
+	approval := v(decide.Wait, decide.NotApproved, "cpi")
+	both := approval
+	both.Message = "cpi; csi"
+	for want, all := range map[decide.Verdict][]decide.Verdict{
+		{}:     {goesOn, v(decide.Stay, "", "")},
+		window: {goesOn, window, window}, older: {window, older, approval}, back: {older, back},
+		both: {approval, window, v(decide.Wait, decide.NotApproved, "csi")},
+	} {
+		first, ok := decide.First(all)
+		require.Equal(t, want, first)
+		require.Equal(t, want.Message != "", ok)
+	}
+}
+
+func TestNodesThatChangeAreWaitedFor(t *testing.T) {
+	node := func(name, kubelet string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.NodeInfo.KubeletVersion = kubelet
+		return n
+	}
+	cordoned := func(n *corev1.Node, ago time.Duration) *corev1.Node {
+		n.Spec.Unschedulable = true
+		at := metav1.NewTime(t0.Add(-ago))
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &at}}
+		return n
+	}
+	unknown := node("c", "v1.33.1")
+	unknown.Spec.Unschedulable = true
+	for name, c := range map[string]struct {
+		nodes []*corev1.Node
+		want  string
+	}{
+		"none":                         {},
+		"all the same":                 {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.33.1")}},
+		"two minors":                   {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.34.0"), node("c", "v1.33.1")}, want: "nodes are being upgraded: kubelets are of v1.33.1 (2 nodes), v1.34.0 (1 node)"},
+		"pools of two patches":         {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.33.4")}},
+		"two patches, one is cordoned": {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), 9*time.Hour), node("b", "v1.33.4")}, want: "nodes are being upgraded: kubelets are of v1.33.1 (1 node), v1.33.4 (1 node)"},
+		"cordoned lately":              {nodes: []*corev1.Node{cordoned(node("b", "v1.33.1"), time.Minute), cordoned(node("a", "v1.33.1"), time.Minute)}, want: "nodes are being emptied: a, b"},
+		"cordoned long ago":            {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), 2*time.Hour), node("b", "v1.33.1")}},
+		"cordoned just ahead of us":    {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), -time.Minute)}, want: "nodes are being emptied: a"},
+		"cordoned in a far future":     {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), -24*365*time.Hour)}},
+		"cordoned, nobody knows when":  {nodes: []*corev1.Node{unknown}},
+		"kubelets of no version":       {nodes: []*corev1.Node{node("a", "kwok-v0.7.0"), node("b", "v1.33.1"), node("c", "")}},
+	} {
+		require.Equal(t, c.want, decide.NodesChange(c.nodes, t0), name)
+	}
+	var many []*corev1.Node
+	for i := range 5000 {
+		many = append(many, cordoned(node(fmt.Sprintf("n%04d", i), fmt.Sprintf("v1.%d.0", 20+i%50)), time.Minute))
+	}
+	require.Less(t, len(decide.NodesChange(many, t0)), 300)
+}
+
+// A vCenter whose version has changed is waited for a while, across restarts; one that is seen
+// for the first time, or is away, is not.
+func TestVCentersThatChangeAreWaitedFor(t *testing.T) {
+	names := []string{"two", "one", "two"}
+	seen := decide.SeenVCenters(nil, names, map[string]string{"one": "8.0.2"}, t0)
+	require.Equal(t, []revision.VCenter{{Name: "one", Version: "8.0.2"}}, seen)
+	require.Empty(t, decide.VCentersChange(seen, t0))
+	seen = decide.SeenVCenters(seen, names, map[string]string{"two": "8.0.2"}, t0)
+	require.Equal(t, []revision.VCenter{{Name: "one", Version: "8.0.2"}, {Name: "two", Version: "8.0.2"}}, seen, "it is away")
+	seen = decide.SeenVCenters(seen, names, map[string]string{"one": "8.0.3", "two": "8.0.2"}, t0)
+	require.Equal(t, "vCenter one is of version 8.0.3 since 2026-01-03T01:00:00Z: drivers are upgraded 10m0s after the last change", decide.VCentersChange(seen, t0))
+	later := t0.Add(9 * time.Minute)
+	seen = decide.SeenVCenters(seen, names, map[string]string{"one": "8.0.3", "two": "8.0.2"}, later)
+	require.NotEmpty(t, decide.VCentersChange(seen, later))
+	require.Empty(t, decide.VCentersChange(seen, t0.Add(10*time.Minute)))
+	require.Empty(t, decide.VCentersChange(seen, t0.Add(-time.Minute)), "a clock that was wrong holds nothing back for ever")
+	require.Equal(t, []revision.VCenter{{Name: "two", Version: "8.0.2"}}, decide.SeenVCenters(seen, []string{"two"}, nil, later))
+}
+
+// Nodes have taken a mirror set up once the Machine Config Operator had time to see it and each pool
+// has what it is to have. The deadline of an upgrade waits for what ends by itself alone.
+func TestPoolsThatTakeUpAMirrorSetAreWaitedFor(t *testing.T) {
+	const set = "ImageDigestMirrorSet vdo-operator"
+	has := decide.Pool{Name: "master", Target: "a", Has: "a", Updated: true, Updates: 3, Nodes: 3}
+	with := func(edit func(p *decide.Pool)) decide.Pool {
+		p := has
+		p.Name = "worker"
+		edit(&p)
+		return p
+	}
+	rolls := with(func(p *decide.Pool) { p.Target, p.Updated, p.Updates = "b", false, 1 })
+	paused, degraded := rolls, rolls
+	paused.Paused, degraded.Degraded, degraded.Why = true, true, strings.Repeat("é", 200)
+	const not = "not all nodes have taken up " + set + ": MachineConfigPool worker "
+	for name, c := range map[string]struct {
+		ago   time.Duration
+		pools []decide.Pool
+		want  string
+		rolls bool
+	}{
+		"there are none":          {ago: time.Hour},
+		"all have it":             {ago: 5 * time.Minute, pools: []decide.Pool{has}},
+		"it was just written":     {ago: 299 * time.Second, pools: []decide.Pool{has}, want: set + " was written at 2026-01-03T00:55:01Z, and OpenShift is given until 2026-01-03T01:00:01Z to begin with it", rolls: true},
+		"a clock is behind":       {ago: -4 * time.Minute, want: set + " was written at 2026-01-03T01:04:00Z, and OpenShift is given until 2026-01-03T01:09:00Z to begin with it", rolls: true},
+		"a clock is wrong":        {ago: -time.Hour},
+		"one gets it":             {ago: time.Hour, pools: []decide.Pool{has, rolls}, want: not + "(1 of 3 nodes updated)", rolls: true},
+		"it is behind of its own": {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Updated = false })}, want: not + "(3 of 3 nodes updated)"},
+		"one is paused":           {ago: time.Hour, pools: []decide.Pool{paused}, want: not + "(paused: its nodes take nothing up)"},
+		"it is, and has it":       {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Paused = true })}},
+		"one is degraded":         {ago: time.Hour, pools: []decide.Pool{degraded}, want: not + "(degraded: " + strings.Repeat("é", 80) + ")"},
+		"nothing can be rendered": {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Degraded = true })}, want: not + "(degraded)"},
+	} {
+		require.Equal(t, c.want, decide.PoolsChange(set, t0.Add(-c.ago), c.pools, t0), name)
+		require.Equal(t, c.rolls, decide.PoolsRoll(t0.Add(-c.ago), c.pools, t0), name)
+	}
+}

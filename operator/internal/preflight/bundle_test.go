@@ -1,0 +1,363 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func platforms(t *testing.T, texts ...string) []image.Platform {
+	t.Helper()
+	var all []image.Platform
+	for _, s := range texts {
+		p, err := image.ParsePlatform(s)
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+	return all
+}
+
+func node(name, platform string, more ...string) render.Node {
+	os, arch, _ := strings.Cut(platform, "/")
+	n := render.Node{Name: name, Labels: map[string]string{corev1.LabelOSStable: os, corev1.LabelArchStable: arch}}
+	for i := 0; i+1 < len(more); i += 2 {
+		n.Labels[more[i]] = more[i+1]
+	}
+	return n
+}
+
+// plugin is a DaemonSet of the storage driver for an operating system, of images that are named
+// by the texts that their digests are of.
+func plugin(name, os string, images ...string) render.Workload {
+	w := render.Workload{Driver: matrix.CSI, Release: "csi@3.5.1", Kind: "DaemonSet", Name: name, Pods: corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelOSStable: os}}}
+	for _, i := range images {
+		w.Images = append(w.Images, render.Image{Upstream: "up.example/" + i, Digest: image.DigestOf([]byte(i))})
+	}
+	return w
+}
+
+func TestThePlatformsOfImagesAreHeldAgainstTheNodesThatPodsComeTo(t *testing.T) {
+	digest := func(s string) image.Digest { return image.DigestOf([]byte(s)) }
+	amd, both, windows := platforms(t, "linux/amd64"), platforms(t, "linux/amd64", "linux/arm64/v8"), platforms(t, "linux/amd64", "windows/amd64")
+	known := map[image.Digest][]image.Platform{digest("driver"): amd, digest("sidecar"): both, digest("tool"): amd, digest("probe"): amd, digest("mixed"): windows}
+	controller := plugin("vsphere-csi-controller", "linux", "driver", "sidecar")
+	controller.Kind = "Deployment"
+	selected := plugin("vsphere-csi-node", "linux", "driver")
+	selected.Pods.NodeSelector[corev1.LabelArchStable] = "amd64"
+	snapshots := plugin("snapshot-controller", "linux", "driver")
+	snapshots.Driver, snapshots.Release, snapshots.Kind = matrix.SnapshotController, "snapshot-controller@8.2.0", "Deployment"
+	network := plugin("antrea-agent", "linux", "driver")
+	network.Driver, network.Release = matrix.CNI, "cni@2.4.0"
+	tainted := node("n2", "linux/arm64")
+	tainted.Taints = []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	cordoned := node("n2", "linux/arm64")
+	cordoned.Unschedulable = true
+	amdNode, armNode := node("n1", "linux/amd64"), node("n2", "linux/arm64")
+	for name, c := range map[string]struct {
+		workload render.Workload
+		nodes    []render.Node
+		kept     image.Platform
+		action   Action
+		objects  string
+		found    []string
+		remedy   []string
+		drivers  []matrix.Driver
+	}{
+		"one platform, all for it":          {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode}, found: []string{"all images are for the nodes that they come to: linux/amd64"}},
+		"an image for both, with a variant": {workload: plugin("n", "linux", "sidecar"), nodes: []render.Node{amdNode, armNode}},
+		"a daemon on another processor": {
+			workload: plugin("vsphere-csi-node", "linux", "driver", "sidecar"), nodes: []render.Node{amdNode, armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
+			found:  []string{"csi@3.5.1: DaemonSet vsphere-csi-node would run on nodes of linux/arm64, which these images are not for: up.example/driver (linux/amd64)"},
+			remedy: []string{"upstream has none for linux/arm64", "nodeSelector: {kubernetes.io/arch: amd64} in spec.drivers[csi].workloads[vsphere-csi-node]", "spec.excludedNodes"},
+		},
+		"a bundle of one platform": {
+			workload: plugin("vsphere-csi-node", "linux", "driver", "tool", "probe"), nodes: []render.Node{amdNode, armNode}, kept: amd[0], action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI},
+			found:  []string{"up.example/driver (linux/amd64), up.example/tool (linux/amd64) and 1 more"},
+			remedy: []string{"the bundle is of linux/amd64 alone: make one by `vdo-bundle lock --platform all`, pull and push it"},
+		},
+		"Windows nodes and a Linux bundle": {
+			workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []render.Node{amdNode, node("w1", "windows/amd64")}, kept: amd[0], action: BlockInstall, objects: "w1", drivers: []matrix.Driver{matrix.CSI},
+			found: []string{"nodes of windows/amd64"}, remedy: []string{"nodeSelector: {LABEL: VALUE}"},
+		},
+		"Windows nodes and an image for both":  {workload: plugin("vsphere-csi-node-windows", "windows", "mixed"), nodes: []render.Node{amdNode, node("w1", "windows/amd64")}},
+		"no Windows node":                      {workload: plugin("vsphere-csi-node-windows", "windows", "driver"), nodes: []render.Node{amdNode}},
+		"kept away by a node selector":         {workload: selected, nodes: []render.Node{amdNode, armNode}},
+		"kept away by a taint":                 {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, tainted}},
+		"a cordoned node has daemons too":      {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, cordoned}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller that finds a node":       {workload: controller, nodes: []render.Node{amdNode, armNode}, action: Warn, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller that finds none":         {workload: controller, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CSI}},
+		"a controller beside a cordoned node":  {workload: controller, nodes: []render.Node{amdNode, cordoned}},
+		"the snapshot-controller's holds both": {workload: snapshots, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
+		"the network":                          {workload: network, nodes: []render.Node{armNode}, action: BlockInstall, objects: "n2", drivers: []matrix.Driver{matrix.CNI}},
+		"an image of which it is not known":    {workload: plugin("n", "linux", "old", "sidecar"), nodes: []render.Node{amdNode, armNode}, found: []string{"of 1 images the platforms are not known"}},
+		"a node without labels":                {workload: plugin("n", "linux", "driver"), nodes: []render.Node{amdNode, {Name: "n3", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := CheckImages(&Images{Workloads: []render.Workload{c.workload}, Platforms: known, Kept: c.kept, Nodes: c.nodes})
+			require.Len(t, results, 1)
+			r := results[0]
+			require.Equal(t, ID("image-platform"), r.ID)
+			require.Equal(t, c.action.String(), r.Action.String(), "%+v", r)
+			require.Equal(t, c.objects, strings.Join(r.Objects, " "))
+			require.Equal(t, c.drivers, r.Drivers)
+			require.False(t, r.Stops, "what runs is configured on")
+			for _, want := range c.found {
+				require.Contains(t, r.Found, want)
+			}
+			for _, want := range c.remedy {
+				require.Contains(t, r.Remedy, want)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotKnownOfImagesBlocksNothing(t *testing.T) {
+	results := CheckImages(&Images{Err: errors.New("not accepted yet")})
+	require.Equal(t, Warn, results[0].Action)
+	require.Empty(t, Gate(results))
+}
+
+// What the checks of the bundle found before makes place for what they find now, and what cluster
+// and vCenters were found to have stays.
+func TestFindingsOfTheBundleReplaceThoseOfBefore(t *testing.T) {
+	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")}, Nodes: []render.Node{node("n2", "linux/arm64")},
+		Platforms: map[image.Digest][]image.Platform{image.DigestOf([]byte("driver")): platforms(t, "linux/amd64")}}
+	var asked []Result
+	for n := range maxListed + 3 {
+		asked = append(asked, Result{ID: "vm-scsi", Action: Warn, Found: fmt.Sprint(n), Drivers: []matrix.Driver{matrix.CSI}})
+	}
+	was := Status(append(asked, Result{ID: "node-vm"}))
+	require.Equal(t, 3, was.Omitted)
+	now := Merged(was, CheckImages(i))
+	require.Equal(t, "BlockInstall", now.Verdict)
+	require.Equal(t, "image-platform", now.Results[0].ID, "the gravest comes first")
+	require.Len(t, now.Results, maxListed)
+	require.Equal(t, 4, now.Omitted)
+	again := Merged(now, CheckImages(i))
+	require.Equal(t, 4, again.Omitted, "another pass that finds the same has the same to say")
+	require.Equal(t, now.Results, again.Results)
+	require.Equal(t, was.Passed, now.Passed)
+	require.Len(t, was.Results, maxListed, "it is not changed")
+	require.Equal(t, "vm-scsi", was.Results[0].ID)
+
+	light := Turned(CheckImages(i), &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "image-platform", Action: v1alpha1.PreflightWarn, Reason: "emulated"}}})
+	once := Merged(was, light)
+	require.Equal(t, once, Merged(once, light), "though nothing it finds is graver than what was there")
+
+	i.Nodes = nil
+	now = Merged(now, CheckImages(i))
+	require.Equal(t, "Warn", now.Verdict)
+	for _, r := range now.Results {
+		require.Equal(t, "vm-scsi", r.ID)
+	}
+	i.Nodes = []render.Node{node("n2", "linux/arm64")}
+	policy := &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "image-platform", Action: v1alpha1.PreflightWarn, Reason: "emulated"}}}
+	require.NoError(t, Valid(policy))
+	turned := Merged(Status(nil), Turned(CheckImages(i), policy))
+	require.Equal(t, "Warn", turned.Verdict)
+	require.Equal(t, "BlockInstall", turned.Results[0].Override.Was)
+	require.Nil(t, Merged(nil, CheckImages(i)))
+}
+
+func rule(set, source string, mirrors ...string) MirrorRule {
+	return MirrorRule{Set: set, Source: source, Mirrors: mirrors}
+}
+
+// Sets are understood as the nodes' registries.conf that is made of them (containers-registries.conf(5)).
+func TestMirrorSetsAreUnderstoodAsTheNodesUnderstandThem(t *testing.T) {
+	const driver = "registry.k8s.io/csi-vsphere/driver"
+	tags := rule("tags", "registry.k8s.io/csi-vsphere", "elsewhere.site/x")
+	tags.Tags = true
+	for name, c := range map[string]struct {
+		rules []MirrorRule
+		of    string
+		want  string
+	}{
+		"none":                                       {want: " -> "},
+		"the repository":                             {rules: []MirrorRule{rule("a", driver, "m.site/vdo/registry.k8s.io/csi-vsphere/driver")}, want: "a -> m.site/vdo/registry.k8s.io/csi-vsphere/driver"},
+		"a host, the path appended":                  {rules: []MirrorRule{rule("a", "registry.k8s.io", "m.site/vdo/registry.k8s.io")}, want: "a -> m.site/vdo/registry.k8s.io/csi-vsphere/driver"},
+		"a folder":                                   {rules: []MirrorRule{rule("a", "registry.k8s.io/csi-vsphere", "m.site/x")}, want: "a -> m.site/x/driver"},
+		"half a word is no folder":                   {rules: []MirrorRule{rule("a", "registry.k8s.io/csi-vs", "m.site/x"), rule("b", "registry.k8s", "m.site/y")}, want: " -> "},
+		"the longest counts alone":                   {rules: []MirrorRule{rule("a", "registry.k8s.io/csi-vsphere", "m.site/x"), rule("b", "registry.k8s.io", "m.site/vdo")}, want: "a -> m.site/x/driver"},
+		"several sets of one source":                 {rules: []MirrorRule{rule("b", "registry.k8s.io", "m.site/b"), rule("a", "registry.k8s.io", "m.site/a", "m.site/c")}, want: "a, b -> m.site/b/csi-vsphere/driver m.site/a/csi-vsphere/driver m.site/c/csi-vsphere/driver"},
+		"any host below a domain":                    {rules: []MirrorRule{rule("a", "*.k8s.io", "m.site/w")}, want: "a -> m.site/w/csi-vsphere/driver"},
+		"the domain is no host of it":                {rules: []MirrorRule{rule("a", "*.k8s.io", "m.site/w")}, of: "k8s.io/x", want: " -> "},
+		"a domain is no part of a path":              {rules: []MirrorRule{rule("a", "*.k8s.io", "m.site/w")}, of: "other.site/x.k8s.io/y", want: " -> "},
+		"a host is longer than its domain":           {rules: []MirrorRule{rule("a", "*.k8s.io", "m.site/w"), rule("b", "registry.k8s.io", "m.site/h")}, want: "b -> m.site/h/csi-vsphere/driver"},
+		"tags hide what is shorter and lead nowhere": {rules: []MirrorRule{rule("a", "registry.k8s.io", "m.site/vdo"), tags}, want: "tags -> "},
+		"the source itself is no mirror":             {rules: []MirrorRule{rule("self", driver, driver), rule("a", "registry.k8s.io", "m.site/vdo")}, want: "a -> m.site/vdo/csi-vsphere/driver"},
+		"another port is another host":               {rules: []MirrorRule{rule("a", "registry.k8s.io:5000", "m.site/vdo")}, want: " -> "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := driver
+			if c.of != "" {
+				of = c.of
+			}
+			m := &Mirrors{Rules: c.rules}
+			sets, mirrors := m.lead(of)
+			require.Equal(t, c.want, sets+" -> "+strings.Join(mirrors, " "))
+		})
+	}
+}
+
+func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
+	w := plugin("vsphere-csi-node", "linux", "driver", "sidecar")
+	cloud := plugin("manager", "linux", "manager", "sidecar")
+	cloud.Driver = matrix.CPI
+	digest := image.DigestOf([]byte("x")).String()
+	i := &Images{Workloads: []render.Workload{w, cloud}, Mirrors: &Mirrors{Repository: "m.site/vdo", Bundle: "m.site/vdo@" + digest}}
+	byDriver := func() map[string]string {
+		all := map[string]string{}
+		for _, r := range CheckImages(i) {
+			if r.ID != "image-mirror-set" || r.Action == Pass {
+				continue
+			}
+			require.Equal(t, BlockInstall, r.Action)
+			require.Contains(t, r.Remedy, "vdo-bundle mirror-config m.site/vdo@"+digest+" m.site/vdo --runtime openshift | oc apply -f -")
+			key := ""
+			for _, d := range r.Drivers {
+				key += string(d) + " "
+			}
+			all[key] = r.Named()
+		}
+		return all
+	}
+	require.Equal(t, map[string]string{"cpi ": "up.example/manager (no set has it)", "csi ": "up.example/driver (no set has it)", "cpi csi ": "up.example/sidecar (no set has it)"}, byDriver())
+	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet a", "up.example/driver", "m.site/vdo/up.example/driver", "old.site/up/driver", "m.site/other/driver"), rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/other")}
+	require.Equal(t, map[string]string{
+		"cpi ": "up.example/manager (ImageDigestMirrorSet b leads elsewhere)", "cpi csi ": "up.example/sidecar (ImageDigestMirrorSet b leads elsewhere)"}, byDriver())
+	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/vdo/up.example")}
+	require.Empty(t, byDriver(), "one mirror of several is enough")
+	i.Workloads = i.Workloads[1:]
+	i.Mirrors.Rules = append(i.Mirrors.Rules, MirrorRule{Set: "ImageTagMirrorSet t", Source: "up.example/manager", Mirrors: []string{"m.site/vdo/up.example/manager"}, Tags: true})
+	require.Equal(t, map[string]string{"cpi ": "up.example/manager (ImageTagMirrorSet t leads no digests)"}, byDriver())
+
+	// What the operator itself is going to write counts; where it cannot, that is said, with what to do.
+	i.Mirrors.Own, i.Mirrors.Rules = "ImageDigestMirrorSet own", []MirrorRule{rule("ImageDigestMirrorSet own", "up.example/manager", "m.site/vdo/up.example/manager"), rule("ImageDigestMirrorSet own", "up.example/sidecar", "m.site/vdo/up.example/sidecar")}
+	passed := CheckImages(i)
+	require.Equal(t, Pass, passed[len(passed)-1].Action)
+	require.Equal(t, "sets lead all repositories to m.site/vdo, counting ImageDigestMirrorSet own, which the operator writes; whether each node has taken them up: oc get machineconfigpool", passed[len(passed)-1].Found)
+	i.Mirrors.Own, i.Mirrors.Rules = "", nil
+	i.Mirrors.Unwritten = &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "x", Err: errors.New("no"), Hint: "give it the rights"}
+	cannot := CheckImages(i)
+	require.Contains(t, cannot[len(cannot)-1].Found, "; the operator cannot lead them there: read x: no")
+	require.Equal(t, "give it the rights", cannot[len(cannot)-1].Remedy)
+
+	i.Mirrors.Err = errors.New("forbidden")
+	results := CheckImages(i)
+	require.Equal(t, Warn, results[len(results)-1].Action)
+	require.Contains(t, results[len(results)-1].Remedy, "vdoctl deploy")
+	require.Empty(t, Gate(results))
+}
+
+// What other sets say of a source is not hidden by the operator's, nor contradicted, and nothing
+// that the set has or had is taken away.
+func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
+	const source, mirror, general = "up.example/k8s/driver", "m.site/vdo/up.example/k8s/driver", "general.site/k8s/driver"
+	is := func(policy mirrorset.Policy, mirrors ...string) mirrorset.Entries {
+		return mirrorset.Entries{{Source: source, Mirrors: mirrors, Policy: policy}}
+	}
+	as := func(r MirrorRule, policy mirrorset.Policy) MirrorRule { r.Policy = policy; return r }
+	tags := rule("ImageTagMirrorSet t", "up.example", "general.site/up")
+	tags.Tags = true
+	const never = mirrorset.NeverContactSource
+	for name, c := range map[string]struct {
+		set    OwnSet
+		others []MirrorRule
+		want   string
+	}{
+		"alone":                     {OwnSet{Wanted: is("", mirror)}, nil, mirror},
+		"a folder is led elsewhere": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"a host is, to several":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site", "two.site/x"), rule("b", "up.example", "one.site")}, mirror + " one.site/k8s/driver two.site/x/k8s/driver"},
+		"the longest counts":        {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"any host of the domain":    {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "w.site"), rule("b", "up.example", "up.example")}, mirror + " w.site/k8s/driver"},
+		"to where it is led anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "m.site/vdo/up.example")}, mirror},
+		"to itself":                 {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "up.example")}, mirror},
+		"of just that source the nodes have both anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", source, "two.site")}, mirror},
+		"it has had more":                 {OwnSet{Wanted: is("", mirror), Was: is("", "old.site"), Live: is("", "older.site", "old.site")}, nil, mirror + " old.site older.site"},
+		"another source is not asked":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror + " never"},
+		"nor that of a broader one":       {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example/k8s", "general.site/k8s"), never)}, mirror + " " + general + " never"},
+		"a narrower one says otherwise":   {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example", "one.site"), never), rule("b", source, "two.site")}, mirror},
+		"an entry that is there stays":    {OwnSet{Wanted: is("", mirror), Live: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror},
+		"as it is":                        {OwnSet{Wanted: is("", mirror), Was: is("", mirror), Live: is(never, mirror)}, []MirrorRule{rule("b", source, "two.site")}, mirror + " never"},
+		"and as it was":                   {OwnSet{Wanted: is("", mirror), Was: is(never, mirror)}, nil, mirror + " never"},
+		"names with a tag would be lost":  {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags}, "left: an entry of the operator would hide from names with a tag what ImageTagMirrorSet t says of up.example"},
+		"unless a set has just that":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("b", source, "two.site")}, mirror},
+		"or they are hidden already":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"what is there stays in any case": {OwnSet{Wanted: is("", mirror), Was: is("", mirror)}, []MirrorRule{tags}, mirror},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, left := c.set.Beside(c.others)
+			got := "left: " + left[source].Why
+			if e, there := entries.Get(source); there {
+				got = strings.Join(e.Mirrors, " ")
+				if e.Policy == never {
+					got += " never"
+				}
+			}
+			require.Equal(t, c.want, got)
+			again, _ := OwnSet{Wanted: c.set.Wanted, Was: entries, Live: entries}.Beside(c.others)
+			require.Equal(t, entries, again, "it stays as it is")
+		})
+	}
+}
+
+// Sets that lead an image to the mirror may do so at the cost of others: that is said, and what keeps
+// all of them from the nodes holds everything back.
+func TestWhatSetsHideOrContradictIsFound(t *testing.T) {
+	const driver, there = "up.example/driver", "m.site/vdo/up.example/driver"
+	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")},
+		Mirrors: &Mirrors{Repository: "m.site/vdo", Bundle: "m.site/vdo@" + image.DigestOf([]byte("x")).String()}}
+	found := func(rules ...MirrorRule) (all []Result) {
+		i.Mirrors.Rules = rules
+		for _, r := range CheckImages(i) {
+			if r.ID == "image-mirror-set" && r.Action != Pass {
+				all = append(all, r)
+			}
+		}
+		return all
+	}
+	as := func(r MirrorRule, tags bool, policy mirrorset.Policy) MirrorRule {
+		r.Tags, r.Policy = tags, policy
+		return r
+	}
+	own, site := rule("ImageDigestMirrorSet vdo-drivers", driver, there), rule("ImageDigestMirrorSet site", "up.example", "general.site/up")
+	require.Empty(t, found(own))
+	require.Empty(t, found(rule("ImageDigestMirrorSet vdo-drivers", driver, there, "general.site/up/driver"), site))
+
+	warned := found(own, as(site, false, mirrorset.NeverContactSource), as(rule("ImageTagMirrorSet t", "up.example", "general.site/up"), true, mirrorset.NeverContactSource))
+	require.Len(t, warned, 1)
+	require.Equal(t, Warn, warned[0].Action)
+	require.Equal(t, []string{driver}, warned[0].Objects)
+	require.Contains(t, warned[0].Found, ": ImageDigestMirrorSet vdo-drivers hides that ImageDigestMirrorSet site, ImageTagMirrorSet t leads up.example to general.site/up, "+
+		"where ImageTagMirrorSet t leads names of up.example with a tag, that ImageDigestMirrorSet site, ImageTagMirrorSet t has up.example never be asked")
+	require.Equal(t, "of up.example/driver: add to its mirrors in ImageDigestMirrorSet vdo-drivers those of up.example, with the rest of the name; "+
+		"apply an ImageTagMirrorSet of just this source, which drains the nodes; set its mirrorSourcePolicy in ImageDigestMirrorSet vdo-drivers to NeverContactSource, which drains the nodes", warned[0].Remedy)
+
+	held := found(own, rule("ImageDigestMirrorSet a", "other.example", "x.site"), as(rule("ImageTagMirrorSet b", "other.example", "x.site"), true, mirrorset.NeverContactSource))
+	require.Len(t, held, 1)
+	require.Equal(t, BlockInstall, held[0].Action)
+	require.NotEmpty(t, held[0].Drivers)
+	require.Equal(t, []string{"other.example"}, held[0].Objects)
+	require.Contains(t, held[0].Found, ": ImageDigestMirrorSet a AllowContactingSource, ImageTagMirrorSet b NeverContactSource")
+
+	i.Mirrors.Left = map[string]Left{driver: {"an entry would hide others", "apply a set of just {}"}}
+	left := found()
+	require.Contains(t, left[0].Found, "; the operator does not lead them there: an entry would hide others")
+	require.Equal(t, "apply a set of just up.example/driver", left[0].Remedy)
+	left = found(own, site)
+	require.Len(t, left, 1)
+	require.Contains(t, left[0].Found, "leads up.example to general.site/up; the operator does not add that: an entry would hide others")
+	require.Contains(t, left[0].Remedy, "; apply a set of just up.example/driver")
+}

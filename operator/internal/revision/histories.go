@@ -1,0 +1,138 @@
+package revision
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Histories are those of the groups. The zero value is of a VDOConfig that never installed anything.
+type Histories map[Group]History
+
+// Records are those of all groups, in the order in which they were first begun.
+func (h Histories) Records() []Record {
+	var all []Record
+	for _, g := range Groups {
+		all = append(all, h[g].Records...)
+	}
+	slices.SortStableFunc(all, func(a, b Record) int { return a.Made.Compare(b.Made) })
+	return all
+}
+
+// InForce are the current revisions, in order of installation.
+func (h Histories) InForce() []Record {
+	var all []Record
+	for _, g := range Groups {
+		if cur, ok := h[g].InForce(); ok {
+			all = append(all, cur)
+		}
+	}
+	return all
+}
+
+// OfBundle returns the newest record of a bundle.
+func (h Histories) OfBundle(bundle string) (Record, bool) {
+	for _, r := range slices.Backward(h.Records()) {
+		if r.Bundle == bundle {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
+
+// Bundles are those that retained revisions come from, sorted.
+func (h Histories) Bundles(limit int) []string {
+	var all []string
+	for _, g := range Groups {
+		for _, r := range h[g].Retained(limit) {
+			if r.Bundle != "" {
+				all = append(all, r.Bundle)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// With returns the histories with another one of a group.
+func (h Histories) With(g Group, one History) Histories {
+	out := maps.Clone(h)
+	if out == nil {
+		out = Histories{}
+	}
+	if out[g] = one; len(one.Records) == 0 && one.Consent == nil {
+		delete(out, g)
+	}
+	return out
+}
+
+// UnmarshalJSON reads histories, or, as programs before v0.1 wrote it, one history of revisions of all
+// drivers. The latter is to be dropped in v0.2, with all that follows here.
+func (h *Histories) UnmarshalJSON(data []byte) error {
+	var before together
+	err := json.Unmarshal(data, &before)
+	if err != nil || len(before.Records) == 0 && before.Last == 0 && before.Wish == "" {
+		return json.Unmarshal(data, (*map[Group]History)(h))
+	}
+	*h = nil
+	for _, g := range Groups {
+		*h = h.With(g, before.of(g))
+	}
+	return nil
+}
+
+// together is a history of revisions of all drivers.
+type together struct {
+	Current int        `json:"current"`
+	Last    int        `json:"last"`
+	Records []severals `json:"records"`
+	Wish    string     `json:"wish"`
+}
+
+type severals struct {
+	Record
+	Bundles map[string]string `json:"bundles"` // of drivers whose release came from another bundle
+}
+
+// otherBundle follows a driver in the keys of contents of one whose release came from another bundle.
+const otherBundle = "/bundle"
+
+// of is the history of a group: that of each of its parts is of the first revision that had it.
+func (t *together) of(g Group) History {
+	out := History{Last: t.Last, Wish: t.Wish}
+	for i := range t.Records {
+		r := &t.Records[i]
+		part, ok := r.Of(g)
+		if !ok {
+			continue
+		}
+		part.Bundle = t.bundleOf(r, string(g))
+		rec := r.Record
+		known := slices.IndexFunc(out.Records, func(o Record) bool { return o.Equal(part) })
+		if known >= 0 && (r.Failed() || !out.Records[known].Healthy.IsZero()) {
+			rec = out.Records[known]
+		}
+		if known >= 0 {
+			rec.Number = out.Records[known].Number
+		}
+		if rec.Revision = part; known >= 0 && r.Number != t.Current {
+			rec.Revision = out.Records[known].Revision
+		}
+		if out = out.With(rec); r.Number == t.Current {
+			out.Current = rec.Number
+		}
+	}
+	return out
+}
+
+// bundleOf is the bundle that a driver of a record came from.
+func (t *together) bundleOf(r *severals, driver string) string {
+	for _, o := range slices.Backward(t.Records) {
+		if r.Contents[driver+otherBundle] != "" && o.Contents[driver+otherBundle] == "" &&
+			o.Contents[driver] == r.Contents[driver] && o.Version(driver) == r.Version(driver) {
+			return o.Bundle
+		}
+	}
+	return cmp.Or(r.Bundles[driver], r.Bundle)
+}

@@ -1,0 +1,179 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/rollout"
+)
+
+var (
+	t0 = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
+)
+
+func rev(bundle string, releases ...string) *revision.Revision {
+	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases, Contents: map[string]string{"csi": bundle}}
+}
+
+// healthy is a history with one revision that is healthy.
+func healthy(r *revision.Revision) revision.History {
+	return revision.History{}.Begin(*r, revision.Beginning{Now: t0}).Succeed(t0)
+}
+
+func TestJudge(t *testing.T) {
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Before: []string{"csi/Forbidden"}})
+	outcome := func(h revision.History) revision.Outcome {
+		cur, _ := h.InForce()
+		return cur.Outcome
+	}
+	look := func(h revision.History, each time.Duration, looks int, l rollout.Look) revision.History {
+		cur, _ := h.InForce()
+		l.Now = cur.Since
+		if cur.Gate != nil {
+			l.Now = cur.Gate.Seen
+		}
+		for range looks {
+			l.Now = l.Now.Add(each)
+			h = rollout.Judge(h, l)
+		}
+		return h
+	}
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 14, rollout.Look{})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Look{Why: "csi: it crashes"})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, rollout.Look{Deadline: 3 * time.Minute})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, rollout.Look{})), "nobody looked")
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, rollout.Look{Elsewhere: true})))
+	between, at := begin, t0
+	for range 10 { // one look after half an hour in which something else was at fault
+		for range 30 {
+			at = at.Add(time.Minute)
+			between = rollout.Judge(between, rollout.Look{Now: at, Elsewhere: true})
+		}
+		at = at.Add(10 * time.Second)
+		between = rollout.Judge(between, rollout.Look{Now: at})
+	}
+	require.Equal(t, revision.Progressing, outcome(between))
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 1, rollout.Look{Complete: true})), "it has to stay so for a minute")
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Look{Complete: true})))
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, rollout.Look{Complete: true, Amiss: []string{"csi/Forbidden"}})), "it was so before")
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, rollout.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
+
+	h := begin
+	for i := range 100 {
+		h = look(h, time.Minute, 10, rollout.Look{Progress: int64(i + 1)})
+	}
+	require.Equal(t, revision.Progressing, outcome(h), "it gets on")
+	h = look(h, time.Minute, 15, rollout.Look{Progress: 50})
+	require.Equal(t, revision.Failed, outcome(h))
+
+	// Five of ten nodes leave: what they had is no progress lost, nor is it won again when they come back.
+	h = look(begin, time.Minute, 10, rollout.Look{Wanted: 10, Progress: 12})
+	h = look(h, time.Minute, 1, rollout.Look{Wanted: 5, Progress: 6})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Look{Wanted: 5, Progress: 7})), "one pod more is progress")
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, rollout.Look{Wanted: 5, Progress: 6})), "it is none that nodes have left")
+	for range 3 {
+		h = look(h, time.Minute, 1, rollout.Look{Wanted: 10, Progress: 12})
+		h = look(h, time.Minute, 1, rollout.Look{Wanted: 5, Progress: 6})
+	}
+	require.Equal(t, revision.Failed, outcome(h), "nor that nodes come and go")
+	h = look(begin, time.Minute, 10, rollout.Look{Wanted: 10, Progress: 12})
+	h = look(h, time.Minute, 1, rollout.Look{Wanted: 5, Progress: 6})
+	h = look(h, time.Minute, 1, rollout.Look{Wanted: 20, Progress: 13})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, rollout.Look{Wanted: 20, Progress: 13})), "a new node has its pods")
+
+	cur, _ := look(begin, time.Minute, 15, rollout.Look{Why: "csi: it crashes"}).InForce()
+	require.Equal(t, "it was not healthy after 15m0s without progress: csi: it crashes", cur.Reason)
+
+	a, b := look(begin, time.Minute, 1, rollout.Look{}), look(begin, time.Minute, 1, rollout.Look{})
+	require.Equal(t, a, rollout.Judge(b, rollout.Look{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
+}
+
+// An upgrade that chosen nodes have first comes to the others once those were healthy for a
+// while, in looks, and fails where they are not.
+// A revision that is not healthy yet is told with why, and until when that is waited for.
+func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
+	next := revision.Beginning{Now: t0}
+	begun := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
+	next.Canary = true
+	chosen := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
+	well := rollout.Judge(begun, rollout.Look{Now: t0.Add(time.Minute), Complete: true})
+	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0)
+	for want, h := range map[string]revision.History{
+		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
+		"it is on the chosen nodes first":                                           chosen,
+		"it was gone back to, and nothing else is tried":                            back,
+		"all is well since " + t0.Add(time.Minute).UTC().Format(time.RFC3339) + ", and it counts as healthy where that stays so until " + t0.Add(2*time.Minute).UTC().Format(time.RFC3339): well,
+	} {
+		cur, _ := h.InForce()
+		require.Equal(t, "revision "+cur.Name()+" is not healthy yet: "+want, rollout.Outlook(h, 0))
+	}
+	require.Contains(t, rollout.Outlook(begun, time.Hour), "counts as failed after 1h0m0s without progress")
+	require.Equal(t, revision.Healthy, rollout.Judge(well, rollout.Look{Now: t0.Add(2 * time.Minute), Complete: true}).Records[1].Outcome, "as it was told")
+}
+
+func TestJudgeOfChosenNodes(t *testing.T) {
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Canary: true})
+	well := rollout.Look{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute}}
+	ill := rollout.Look{Canary: &rollout.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
+	now := t0
+	look := func(h revision.History, each time.Duration, looks int, l rollout.Look) revision.Record {
+		for range looks {
+			now = now.Add(each)
+			l.Now = now
+			h = rollout.Judge(h, l)
+		}
+		cur, _ := h.InForce()
+		now = t0
+		return cur
+	}
+	after := func(h revision.History, cur revision.Record) revision.History {
+		now = cur.Gate.Seen
+		return h.WithCanary(*cur.Canary).WithGate(*cur.Gate)
+	}
+	require.True(t, look(begin, time.Minute, 10, well).Canary.Open())
+	require.False(t, look(begin, time.Minute, 11, well).Canary.Open())
+	require.False(t, look(begin, 10*time.Second, 90, well).Canary.Open())
+	require.True(t, look(begin, time.Hour, 5, well).Canary.Open(), "nobody looked")
+	require.False(t, look(begin, time.Hour, 6, well).Canary.Open(), "two minutes each")
+	require.Equal(t, revision.Progressing, look(begin, time.Minute, 20, well).Outcome, "it is not healthy before all nodes have it")
+	elsewhere := well
+	elsewhere.Elsewhere = true
+	require.True(t, look(begin, time.Minute, 100, elsewhere).Canary.Open(), "something else is at fault")
+
+	gated := rollout.Look{Canary: &rollout.Canary{Healthy: true, Soak: 10 * time.Minute, Held: "no window is open"}}
+	cur := look(begin, time.Minute, 100, gated)
+	require.True(t, cur.Canary.Open(), "to follow is a start as any other")
+	cur = look(after(begin, cur), time.Minute, 1, well)
+	require.False(t, cur.Canary.Open(), "it was healthy for long enough before")
+
+	cur = look(begin, time.Minute, 15, ill)
+	require.Equal(t, revision.Failed, cur.Outcome)
+	require.True(t, cur.Canary.Open(), "the other nodes do not get it")
+	require.Equal(t, "it was not healthy after 15m0s without progress: on the nodes that have it first: n1 has no pod of it; it is not rolled out", cur.Reason)
+
+	h := after(begin, look(begin, time.Minute, 9, well))
+	fell := look(h, time.Minute, 1, ill)
+	require.Zero(t, fell.Canary.Soaked)
+	require.Equal(t, revision.Progressing, fell.Outcome)
+	h = after(h, fell)
+	require.True(t, look(h, time.Minute, 10, well).Canary.Open(), "it begins anew")
+
+	h = begin
+	for range 8 {
+		h = after(h, look(h, time.Minute, 1, well))
+		cur = look(h, 2*time.Minute, 1, ill)
+		h = h.WithCanary(*cur.Canary)
+		if cur.Gate != nil {
+			h = after(h, cur)
+		}
+	}
+	require.Equal(t, revision.Failed, cur.Outcome, "it falls over again and again")
+
+	known := well
+	known.Amiss = []string{"csi/Incomplete"}
+	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, known).Outcome, "something new is amiss")
+	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(), t0).Records[0].Canary)
+}

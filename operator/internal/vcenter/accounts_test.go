@@ -1,0 +1,331 @@
+package vcenter_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	ssosim "github.com/vmware/govmomi/ssoadmin/simulator"
+	sso "github.com/vmware/govmomi/ssoadmin/types"
+	_ "github.com/vmware/govmomi/vapi/esx/settings/simulator" // clusters' images
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+func as(v *vcsim.VCenter, a vcsim.Account) vcenter.Target {
+	tg := target(v)
+	tg.Username, tg.Password = a.Username, vcenter.Password(a.Password)
+	return tg
+}
+
+func TestAnAccountIsMadeAndHasWhatItIsGiven(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx := t.Context()
+	a, err := vcenter.Open(ctx, as(v, vcsim.Administrator))
+	require.NoError(t, err)
+	defer a.Close()
+	const name = "drivers@vsphere.local"
+	mine := vcsim.Account{Username: name, Password: "Good-Pass word#1"}
+
+	domain, err := a.Domain(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "vsphere.local", domain)
+	found, err := a.Account(ctx, name)
+	require.NoError(t, err)
+	require.False(t, found.Exists)
+	rules, err := a.PasswordRules(ctx)
+	require.NoError(t, err)
+	require.Equal(t, vcenter.PasswordRules{Least: 8, Most: 20, Adjacent: 3, Days: 90, Upper: 1, Lower: 1, Alphabetic: 2, Numeric: 1, Special: 1}, rules)
+	require.NoError(t, a.MakeAccount(ctx, name, "made for a test", vcenter.Password(mine.Password)))
+	found, err = a.Account(ctx, name)
+	require.NoError(t, err)
+	require.Equal(t, vcenter.Account{Exists: true, Description: "made for a test"}, found)
+	_, err = vcenter.Check(ctx, as(v, mine))
+	refused(t, err, fault.Forbidden, "has no role in this vCenter")
+
+	require.NoError(t, a.MakeRole(ctx, "vdo-csi-search", []string{"Cns.Searchable"}))
+	roles, err := a.Roles(ctx)
+	require.NoError(t, err)
+	require.Contains(t, roles["vdo-csi-search"].Privileges, "Cns.Searchable")
+	root := "Folder-group-d1"
+	require.NoError(t, a.SetPermission(ctx, root, name, roles["vdo-csi-search"], true))
+	has, err := a.Permissions(ctx, name)
+	require.NoError(t, err)
+	require.Equal(t, map[string]privileges.Permission{root: {Role: "vdo-csi-search", Propagate: true}}, has)
+	_, err = vcenter.Check(ctx, as(v, mine))
+	require.NoError(t, err)
+
+	err = a.RemoveRole(ctx, roles["vdo-csi-search"])
+	require.Error(t, err, "a role that is used stays")
+	used, err := a.RoleUsed(ctx, roles["vdo-csi-search"])
+	require.NoError(t, err)
+	require.Equal(t, 1, used)
+	for range 2 { // what is done is done
+		require.NoError(t, a.RemovePermission(ctx, root, name))
+		require.NoError(t, a.RemoveAccount(ctx, name))
+	}
+	require.NoError(t, a.RemoveRole(ctx, roles["vdo-csi-search"]))
+	_, err = vcenter.Check(ctx, as(v, mine))
+	refused(t, err, fault.Unauthorized, "refuses the user name or password")
+}
+
+func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx := t.Context()
+	v.SetPassword("limited@vsphere.local", "Limited-Pass#1")
+	require.NoError(t, v.Grant(ctx, "limited@vsphere.local", "seeing", "/", true))
+	a, err := vcenter.Open(ctx, as(v, vcsim.Account{Username: "limited@vsphere.local", Password: "Limited-Pass#1"}))
+	require.NoError(t, err)
+	defer a.Close()
+	err = a.MakeRole(ctx, "x", nil)
+	refused(t, err, fault.Forbidden, "Authorization.ModifyRoles")
+	require.Contains(t, fault.HintOf(err), "--username administrator@vsphere.local")
+	err = a.MakeAccount(ctx, "x@vsphere.local", "", "Good-Pass word#1")
+	refused(t, err, fault.Forbidden, "no administrator of the single sign-on")
+	require.Contains(t, fault.HintOf(err), "--account-password-file")
+
+	b, err := vcenter.Open(ctx, as(v, vcsim.Administrator))
+	require.NoError(t, err)
+	defer b.Close()
+	_, err = b.Account(ctx, "x@corp.example")
+	refused(t, err, fault.Refused, "accounts of corp.example are not its own")
+	err = b.MakeAccount(ctx, "x@vsphere.local", "", vcenter.Password(strings.Repeat("aA1#", 9)))
+	refused(t, err, fault.Refused, "not of the policy")
+	_, err = vcenter.Open(ctx, as(v, vcsim.Account{Username: vcsim.Administrator.Username, Password: "wrong"}))
+	refused(t, err, fault.Unauthorized, "refuses the user name or password")
+}
+
+// assertion is a token of an account, as single sign-on writes it.
+func assertion(account string) string {
+	return `<saml2:Assertion xmlns:saml2="urn:oasis:names:tc:SAML:2.0:assertion" ID="_1" Version="2.0"><saml2:Subject><saml2:NameID>` +
+		account + `</saml2:NameID></saml2:Subject></saml2:Assertion>`
+}
+
+// by is an account without a password, with the files of a proof.
+func by(t *testing.T, v *vcsim.VCenter, p vcenter.Proof) vcenter.Target {
+	t.Helper()
+	require.True(t, p.Given())
+	tg := as(v, vcsim.Account{Username: vcsim.Administrator.Username})
+	require.NoError(t, p.Apply(&tg))
+	return tg
+}
+
+func written(t *testing.T, data string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte(data), 0o600))
+	return name
+}
+
+// Accounts of federated providers log in with a token, to all services, and send no password.
+func TestATokenTakesThePlaceOfThePassword(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	tg := by(t, v, vcenter.Proof{Token: written(t, assertion(vcsim.Administrator.Username)+"\n")})
+	require.NotContains(t, fmt.Sprintf("%+v", tg), "NameID")
+	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything}
+	got, access := vcenter.InspectAccess(t.Context(), tg, ask, "")
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Equal(t, `VSPHERE.LOCAL\administrator`, access.Principal)
+	a, err := vcenter.Open(t.Context(), tg)
+	require.NoError(t, err)
+	_, err = a.Account(t.Context(), "x@vsphere.local")
+	require.NoError(t, err)
+	a.Close()
+	require.Zero(t, v.Logins(vcsim.Administrator.Username))
+	noSession(t, v)
+
+	tg.Token = "<Assertion/>"
+	_, err = vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.Unauthorized, "refuses the token", "govc session.login -issue")
+	noSession(t, v)
+	var p vcenter.Proof
+	p.Token = written(t, "not a token")
+	refused(t, p.Apply(&tg), fault.InvalidInput, "not a SAML token", "--token-file")
+}
+
+// Single sign-on issues a token for a certificate and a signature by its key, as
+// govmomi v0.56.0, sts/simulator/simulator.go, handler.ServeHTTP, does for any proof.
+func TestACertificateIsExchangedForAToken(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	next := passOn(t, v, func(string) {})
+	tg := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/sts/") {
+			next(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), "BinarySecurityToken") || !strings.Contains(string(body), "SignatureValue") {
+			t.Errorf("no certificate and signature in %s", body)
+		}
+		_, _ = io.WriteString(w, `<S:Envelope xmlns:S="http://schemas.xmlsoap.org/soap/envelope/"><S:Body>`+
+			`<wst:RequestSecurityTokenResponseCollection xmlns:wst="http://docs.oasis-open.org/ws-sx/ws-trust/200512"><wst:RequestSecurityTokenResponse>`+
+			`<wst:RequestedSecurityToken>`+assertion(vcsim.Administrator.Username)+`</wst:RequestedSecurityToken>`+
+			`</wst:RequestSecurityTokenResponse></wst:RequestSecurityTokenResponseCollection></S:Body></S:Envelope>`)
+	})
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	encode := func(kind string, data []byte) string {
+		return written(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})))
+	}
+	pkcs1 := x509.MarshalPKCS1PrivateKey(key)
+	p := vcenter.Proof{Certificate: encode("CERTIFICATE", cert), Key: encode("RSA PRIVATE KEY", pkcs1)}
+	require.NoError(t, p.Apply(&tg))
+	tg.Username, tg.Password = "", ""
+	r, err := vcenter.Check(t.Context(), tg)
+	require.NoError(t, err)
+	require.Equal(t, vcsim.Administrator.Username, r.User)
+	noSession(t, v)
+
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(other)
+	require.NoError(t, err)
+	p.Key = encode("PRIVATE KEY", der)
+	refused(t, p.Apply(&tg), fault.InvalidInput, "--login-key")
+}
+
+// Sessions are saved as govc saves them, readable by nobody else, and end no sooner than they expire.
+func TestSavedSessionsAreUsedAgain(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	dir := t.TempDir()
+	first := as(v, vcsim.Administrator)
+	first.Sessions = dir
+	ask := vcenter.Ask{Categories: []string{"zone"}, Features: everything}
+	for range 2 {
+		got := vcenter.Inspect(t.Context(), first, ask)
+		require.NoError(t, got.Err)
+		require.Empty(t, got.Failed)
+	}
+	require.Equal(t, 2, v.Logins(vcsim.Administrator.Username), "one of the API, one of the tags' API")
+	saved := 0
+	require.NoError(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		saved++
+		info, err := d.Info()
+		require.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), name)
+		data, _ := os.ReadFile(name)
+		require.NotContains(t, string(data), vcsim.Administrator.Password)
+		return err
+	}))
+	require.Equal(t, 2, saved)
+
+	// The password beside a saved session is tried at other services, when it is its turn.
+	wrong, turns := first, 0
+	wrong.Password = "wrong-canary"
+	wrong.Turn = func(context.Context, func() error) error { turns++; return context.Canceled }
+	a, err := vcenter.Open(t.Context(), wrong)
+	require.NoError(t, err)
+	defer a.Close()
+	_, err = a.Account(t.Context(), vcsim.Administrator.Username)
+	require.Error(t, err)
+	require.NoError(t, os.Rename(filepath.Join(dir, "rest_sessions"), filepath.Join(dir, "aside")))
+	_, err = a.OpenTagging(t.Context())
+	require.Error(t, err)
+	require.Equal(t, 2, turns)
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "rest_sessions")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "rest_sessions")))
+
+	got := vcenter.Inspect(t.Context(), by(t, v, vcenter.Proof{Sessions: dir}), ask)
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Equal(t, 2, v.Logins(vcsim.Administrator.Username))
+
+	_, err = vcenter.Check(t.Context(), by(t, v, vcenter.Proof{Sessions: t.TempDir()}))
+	refused(t, err, fault.Unauthorized, "no session of administrator@vsphere.local", "govc session.login")
+	require.Equal(t, 2, v.Logins(vcsim.Administrator.Username), "nothing is tried without a password")
+}
+
+// A vCenter names accounts of a directory by the short name of their domain, whatever they log in as:
+// the identity sources of govmomi v0.56.0, ssoadmin/simulator/simulator.go, have EXAMPLEX for example.com.
+func TestAnAccountIsKnownByItsAlias(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	next := passOn(t, v, func(string) {})
+	tg := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		next(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		w.Header().Del("Content-Length")
+		w.WriteHeader(answer.Code)
+		_, _ = io.WriteString(w, strings.ReplaceAll(answer.Body.String(), `EXAMPLE.COM\k8s`, `EXAMPLEX\k8s`))
+	})
+	tg.Username, tg.Password = vcsim.Administrator.Username, vcenter.Password(vcsim.Administrator.Password)
+	a, err := vcenter.Open(t.Context(), as(v, vcsim.Administrator))
+	require.NoError(t, err)
+	defer a.Close()
+	roles, err := a.Roles(t.Context())
+	require.NoError(t, err)
+	const root = "Folder-group-d1"
+	require.NoError(t, a.SetPermission(t.Context(), root, "k8s@example.com", roles["ReadOnly"], false))
+
+	renamed, err := vcenter.Open(t.Context(), tg)
+	require.NoError(t, err)
+	defer renamed.Close()
+	want := privileges.Permission{Role: "ReadOnly"}
+	for _, name := range []string{"k8s@example.com", `examplex\k8s`, `EXAMPLE.COM\K8s`} {
+		has, err := renamed.Permissions(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, map[string]privileges.Permission{root: want}, has, name)
+	}
+	has, err := renamed.Permissions(t.Context(), "k8s@other.example")
+	require.NoError(t, err)
+	require.Empty(t, has)
+	renamed.Learn("k8s.drivers@mail.example", `EXAMPLEX\k8s`) // a login was answered so
+	has, err = renamed.Permissions(t.Context(), "k8s.drivers@mail.example")
+	require.NoError(t, err)
+	require.Equal(t, map[string]privileges.Permission{root: want}, has)
+	_, access := vcenter.InspectAccess(t.Context(), tg, vcenter.Ask{Features: everything}, "k8s@example.com")
+	require.Equal(t, map[string]privileges.Permission{"/": want}, access.Existing.Permissions)
+
+	report, err := vcenter.Check(t.Context(), as(v, vcsim.Administrator))
+	require.NoError(t, err)
+	linked, err := a.Linked(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, report.InstanceUUID, linked)
+}
+
+// What vSphere 9 removes: KB 314324 and KB 379388; the API of govmomi v0.56.0,
+// ssoadmin/client.go, IdentitySources, and vapi/esx/settings/clusters/clusters.go, GetSoftwareManagement.
+func TestAnInspectionFindsWhatVSphere9Removes(t *testing.T) {
+	ssosim.IdentitySources.NativeAD = &sso.IdentitySource{Domains: []sso.Domain{{Name: "corp.example", Alias: "CORP"}}}
+	defer func() { ssosim.IdentitySources.NativeAD = nil }()
+	v := vcsim.Start(t, vcsim.Options{})
+	ask := vcenter.Ask{Features: everything, Upgrade: true}
+	got := vcenter.Inspect(t.Context(), as(v, vcsim.Administrator), ask)
+	require.NoError(t, got.Failed[preflight.Upgrade])
+	require.Equal(t, []string{"corp.example"}, got.Removed.WindowsDomains)
+	require.Contains(t, got.Removed.Baselines, "/site/prod/east/host/DC0_C0")
+
+	got = vcenter.Inspect(t.Context(), target(v), ask)
+	require.NoError(t, got.Failed[preflight.Upgrade], "who may not read it is told nothing")
+	require.Nil(t, got.Removed)
+	v.SetVersion("9.0.0")
+	require.Nil(t, vcenter.Inspect(t.Context(), as(v, vcsim.Administrator), ask).Removed)
+	noSession(t, v)
+}

@@ -1,0 +1,118 @@
+package vcenter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/performance"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// rules reads of the nodes' clusters whether they move VMs, and which hosts rules bind VMs to.
+func (i *inspection) rules(ctx context.Context) error {
+	clusters := slices.DeleteFunc(i.entities(privileges.Compute), func(r types.ManagedObjectReference) bool {
+		return r.Type != "ClusterComputeResource" // a host alone has neither
+	})
+	if len(clusters) == 0 {
+		return nil
+	}
+	var list []mo.ClusterComputeResource
+	if err := property.DefaultCollector(i.c).Retrieve(ctx, clusters, []string{"configurationEx"}, &list); err != nil {
+		return err
+	}
+	i.found.Bound = map[preflight.Ref][]preflight.Ref{}
+	for n := range list {
+		c, ok := list[n].ConfigurationEx.(*types.ClusterConfigInfoEx)
+		if !ok {
+			continue
+		}
+		o := i.found.Objects[ref(list[n].Self)]
+		o.MovesVMs = isOn(c.DrsConfig.Enabled) || isOn(c.DasConfig.Enabled)
+		i.found.Objects[ref(list[n].Self)] = o
+		i.bind(c)
+	}
+	return nil
+}
+
+func isOn(b *bool) bool { return b != nil && *b }
+
+// bind notes the hosts of rules by which VMs must run on hosts of a group. All rules of a VM hold.
+func (i *inspection) bind(c *types.ClusterConfigInfoEx) {
+	vms, hosts := map[string][]types.ManagedObjectReference{}, map[string][]preflight.Ref{}
+	for _, g := range c.Group {
+		switch g := g.(type) {
+		case *types.ClusterVmGroup:
+			vms[g.Name] = g.Vm
+		case *types.ClusterHostGroup:
+			for _, h := range g.Host {
+				hosts[g.Name] = append(hosts[g.Name], ref(h))
+			}
+		}
+	}
+	for _, r := range c.Rule {
+		rule, ok := r.(*types.ClusterVmHostRuleInfo)
+		if !ok || !isOn(rule.Enabled) || !isOn(rule.Mandatory) || rule.AffineHostGroupName == "" {
+			continue
+		}
+		for _, vm := range vms[rule.VmGroupName] {
+			on := hosts[rule.AffineHostGroupName]
+			if before, ok := i.found.Bound[ref(vm)]; ok {
+				isNew := func(h preflight.Ref) bool { return !slices.Contains(before, h) }
+				on = slices.DeleteFunc(slices.Clone(on), isNew)
+			}
+			i.found.Bound[ref(vm)] = on
+		}
+	}
+}
+
+const (
+	latencyCounter = "disk.maxTotalLatency.latest"
+	latencyEvery   = 20 // seconds: the only interval of the last hours
+	latencySamples = 300
+	latencyLeast   = 30 // samples, with fewer an average says little
+)
+
+// latency reads how fast the disks of the control plane's VMs were: vsphere-problem-detector,
+// pkg/check/node_perf.go, PerformMetricCheck. A VM that is off has no samples.
+func (i *inspection) latency(ctx context.Context) error {
+	at := map[types.ManagedObjectReference]*preflight.Machine{}
+	var vms []types.ManagedObjectReference
+	for n := range i.found.Machines {
+		m := &i.found.Machines[n]
+		isNode := func(n preflight.Node) bool { return n.ControlPlane && preflight.SameUUID(n.UUID, m.UUID) }
+		if m.On && slices.ContainsFunc(i.ask.Nodes, isNode) {
+			vms = append(vms, unref(m.Ref))
+			at[unref(m.Ref)] = m
+		}
+	}
+	if len(vms) == 0 || i.c.ServiceContent.PerfManager == nil {
+		return nil
+	}
+	spec := types.PerfQuerySpec{MaxSample: latencySamples, IntervalId: latencyEvery}
+	list, err := performance.NewManager(i.c).SampleByName(ctx, spec, []string{latencyCounter}, vms)
+	for _, e := range list {
+		entity, ok := e.(*types.PerfEntityMetric)
+		if !ok || at[entity.Entity] == nil {
+			continue
+		}
+		for _, s := range entity.Value {
+			series, ok := s.(*types.PerfMetricIntSeries)
+			if !ok || len(series.Value) < latencyLeast {
+				continue
+			}
+			sum := int64(0)
+			for _, v := range series.Value {
+				sum += v
+			}
+			m, average := at[entity.Entity], time.Duration(sum/int64(len(series.Value)))*time.Millisecond
+			m.DiskLatency = max(m.DiskLatency, average)
+		}
+	}
+	return err
+}

@@ -1,0 +1,376 @@
+package vcenter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/session/cache"
+	"github.com/vmware/govmomi/ssoadmin"
+	"github.com/vmware/govmomi/sts"
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Admin is a session at a vCenter: its roles, permissions, accounts, tags and VMs. [Open] opens
+// it; close it.
+type Admin struct {
+	target Target
+	left   time.Duration // of the time for several steps together
+	c      *vim25.Client // nil before it is connected
+	report Report
+	open   bool // a session may be open that has to end
+	// accepted tells that the vCenter let the account in with its password, token or certificate.
+	accepted bool
+	User     string // the account as the vCenter names it
+
+	sso  *ssoadmin.Client
+	rest *rest.Client // nil before it is used
+	// roles as they were read, until one is changed here: a list of all their privileges is
+	// long.
+	roles object.AuthorizationRoleList
+	// answers are names as the vCenter answers logins, by the name that was given, and aliases
+	// the domains by theirs; nil before they are read.
+	answers, aliases map[string]string
+}
+
+// Open logs in. The certificate is checked, and what answers is known to be a vCenter,
+// before the password is sent.
+func Open(ctx context.Context, t Target) (*Admin, error) {
+	a := t.session(defaultTimeout)
+	if err := a.enter(ctx); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// session is one that is not open yet, with the time that its steps have together by default.
+func (t Target) session(timeout time.Duration) *Admin {
+	if t.Timeout > 0 {
+		timeout = t.Timeout
+	}
+	return &Admin{target: t, left: timeout}
+}
+
+func (a *Admin) spend(ctx context.Context, step func(context.Context) error) error {
+	begun := time.Now()
+	defer func() { a.left -= time.Since(begun) }()
+	ctx, cancel := context.WithTimeout(ctx, a.left)
+	defer cancel()
+	return step(ctx)
+}
+
+// enter connects and logs in.
+func (a *Admin) enter(ctx context.Context) error {
+	t := a.target
+	if err := t.valid(); err != nil {
+		return err
+	}
+	if err := a.spend(ctx, a.connect); err != nil {
+		return t.classify("connect to", err)
+	}
+	about := a.c.ServiceContent.About
+	a.report.Version, a.report.APIVersion = about.Version, about.ApiVersion
+	a.report.Build, a.report.InstanceUUID = about.Build, about.InstanceUuid
+	if err := t.acceptable(about); err != nil {
+		return err
+	}
+	if a.resume(ctx) {
+		return nil
+	}
+	login := a.login
+	if t.passwordless() {
+		login = a.loginByToken
+	} else if t.Password == "" {
+		return t.unsaved()
+	}
+	if err := a.turn(ctx, func() error { return a.spend(ctx, login) }); err != nil {
+		return t.classify("log in to", err)
+	}
+	a.accepted = true
+	a.Learn(t.Username, a.User)
+	if t.Sessions == "" {
+		return nil
+	}
+	a.open = false
+	return a.save(a.c)
+}
+
+// turn tries a password when it is its turn. One that was accepted, and a token, locks nothing; one beside a saved
+// session was not tried yet.
+func (a *Admin) turn(ctx context.Context, login func() error) error {
+	if a.accepted || a.target.passwordless() || a.target.Turn == nil {
+		return login()
+	}
+	return a.target.Turn(ctx, login)
+}
+
+// login sends the password. A session may be open where the answer was lost. Whoever waits for a
+// turn waits no longer than defaultTimeout for this one, whatever the time of the rest.
+func (a *Admin) login(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	res, err := methods.Login(ctx, a.c, &types.Login{
+		This: *a.c.ServiceContent.SessionManager, Locale: "en_US",
+		UserName: a.target.Username, Password: string(a.target.Password)})
+	if soap.IsSoapFault(err) {
+		return a.refusal(ctx, err)
+	}
+	a.open = true
+	if err == nil {
+		a.User = res.Returnval.UserName
+	}
+	return err
+}
+
+// loginByToken logs in with a token of single sign-on: govmomi v0.56.0, cli/session/login.go,
+// loginByToken.
+func (a *Admin) loginByToken(ctx context.Context) error {
+	signer, err := a.signer(ctx)
+	if err == nil {
+		ctx, login := a.c.WithHeader(ctx, soap.Header{Security: signer}), types.LoginByToken{Locale: "en_US"}
+		login.This = *a.c.ServiceContent.SessionManager
+		var res *types.LoginByTokenResponse
+		res, err = methods.LoginByToken(ctx, a.c, &login)
+		if err == nil {
+			a.open, a.User = true, res.Returnval.UserName
+			return nil
+		}
+	}
+	if soap.IsSoapFault(err) {
+		return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: a.target.Address(), Err: errors.New("the vCenter refuses the token or certificate: " + err.Error()),
+			Hint: "issue another token, they last minutes: govc session.login -issue; with a certificate, give its key too"}
+	}
+	return err
+}
+
+// signer is a token of single sign-on: the one that is given, or one that it issues for the
+// certificate or the password.
+func (a *Admin) signer(ctx context.Context) (*sts.Signer, error) {
+	t := a.target
+	if t.Token != "" {
+		return &sts.Signer{Certificate: t.Certificate, Token: string(t.Token)}, nil
+	}
+	services, err := a.services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	request := sts.TokenRequest{Certificate: t.Certificate, Delegatable: t.Certificate != nil}
+	if t.Certificate == nil {
+		request.Userinfo = url.UserPassword(t.Username, string(t.Password))
+	}
+	tokens := a.serviceOf(services.token, sts.Namespace)
+	var out *sts.Signer
+	err = a.turn(ctx, func() (err error) {
+		out, err = (&sts.Client{Client: tokens, RoundTripper: tokens}).Issue(ctx, request)
+		return err
+	})
+	return out, err
+}
+
+// Close logs out, unless the session is saved.
+func (a *Admin) Close() {
+	if a.c == nil {
+		return
+	}
+	// The vCenter ends idle sessions by itself.
+	ctx, cancel := context.WithTimeout(context.Background(), logoutTimeout)
+	defer cancel()
+	if a.sso != nil {
+		_ = a.sso.Logout(ctx)
+	}
+	a.closeAutomation(ctx)
+	if a.open {
+		_, _ = methods.Logout(ctx, a.c, &types.Logout{This: *a.c.ServiceContent.SessionManager})
+	}
+	a.c.CloseIdleConnections()
+}
+
+func (a *Admin) closeAutomation(ctx context.Context) {
+	if a.rest != nil && a.target.Sessions == "" {
+		ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
+		defer cancel()
+		_ = a.rest.Logout(ctx)
+	}
+	a.rest = nil
+}
+
+// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.
+func (a *Admin) saved() *cache.Session {
+	t := a.target
+	u := &url.URL{Scheme: "https", Host: t.Host, Path: vim25.Path}
+	if t.port() != strconv.Itoa(defaultPort) {
+		u.Host = t.Address()
+	}
+	if t.Username != "" {
+		u.User = url.User(t.Username)
+	}
+	return &cache.Session{URL: u, Insecure: t.Trust.Insecure,
+		DirSOAP: filepath.Join(t.Sessions, "sessions"), DirREST: filepath.Join(t.Sessions, "rest_sessions")}
+}
+
+// resume takes a saved session that is still open in the place of a login.
+func (a *Admin) resume(ctx context.Context) bool {
+	if a.target.Sessions == "" {
+		return false
+	}
+	c := new(vim25.Client)
+	err := a.spend(ctx, func(ctx context.Context) error {
+		ok, err := a.saved().Load(ctx, c, func(sc *soap.Client) error {
+			sc.Version = a.c.Version
+			a.bind(sc)
+			return nil
+		})
+		if err != nil || !ok {
+			return cmp.Or(err, http.ErrNoCookie)
+		}
+		s, err := session.NewManager(c).UserSession(ctx)
+		if err == nil {
+			a.User = s.UserName
+		}
+		return err
+	})
+	if err == nil {
+		a.c.CloseIdleConnections()
+		a.c = c
+	}
+	return err == nil
+}
+
+// save keeps a session open, in a file that others cannot read.
+func (a *Admin) save(c cache.Client) error {
+	s := a.saved()
+	for _, dir := range []string{s.DirSOAP, s.DirREST} { // a file that exists would keep its mode
+		u := s.Endpoint()
+		u.Path = c.Path()
+		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
+		_ = os.Remove(filepath.Join(dir, hex.EncodeToString(key[:])))
+	}
+	if err := s.Save(c); err != nil {
+		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: a.target.Sessions, Err: err}
+	}
+	return nil
+}
+
+// automation is a session of the REST API, which has sessions of its own. It is opened once.
+func (a *Admin) automation(ctx context.Context) (*rest.Client, error) {
+	if a.rest != nil {
+		return a.rest, nil
+	}
+	t, rc, saved := a.target, new(rest.Client), false
+	bind := func(sc *soap.Client) error { a.bind(sc); return nil }
+	if t.Sessions != "" {
+		saved, _ = a.saved().Load(ctx, rc, bind)
+	}
+	if !saved {
+		rc = rest.NewClient(a.c)
+		a.bind(rc.Client)
+		if err := a.loginREST(ctx, rc); err != nil {
+			return nil, err
+		}
+		if t.Sessions != "" {
+			if err := a.save(rc); err != nil {
+				return nil, err
+			}
+		}
+	}
+	a.rest = rc
+	return rc, nil
+}
+
+func (a *Admin) loginREST(ctx context.Context, rc *rest.Client) error {
+	t := a.target
+	switch {
+	case t.passwordless():
+		signer, err := a.signer(ctx)
+		if err != nil {
+			return err
+		}
+		return rc.LoginByToken(rc.WithSigner(ctx, signer))
+	case t.Password == "":
+		return errors.New("no session of its REST API is saved: govc session.login -r")
+	}
+	return a.turn(ctx, func() error { return rc.Login(ctx, url.UserPassword(t.Username, string(t.Password))) })
+}
+
+// serviceOf is a client of another service of the vCenter, in the same session, with the
+// same rule for certificates and the same bound on answers.
+func (a *Admin) serviceOf(path, namespace string) *soap.Client {
+	sc := a.c.NewServiceClient(path, namespace)
+	a.bind(sc)
+	sc.Cookie = a.c.SessionCookie
+	return sc
+}
+
+func (a *Admin) bind(sc *soap.Client) {
+	transport := sc.DefaultTransport()
+	if own := a.c.DefaultTransport(); own != transport { // of a saved session
+		transport.TLSClientConfig, transport.DialTLSContext = own.TLSClientConfig, nil
+	}
+	sc.Transport = a.target.bounded(transport)
+	sc.CheckRedirect, sc.UserAgent = a.c.CheckRedirect, a.c.UserAgent
+}
+
+// Proof names files that take the place of an account's password, as accounts of federated identity
+// providers have none: those that govc session.login takes and makes.
+type Proof struct{ Token, Certificate, Key, Sessions string }
+
+// Bind adds the flags.
+func (p *Proof) Bind(fl *pflag.FlagSet) {
+	fl.StringVar(&p.Token, "token-file", "", "`FILE` with a SAML token to log in with, as from govc session.login -issue")
+	fl.StringVar(&p.Certificate, "login-certificate", "", "`FILE` with the certificate of the account, or of the token")
+	fl.StringVar(&p.Key, "login-key", "", "`FILE` with the key of --login-certificate")
+	fl.StringVar(&p.Sessions, "session-dir", "", "`DIRECTORY` with saved sessions, such as ~/.govmomi of govc; new ones are saved there")
+}
+
+// Given reports whether a flag is set.
+func (p *Proof) Given() bool { return *p != Proof{} }
+
+// Apply reads the files.
+func (p *Proof) Apply(t *Target) error {
+	unread := func(flag, name string, err error) error {
+		if err == nil {
+			return nil
+		}
+		f := &fault.Error{Reason: fault.InvalidInput, Op: "read " + flag, Subject: name, Err: err}
+		f.Hint = "correct " + flag
+		return f
+	}
+	t.Sessions = p.Sessions
+	if p.Token != "" {
+		data, err := os.ReadFile(p.Token)
+		if data = bytes.TrimSpace(data); err == nil && !bytes.HasPrefix(data, []byte("<")) {
+			err = errors.New("it is not a SAML token")
+		}
+		if err != nil {
+			return unread("--token-file", p.Token, err)
+		}
+		t.Token = Password(data)
+	}
+	if p.Certificate == "" && p.Key == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(p.Certificate, p.Key)
+	t.Certificate = &pair
+	return unread("--login-certificate and --login-key", p.Certificate, err)
+}

@@ -1,0 +1,499 @@
+package vdoctl
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+// applier applies objects by server-side apply. Fields that others have set stay theirs, unless force is set.
+type applier struct {
+	client.Client
+
+	force bool
+	// seen has the resource versions that a person has seen, "" for an object that does not exist. An
+	// object that is another by now is a conflict. nil accepts any.
+	seen map[string]string
+	// removed has the fields of objects that were taken out. Those that somebody else has set stay when an
+	// object is applied without them, which is a conflict too.
+	removed map[string][][]string
+	// partial tells of which objects only that is applied which changes, or which this program has applied
+	// before. What is applied too stays when its owner removes it.
+	partial func(name string) bool
+}
+
+type applied struct {
+	before, after *unstructured.Unstructured // before has no resource version where nothing was there
+}
+
+// apply applies an object; in a dry run the API server only checks it.
+func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (applied, error) {
+	name := describeObject(u)
+	out := applied{&unstructured.Unstructured{}, u.DeepCopy()}
+	out.before.SetGroupVersionKind(u.GroupVersionKind())
+	if err := a.Get(ctx, client.ObjectKeyFromObject(u), out.before); err != nil && !isGone(err) {
+		return out, clusterstate.Fault("read "+name, err)
+	}
+	version := out.before.GetResourceVersion()
+	if a.seen != nil {
+		if was, ok := a.seen[name]; ok && was != version {
+			return out, changedMeanwhile(name, errors.New("it is another one now"))
+		}
+		a.seen[name] = version
+		out.after.SetResourceVersion(version)
+	}
+	keepDurations(out.after.Object, out.before.Object)
+	if a.partial != nil && a.partial(name) {
+		if err := leaveToOthers(out.after, out.before); err != nil {
+			return out, err
+		}
+	}
+	err := a.write(ctx, out.after, version, a.force, dryRun)
+	if managers := conflicting(err); len(managers) == 1 && managers[fieldManager] {
+		err = a.write(ctx, out.after, version, true, dryRun) // of another command of this program
+	}
+	if err == nil {
+		err = a.remove(ctx, out.after, name, dryRun)
+	}
+	switch {
+	case err == nil && !dryRun && a.seen != nil:
+		a.seen[name] = out.after.GetResourceVersion()
+	case err == nil, dryRun && isGone(err): // its namespace or kind comes before it
+	case fault.ReasonOf(err) == fault.Conflict:
+		return out, err
+	case len(conflicting(err)) > 0:
+		return out, &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: name,
+			Err:  errors.New(strings.ReplaceAll(err.Error(), "\n", " ")),
+			Hint: "see whether these fields are meant to be as they are; take them over with --force-conflicts"}
+	case apierrors.IsConflict(err):
+		return out, changedMeanwhile(name, err)
+	default:
+		return out, clusterstate.Fault("apply "+name, err)
+	}
+	return out, nil
+}
+
+// remove takes fields out that are still there.
+func (a *applier) remove(ctx context.Context, u *unstructured.Unstructured, name string, dryRun bool) error {
+	patch := map[string]any{}
+	for _, path := range a.removed[name] {
+		_, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...)
+		switch {
+		case err != nil || !ok:
+			continue
+		case !a.force:
+			return &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: name,
+				Err:  fmt.Errorf("%s would stay: others have set the field", strings.Join(path, ".")),
+				Hint: "remove the field there, or with --force-conflicts"}
+		}
+		unstructured.RemoveNestedField(u.Object, path...)
+		if err := unstructured.SetNestedField(patch, nil, path...); err != nil {
+			return err
+		}
+	}
+	if len(patch) == 0 || dryRun {
+		return nil
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	return a.Patch(ctx, u, client.RawPatch(types.MergePatchType, data))
+}
+
+// removedFields returns the paths of the fields that a document has no more.
+func removedFields(was, is map[string]any, path ...string) (out [][]string) {
+	for k, v := range was {
+		here := append(slices.Clip(path), k)
+		below, isMap := v.(map[string]any)
+		now, has := is[k]
+		if left, ok := now.(map[string]any); isMap && ok {
+			out = append(out, removedFields(below, left, here...)...)
+		} else if !has {
+			out = append(out, here)
+		}
+	}
+	return out
+}
+
+// keepDurations writes durations as they are written already: 10m and 10m0s are one, and no conflict.
+func keepDurations(node, live map[string]any) {
+	for k, v := range node {
+		switch v := v.(type) {
+		case map[string]any:
+			if below, ok := live[k].(map[string]any); ok {
+				keepDurations(v, below)
+			}
+		case string:
+			was, _ := live[k].(string)
+			from, errFrom := time.ParseDuration(was)
+			to, err := time.ParseDuration(v)
+			if errFrom == nil && err == nil && from == to {
+				node[k] = was
+			}
+		}
+	}
+}
+
+// leaveToOthers removes from an object the fields that are in the cluster as they are, and not this program's.
+func leaveToOthers(u, live *unstructured.Unstructured) error {
+	mine := map[string]any{}
+	for _, m := range live.GetManagedFields() {
+		if m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
+			if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &mine); err != nil {
+				return fmt.Errorf("read the managed fields of %s: %w", describeObject(u), err)
+			}
+		}
+	}
+	for _, section := range []string{"spec", "data"} {
+		node, _ := u.Object[section].(map[string]any)
+		was, _ := live.Object[section].(map[string]any)
+		of, _ := mine["f:"+section].(map[string]any)
+		leaveFields(node, was, of)
+	}
+	return nil
+}
+
+// leaveFields takes a list as a whole, and a map that is this program's and of whose entries it owns none: the
+// API server takes that one as a whole too, such as a node selector.
+func leaveFields(node, live, mine map[string]any) {
+	for k, v := range node {
+		of, isMine := mine["f:"+k].(map[string]any)
+		if isMine && len(of) == 0 {
+			continue
+		}
+		same := apiequality.Semantic.DeepEqual(v, live[k])
+		below, isMap := v.(map[string]any)
+		if was, ok := live[k].(map[string]any); ok && isMap {
+			leaveFields(below, was, of)
+			same = len(below) == 0
+		}
+		if same && !isMine {
+			delete(node, k)
+		}
+	}
+}
+
+// write applies an object. The ConfigMap with the keys that are trusted is replaced: one that somebody
+// else has set would count on.
+func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, version string, force, dryRun bool) error {
+	c := dry(a.Client, dryRun)
+	if u.GetKind() == "ConfigMap" && u.GetName() == v1alpha1.DefaultTrustName && version != "" {
+		u.SetResourceVersion(version)
+		return c.Update(ctx, u)
+	}
+	var opts []client.ApplyOption
+	if force {
+		opts = append(opts, client.ForceOwnership)
+	}
+	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
+}
+
+// conflicting returns the field managers that an apply is in conflict with.
+func conflicting(err error) map[string]bool {
+	var status apierrors.APIStatus
+	out := map[string]bool{}
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return out
+	}
+	for _, c := range status.Status().Details.Causes {
+		if c.Type == metav1.CauseTypeFieldManagerConflict {
+			_, rest, _ := strings.Cut(c.Message, `"`)
+			manager, _, _ := strings.Cut(rest, `"`)
+			out[manager] = true
+		}
+	}
+	return out
+}
+
+func changedMeanwhile(name string, err error) error {
+	return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name,
+		Err:  fmt.Errorf("it was changed since it was read: %w", err),
+		Hint: "run the same command again: it begins with what is there now"}
+}
+
+// check has the API server check objects, and returns what would change. It reports all that is invalid.
+func (a *applier) check(ctx context.Context, objects []*unstructured.Unstructured) ([]changedObject, error) {
+	changes := []changedObject{}
+	var errs []error
+	for _, u := range objects {
+		x, err := a.apply(ctx, u, true)
+		if errs = append(errs, err); err != nil && fault.ReasonOf(err) != fault.InvalidInput {
+			break
+		}
+		if c := x.changes(); len(c.Fields) > 0 {
+			changes = append(changes, c)
+		}
+	}
+	return changes, fault.Join(errs...)
+}
+
+func manifests(all ...client.Object) (out []*unstructured.Unstructured, err error) {
+	for _, x := range all {
+		u, errOf := manifest(x)
+		out, err = append(out, u), errors.Join(err, errOf)
+	}
+	return out, err
+}
+
+// manifest returns an object as a person writes it: without what the API server adds.
+func manifest(x client.Object) (*unstructured.Unstructured, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: doc}
+	labels, annotations := u.GetLabels(), u.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	delete(doc, "status")
+	delete(doc, "metadata")
+	u.SetNamespace(x.GetNamespace())
+	u.SetName(x.GetName())
+	if len(labels) > 0 {
+		u.SetLabels(labels)
+	}
+	if len(annotations) > 0 {
+		u.SetAnnotations(annotations)
+	}
+	u.SetGroupVersionKind(fullKindOf(x))
+	return u, nil
+}
+
+func (x applied) state() string {
+	switch {
+	case x.before.GetResourceVersion() == "":
+		return stateCreated
+	case !sameButStatus(x.before, x.after):
+		return stateChanged
+	}
+	return stateUnchanged
+}
+
+// changedObject is a resource that is made or changed, with the fields that differ.
+type changedObject struct {
+	Object string         `json:"object"` // Kind namespace/name
+	New    bool           `json:"new,omitempty"`
+	Fields []changedField `json:"fields"`
+}
+
+// changedField is what a field was and is; a password is (hidden).
+type changedField struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
+func (a *app) changes(l *lines, all []changedObject) {
+	for _, c := range all {
+		was := "changed"
+		if c.New {
+			was = "new"
+		}
+		l.printf("%s (%s)", a.paint(bold, c.Object), was)
+		for _, f := range c.Fields {
+			text := cmp.Or(f.To, "none")
+			if f.From != "" {
+				text = f.From + " -> " + text
+			}
+			l.printf("  %s: %s", f.Field, text)
+		}
+	}
+}
+
+// changes are the fields of the spec, or of the data, that differ.
+func (x applied) changes() changedObject {
+	c := changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == ""}
+	was, is := map[string]string{}, map[string]string{}
+	for _, section := range []string{"spec", "data", "binaryData"} {
+		flatten(section, x.before.Object[section], was)
+		flatten(section, x.after.Object[section], is)
+	}
+	fields := map[string]string{}
+	maps.Copy(fields, was)
+	maps.Copy(fields, is)
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		if from, to := was[path], is[path]; from != to {
+			c.Fields = append(c.Fields, shownField(x.after.GetKind(), path, from, to))
+		}
+	}
+	return c
+}
+
+// maxValue is what is shown of a value: a thumbprint, not a certificate.
+const maxValue = 100
+
+// shownField shows of a Secret the user name alone, and what is long or no text as its digest.
+func shownField(kind, path, from, to string) changedField {
+	_, key, _ := strings.Cut(path, ".")
+	binary := strings.HasPrefix(path, "binaryData.")
+	if kind == "Secret" {
+		from, to, path = decoded(from), decoded(to), key
+		if key != corev1.BasicAuthUsernameKey {
+			from, to = "", "(hidden)"
+		}
+	}
+	f := changedField{Field: path, From: cut(from, maxValue), To: cut(to, maxValue)}
+	if binary || f.From == f.To { // they differ in what is not shown
+		f.From, f.To = digestOf(from, binary), digestOf(to, binary)
+	}
+	return f
+}
+
+func decoded(value string) string {
+	data, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		return value
+	}
+	return string(data)
+}
+
+// digestOf stands for a value that is not shown; "" for none.
+func digestOf(value string, inBase64 bool) string {
+	if value == "" {
+		return ""
+	}
+	if inBase64 {
+		value = decoded(value)
+	}
+	return fmt.Sprintf("%d bytes, sha256:%x", len(value), sha256.Sum256([]byte(value)))
+}
+
+// flatten notes each value of a document by its path. Keys of data may have dots.
+func flatten(path string, node any, into map[string]string) {
+	switch node := node.(type) {
+	case map[string]any:
+		for k, v := range node {
+			flatten(path+"."+k, v, into)
+		}
+	case []any:
+		data, _ := json.Marshal(node) //nolint:errchkjson // what was a document is one
+		into[path] = string(data)
+	case nil:
+	default:
+		into[path] = fmt.Sprint(node)
+	}
+}
+
+// changed is what a command that changes resources prints.
+type changed struct {
+	Object  string   `json:"object,omitempty"`
+	Changes []string `json:"changes"` // field: value; none where all is as asked already
+	DryRun  bool     `json:"dryRun,omitempty"`
+	Message string   `json:"message"`
+	Undo    []string `json:"undo,omitempty"` // commands that take the changes of all out again
+	// AppliedBy is the GitOps tool that applies the object, and may undo the changes.
+	AppliedBy string `json:"appliedBy,omitempty"`
+}
+
+// edit changes fields of a resource.
+type edit struct {
+	before, after client.Object
+	changes       []string // field: value
+}
+
+// asRead is an edit of a resource that was read; what is changed of it from now on is the edit.
+func asRead(x client.Object) edit {
+	return edit{before: x.DeepCopyObject().(client.Object), after: x} //nolint:forcetypeassert // a copy of one
+}
+
+// changing are those that change something.
+func changing(all ...edit) []edit {
+	return slices.DeleteFunc(all, func(x edit) bool { return len(x.changes) == 0 })
+}
+
+func (x edit) shown(dryRun bool) changed {
+	return changed{Object: kindOf(x.after) + " " + x.after.GetName(), Changes: append([]string{}, x.changes...),
+		DryRun: dryRun, AppliedBy: plan.AppliedBy(x.after)}
+}
+
+// agree shows edits on the terminal, and asks whether to make them.
+func (a *app) agree(ctx context.Context, f consentFlags, question string, edits []edit) error {
+	if f.dryRun {
+		return nil
+	}
+	for _, x := range edits {
+		for _, line := range x.changes {
+			if !f.yes {
+				_ = command.Say(a.err, "%s: %s", describeObject(x.after), line)
+			}
+		}
+	}
+	return a.consent(ctx, f, question)
+}
+
+// apply makes edits. That the operator writes a status meanwhile is no conflict; that somebody changes what the
+// edit is about, or the spec beside it, is one.
+func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits []edit) error {
+	c = dry(c, dryRun)
+	for _, x := range edits {
+		is := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
+			err := c.Patch(ctx, x.after.DeepCopyObject().(client.Object), patch) //nolint:forcetypeassert // a copy
+			if !apierrors.IsConflict(err) {
+				return err
+			}
+			if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
+				return err
+			}
+			if !sameButStatus(x.before, is) {
+				return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
+			}
+			x.before.SetResourceVersion(is.GetResourceVersion())
+			return err
+		})
+		if fault.ReasonOf(err) == fault.Conflict {
+			return err
+		}
+		if err != nil {
+			return clusterstate.Fault(op, err)
+		}
+	}
+	return nil
+}
+
+// sameButStatus tells whether two states of an object are the same apart from what the API server and the operator
+// write.
+func sameButStatus(a, b client.Object) bool {
+	x, errX := manifest(a.DeepCopyObject().(client.Object)) //nolint:forcetypeassert,errcheck // a copy, of which it takes
+	y, errY := manifest(b.DeepCopyObject().(client.Object)) //nolint:forcetypeassert,errcheck // as x
+	return errX == nil && errY == nil && apiequality.Semantic.DeepEqual(x.Object, y.Object)
+}
+
+func (r changed) text(l *lines) {
+	for _, c := range r.Changes {
+		l.printf("%s: %s", r.Object, c)
+	}
+	if r.DryRun && len(r.Changes) > 0 {
+		l.printf("Nothing was changed: --dry-run.")
+	} else if r.Message != "" {
+		l.printf("%s", r.Message)
+	}
+	for _, line := range r.Undo {
+		l.command("  " + line)
+	}
+}

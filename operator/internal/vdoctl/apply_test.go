@@ -1,0 +1,362 @@
+package vdoctl
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Somebody changes, makes or deletes what configure has read, while it asks.
+func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
+	key := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: operatorNamespace, Name: name} }
+	for name, meanwhile := range map[string]func(c client.Client) error{
+		"VDOConfig changed": func(c client.Client) error {
+			var v v1alpha1.VDOConfig
+			require.NoError(t, c.Get(t.Context(), key("vdo"), &v))
+			v.Spec.Suspend = true
+			return c.Update(t.Context(), &v)
+		},
+		"Secret changed": func(c client.Client) error {
+			var s corev1.Secret
+			require.NoError(t, c.Get(t.Context(), key("vc"), &s))
+			s.Data = map[string][]byte{"password": []byte("theirs")}
+			return c.Update(t.Context(), &s)
+		},
+		"DriverBundle made": func(c client.Client) error {
+			return c.Create(t.Context(), &v1alpha1.DriverBundle{ObjectMeta: metaOf(operatorNamespace, "drivers")})
+		},
+		"VsphereCloudConfig deleted": func(c client.Client) error {
+			return c.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "west")})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := installation(t)
+			objects, to := drafted(t, c)
+			require.NoError(t, meanwhile(c))
+			var err error
+			for _, u := range objects {
+				_, errOf := to.apply(t.Context(), u, false)
+				err = errors.Join(err, errOf)
+			}
+			require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+			require.ErrorContains(t, err, "it was changed since it was read")
+
+			objects, to = drafted(t, c)
+			to.force = true
+			for _, u := range objects {
+				_, err = to.apply(t.Context(), u, false)
+				require.NoError(t, err, "run again")
+			}
+			var v v1alpha1.VDOConfig
+			require.NoError(t, c.Get(t.Context(), key("vdo"), &v))
+			require.Equal(t, name == "VDOConfig changed", v.Spec.Suspend)
+			require.Equal(t, v1alpha1.UpgradeMode("Manual"), v.Spec.Upgrade)
+		})
+	}
+}
+
+// What Git has applied goes when Git removes it: configure has only what a person answered, and keeps that.
+func TestConfigureOwnsWhatItChanges(t *testing.T) {
+	_, c := installation(t)
+	git := func(upgradePolicy map[string]any) {
+		t.Helper()
+		u := unnamespaced(v1alpha1.GroupVersion.String(), "VDOConfig", "vdo")
+		u.SetNamespace(operatorNamespace)
+		u.Object["spec"] = map[string]any{"suspend": true, "upgradePolicy": upgradePolicy}
+		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("git")))
+	}
+	approval := map[string]any{"revision": "r-2"}
+	git(map[string]any{"rollback": "Never", "allowDowngrade": []any{"csi@3.5.1"}, "approval": approval})
+	for range 2 {
+		objects, to := drafted(t, c)
+		_, err := to.apply(t.Context(), objects[len(objects)-1], false)
+		require.NoError(t, err)
+	}
+	git(map[string]any{"rollback": "Never"})
+	var v v1alpha1.VDOConfig
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "vdo"}, &v))
+	require.Equal(t, &v1alpha1.UpgradePolicy{Rollback: "Never"}, v.Spec.UpgradePolicy)
+	require.True(t, v.Spec.Suspend)
+	require.Equal(t, v1alpha1.UpgradeManual, v.Spec.Upgrade)
+	require.Equal(t, "west", v.Spec.StorageProvider.VsphereCloudConfig)
+}
+
+// drafted are the answers of a person about what is there.
+func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *applier) {
+	t.Helper()
+	o := newConfigure(&app{})
+	o.cluster.namespace, o.vcenter = operatorNamespace, "west"
+	d, err := o.begin()
+	require.NoError(t, err)
+	require.NoError(t, d.readResources(t.Context(), c))
+	d.readers = append(d.readers, c)
+	o.offer(d)
+	require.NoError(t, o.chosen(t.Context(), d))
+	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
+	require.NoError(t, o.take(d))
+	objects, err := d.manifests(t.Context())
+	require.NoError(t, err)
+	to := &applier{Client: c, seen: d.seen, partial: d.isOfCluster}
+	for _, u := range objects { // as its check does, which the client of the test would write
+		is := u.DeepCopy()
+		require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(u), is)))
+		to.seen[describeObject(u)] = is.GetResourceVersion()
+	}
+	return objects, to
+}
+
+// Somebody may save the file while configure waits for an answer.
+func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
+	const text = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: a}\n"
+	for name, c := range map[string]struct {
+		before, meanwhile string
+		reason            fault.Reason
+	}{
+		"as it was":           {text, text, ""},
+		"made":                {"", "theirs: a\n", fault.Refused}, // it is no site's configuration
+		"made as it would be": {"", text, fault.Conflict},
+		"changed":             {text, text + "# theirs\n", fault.Conflict},
+		"removed":             {text, "", fault.Conflict},
+	} {
+		o := newConfigure(&app{})
+		o.write, o.yes = filepath.Join(t.TempDir(), "site.yaml"), true
+		put := func(text string) {
+			_ = os.Remove(o.write)
+			if text != "" {
+				require.NoError(t, os.WriteFile(o.write, []byte(text), 0o600))
+			}
+		}
+		put(c.before)
+		var err error
+		o.replaced, err = o.replaces()
+		require.NoError(t, err, name)
+		put(c.meanwhile)
+		require.Equal(t, c.reason, fault.ReasonOf(o.replace(t.Context(), []byte("new"))), name)
+		is, _ := os.ReadFile(o.write)
+		if want := c.meanwhile; c.reason != "" {
+			require.Equal(t, want, string(is), name)
+		}
+	}
+}
+
+// The name may be a link into a working copy. What is no file is told before anything else.
+func TestConfigureWritesThroughALink(t *testing.T) {
+	dir := t.TempDir()
+	repo, link := filepath.Join(dir, "repo"), filepath.Join(dir, "site.yaml")
+	require.NoError(t, os.Mkdir(repo, 0o700))
+	require.NoError(t, os.Symlink("repo/site.yaml", link))
+	for _, name := range []string{os.DevNull, repo} {
+		o := newConfigure(&app{})
+		o.write = name
+		_, err := o.replaces()
+		require.ErrorContains(t, err, "it is no regular file")
+	}
+	file := filepath.Join(repo, "site.yaml")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, writeWhole(link, []byte("text"), 0o644))
+	to, err := os.Readlink(link)
+	require.NoError(t, err, "it is no link any more")
+	require.Equal(t, "repo/site.yaml", to)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	left, err := os.ReadDir(repo)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+}
+
+// An export of another cluster says whose it was, and what the API server and kubectl noted.
+func TestAManifestIsWhatAPersonWrites(t *testing.T) {
+	x := &corev1.ConfigMap{ObjectMeta: metaOf("vdo", "ca"), Data: map[string]string{"ca.crt": "c"}}
+	x.UID, x.ResourceVersion, x.Finalizers = "u", "1", []string{"f"}
+	x.OwnerReferences = []metav1.OwnerReference{{Name: "compat", UID: "a"}}
+	x.Labels = map[string]string{"app": "vdo"}
+	x.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
+	u, err := manifest(x)
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"ca.crt": "c"},
+		"metadata": map[string]any{"name": "ca", "namespace": "vdo", "labels": map[string]any{"app": "vdo"}}}, u.Object)
+}
+
+// A file of certificates is for many.
+func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	key := "-----BEGIN PRIVATE KEY-----\nY2FuYXJ5\n-----END PRIVATE KEY-----\n"
+	for text, says := range map[string]string{
+		ca:                               "",
+		ca + key:                         "there is a private key in it",
+		ca + key[:50]:                    "there is a private key in it",
+		string(server.Certificate().Raw): "there is no PEM certificate in it",
+		"":                               "there is no PEM certificate in it",
+		strings.Replace(ca, "CERTIFICATE", "PUBLIC KEY", 2): "there is a PUBLIC KEY among the certificates",
+	} {
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		err := isAuthority(file)
+		if says == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "Y2FuYXJ5")
+	}
+}
+
+// What an answer takes out of a resource stays there, where somebody else has set it.
+func TestFieldsOfOthersAreTakenOutWithConsentAlone(t *testing.T) {
+	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
+	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
+	_, c := installation(t, x)
+	x.Spec.Thumbprint = ""
+	u, err := manifest(x)
+	require.NoError(t, err)
+	removed := map[string][][]string{describeObject(u): {{"spec", "thumbprint"}, {"spec", "ca"}}}
+	to := applier{Client: c, removed: removed}
+	_, err = to.apply(t.Context(), u, false)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
+	to.force = true
+	_, err = to.apply(t.Context(), u, false)
+	require.NoError(t, err)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(x), x))
+	require.Empty(t, x.Spec.Thumbprint)
+	require.Equal(t, "vc.site", x.Spec.VcIP)
+
+	was := map[string]any{"a": map[string]any{"b": 1, "c": map[string]any{}}, "d": 1}
+	is := map[string]any{"a": map[string]any{"b": 2}}
+	require.ElementsMatch(t, [][]string{{"spec", "a", "c"}, {"spec", "d"}}, removedFields(was, is, "spec"))
+}
+
+// The API server manages a node selector as a whole, and refuses an empty one.
+func TestAMapOfThisProgramThatIsAtomicIsKeptWhole(t *testing.T) {
+	canary := func() map[string]any {
+		return map[string]any{"nodeSelector": map[string]any{"pool": "canary"}, "soak": "1h"}
+	}
+	is := canary()
+	leaveFields(is, canary(), map[string]any{"f:nodeSelector": map[string]any{}})
+	require.Equal(t, map[string]any{"nodeSelector": map[string]any{"pool": "canary"}}, is)
+	is = canary()
+	leaveFields(is, canary(), nil)
+	require.Empty(t, is, "of others")
+}
+
+// Another repository is accepted before the ConfigMap names it, and also where somebody else has
+// changed the ConfigMap already.
+func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
+	const from, to = "mirror.site/vdo:1", "other.site/vdo:2"
+	const accepts = "vdo.vmware.com/accept-repository of the DriverBundle: - -> other.site/vdo"
+	for _, c := range []struct {
+		url, to string
+		want    []string
+	}{
+		{from, from, nil},
+		{from, "mirror.site/vdo:2", []string{"versionConfigURL: oci://mirror.site/vdo:1 -> oci://mirror.site/vdo:2"}},
+		{from, to, []string{accepts, "versionConfigURL: oci://mirror.site/vdo:1 -> oci://other.site/vdo:2"}},
+		{to, to, []string{accepts}},
+	} {
+		m := &corev1.ConfigMap{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
+		m.Data = map[string]string{legacyURL: "oci://" + c.url}
+		b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
+		b.Spec.Reference = from
+		owner := *metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		b.OwnerReferences = []metav1.OwnerReference{owner}
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, b).Build()
+		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+
+		edits, err := edited(t.Context(), k, b, c.to)
+		require.NoError(t, err)
+		var got []string
+		for _, x := range edits {
+			got = append(got, x.changes...)
+		}
+		require.Equal(t, c.want, got)
+		would := b.DeepCopy()
+		would.Spec.Reference = c.to
+		o := &matrixOptions{app: &app{}, consentFlags: consentFlags{yes: true}}
+		_, err = o.follow(t.Context(), k, b, would)
+		require.NoError(t, err)
+		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(m), m))
+		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+		require.Equal(t, "oci://"+c.to, m.Data[legacyURL])
+		require.Equal(t, c.to == to, b.Annotations[v1alpha1.AnnotationAcceptRepository] == "other.site/vdo")
+	}
+}
+
+// Without a name the drivers that were changed last go back, whatever is on record of the others.
+func TestTheGroupThatWasChangedLastGoesBack(t *testing.T) {
+	row := func(name string, day int, current bool) v1alpha1.RevisionStatus {
+		at := metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
+		return v1alpha1.RevisionStatus{Name: name, Group: name[:3], Outcome: "Healthy", Since: at, Current: current}
+	}
+	v := &v1alpha1.VDOConfig{}
+	v.Status.Revisions = []v1alpha1.RevisionStatus{
+		row("cpi-1", 1, false), row("cpi-2", 2, false), row("csi-3", 3, false), row("csi-4", 4, true),
+		row("cpi-9", 9, true), row("cni-9", 9, true)}
+	to, err := revisionToGoBackTo(v, "")
+	require.NoError(t, err)
+	require.Equal(t, "cpi-2", to.Name)
+}
+
+// The operator may write a status while a person answers; what somebody else changes of the same is
+// told.
+func TestARollbackGoesOnWhereAStatusWasWrittenMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(v *v1alpha1.VDOConfig)
+		reason    fault.Reason
+	}{
+		"the status is written": {func(v *v1alpha1.VDOConfig) { v.Status.Kubernetes = "v1.34.1" }, ""},
+		"the pin is another": {func(v *v1alpha1.VDOConfig) {
+			v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.6.0"}}
+		}, fault.Conflict},
+	} {
+		v := &v1alpha1.VDOConfig{ObjectMeta: metaOf("vdo", "site")}
+		v.Status.Revisions = []v1alpha1.RevisionStatus{
+			{Name: "r-old", Bundle: "mirror.site/vdo@sha256:a", Releases: "csi@3.5.1", Outcome: "Healthy"},
+			{Name: "r-new", Current: true, Bundle: "mirror.site/vdo@sha256:a", Releases: "csi@3.7.3", Outcome: "Healthy"}}
+		b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", "site")}
+		b.Status.Repository, b.Status.Digest = "mirror.site/vdo", "sha256:a"
+		meanwhile := c.meanwhile
+		patch := func(ctx context.Context, k client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption,
+		) error {
+			if meanwhile != nil {
+				var is v1alpha1.VDOConfig
+				require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(o), &is))
+				meanwhile(&is)
+				meanwhile = nil
+				require.NoError(t, k.Update(ctx, &is))
+			}
+			return k.Patch(ctx, o, p, opts...)
+		}
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, b).
+			WithInterceptorFuncs(interceptor.Funcs{Patch: patch}).Build()
+		o := &rollbackOptions{app: &app{}}
+		o.cluster.namespace = "vdo"
+		_, both, err := o.plan(t.Context(), k, "", "jane")
+		require.NoError(t, err)
+		err = apply(t.Context(), k, "go back", false, changing(both...))
+		require.Equal(t, c.reason, fault.ReasonOf(err), "%s: %v", name, err)
+		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+		require.Equal(t, c.reason == "", v.Spec.PolicyOf("csi").Version == "3.5.1", name)
+	}
+}

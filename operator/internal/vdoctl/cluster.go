@@ -1,0 +1,229 @@
+package vdoctl
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+)
+
+const operatorNamespace = "vmware-system-vdo"
+
+const requestTimeout = 30 * time.Second
+
+// clusterFlags say which cluster, as kubectl's do.
+type clusterFlags struct {
+	kubeconfig, context, namespace string
+
+	trace tracing
+}
+
+func (f *clusterFlags) bind(fl *pflag.FlagSet) {
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with (default: KUBECONFIG, ~/.kube/config)")
+	fl.StringVar(&f.context, "context", "", "`NAME` of the context in it")
+	fl.StringVarP(&f.namespace, "namespace", "n", operatorNamespace, "`NAMESPACE` of the operator and its resources")
+	fl.IntVarP(&f.trace.level, "v", "v", 0, "`LEVEL` of what is shown of requests, without secrets: 1 each one, 2 headers of answers too")
+}
+
+func (f *clusterFlags) config() (*rest.Config, error) {
+	rules, loader := f.loader()
+	cfg, err := loader.ClientConfig()
+	if err != nil {
+		return nil, f.unread(rules, err)
+	}
+	cfg.Timeout, cfg.QPS, cfg.Burst = requestTimeout, 50, 100
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.Wrap(f.trace.wrap)
+	return cfg, nil
+}
+
+func (f *clusterFlags) loader() (*clientcmd.ClientConfigLoadingRules, clientcmd.ClientConfig) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	return rules, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+}
+
+// target returns the context and the API server that commands write to, as prompts name them.
+func (f *clusterFlags) target() (string, error) {
+	cfg, err := f.config()
+	if err != nil {
+		return "", err
+	}
+	_, loader := f.loader()
+	raw, err := loader.RawConfig()
+	if name := cmp.Or(f.context, raw.CurrentContext); err == nil && name != "" {
+		return fmt.Sprintf("context %s (%s)", name, cfg.Host), nil
+	}
+	return cfg.Host, nil // in a pod: no kubeconfig
+}
+
+// named is how a prompt names the cluster after what else is changed; "" where none is configured.
+func (f *clusterFlags) named() string {
+	target, err := f.target()
+	if err != nil {
+		return ""
+	}
+	return ", " + target
+}
+
+// unread is why the kubeconfig cannot be used. A file or a context that was named and is not
+// there is not found, as everywhere, and so is one that nothing names; what cannot be understood is bad input.
+func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err error) error {
+	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
+		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
+	read, unread := rules.Load()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		out.Reason, out.Err = fault.NotFound, errors.New("no such file")
+	case errors.Is(err, os.ErrPermission):
+		out.Reason, out.Err = fault.Storage, errors.New("permission denied")
+	case unread == nil && clientcmdapi.IsConfigEmpty(read):
+		out.Reason, out.Err = fault.NotFound, fmt.Errorf("there is none at %s", strings.Join(rules.GetLoadingPrecedence(), " or "))
+	case unread == nil && f.context != "" && read.Contexts[f.context] == nil:
+		out.Reason, out.Err = fault.NotFound, fmt.Errorf("it has no context %q", f.context)
+	case unread != nil:
+		out.Hint = "name a file that `kubectl config view --kubeconfig FILE` shows with --kubeconfig or KUBECONFIG"
+	}
+	return out
+}
+
+// kubectl is how it reaches the same namespace of the same cluster.
+func (f *clusterFlags) kubectl() []string {
+	line := []string{"kubectl"}
+	for _, x := range [][2]string{{"--kubeconfig", f.kubeconfig}, {"--context", f.context}, {"-n", f.namespace}} {
+		if x[1] != "" {
+			line = append(line, x[0], x[1])
+		}
+	}
+	return line
+}
+
+// isNamed tells whether flags say which cluster is meant: then it is not gone on without.
+func (f *clusterFlags) isNamed() bool { return f.kubeconfig != "" || f.context != "" }
+
+func (f *clusterFlags) client() (client.Client, error) {
+	cfg, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, clusterstate.Fault("reach the cluster", err)
+	}
+	return client.WithFieldOwner(c, fieldManager), nil
+}
+
+// fieldManager owns what is written.
+const fieldManager = "vdoctl"
+
+// dry is a client that has the API server check what is written, where that is all that is asked for.
+func dry(c client.Client, dryRun bool) client.Client {
+	if dryRun {
+		return client.NewDryRunClient(c)
+	}
+	return c
+}
+
+// scheme has the kinds that are read and written as their types.
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}()
+
+// tracing shows requests and answers. It shows no bodies and few headers on any level: all others may have
+// passwords, tokens and sessions.
+type tracing struct {
+	level int // 0 for none, 1 for a line each, 2 for the headers in tracedHeaders too
+	to    io.Writer
+}
+
+// tracedHeaders say who answered, and what.
+var tracedHeaders = []string{"Content-Length", "Content-Type", "Retry-After", "Server", "Via"}
+
+func (t *tracing) wrap(next http.RoundTripper) http.RoundTripper {
+	if t.level < 1 {
+		return next
+	}
+	return traced{t, next}
+}
+
+type traced struct {
+	*tracing
+
+	next http.RoundTripper
+}
+
+func (t traced) RoundTrip(req *http.Request) (*http.Response, error) {
+	begun := time.Now()
+	req, operation := soapOperation(req)
+	res, err := t.next.RoundTrip(req)
+	line := fmt.Sprintf("%s %s%s ", req.Method, req.URL.Redacted(), operation)
+	if err != nil {
+		line += err.Error()
+	} else {
+		line += res.Status
+	}
+	line += fmt.Sprintf(" in %d ms\n", time.Since(begun).Milliseconds())
+	if err == nil && t.level > 1 {
+		for _, name := range tracedHeaders {
+			if value := res.Header.Get(name); value != "" {
+				line += fmt.Sprintf("  %s: %s\n", name, value)
+			}
+		}
+	}
+	_, _ = io.WriteString(t.to, line) // one write, since requests run side by side
+	return res, err
+}
+
+// soapBody is the begin of a SOAP body, with the name of the operation.
+var soapBody = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
+
+// maxSOAPHeader bounds what is read for the operation: before it is a token, of some kB.
+const maxSOAPHeader = 64 << 10
+
+// soapOperation returns the operation of a SOAP request, which is in its body alone, after a space, and the
+// request with that body.
+func soapOperation(req *http.Request) (*http.Request, string) {
+	if req.Header.Get("SoapAction") == "" || req.Body == nil {
+		return req, ""
+	}
+	begin, err := io.ReadAll(io.LimitReader(req.Body, maxSOAPHeader))
+	rest := req.Body
+	if err != nil {
+		return req, "" // sending it fails too
+	}
+	req = req.Clone(req.Context())
+	req.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), rest), rest}
+	if name := soapBody.FindSubmatch(begin); name != nil {
+		return req, " " + string(name[1])
+	}
+	return req, ""
+}

@@ -1,0 +1,252 @@
+package vdoctl
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// installed is what a status is of; all of it is ready.
+type installed struct {
+	operator *appsv1.Deployment
+	bundle   *v1alpha1.DriverBundle
+	vcenter  *v1alpha1.VsphereCloudConfig
+	config   *v1alpha1.VDOConfig
+	more     []client.Object
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func newInstalled() *installed {
+	ready := []metav1.Condition{condition("Ready", "True", "Succeeded", "")}
+	s := &installed{
+		operator: &appsv1.Deployment{ObjectMeta: metaOf("vdo", "vdo-operator")},
+		bundle:   &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", "drivers")},
+		vcenter:  &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vdo", "east")},
+		config:   &v1alpha1.VDOConfig{ObjectMeta: metaOf("vdo", "vdo")},
+	}
+	s.operator.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.site/vdo/operator:1.2.3"}}
+	s.operator.Status.ReadyReplicas = 1
+	s.vcenter.Spec.VcIP = "vc.site"
+	s.bundle.Status.Conditions, s.vcenter.Status.Conditions, s.config.Status.Conditions = ready, ready, ready
+	s.config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Ready: true}}
+	return s
+}
+
+func (s *installed) client(t *testing.T) client.Client {
+	t.Helper()
+	all := append([]client.Object{s.bundle, s.vcenter}, s.more...)
+	if s.operator != nil {
+		all = append(all, s.operator)
+	}
+	if s.config != nil {
+		all = append(all, s.config)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).Build()
+}
+
+func statusTo(out io.Writer) *statusOptions {
+	o := &statusOptions{app: &app{out: out, now: time.Now, getenv: func(string) (string, bool) { return "", false }}}
+	o.cluster.namespace = "vdo"
+	return o
+}
+
+func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
+	upgraded := func(status metav1.ConditionStatus, ready, reason string) func(*installed) {
+		return func(s *installed) {
+			s.config.Status.Conditions = []metav1.Condition{
+				condition("Upgraded", status, reason, "because of it"), condition("Ready", metav1.ConditionStatus(ready), "Says", "")}
+		}
+	}
+	also := func(kind string, status metav1.ConditionStatus) func(*installed) {
+		return func(s *installed) {
+			st := &s.config.Status
+			st.Conditions = append(st.Conditions[:1:1], condition(kind, status, "Says", "because"))
+		}
+	}
+	rolledOut := time.Now().Add(-30 * time.Minute).Truncate(time.Second)
+	checked := func(at time.Time) func(*installed) {
+		return func(s *installed) {
+			when := metav1.NewTime(at)
+			s.config.Status.Revisions = []v1alpha1.RevisionStatus{
+				{Name: "r2", Group: "csi", Current: true, Outcome: "Healthy", Since: metav1.NewTime(rolledOut)},
+			}
+			s.config.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &when, Passed: 12}
+		}
+	}
+	deleting := func(s *installed) {
+		now := metav1.Now()
+		s.config.DeletionTimestamp, s.config.Finalizers = &now, []string{"vdo.vmware.com/drivers"}
+	}
+	for name, c := range map[string]struct {
+		change func(*installed)
+		ready  bool
+		says   []string
+	}{
+		"all is well": {func(*installed) {}, true, []string{"operator 1.2.3, 1/1 ready, none leads", "everything is ready"}},
+		"no operator": {func(s *installed) { s.operator = nil }, false,
+			[]string{"operator not installed in namespace vdo", "there is no operator in namespace vdo: `vdoctl deploy BUNDLE` installs one; where it"}},
+		"no pod of the operator": {func(s *installed) { s.operator.Status.ReadyReplicas = 0 }, false,
+			[]string{"operator 1.2.3, 0/1 ready, none leads", "0 of 1 pods of the operator are ready"}},
+		"scaled to 0": {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
+		"a leader, and the version of a bundle": {func(s *installed) {
+			holder, at := "vdo-operator-abc_0c2f", metav1.NewMicroTime(time.Now().Add(-time.Hour))
+			lease := &coordinationv1.Lease{ObjectMeta: metaOf("vdo", "vdo-operator")}
+			lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
+			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
+			s.more = append(s.more, lease)
+		}, true, []string{"operator 1.2.4, 1/1 ready, vdo-operator-abc leads (last said 1h"}},
+		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"there is none in namespace vdo: nothing is installed from there"}},
+		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen it as it is now"}},
+		"a vCenter that refuses": {func(s *installed) {
+			refused := condition("Ready", "False", "Unauthorized", "the vCenter refuses the user name")
+			s.vcenter.Status.Conditions = []metav1.Condition{refused}
+		}, false, []string{"VsphereCloudConfig east (Unauthorized) the vCenter refuses the user name"}},
+		"a driver that is not well": {func(s *installed) {
+			st := &s.config.Status
+			st.NodesReady = "2/3"
+			st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Wanted: "3.7.3", Message: "0 of 1 pods"}}
+			st.Nodes = []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Message: "not registered yet"}}
+			st.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
+		}, false, []string{"csi 3.5.1 3.7.3 false 0 of 1 pods", "nodes 2/3 ready", "node-2 (csi): not registered yet",
+			"CSIReady: controller not ready"}},
+		"a VDOConfig that is deleted": {deleting, false, []string{"VDOConfig vdo (Deleting)", ", and its drivers are taken down"}},
+		"one of which nothing newer is seen": {func(s *installed) { deleting(s); s.config.Generation = 2 }, false,
+			[]string{"csi 3.5.1 - false the VDOConfig is being deleted"}},
+		"what the next Kubernetes lacks": {also("Upgradeable", "False"), true, []string{"ahead VDOConfig vdo (Says) Upgradeable: because everything is ready"}},
+		"suspended":                      {also("Suspended", "True"), false, []string{"waits VDOConfig vdo (Says) Suspended: because"}},
+		"drifted":                        {also("Drifted", "True"), false, []string{"waits VDOConfig vdo (Says) Drifted: because"}},
+		"an upgrade that is not approved": {upgraded("False", "True", "NotApproved"), true,
+			[]string{"ahead VDOConfig vdo (NotApproved) Upgraded: because of it everything is ready"}},
+		"one whose window is closed":  {upgraded("False", "True", "WindowClosed"), true, []string{"ahead VDOConfig vdo (WindowClosed)"}},
+		"one while something changes": {upgraded("False", "True", "Interlocked"), true, []string{"ahead VDOConfig vdo (Interlocked)"}},
+		"one of what is not ready":    {upgraded("False", "False", "NotApproved"), false, []string{"waits VDOConfig vdo (NotApproved)"}},
+		"one that was rolled back":    {upgraded("False", "True", "RolledBack"), false, []string{"waits VDOConfig vdo (RolledBack)"}},
+		"one that is refused":         {upgraded("False", "True", "DowngradeRefused"), false, []string{"waits VDOConfig vdo (DowngradeRefused)"}},
+		"checks of before the roll-out": {checked(rolledOut.Add(-10 * time.Minute)), true,
+			[]string{"checks 12 passed, at ", " (40m ago), before the roll-out of r2 ended at " + rolledOut.UTC().Format(time.RFC3339) + "; to look now: vdoctl check"}},
+		"checks of after it": {checked(rolledOut.Add(10 * time.Minute)), true, []string{" (20m ago) everything is ready"}},
+		"checks of a bundle": {func(s *installed) {
+			found := v1alpha1.PreflightResult{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}
+			s.config.Status.Preflight = &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{found}}
+		}, true, []string{"checks 0 passed, of what the bundle holds alone: cluster and vCenters were not looked at block image-platform: for other nodes"}},
+		"a tenant that is not ready": {func(s *installed) {
+			sip := &airship.SIPCluster{ObjectMeta: metaOf("tenants", "one")}
+			sip.Status = airship.SIPClusterStatus{Wanted: 3, Held: 2,
+				Services:   []airship.ServiceStatus{{Ready: true}, {}},
+				Conditions: []metav1.Condition{condition("Ready", "False", "Unschedulable", "")}}
+			s.more = append(s.more, sip)
+		}, true, []string{"SIPCLUSTER HOSTS SERVICES READY REASON tenants/one 2/3 1/2 False Unschedulable"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newInstalled()
+			c.change(s)
+			var out bytes.Buffer
+			o := statusTo(&out)
+			o.prose = true
+			err := o.show(t.Context(), s.client(t))
+			require.Equal(t, c.ready, err == nil, out.String())
+			folded := strings.Join(strings.Fields(out.String()), " ")
+			for _, text := range c.says {
+				require.Contains(t, folded, text)
+			}
+		})
+	}
+}
+
+func TestStatusIsATable(t *testing.T) {
+	s := newInstalled()
+	s.vcenter.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Unauthorized", "the vCenter refuses")}
+	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
+	var out bytes.Buffer
+	require.Equal(t, &resultError{code: 8}, statusTo(&out).show(t.Context(), s.client(t)))
+	for _, row := range []string{`NAME +READY +REASON +MESSAGE`, `VsphereCloudConfig/east +false +Unauthorized +the vCenter refuses`,
+		`VDOConfig/vdo +false +Unhealthy +CSIReady: controller not ready`, `driver/csi +true +- +3.5.1`} {
+		require.Regexp(t, `(?m)^`+row+`$`, out.String())
+	}
+}
+
+// screens cancels once something ready is shown, and makes it so once something else is.
+type screens struct {
+	bytes.Buffer
+
+	show func(screen string)
+}
+
+func (s *screens) Write(p []byte) (int, error) {
+	s.show(string(p))
+	return s.Buffer.Write(p)
+}
+
+func TestStatusIsWatchedUntilCtrlC(t *testing.T) {
+	s := newInstalled()
+	s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "False", "Unhealthy", "controller not ready")}
+	c := s.client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var out screens
+	out.show = func(screen string) {
+		if !strings.Contains(screen, "not ready") {
+			cancel()
+			return
+		}
+		s.config.Status.Conditions = []metav1.Condition{condition("CSIReady", "True", "Healthy", "")}
+		require.NoError(t, c.Update(ctx, s.config))
+	}
+	o := statusTo(&out)
+	o.watch, o.interval = true, time.Millisecond
+	require.ErrorIs(t, o.show(ctx, c), context.Canceled)
+	require.Regexp(t, `VDOConfig/vdo +true`, out.String())
+}
+
+func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
+	o := &statusOptions{prose: true, app: &app{getenv: func(string) (string, bool) { return "", false }, now: time.Now}}
+	same := "the operator has not seen it as it is now; if that stays so: `kubectl -n vmware-system-vdo get deployment vdo-operator`"
+	screen := columns.Screen{Wide: 60}
+	require.NoError(t, written(&screen, func(l *lines) {
+		o.text(l, statusReport{
+			Waiting: []waiting{{"DriverBundle a", "NotObserved", same}, {"VDOConfig b", "NotObserved", same}},
+			Preflight: &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{
+				{ID: "cluster", Action: "Warn", Found: "one", Remedy: "mend it"}, {ID: "cluster-id", Action: "Warn", Found: "two", Remedy: "mend it"}, {ID: "node-vm", Action: "Warn", Found: "three", Remedy: "and that"}}},
+		})
+	}))
+	require.Contains(t, screen.String(), `
+  DriverBundle a (NotObserved)
+  VDOConfig b (NotObserved)
+    the operator has not seen it as it is now; if that stays
+    so:
+    `+"`kubectl -n vmware-system-vdo get deployment vdo-operator`"+`
+`)
+	require.Equal(t, 1, strings.Count(screen.String(), "mend it"))
+	require.Contains(t, screen.String(), "three\n        do and that")
+}
+
+func TestFurtherLinesAreBelowTheFirst(t *testing.T) {
+	screen := columns.Screen{Wide: 40}
+	l := &lines{w: &screen}
+	l.block("why", "csi@3.5.1 is installed and serves Kubernetes 1.33")
+	l.block("   not yet", "csi@3.5.1 is installed and serves Kubernetes 1.33")
+	require.NoError(t, l.err)
+	require.Equal(t, `  why: csi@3.5.1 is installed and serves
+    Kubernetes 1.33
+     not yet: csi@3.5.1 is installed and
+       serves Kubernetes 1.33
+`, screen.String())
+}
