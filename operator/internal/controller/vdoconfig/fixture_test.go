@@ -497,6 +497,10 @@ func (w *world) play() {
 	plugins := w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-node"})
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
+		if _, away := n.Labels[cluster.LabelAway]; away {
+			w.silence(n)
+			continue
+		}
 		if len(clouds) > 0 {
 			w.initialize(n)
 		}

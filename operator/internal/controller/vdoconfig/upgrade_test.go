@@ -247,19 +247,25 @@ func (w *world) takeAway(name string) (giveBack func()) {
 	node, pod := get(w, &corev1.Node{}, "", name), w.nodePodOn(name)
 	w.change(node, func() { node.Labels[cluster.LabelAway] = "" })
 	w.change(pod, func() { pod.Finalizers = []string{held} })
-	node = get(w, node, "", name)
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
-		}
-	}
-	require.NoError(w.t, w.Status().Update(context.Background(), node))
+	w.silence(get(w, node, "", name))
 	giveBack = func() {
 		w.change(pod, func() { pod.Finalizers = nil })
 		w.change(node, func() { delete(node.Labels, cluster.LabelAway) })
 	}
 	w.t.Cleanup(giveBack)
 	return giveBack
+}
+
+// silence has a node not be ready. A heartbeat that KWOK began before it saw that the node is away may come later.
+func (w *world) silence(node *corev1.Node) {
+	w.t.Helper()
+	was := node.DeepCopy()
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != corev1.ConditionFalse {
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
+			require.NoError(w.t, w.Status().Patch(context.Background(), node, client.MergeFrom(was)))
+		}
+	}
 }
 
 // A node that is away neither stops nor fails an upgrade. It is named, and gets a
