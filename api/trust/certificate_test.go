@@ -347,7 +347,7 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 		{"no roots", head + names, "it has no roots"},
 		{"a leaf as root", head + "  roots: |\n" + indent(string(o.leaf.PEM())) + names, "is not a certificate authority's"},
 		{"no PEM", head + "  roots: x\n" + names, "not a PEM block"},
-		{"a key as root", head + "  roots: |\n" + indent(string(o.leaf.KeyPEM(t))) + names, "is not a certificate"},
+		{"a key as root", head + "  roots: |\n" + indent(string(o.leaf.KeyPEM())) + names, "is not a certificate"},
 		{"both", head + roots + "  rootsFile: x\n" + names, "not both"},
 		{"absent file", head + "  rootsFile: x\n" + names, "by file cannot be read here"},
 		{"a use", head + roots + names + "  extendedKeyUsage: everything\n", "is none of codeSigning"},
@@ -385,7 +385,7 @@ func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 	}{
 		{"nothing", nil, nil, now, "there is no certificate"},
 		{"another key", o.root.PEM(), nil, now, "for another key"},
-		{"a key", o.leaf.KeyPEM(t), nil, now, "is not a certificate"},
+		{"a key", o.leaf.KeyPEM(), nil, now, "is not a certificate"},
 		{"disorder", o.leaf.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=signer"`},
 		{"expired", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "expired 2040"},
 		{"early", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "is not valid before 2020"},

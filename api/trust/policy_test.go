@@ -118,7 +118,7 @@ func FuzzParsePolicy(f *testing.F) {
 // FuzzReadEvidence feeds a signature manifest and a claim to the reader and the
 // verifier: whatever they are, nothing is accepted and nothing breaks.
 func FuzzReadEvidence(f *testing.F) {
-	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(f), nil))(f)
+	s := must(trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("other"), "", nil))(f)
 	k := must(s.Key("k", trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
@@ -158,7 +158,7 @@ func FuzzTimeStamp(f *testing.F) {
 	})
 	require.NoError(f, err)
 	p := must(trust.ComposePolicy(1, nil, []trust.Authority{a}))(f)
-	s := must(trust.LoadSigner("k", leaf.KeyPEM(f), nil))(f)
+	s := must(trust.LoadSigner("k", leaf.KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("root"), "", nil))(f)
 	f.Add(leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte{0x30, 0x80, 0x24, 0x80})

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/x509"
 	"fmt"
 	"net/url"
 	"os"
@@ -241,14 +240,10 @@ func holdReadme(t *testing.T, transcript, page string) {
 // waitForUpdates is told what there is, and then makes a request that a vCenter answers
 // when something changes.
 func waitForUpdates(ctx context.Context, address, ca string, told func()) error {
-	pem, err := os.ReadFile(ca)
-	if err != nil {
+	sc := soap.NewClient(&url.URL{Scheme: "https", Host: address, Path: vim25.Path}, false)
+	if err := sc.SetRootCAs(ca); err != nil {
 		return err
 	}
-	sc := soap.NewClient(&url.URL{Scheme: "https", Host: address, Path: vim25.Path}, false)
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	sc.DefaultTransport().TLSClientConfig.RootCAs = pool
 	vc, err := vim25.NewClient(ctx, sc)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ type Cluster struct {
 	opts      Options
 	dir       string
 	ownsDir   bool
-	pki       *pki
+	pki       files
 	version   string
 	etcdURL   string
 	port      int
@@ -114,7 +114,7 @@ func count() error {
 func (c *Cluster) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // building from nothing included
 	defer cancel()
-	if c.pki, err = newPKI(filepath.Join(c.dir, "pki"), c.opts.Address); err != nil {
+	if c.pki, err = newFiles(filepath.Join(c.dir, "pki"), c.opts.Address); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{c.startEtcd, c.serve, c.registerNodes} {
@@ -130,7 +130,7 @@ func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
 		Host:            c.url(),
 		BearerToken:     adminToken,
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.caPEM},
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.ca.PEM()},
 		QPS:             500, Burst: 1000,
 	}
 }
@@ -257,7 +257,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--kubelet-preferred-address-types", "InternalIP,Hostname",
 		"--token-auth-file", c.pki.path("tokens.csv"),
 		"--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
+		"--service-account-key-file", c.pki.path("sa.crt"), "--service-account-signing-key-file", c.pki.path("sa.key"),
 		"--service-cluster-ip-range", "10.96.0.0/16",
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction,OwnerReferencesPermissionEnforcement",
 		"--disable-admission-plugins", disabled,

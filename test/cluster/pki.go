@@ -1,131 +1,76 @@
 package cluster
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
-// pki is the cluster's certificate authority and the files signed by it.
-type pki struct {
-	dir   string
-	ca    *x509.Certificate
-	caKey *ecdsa.PrivateKey
-	caPEM []byte
+// files are the cluster's certificate authority and the files signed by it.
+type files struct {
+	dir string
+	ca  pki.Authority
 }
 
-func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
+func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// newPKI makes the authority and what the control plane needs of it, for an API server
+// newFiles makes the authority and what the control plane needs of it, for an API server
 // at an address.
-func newPKI(dir, address string) (*pki, error) {
+func newFiles(dir, address string) (f files, err error) {
+	f.dir = dir
+	if f.ca, err = (pki.Authority{}).New(pki.Spec{Name: "test cluster CA", CA: true}); err != nil {
+		return f, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return f, err
 	}
-	p := &pki{dir: dir}
-	if err := p.found(); err != nil {
-		return nil, err
-	}
-	saKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	saPEM, err := keyPEM(saKey)
-	if err != nil {
-		return nil, err
-	}
-	return p, errors.Join(
-		p.write("ca.crt", p.caPEM), p.write("sa.key", saPEM),
-		p.write("tokens.csv", []byte(adminToken+",admin,admin,system:masters\n")),
-		p.issue("server", &x509.Certificate{
-			Subject: pkix.Name{CommonName: "kube-apiserver"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1), net.ParseIP(address)},
-			DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+	return f, errors.Join(
+		f.write("ca.crt", f.ca.PEM()), f.write("tokens.csv", []byte(adminToken+",admin,admin,system:masters\n")),
+		f.issue("sa", pki.Spec{Name: "service accounts"}),
+		f.issue("server", pki.Spec{
+			Name: "kube-apiserver", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNS: []string{
+				"127.0.0.1", "10.96.0.1", address, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			},
 		}),
-		p.issue("kubelet-client", &x509.Certificate{
-			Subject:     pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		}),
+		f.issue("kubelet-client", client("kube-apiserver-kubelet-client", "system:masters")),
 	)
 }
 
-// found makes the authority.
-func (p *pki) found() (err error) {
-	if p.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return err
-	}
-	p.ca = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test cluster CA"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, p.ca, p.ca, p.caKey.Public(), p.caKey)
-	if err != nil {
-		return err
-	}
-	p.caPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return nil
+// client is who a client is: its name and group.
+func client(name, group string) pki.Spec {
+	return pki.Spec{Name: name, Organization: []string{group}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 }
 
-// issue completes a certificate, signs it, and writes NAME.crt and NAME.key.
-func (p *pki) issue(name string, leaf *x509.Certificate) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// issue writes NAME.crt and NAME.key.
+func (f files) issue(name string, spec pki.Spec) error {
+	issued, err := f.ca.New(spec)
 	if err != nil {
 		return err
 	}
-	leaf.SerialNumber = big.NewInt(time.Now().UnixNano())
-	leaf.NotBefore, leaf.NotAfter, leaf.KeyUsage = p.ca.NotBefore, p.ca.NotAfter, x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, leaf, p.ca, key.Public(), p.caKey)
-	if err != nil {
-		return err
-	}
-	private, err := keyPEM(key)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		p.write(name+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		p.write(name+".key", private),
-	)
+	return errors.Join(f.write(name+".crt", issued.PEM()), f.write(name+".key", issued.KeyPEM()))
 }
 
-func (p *pki) write(name string, data []byte) error { return os.WriteFile(p.path(name), data, 0o600) }
-
-func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
-}
+func (f files) write(name string, data []byte) error { return os.WriteFile(f.path(name), data, 0o600) }
 
 // client returns an HTTP client for probes. Controllers serve with certificates
 // that they sign themselves, so without a token nothing is checked.
-func (p *pki) client(token string) *http.Client {
+func (f files) client(token string) *http.Client {
 	if token == "" {
 		return &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a health probe on loopback, see above
 		}}
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(p.caPEM)
 	return &http.Client{Transport: bearer{token, &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{RootCAs: f.ca.Pool(), MinVersion: tls.VersionTLS12},
 	}}}
 }
 
@@ -146,11 +91,7 @@ func (c *Cluster) writeKubeconfig() error {
 
 // WriteNodeKubeconfig writes a kubeconfig with the rights of a node's kubelet.
 func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
-	err := c.pki.issue("node-"+node, &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
+	if err := c.pki.issue("node-"+node, client("system:node:"+node, "system:nodes")); err != nil {
 		return fmt.Errorf("certificate of node %s: %w", node, err)
 	}
 	return c.kubeconfig(path, &clientcmdapi.AuthInfo{
@@ -163,7 +104,7 @@ func (c *Cluster) CAFile() string { return c.pki.path("ca.crt") }
 
 func (c *Cluster) kubeconfig(path string, user *clientcmdapi.AuthInfo) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.caPEM}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.ca.PEM()}
 	config.AuthInfos["user"] = user
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "user"}
 	config.CurrentContext = "test"

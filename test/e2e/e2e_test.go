@@ -256,7 +256,7 @@ func (l *job) trustCertificates() {
 	issuing := root.Issue(l.t, pki.Spec{Name: "Corp Issuing", CA: true})
 	signer := issuing.Issue(l.t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 	files := map[string][]byte{
-		"connected/signer.key": signer.KeyPEM(l.t), "connected/signer.crt": signer.PEM(), "connected/issuing.crt": issuing.PEM(),
+		"connected/signer.key": signer.KeyPEM(), "connected/signer.crt": signer.PEM(), "connected/issuing.crt": issuing.PEM(),
 		"site/corp-root.crt": root.PEM(), "site/policy.yaml": []byte(`apiVersion: vdo.vmware.com/trust/v1
 kind: TrustPolicy
 keys:

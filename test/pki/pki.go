@@ -6,16 +6,16 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/url"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // Authority is a certificate and its key: of an authority, or of who it issued for.
@@ -28,7 +28,9 @@ type Authority struct {
 type Spec struct {
 	Name                string
 	CA                  bool
-	Email, URI, DNS     []string
+	Organization        []string
+	Email, URI          []string
+	DNS                 []string // names of hosts, and IP addresses
 	Usage               []x509.ExtKeyUsage
 	UnknownUsage        []asn1.ObjectIdentifier
 	CriticalUsage       bool              // mark the usages critical, as is done where it is for time stamps alone
@@ -42,35 +44,49 @@ func Root(t testing.TB, name string) Authority {
 	return Authority{}.Issue(t, Spec{Name: name, CA: true})
 }
 
-// Issue issues a certificate; the zero authority issues a self-signed one.
+// Issue issues a certificate, as [Authority.New] does.
 func (a Authority) Issue(t testing.TB, s Spec) Authority {
 	t.Helper()
+	issued, err := a.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued
+}
+
+// New issues a certificate; the zero authority issues a self-signed one.
+func (a Authority) New(s Spec) (Authority, error) {
+	template, err := s.template()
+	if err != nil {
+		return Authority{}, err
+	}
 	key := s.Key
 	if key == nil {
-		var err error
-		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
+		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return Authority{}, err
+		}
 	}
-	template := s.template(t)
 	parent, signer := template, key
 	if a.Certificate != nil {
 		parent, signer = a.Certificate, a.Key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	require.NoError(t, err)
+	if err != nil {
+		return Authority{}, err
+	}
 	c, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return Authority{c, key}
+	return Authority{c, key}, err
 }
 
-func (s Spec) template(t testing.TB) *x509.Certificate {
-	t.Helper()
+func (s Spec) template() (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	c := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: s.Name},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: s.Name, Organization: s.Organization},
 		NotBefore: s.NotBefore, NotAfter: s.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: s.Usage, UnknownExtKeyUsage: s.UnknownUsage, EmailAddresses: s.Email, DNSNames: s.DNS,
+		ExtKeyUsage: s.Usage, UnknownExtKeyUsage: s.UnknownUsage, EmailAddresses: s.Email,
 		BasicConstraintsValid: true, IsCA: s.CA,
 	}
 	if s.CA {
@@ -88,15 +104,26 @@ func (s Spec) template(t testing.TB) *x509.Certificate {
 			ids = append(ids, asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 3}) // and code signing
 		}
 		value, err := asn1.Marshal(ids)
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: value})
 	}
 	for _, text := range s.URI {
 		u, err := url.Parse(text)
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		c.URIs = append(c.URIs, u)
 	}
-	return c
+	for _, name := range s.DNS {
+		if ip := net.ParseIP(name); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+		} else {
+			c.DNSNames = append(c.DNSNames, name)
+		}
+	}
+	return c, nil
 }
 
 // PEM returns the certificate.
@@ -105,9 +132,22 @@ func (a Authority) PEM() []byte {
 }
 
 // KeyPEM returns the private key as PKCS #8.
-func (a Authority) KeyPEM(t testing.TB) []byte {
-	t.Helper()
+func (a Authority) KeyPEM() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
-	require.NoError(t, err)
+	if err != nil {
+		panic(err) // of a curve that nobody has
+	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// TLS returns the certificate for a server or client.
+func (a Authority) TLS() tls.Certificate {
+	return tls.Certificate{Certificate: [][]byte{a.Certificate.Raw}, PrivateKey: a.Key}
+}
+
+// Pool returns the certificate as all that is trusted.
+func (a Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.Certificate)
+	return pool
 }

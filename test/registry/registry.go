@@ -34,6 +34,8 @@ import (
 	"time"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 // Kind is an implementation of a registry.
@@ -97,7 +99,7 @@ type Registry struct {
 	Username, Password string
 
 	opts    Options
-	ca      *authority
+	ca      pki.Authority
 	tokens  *tokenService
 	app     http.Handler // the registry with its own authentication
 	server  *http.Server
@@ -158,7 +160,7 @@ func New(o Options) (_ *Registry, err error) {
 	if r.scratch, err = os.MkdirTemp("", "vdo-registry-"); err != nil {
 		return nil, err
 	}
-	if r.ca, err = newAuthority(); err != nil {
+	if r.ca, err = (pki.Authority{}).New(pki.Spec{Name: "test registry CA", CA: true}); err != nil {
 		return nil, err
 	}
 	listener, err := net.Listen("tcp", o.Address)
@@ -185,15 +187,15 @@ func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*
 		r.run(func() error { return server.Serve(listener) }, server)
 		return server, nil
 	}
-	names := append([]string{"127.0.0.1", "::1", "localhost", hostOnly(r.opts.Address)}, r.opts.Names...)
-	cert, err := r.ca.issueFor(names, x509.ExtKeyUsageServerAuth)
+	ip := listener.Addr().(*net.TCPAddr).IP.String() //nolint:forcetypeassert // of a TCP listener
+	cert, err := r.issue(x509.ExtKeyUsageServerAuth, append([]string{ip}, r.opts.Names...)...)
 	if err != nil {
 		_ = listener.Close()
 		return nil, err
 	}
-	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert.TLS()}, MinVersion: tls.VersionTLS12}
 	if r.opts.ClientCertificates {
-		server.TLSConfig.ClientAuth, server.TLSConfig.ClientCAs = tls.RequireAndVerifyClientCert, r.ca.pool
+		server.TLSConfig.ClientAuth, server.TLSConfig.ClientCAs = tls.RequireAndVerifyClientCert, r.ca.Pool()
 	}
 	r.run(func() error { return server.ServeTLS(listener, "", "") }, server)
 	return server, nil
@@ -227,13 +229,15 @@ func (r *Registry) counted(h http.Handler) http.Handler {
 	})
 }
 
-func hostOnly(address string) string {
-	h, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return ""
-	}
-	return h
+// issue makes a certificate of the registry's authority, for a server by these names too.
+func (r *Registry) issue(use x509.ExtKeyUsage, names ...string) (pki.Authority, error) {
+	names = append([]string{"127.0.0.1", "::1", "localhost"}, names...)
+	return r.ca.New(pki.Spec{Name: "test registry", DNS: names, Usage: []x509.ExtKeyUsage{use}})
 }
+
+// Certificate makes a further certificate of the registry's authority for a server of
+// 127.0.0.1, ::1 and localhost.
+func (r *Registry) Certificate() (pki.Authority, error) { return r.issue(x509.ExtKeyUsageServerAuth) }
 
 func (r *Registry) newApp() (h http.Handler, err error) {
 	if r.opts.Kind == Distribution {
@@ -280,7 +284,7 @@ func (r *Registry) Close() error {
 }
 
 // CA returns the certificate of the authority that signed the registry's, as PEM.
-func (r *Registry) CA() []byte { return r.ca.pem }
+func (r *Registry) CA() []byte { return r.ca.PEM() }
 
 // CAFile writes CA to a file of the test and returns its name.
 func (r *Registry) CAFile(t testing.TB) string {
@@ -296,10 +300,10 @@ func (r *Registry) CAFile(t testing.TB) string {
 // files of the test.
 func (r *Registry) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
-	cert, key, err := r.pair([]string{"client"}, x509.ExtKeyUsageClientAuth)
+	cert := r.ca.Issue(t, pki.Spec{Name: "client", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-	if err := errors.Join(err, os.WriteFile(certFile, cert, 0o600), os.WriteFile(keyFile, key, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(certFile, cert.PEM(), 0o600), os.WriteFile(keyFile, cert.KeyPEM(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return certFile, keyFile
@@ -331,7 +335,7 @@ func (r *Registry) URL() string {
 
 // Transport returns an HTTP transport that trusts the registry.
 func (r *Registry) Transport() *http.Transport {
-	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.ca.pool, MinVersion: tls.VersionTLS12}}
+	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.ca.Pool(), MinVersion: tls.VersionTLS12}}
 }
 
 // Requests returns what has arrived, in that order; also what is being answered.

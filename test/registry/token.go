@@ -28,13 +28,13 @@ type tokenService struct {
 }
 
 func newTokenService(r *Registry) (*tokenService, error) {
-	key := jose.JSONWebKey{Key: r.ca.key, KeyID: token.GetJWKThumbprint(r.ca.key.Public())}
+	key := jose.JSONWebKey{Key: r.ca.Key, KeyID: token.GetJWKThumbprint(r.ca.Key.Public())}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithType("JWT"))
 	if err != nil {
 		return nil, err
 	}
 	s := &tokenService{registry: r, bundle: filepath.Join(r.scratch, "token.crt"), signer: signer}
-	return s, os.WriteFile(s.bundle, r.ca.pem, 0o600)
+	return s, os.WriteFile(s.bundle, r.ca.PEM(), 0o600)
 }
 
 // ServeHTTP answers GET /auth/token?service=…&scope=…, and its OAuth2 form: POST with

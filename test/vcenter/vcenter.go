@@ -13,15 +13,20 @@ package vcenter
 
 import (
 	"context"
+	"crypto/sha1" //nolint:gosec // vCenters name certificates so
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	_ "github.com/vmware/govmomi/cns/simulator" // cloud native storage
 	"github.com/vmware/govmomi/find"
@@ -35,6 +40,8 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 // Account is a user name and its password.
@@ -69,7 +76,7 @@ type VCenter struct {
 	server *simulator.Server
 	mu     sync.Mutex
 	// serving is the certificate that connections get.
-	serving tls.Certificate
+	serving pki.Authority
 	logins  map[string]int
 	// passwords are those of now, refused how often another one was given, and
 	// accepted the right ones that somebody logged in with, by account.
@@ -111,20 +118,18 @@ func Start(t testing.TB, o Options) *VCenter {
 // Run starts a vCenter; the caller closes it.
 func Run(o Options) (*VCenter, error) {
 	o = o.withDefaults()
-	cert, err := issue(o)
-	if err != nil {
-		return nil, err
-	}
 	v := &VCenter{
-		opts: o, serving: cert.serving,
-		CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o),
+		opts: o, logins: map[string]int{}, model: model(o),
 		passwords: map[string]string{}, refused: map[string]int{}, accepted: map[string][]string{}, plain: map[string]bool{},
+	}
+	if _, err := v.Reissue(); err != nil {
+		return nil, err
 	}
 	for _, a := range []Account{Admin, Administrator, Reader, Stranger} {
 		v.passwords[a.Username] = a.Password
 	}
 	making.Lock()
-	err = v.model.Create()
+	err := v.model.Create()
 	making.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("make the inventory: %w", err)
@@ -225,11 +230,11 @@ func place(ctx context.Context, c *vim25.Client, from, to string, into *object.F
 func (v *VCenter) listen() {
 	s := v.model.Service
 	s.TLS = &tls.Config{
-		Certificates: []tls.Certificate{v.serving}, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{v.serving.TLS()}, MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			return &tls.Config{Certificates: []tls.Certificate{v.serving}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}, nil
+			return &tls.Config{Certificates: []tls.Certificate{v.serving.TLS()}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}, nil
 		},
 	}
 	s.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(Admin.Username, Admin.Password)}
@@ -280,15 +285,30 @@ func (v *VCenter) valid(req *types.Login) bool {
 // Reissue replaces the certificate by one of another authority, and returns that. Only
 // connections that are new get it.
 func (v *VCenter) Reissue() (ca []byte, err error) {
-	cert, err := issue(v.opts)
+	authority, err := pki.Authority{}.New(pki.Spec{Name: "vcsim CA", CA: true})
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
+	spec := pki.Spec{
+		Name: "vcsim", DNS: v.opts.Names, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(24 * time.Hour),
+	}
+	if v.opts.Expired {
+		spec.NotAfter = now.Add(-time.Hour)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.serving = cert.serving
-	v.CA, v.SHA1, v.SHA256 = cert.ca, cert.sha1, cert.sha256
-	return cert.ca, nil
+	if v.serving, err = authority.New(spec); err != nil {
+		return nil, err
+	}
+	der := v.serving.Certificate.Raw
+	v.CA, v.SHA1, v.SHA256 = authority.PEM(), pairs(sha1.Sum(der)), pairs(sha256.Sum256(der)) //nolint:gosec // vCenters name certificates so
+	return v.CA, nil
+}
+
+func pairs[B [sha1.Size]byte | [sha256.Size]byte](b B) string {
+	return strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", b)), " ", ":")
 }
 
 // SetVersion has the vCenter report another version, as after an upgrade.

@@ -39,7 +39,7 @@ func softToken(t *testing.T, dir string) (env []string, module string) {
 	run("--init-token", "--free", "--label", "signing", "--so-pin", "12345678", "--pin", pin)
 	signer := pki.Root(t, "signer")
 	plain := filepath.Join(dir, "plain.key")
-	require.NoError(t, os.WriteFile(plain, signer.KeyPEM(t), 0o600))
+	require.NoError(t, os.WriteFile(plain, signer.KeyPEM(), 0o600))
 	run("--import", plain, "--token", "signing", "--label", "release", "--id", "01", "--pin", pin)
 	openssl(t, "genrsa", "-out", filepath.Join(dir, "rsa.key"), "2048")
 	openssl(t, "pkcs8", "-topk8", "-nocrypt", "-in", filepath.Join(dir, "rsa.key"), "-out", filepath.Join(dir, "rsa8.key"))

@@ -29,7 +29,7 @@ func issue(ts *testscript.TestScript, _ bool, args []string) {
 		NotBefore: began.Add(-time.Hour), NotAfter: began.Add(24 * time.Hour),
 	})
 	for name, data := range map[string][]byte{
-		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": signer.PEM(), ".key": signer.KeyPEM(t),
+		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": signer.PEM(), ".key": signer.KeyPEM(),
 	} {
 		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
 	}

@@ -181,8 +181,7 @@ func TestEveryAPIServerIsAskedForItsVersion(t *testing.T) {
 func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
 	own := pki.Root(t, "other").Issue(t, pki.Spec{DNS: []string{"kubernetes.default.svc"}})
 	other := httptest.NewUnstartedServer(http.NotFoundHandler())
-	served := tls.Certificate{Certificate: [][]byte{own.Certificate.Raw}, PrivateKey: own.Key}
-	other.TLS = &tls.Config{Certificates: []tls.Certificate{served}}
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{own.TLS()}}
 	other.StartTLS()
 	t.Cleanup(other.Close)
 	ask := edge.Asking(cluster.Config(t))

@@ -197,7 +197,7 @@ type host struct {
 
 func (s *site) host(name string, issuer pki.Authority, ip string) *host {
 	leaf := issuer.Issue(s.t, pki.Spec{Name: name, DNS: []string{"kubernetes"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	h := &host{site: s, name: name, cert: tls.Certificate{Certificate: [][]byte{leaf.Certificate.Raw}, PrivateKey: leaf.Key}}
+	h := &host{site: s, name: name, cert: leaf.TLS()}
 	if h.addr = s.addr(); ip != "" {
 		h.addr = netip.MustParseAddr(ip)
 	}
@@ -360,9 +360,7 @@ type held struct {
 }
 
 func (s *site) client() *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(s.ca.Certificate)
-	return &tls.Config{RootCAs: roots, ServerName: "kubernetes", MinVersion: tls.VersionTLS12}
+	return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "kubernetes", MinVersion: tls.VersionTLS12}
 }
 
 func (s *site) dial(address string) *held {
