@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Draw makes a program from random numbers: the same again from the same ones.
-func Draw(r *rand.Rand) Program {
+// draw makes a program from random numbers: the same again from the same ones.
+func draw(r *rand.Rand) Program {
 	d := &drawing{Rand: r, filled: map[string]string{}, deltas: map[string]string{}}
 	if d.chance(3) {
 		d.scene()

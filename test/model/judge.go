@@ -12,17 +12,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 )
-
-// A Broken is a promise that was not kept.
-type Broken struct {
-	Rule   string // see the package comment
-	Step   Step
-	Detail string
-}
-
-// Error implements error.
-func (b *Broken) Error() string { return fmt.Sprintf("%s: %q: %s", b.Rule, b.Step, b.Detail) }
 
 // maxMemory is what a command may hold, in KiB.
 const maxMemory = 100 << 10
@@ -81,12 +73,12 @@ func (t *trial) done() bool {
 	return slices.ContainsFunc(t.outcomes, func(o outcome) bool { return o.code == 0 })
 }
 
-func (t *trial) broken(rule, format string, args ...any) *Broken {
+func (t *trial) broken(rule, format string, args ...any) *random.Broken {
 	detail := fmt.Sprintf(format, args...)
 	for _, o := range t.outcomes {
 		detail += fmt.Sprintf("\nexit code %d\nstdout: %s\nstderr: %s", o.code, clip(o.stdout), clip(o.stderr))
 	}
-	return &Broken{Rule: rule, Step: t.step, Detail: detail}
+	return &random.Broken{Rule: rule + " " + t.step.Do, Detail: t.step.String() + ": " + detail}
 }
 
 func clip(s string) string {
@@ -98,7 +90,7 @@ func clip(s string) string {
 
 // judge holds a step against all rules.
 func (t *trial) judge() error {
-	for _, rule := range []func() *Broken{t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo} {
+	for _, rule := range []func() *random.Broken{t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo} {
 		if b := rule(); b != nil {
 			return b
 		}
@@ -107,7 +99,7 @@ func (t *trial) judge() error {
 }
 
 // ends: every command ends, holds little memory, and ends with a code that is documented.
-func (t *trial) ends() *Broken {
+func (t *trial) ends() *random.Broken {
 	for _, o := range t.outcomes {
 		switch {
 		case o.deaf:
@@ -127,7 +119,7 @@ func (t *trial) ends() *Broken {
 var errorLine = regexp.MustCompile(`(?m)^error: |^\{`)
 
 // says: what failed says why, and nothing says a secret.
-func (t *trial) says() *Broken {
+func (t *trial) says() *random.Broken {
 	for _, o := range t.outcomes {
 		if o.code > 0 && !errorLine.MatchString(o.stderr) {
 			return t.broken("says", "there is no error")
@@ -151,7 +143,7 @@ func (s Step) writes() place {
 }
 
 // stays: nothing changes but what is named.
-func (t *trial) stays() *Broken {
+func (t *trial) stays() *random.Broken {
 	mayChange := func(name string) bool {
 		to := t.step.writes()
 		if name == "" || name == "out" || name == "tmp" {
@@ -204,7 +196,7 @@ func (t *trial) replaces(p place) bool {
 }
 
 // keeps: no bundle, blob, part or signature that was there is gone, unless it was asked for.
-func (t *trial) keeps() *Broken {
+func (t *trial) keeps() *random.Broken {
 	for _, p := range t.model.places {
 		was, is := t.before[p], t.after[p]
 		if !was.there || was.root == "" { // or nothing of it can be read
@@ -254,7 +246,7 @@ func (s Step) copiesDamage(m model, p place) bool {
 }
 
 // complete: what looks like a bundle is one, whatever happened.
-func (t *trial) complete() *Broken {
+func (t *trial) complete() *random.Broken {
 	for _, p := range t.model.places {
 		repo, _, inMirror := p.mirror()
 		c := t.after[p]
@@ -281,7 +273,7 @@ func trusts(trust string, signers []string) bool {
 }
 
 // proven: where somebody must have signed, nothing else is used.
-func (t *trial) proven() *Broken {
+func (t *trial) proven() *random.Broken {
 	s := t.step
 	if s.Trust == "" {
 		return nil
@@ -312,7 +304,7 @@ func (t *trial) proven() *Broken {
 }
 
 // result: exit 0 means that it is done.
-func (t *trial) result() *Broken {
+func (t *trial) result() *random.Broken {
 	s := t.step
 	if !t.done() {
 		return nil
@@ -409,7 +401,7 @@ func (t *trial) unsigned(c content) string {
 }
 
 // verified demands that verify accepts what was made.
-func (t *trial) verified(c content) *Broken {
+func (t *trial) verified(c content) *random.Broken {
 	s := t.step
 	i := slices.IndexFunc(c.signers, func(name string) bool { return name != "up" })
 	if i < 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
@@ -425,7 +417,7 @@ func (t *trial) verified(c content) *Broken {
 	o := p.wait()
 	if o.code != 0 {
 		t.outcomes = append(t.outcomes, o)
-		return t.broken("result", "%q does not accept it", verify)
+		return t.broken("result", "%s does not accept it", verify)
 	}
 	return nil
 }
@@ -433,7 +425,7 @@ func (t *trial) verified(c content) *Broken {
 var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
 
 // pruned: what it says is deleted is gone, and a bundle is left.
-func (t *trial) pruned(repo string) *Broken {
+func (t *trial) pruned(repo string) *random.Broken {
 	left := 0
 	for _, p := range t.model.places {
 		of, _, ok := p.mirror()
@@ -466,7 +458,7 @@ const longCut = 263
 
 // mustDo: what nothing hinders is done, also after what went before; a signal ends a
 // command with its own code, as does a full disk.
-func (t *trial) mustDo() *Broken {
+func (t *trial) mustDo() *random.Broken {
 	var codes []int
 	s := t.step
 	ready, why := t.ready()
@@ -575,7 +567,7 @@ func (w *world) leak() error {
 			data := readRegular(filepath.Join(w.path(dir), name))
 			for _, secret := range append(w.site.secrets, w.mirror.Password) {
 				if bytes.Contains(data, []byte(secret)) {
-					return &Broken{Rule: "secret", Detail: filepath.Join(dir, name) + " holds one"}
+					return &random.Broken{Rule: "secret", Detail: filepath.Join(dir, name) + " holds one"}
 				}
 			}
 		}

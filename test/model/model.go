@@ -5,7 +5,7 @@
 // what has to be true whatever happened.
 //
 // A [Program] is data with a text: what fails is printed as the shortest program that
-// still fails, and can be run again from that text. [Draw] makes one from a seed. A
+// still fails, and can be run again from that text; package random makes one from a seed. A
 // world executes it with the real program, real registries and real files. A model
 // judges each step by what it reads of media and registries itself, past the faults
 // and without the program's own code:
@@ -38,7 +38,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-// run runs a program in a world of its own. Its error is a [*Broken], or that of a world
+// run runs a program in a world of its own. Its error is a [*random.Broken], or that of a world
 // that could not be made.
 func (s *site) run(p Program) error {
 	w, err := newWorld(s, mirrorOf(p))
@@ -96,7 +96,7 @@ func (w *world) step(s Step) error {
 		t.outcomes, err = w.do(s)
 	}
 	if err = errors.Join(err, w.model.failed); err != nil {
-		return fmt.Errorf("run %q: %w", s, err)
+		return fmt.Errorf("run %s: %w", s, err)
 	}
 	w.observe()
 	t.after = w.model.now
@@ -112,7 +112,7 @@ func (w *world) damage(s Step, damage func(*world, Step) error) error {
 	p := place(s.To)
 	w.model.files = nil // look again
 	if err := damage(w, s); err != nil {
-		return fmt.Errorf("run %q: %w", s, err)
+		return fmt.Errorf("run %s: %w", s, err)
 	}
 	repo, _, _ := p.mirror()
 	switch s.Do {

@@ -3,7 +3,6 @@
 package model
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -12,11 +11,12 @@ import (
 
 // A program can be run again from its text, and drawn again from its seed.
 func TestProgramsHaveATextAndASeed(t *testing.T) {
+	programs := suite()
 	verbs := map[string]bool{}
 	for seed := range uint64(500) {
-		p := Draw(rand.New(rand.NewPCG(seed, 1)))
-		require.Equal(t, p.String(), Draw(rand.New(rand.NewPCG(seed, 1))).String())
-		again, err := ParseProgram("# a comment\n\n" + p.String())
+		p := programs.Drawn(seed)
+		require.Equal(t, p, programs.Drawn(seed))
+		again, err := programs.Read("# a comment\n\n" + p.String())
 		require.NoError(t, err)
 		require.Equal(t, p.String(), again.String())
 		for _, s := range p {
@@ -33,21 +33,29 @@ func TestProgramsHaveATextAndASeed(t *testing.T) {
 	for lie := range liars {
 		require.True(t, verbs["fault "+lie], lie)
 	}
-	_, err := ParseProgram("pull of=a")
-	require.ErrorContains(t, err, `there is no "of"`)
+	_, err := programs.Read(`{"do":"pull","of":"a"}`)
+	require.ErrorContains(t, err, `unknown field "of"`)
 }
 
 // What is left of a program is what it needs to fail.
 func TestShrinkLeavesWhatIsNeeded(t *testing.T) {
-	p, err := ParseProgram("lock bundle=a to=l.yaml\npull bundle=b to=x.tar key=k1 with=single,replace fault=kill@up:12\nserve from=x.tar\nsign to=x.tar key=k2 fault=second\nverify from=x.tar trust=k1")
+	programs := suite()
+	p, err := programs.Read(`
+{"do":"lock","bundle":"a","to":"l.yaml"}
+{"do":"pull","bundle":"b","to":"x.tar","key":"k1","with":["single","replace"],"fault":{"kind":"kill","on":"up","at":12}}
+{"do":"serve","from":"x.tar"}
+{"do":"sign","to":"x.tar","key":"k2","fault":{"kind":"second"}}
+{"do":"verify","from":"x.tar","trust":"k1"}`)
 	require.NoError(t, err)
 	asked := 0
-	short := Shrink(p, func(p Program) bool {
+	short := programs.Shrink(p, func(p Program) bool {
 		asked++
 		killed := slices.IndexFunc(p, func(s Step) bool { return s.Do == "pull" && s.Fault.Kind == "kill" && s.Fault.At >= 2 })
 		signed := slices.IndexFunc(p, func(s Step) bool { return s.Do == "sign" && s.Key == "k2" })
 		return killed >= 0 && signed > killed
 	})
-	require.Equal(t, "pull bundle=a to=x.tar fault=kill@up:3\nsign to=x.tar key=k2\n", short.String())
+	require.Equal(t, `{"do":"pull","bundle":"a","to":"x.tar","fault":{"kind":"kill","on":"up","at":3}}
+{"do":"sign","to":"x.tar","key":"k2"}
+`, short.String())
 	require.Less(t, asked, 100)
 }

@@ -1,12 +1,14 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 )
 
 // event is one thing that happens: data, so that programs can be printed and read.
@@ -34,46 +36,20 @@ func parse(line string) (event, error) {
 		number, more, _ := strings.Cut(rest, ": ")
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 {
-			return e, fmt.Errorf("%q: the number of a request is missing", line)
+			return e, errors.New("the number of a request is missing")
 		}
 		e.at, line = n, more
 	}
 	e.kind, e.arg, _ = strings.Cut(line, ": ")
 	k := kindOf(e.kind)
 	if k == nil || !slices.Contains(k.args, e.arg) || (k.name == interruption && e.at == 0) {
-		return e, fmt.Errorf("%q is not an event", line)
+		return e, errors.New("no such event")
 	}
 	return e, nil
 }
 
 // program is a list of events.
-type program []event
-
-// String has an event a line.
-func (p program) String() string {
-	var out strings.Builder
-	for _, e := range p {
-		out.WriteString(e.String() + "\n")
-	}
-	return out.String()
-}
-
-// read reads a program; empty lines and those that begin with # say nothing.
-func read(text string) (program, error) {
-	var p program
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		e, err := parse(line)
-		if err != nil {
-			return nil, err
-		}
-		p = append(p, e)
-	}
-	return p, nil
-}
+type program = random.Program[event]
 
 // kind is a sort of events.
 type kind struct {
@@ -91,10 +67,9 @@ const interruption = "API server"
 // longestPass is how many requests of a pass events are put between.
 const longestPass = 160
 
-// draw makes a program of so many events from a seed. Passes come between them, as a
-// manager would start them: sometimes one, sometimes all, sometimes none.
-func draw(seed uint64, length int) program {
-	r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // not a secret, and to be had again
+// draw makes a program. Passes come between its events, as a manager would start them:
+// sometimes one, sometimes all, sometimes none.
+func draw(r *rand.Rand) program {
 	p := program{{kind: "begin", arg: pick(r, kindOf("begin").args)}}
 	total := 0
 	for _, k := range kinds {
@@ -128,23 +103,3 @@ func draw(seed uint64, length int) program {
 }
 
 func pick(r *rand.Rand, all []string) string { return all[r.IntN(len(all))] }
-
-// shrink drops events while the program still fails in the same way, first many at
-// once, then one by one, until a time.
-func shrink(p program, until time.Time, fails func(program) bool) program {
-	for size := len(p) / 2; size > 0; {
-		dropped := false
-		for at := 0; at+size <= len(p) && time.Now().Before(until); {
-			candidate := slices.Delete(slices.Clone(p), at, at+size)
-			if fails(candidate) {
-				p, dropped = candidate, true
-			} else {
-				at += size
-			}
-		}
-		if !dropped || size > 1 {
-			size /= 2
-		}
-	}
-	return p
-}

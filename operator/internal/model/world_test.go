@@ -41,6 +41,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 	sites "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
@@ -91,14 +92,10 @@ type world struct {
 	model
 }
 
-// violation is an invariant that did not hold.
-type violation struct{ invariant, text string }
-
-func (v *violation) Error() string { return v.invariant + ": " + v.text }
-
-// fail ends the program.
+// fail ends the program over an invariant that did not hold.
 func (w *world) fail(invariant, format string, args ...any) {
-	panic(&violation{invariant, fmt.Sprintf(format, args...)})
+	detail := fmt.Sprintf(format, args...) + "\n\nwhat happened:\n  " + strings.Join(w.trace, "\n  ")
+	panic(&random.Broken{Rule: invariant, Detail: detail})
 }
 
 // must ends the program over a fault of the test's own doings.
@@ -108,28 +105,27 @@ func (w *world) must(err error) {
 	}
 }
 
-// execute runs a program in a world that was put back to its beginning.
-func execute(ctx context.Context, s *site, p program) (w *world, broken *violation, err error) {
-	return enact(ctx, s, func(w *world) {
+// run runs a program in a world that was put back to its beginning.
+func (s *site) run(p program) error {
+	_, err := enact(context.Background(), s, func(w *world) {
 		for _, e := range p {
 			w.happen(e)
 		}
 		w.heal()
 		w.peace(true)
 	})
+	return err
 }
 
 // enact has something happen in such a world.
-func enact(ctx context.Context, s *site, happens func(*world)) (w *world, broken *violation, err error) {
+func enact(ctx context.Context, s *site, happens func(*world)) (w *world, err error) {
 	w, err = newWorld(ctx, s)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
-		case *violation:
-			broken = v
 		case error:
 			err = v
 		default:
@@ -139,7 +135,7 @@ func enact(ctx context.Context, s *site, happens func(*world)) (w *world, broken
 	w.reset()
 	w.prepare()
 	happens(w)
-	return w, nil, nil
+	return w, nil
 }
 
 func newWorld(ctx context.Context, s *site) (*world, error) {
@@ -575,9 +571,6 @@ func (w *world) bundleUIDs() map[types.UID]bool {
 	}
 	return all
 }
-
-// told is the trace of the program.
-func (w *world) told() string { return "  " + strings.Join(w.trace, "\n  ") + "\n" }
 
 // The bundles that the connected host made, in the order of their serials: tags of the
 // repository, which the tag "site" moves between.

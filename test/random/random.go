@@ -1,0 +1,205 @@
+// Package random runs programs of random steps against a world, and shrinks what breaks a
+// promise. Variables of the environment choose the programs:
+//
+//	VDO_TEST_SEED=42        the one that seed 42 draws, or with the next two those of the seeds from it on
+//	VDO_TEST_PROGRAMS=9     so many
+//	VDO_TEST_DURATION=2h    for so long, of seeds that are new
+//	VDO_TEST_PROGRAM=FILE   one as it was printed, VDO_TEST_PROGRAMS times
+package random
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is for shrinking one program.
+const patience = 2 * time.Minute
+
+// Broken is a promise that was not kept.
+type Broken struct {
+	Rule   string // which one: a program that shrinks has to break the same
+	Detail string
+}
+
+// Error implements error.
+func (b *Broken) Error() string { return b.Rule + ": " + b.Detail }
+
+// Program is a list of steps. Its text has one step a line.
+type Program[S fmt.Stringer] []S
+
+// String is the program's text.
+func (p Program[S]) String() string {
+	var b strings.Builder
+	for _, s := range p {
+		b.WriteString(s.String() + "\n")
+	}
+	return b.String()
+}
+
+// Suite is how programs of steps S are made, read and run.
+type Suite[S fmt.Stringer] struct {
+	// Draw makes a program from random numbers: the same again from the same ones.
+	Draw func(*rand.Rand) Program[S]
+	// Parse reads what a step's String wrote.
+	Parse func(line string) (S, error)
+	// Simpler are steps that do less than one; nil: none does.
+	Simpler func(S) []S
+	// Runs run a program, each in a world of its own. The error is a [*Broken], or that of the
+	// test's own doings.
+	Runs []func(Program[S]) error
+}
+
+// Drawn is the program of a seed.
+func (s Suite[S]) Drawn(seed uint64) Program[S] {
+	return s.Draw(rand.New(rand.NewPCG(seed, 7))) //nolint:gosec // not a secret, and to be had again
+}
+
+// Read reads a program's text. Empty lines and those that begin with # say nothing.
+func (s Suite[S]) Read(text string) (p Program[S], _ error) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		step, err := s.Parse(line)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a step: %w", line, err)
+		}
+		p = append(p, step)
+	}
+	return p, nil
+}
+
+// CheckFile checks the program of a file.
+func (s Suite[S]) CheckFile(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	p, readErr := s.Read(string(text))
+	if err = errors.Join(err, readErr); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	s.check(t, s.Runs[0], name, p)
+}
+
+// Check checks the programs of the seeds from 1 to count, or those that the environment names.
+func (s Suite[S]) Check(t *testing.T, count uint64) {
+	t.Helper()
+	if name := os.Getenv("VDO_TEST_PROGRAM"); name != "" {
+		for range Number(t, "VDO_TEST_PROGRAMS", 1) {
+			s.CheckFile(t, name)
+		}
+		return
+	}
+	first, end := uint64(1), time.Time{}
+	if text := os.Getenv("VDO_TEST_DURATION"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, count, end = rand.Uint64(), 0, time.Now().Add(d) //nolint:gosec // printed
+	} else if os.Getenv("VDO_TEST_SEED") != "" {
+		count = 1
+	}
+	first, count = Number(t, "VDO_TEST_SEED", first), Number(t, "VDO_TEST_PROGRAMS", count)
+	t.Logf("VDO_TEST_SEED=%d", first)
+	seeds := make(chan uint64)
+	go func() {
+		defer close(seeds)
+		for seed := first; seed-first < count && !t.Failed() || time.Now().Before(end); seed++ {
+			seeds <- seed
+		}
+	}()
+	var all sync.WaitGroup
+	for _, run := range s.Runs {
+		all.Go(func() {
+			for seed := range seeds {
+				s.check(t, run, fmt.Sprintf("VDO_TEST_SEED=%d", seed), s.Drawn(seed))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// check runs a program, and shrinks it where it breaks a promise.
+func (s Suite[S]) check(t *testing.T, run func(Program[S]) error, name string, p Program[S]) {
+	t.Helper()
+	err := run(p)
+	if err == nil {
+		return
+	}
+	var broken *Broken
+	if !errors.As(err, &broken) {
+		t.Errorf("%s: %v\n%s", name, err, p)
+		return
+	}
+	end, rule := time.Now().Add(patience), broken.Rule
+	short := s.Shrink(p, func(p Program[S]) bool {
+		for range 2 { // where it takes luck
+			var again *Broken
+			if time.Now().Before(end) && errors.As(run(p), &again) && again.Rule == rule {
+				broken = again
+				return true
+			}
+		}
+		return false
+	})
+	t.Errorf("%s breaks a promise; the shortest program that does:\n\n%s\n%v\n\nall of it:\n\n%s", name, short, broken, p)
+}
+
+// Shrink makes a program shorter and simpler for as long as it still fails: without steps,
+// many at once and then one by one, then with simpler ones. What fails says for the program
+// that is returned was true.
+func (s Suite[S]) Shrink(p Program[S], fails func(Program[S]) bool) Program[S] {
+	for again := true; again; {
+		again = false
+		for size := max(1, len(p)/2); size >= 1; size /= 2 {
+			for at := 0; at+size <= len(p); {
+				if shorter := slices.Delete(slices.Clone(p), at, at+size); len(shorter) > 0 && fails(shorter) {
+					p, again = shorter, true
+				} else {
+					at += size
+				}
+			}
+		}
+		for at := range p {
+			again = s.simplify(p, at, fails) || again
+		}
+	}
+	return p
+}
+
+// simplify puts a simpler step in the place of one, if the program still fails.
+func (s Suite[S]) simplify(p Program[S], at int, fails func(Program[S]) bool) bool {
+	if s.Simpler == nil {
+		return false
+	}
+	was := p[at]
+	for _, p[at] = range s.Simpler(was) {
+		if fails(slices.Clone(p)) {
+			return true
+		}
+	}
+	p[at] = was
+	return false
+}
+
+// Number reads a variable of the environment.
+func Number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
