@@ -1,7 +1,7 @@
 package site
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -17,6 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/soap"
 	"go.yaml.in/yaml/v3"
+	"gopkg.in/gcfg.v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -54,20 +55,20 @@ func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 	}
 	var out []login
 	for _, vc := range config.VCenter {
-		name, namespace := first(vc.SecretName, config.Global.SecretName), first(vc.SecretNamespace, config.Global.SecretNamespace)
+		name, namespace := cmp.Or(vc.SecretName, config.Global.SecretName), cmp.Or(vc.SecretNamespace, config.Global.SecretNamespace)
 		secret, err := d.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("secret %s/%s: %w", namespace, name, err)
 		}
 		l := login{
 			server: vc.Server, port: vc.Port, insecure: vc.Insecure || config.Global.Insecure,
-			thumbprint: first(vc.Thumbprint, config.Global.Thumbprint),
+			thumbprint: cmp.Or(vc.Thumbprint, config.Global.Thumbprint),
 			username:   string(secret.Data[vc.Server+".username"]), password: string(secret.Data[vc.Server+".password"]),
 		}
 		if l.username == "" {
 			return nil, fmt.Errorf("credentials not found for server %s", vc.Server)
 		}
-		if file := first(vc.CAFile, config.Global.CAFile); file != "" {
+		if file := cmp.Or(vc.CAFile, config.Global.CAFile); file != "" {
 			l.ca = []byte(cm.Data[path.Base(file)])
 		}
 		out = append(out, l)
@@ -82,20 +83,30 @@ func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string
 	if err != nil {
 		return nil, nil, err
 	}
-	sections := parseINI(string(secret.Data["csi-vsphere.conf"]))
+	type section struct {
+		User, Password, Port, Thumbprint string
+		Insecure                         bool   `gcfg:"insecure-flag"`
+		CAFile                           string `gcfg:"ca-file"`
+	}
+	var config struct {
+		Global        section
+		VirtualCenter map[string]*section
+		Labels        struct {
+			Categories string `gcfg:"topology-categories"`
+		}
+	}
+	err = gcfg.FatalOnly(gcfg.ReadStringInto(&config, string(secret.Data["csi-vsphere.conf"])))
+	if err != nil {
+		return nil, nil, err
+	}
 	var out []login
-	for name, keys := range sections {
-		server, ok := strings.CutPrefix(name, "VirtualCenter ")
-		if !ok {
-			continue
-		}
-		get := func(key string) string { return first(keys[key], sections["Global"][key]) }
+	for server, vc := range config.VirtualCenter {
 		l := login{
-			server: strings.Trim(server, `"`), username: get("user"), password: get("password"),
-			insecure: get("insecure-flag") == "true", thumbprint: get("thumbprint"),
+			server: server, username: cmp.Or(vc.User, config.Global.User), password: cmp.Or(vc.Password, config.Global.Password),
+			insecure: vc.Insecure || config.Global.Insecure, thumbprint: cmp.Or(vc.Thumbprint, config.Global.Thumbprint),
 		}
-		l.port, _ = strconv.Atoi(first(get("port"), "443"))
-		if file := get("ca-file"); file != "" {
+		l.port, _ = strconv.Atoi(cmp.Or(vc.Port, config.Global.Port, "443"))
+		if file := cmp.Or(vc.CAFile, config.Global.CAFile); file != "" {
 			l.ca = secret.Data[path.Base(file)]
 		}
 		out = append(out, l)
@@ -103,42 +114,12 @@ func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string
 	if len(out) == 0 {
 		return nil, nil, errors.New("csi-vsphere.conf has no VirtualCenter section")
 	}
-	if list := sections["Labels"]["topology-categories"]; list != "" {
+	if list := config.Labels.Categories; list != "" {
 		for c := range strings.SplitSeq(list, ",") {
 			categories = append(categories, strings.TrimSpace(c))
 		}
 	}
 	return out, categories, nil
-}
-
-// parseINI reads the quoted form that the driver's configuration is written in.
-func parseINI(text string) map[string]map[string]string {
-	sections, current := map[string]map[string]string{}, map[string]string{}
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
-			current = map[string]string{}
-			sections[line[1:len(line)-1]] = current
-			continue
-		}
-		if key, value, ok := strings.Cut(line, "="); ok {
-			value = strings.TrimSpace(value)
-			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
-				value = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(value[1 : len(value)-1])
-			}
-			current[strings.TrimSpace(key)] = value
-		}
-	}
-	return sections
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // hasVM logs in, looks for a VM by its BIOS UUID, and logs out.
