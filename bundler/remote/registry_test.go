@@ -319,7 +319,7 @@ func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 		"cut, other range":     {{Match: blob, Times: 1, Cut: 900_000}, {Match: blob, Times: 1, ReplaceHeader: map[string]string{"Content-Range": "bytes 5-9/10"}}},
 		"cut, 416":             {{Match: blob, Times: 1, Cut: 900_000}, {Match: blob, Times: 1, Status: 416}},
 		"cut many times":       {{Match: blob, Times: 4, Cut: 300_000}},
-		"no open ranges":       {{Match: blob, Cut: 400_000, RefuseOpenRange: true}},
+		"no open ranges":       {{Match: real.Match{Method: "GET", Path: blob.Path, Range: "-"}, Status: 416}, {Match: blob, Cut: 400_000}},
 		"cut, throttled, cut":  {{Match: blob, Times: 1, Cut: 10}, {Match: blob, Times: 2, Status: 429}, {Match: blob, Times: 1, Cut: 10}},
 		"without Content-Type": {{Match: blob, Times: 1, Cut: 10, ReplaceHeader: map[string]string{"Content-Type": ""}}},
 	} {

@@ -49,10 +49,8 @@ type Fault struct {
 
 	// Seen, if set, gets a value (without blocking) for each request that met the fault.
 	Seen chan<- string
-	// Wait holds the request back until the channel is closed or the client goes;
-	// with HoldAt, the answer after that many bytes of its body. Seen is told then.
-	Wait   <-chan struct{}
-	HoldAt int64
+	// Wait holds the request back until the channel is closed or the client goes.
+	Wait <-chan struct{}
 
 	// Reset ends the connection with a TCP reset before there is an answer. With a
 	// BodyLimit it does so to longer bodies only, instead of answering 413.
@@ -66,8 +64,6 @@ type Fault struct {
 	Body   string
 	// RedirectTo sends the request to the same path at another base URL, 307.
 	RedirectTo string
-	// RefuseOpenRange answers 416 to a Range without an end.
-	RefuseOpenRange bool
 	// BodyLimit answers 413 to requests with a longer body.
 	BodyLimit int64
 
@@ -132,9 +128,7 @@ func (r *Registry) inject(next http.Handler) http.Handler {
 }
 
 func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	if f.HoldAt == 0 {
-		f.hold(req)
-	}
+	f.hold(req)
 	switch {
 	case f.Reset && (f.BodyLimit == 0 || req.ContentLength > f.BodyLimit):
 		reset(w)
@@ -146,8 +140,6 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 	case f.RedirectTo != "":
 		w.Header().Set("Location", f.RedirectTo+req.URL.RequestURI())
 		w.WriteHeader(http.StatusTemporaryRedirect)
-	case f.RefuseOpenRange && strings.HasSuffix(req.Header.Get("Range"), "-"):
-		refuse(w, http.StatusRequestedRangeNotSatisfiable, "RANGE_INVALID")
 	case f.BodyLimit > 0 && (req.ContentLength > f.BodyLimit || req.ContentLength < 0):
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -156,7 +148,7 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 		if f.IgnoreRange {
 			req.Header.Del("Range")
 		}
-		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f, req: req}, req)
+		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f}, req)
 	}
 }
 
@@ -227,7 +219,6 @@ func (f *Fault) answer(w http.ResponseWriter) {
 type spoiler struct {
 	http.ResponseWriter
 	fault   *Fault
-	req     *http.Request
 	started bool
 	n       int64
 }
@@ -272,16 +263,6 @@ func (s *spoiler) Write(p []byte) (int, error) {
 	if f.Tamper && f.TamperAt >= s.n && f.TamperAt < s.n+int64(len(p)) {
 		p = append([]byte(nil), p...)
 		p[f.TamperAt-s.n] ^= 0xff
-	}
-	if at := f.HoldAt - s.n; f.HoldAt > 0 && at >= 0 && at < int64(len(p)) {
-		if n, err := s.ResponseWriter.Write(p[:at]); err != nil {
-			return n, err
-		}
-		_ = http.NewResponseController(s.ResponseWriter).Flush()
-		f.hold(s.req)
-		n, err := s.ResponseWriter.Write(p[at:])
-		s.n += at + int64(n)
-		return int(at) + n, err
 	}
 	if cut := f.Cut; (cut > 0 || f.CutAtStart) && s.n+int64(len(p)) > cut {
 		_, _ = s.ResponseWriter.Write(p[:cut-s.n])
