@@ -27,8 +27,7 @@
 // -repeat rounds (three at least): in each, every tool does all of its jobs before the
 // next tool begins, and pushes what it has just pulled; each round begins with another
 // tool. Figures are medians over the rounds, with the least and the most in brackets;
-// memory is the most of all rounds. On a busy machine the brackets are wide, and its limits
-// before and after differ.
+// memory is the most of all rounds. On a busy machine the brackets are wide.
 //
 // Another build of vdo-bundle takes part as the tool "before":
 //
@@ -169,10 +168,6 @@ func run(ctx context.Context, args []string) error {
 	if err := printHead(o, all); err != nil {
 		return err
 	}
-	before, err := measureLimits(o.dir)
-	if err != nil {
-		return err
-	}
 	var tables []*table
 	for _, name := range o.sets {
 		of, err := runSet(ctx, o, name, all)
@@ -181,12 +176,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		tables = append(tables, of...)
 	}
-	after, err := measureLimits(o.dir)
-	if err != nil {
-		return err
-	}
 	printSummary(tables, all)
-	printLimits(before, after)
 	return nil
 }
 
