@@ -62,21 +62,9 @@ type job struct {
 // bin has the programs, built once for all tests.
 var bin string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "vdo-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // scratch
-	bin = dir
-	if err := toolchain.Programs(context.Background(), bin, "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	use := func(dir string) { bin = dir }
+	toolchain.Main(m, use, "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl")
 }
 
 // newLine starts a world with the releases upstream. In a hurry the upstream's

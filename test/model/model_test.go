@@ -3,11 +3,7 @@
 package model
 
 import (
-	"context"
-	"fmt"
-	"os"
 	"path/filepath"
-	"runtime/debug"
 	"testing"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
@@ -18,25 +14,8 @@ import (
 // binary is the real program, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	debug.SetGCPercent(400) // of the registries in this process: a tenth of the processor's time, under the race detector
-	if binary = os.Getenv("VDO_BUNDLE"); binary != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "vdo-model")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // scratch
-	binary = filepath.Join(dir, "vdo-bundle")
-	if err := toolchain.Programs(context.Background(), dir, "./bundler/cmd/vdo-bundle"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	toolchain.Main(m, func(dir string) { binary = filepath.Join(dir, "vdo-bundle") }, "./bundler/cmd/vdo-bundle")
 }
 
 // suite is how programs are made; sites is where they run.

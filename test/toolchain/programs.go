@@ -7,7 +7,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
@@ -35,6 +37,24 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 		return err
 	}
 	return copyPrograms(built, dir, packages)
+}
+
+// Main runs a package's tests with programs of the project, see [Programs]: use takes their folder.
+func Main(m *testing.M, use func(dir string), packages ...string) {
+	debug.SetGCPercent(400) // of registries in this process: a tenth of its time, under the race detector
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "vdo-programs-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = Programs(context.Background(), dir, packages...)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		use(dir)
+		return m.Run()
+	}())
 }
 
 // Prepared are the programs that the test runner builds before the tests.

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,22 +33,8 @@ import (
 // binary is the real program, built once for all tests of this package.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	debug.SetGCPercent(400) // of the registries in this process: a tenth of the processor's time, under the race detector
-	dir, err := os.MkdirTemp("", "vdo-bundle-test")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // scratch
-	binary = filepath.Join(dir, "vdo-bundle")
-	if err := toolchain.Programs(context.Background(), dir, "./bundler/cmd/vdo-bundle"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	toolchain.Main(m, func(dir string) { binary = filepath.Join(dir, "vdo-bundle") }, "./bundler/cmd/vdo-bundle")
 }
 
 // world is what one test has: an upstream registry without TLS, and a site's mirror
