@@ -8,12 +8,7 @@ package mirror
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"testing"
 	"time"
@@ -34,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -280,14 +276,8 @@ func (m taggable) MediaType() (types.MediaType, error) { return m.mediaType, nil
 // NewKey makes a signer and its public key in PEM.
 func NewKey(t testing.TB) (*trust.Signer, string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key := pki.Root(t, "signer") // not encrypted: scrypt is seconds of work under the race detector
+	s, err := trust.LoadSigner("test.key", key.KeyPEM(), nil)
 	require.NoError(t, err)
-	// Not encrypted: scrypt is seconds of work under the race detector.
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	require.NoError(t, err)
-	s, err := trust.LoadSigner("test.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil)
-	require.NoError(t, err)
-	return s, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	return s, string(key.PublicPEM())
 }

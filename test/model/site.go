@@ -6,13 +6,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -113,28 +111,12 @@ func (s *site) makeKeys(t testing.TB) {
 	signer := root.Issue(t, pki.Spec{Name: "signer", Email: []string{"signer@site.test"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 	clock := root.Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	s.tsa = clock.ServeStamps(t)
-	s.private["signer"] = signer.Key
-	for _, name := range []string{"k1", "k2", "up"} {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.private[name] = key
-	}
-	for name, key := range s.private {
-		s.keys[name] = &key.PublicKey
-		private, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		public, err := x509.MarshalPKIXPublicKey(key.Public())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-		s.write(t, name+".key", text)
-		s.write(t, name+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
-		s.secrets = append(s.secrets, strings.Split(string(text), "\n")[1])
+	keys := map[string]pki.Authority{"signer": signer, "k1": pki.Root(t, "k1"), "k2": pki.Root(t, "k2"), "up": pki.Root(t, "up")}
+	for name, key := range keys {
+		s.private[name], s.keys[name] = key.Key, &key.Key.PublicKey
+		s.write(t, name+".key", key.KeyPEM())
+		s.write(t, name+".pub", key.PublicPEM())
+		s.secrets = append(s.secrets, strings.Split(string(key.KeyPEM()), "\n")[1])
 	}
 	s.write(t, "signer.crt", signer.PEM())
 	s.write(t, "root.crt", root.PEM())

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -328,23 +330,9 @@ func (w *world) serving(s Step, use func(address, reference string)) (outcome, e
 // readServed reads what a running serve has, over HTTP.
 func (w *world) readServed(address, reference string) content {
 	path, root, _ := strings.Cut(strings.TrimPrefix(reference, address+"/"), "@")
+	remote := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	remote := http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		out, err := http.NewRequest(req.Method, "http://"+address+req.URL.Path, nil)
-		if err != nil {
-			http.Error(rw, err.Error(), http.StatusBadGateway)
-			return
-		}
-		out.Header = req.Header
-		resp, err := transport.RoundTrip(out)
-		if err != nil {
-			http.Error(rw, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		rw.WriteHeader(resp.StatusCode)
-		_, _ = io.Copy(rw, resp.Body)
-	})
+	remote.Transport = transport
 	return gather(repository{remote, path, nil}, root, nil, w.site.keys)
 }

@@ -140,6 +140,15 @@ func (a Authority) KeyPEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
+// PublicPEM returns the public key.
+func (a Authority) PublicPEM() []byte {
+	der, err := x509.MarshalPKIXPublicKey(&a.Key.PublicKey)
+	if err != nil {
+		panic(err) // likewise
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
 // TLS returns the certificate for a server or client.
 func (a Authority) TLS() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{a.Certificate.Raw}, PrivateKey: a.Key}
