@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // sample is what one run cost.
@@ -46,17 +47,13 @@ func process(ctx context.Context, a *access, reg *registry.Registry, path string
 	if err := cmd.Start(); err != nil {
 		return sample{}, err
 	}
-	w := watcher{process: cmd.Process, stopAt: stopAt, ended: make(chan struct{}), done: make(chan struct{})}
-	go w.run()
-	err := cmd.Wait()
+	peak, ended := make(chan int, 1), make(chan error, 1)
+	go func() { peak <- shell.Peak(cmd.Process.Pid) }()
+	go func() { ended <- cmd.Wait() }()
+	err := wait(cmd.Process, ended, stopAt)
 	s := sample{wall: time.Since(began)}
-	close(w.ended)
-	<-w.done
-	if w.killed {
-		err = nil
-	}
 	unix.Sync()
-	s.onDisk, s.memory = time.Since(began), w.peak
+	s.onDisk, s.memory = time.Since(began), int64(<-peak)<<10
 	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		s.written = usage.Oublock * 512
@@ -74,48 +71,20 @@ func process(ctx context.Context, a *access, reg *registry.Registry, path string
 	return s, err
 }
 
-// A watcher looks at a running process now and then: at its memory, because the
-// maximum that wait4 tells includes what the parent had when it forked, and at
-// whether it is to be killed.
-type watcher struct {
-	process *os.Process
-	stopAt  func() bool
-	ended   chan struct{}
-	done    chan struct{}
-
-	killed bool
-	peak   int64 // bytes; the kernel's own high water, so that only the very end is lost
-}
-
-func (w *watcher) run() {
-	defer close(w.done)
-	tick := time.NewTicker(4 * time.Millisecond)
-	defer tick.Stop()
-	for {
+// wait waits for the end of a process. With stopAt it kills it as soon as that says so.
+func wait(p *os.Process, ended <-chan error, stopAt func() bool) error {
+	for stopAt != nil {
 		select {
-		case <-w.ended:
-			return
-		case <-tick.C:
-			w.peak = max(w.peak, highWater(w.process.Pid))
-			if w.stopAt != nil && !w.killed && w.stopAt() {
-				w.killed = w.process.Kill() == nil
+		case err := <-ended:
+			return err
+		case <-time.After(4 * time.Millisecond):
+			if stopAt() && p.Kill() == nil {
+				<-ended
+				return nil
 			}
 		}
 	}
-}
-
-// highWater is the highest resident size that a process has had.
-func highWater(pid int) int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, found := bytes.Cut(data, []byte("VmHWM:"))
-	var kib int64
-	if _, err := fmt.Sscan(string(rest), &kib); !found || err != nil {
-		return 0
-	}
-	return kib << 10
+	return <-ended
 }
 
 func traffic(reg *registry.Registry) (wire int64, requests int) {

@@ -9,10 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // How long a command may take before it counts as one that does not end, and how long
@@ -55,7 +55,7 @@ func (w *world) start(args []string, stdin io.Reader, stdout io.Writer) (*proces
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { p.peak <- highest(p.cmd.Process.Pid, p.done) }()
+	go func() { p.peak <- shell.Peak(p.cmd.Process.Pid) }()
 	go func() {
 		_ = p.cmd.Wait() // its state says it
 		close(p.done)
@@ -82,29 +82,6 @@ func (p *process) wait() outcome {
 	o.code = p.cmd.ProcessState.ExitCode()
 	o.stdout, o.stderr, o.peak = p.stdout.String(), p.stderr.String(), <-p.peak
 	return o
-}
-
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// highest returns the highest resident size of a process, in KiB: the kernel's own
-// figure, which only grows, so that looking at it now and then loses only the very end.
-// (What wait4 gives has the size of this process in it.)
-func highest(pid int, done <-chan struct{}) (peak int) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if m := highWater.FindSubmatch(data); m != nil {
-			if n, err := strconv.Atoi(string(m[1])); err == nil {
-				peak = max(peak, n)
-			}
-		}
-		select {
-		case <-done:
-			return peak
-		case <-tick.C:
-		}
-	}
 }
 
 // A disk is a folder that can be full: a small file system in memory where the machine

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,4 +127,23 @@ func Quote(word string) string {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
 	return word
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// Peak returns the highest resident size of a process, in KiB, once it is gone.
+// The figure of the kernel only grows, so that looking at it now and then loses
+// nothing but the very end. (What wait4 gives has the size of this process in it.)
+func Peak(pid int) (peak int) {
+	for {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		m := highWater.FindSubmatch(data)
+		if err != nil || m == nil {
+			return peak // gone
+		}
+		if n, err := strconv.Atoi(string(m[1])); err == nil {
+			peak = max(peak, n)
+		}
+		time.Sleep(5 * time.Millisecond) // between looks; nothing waits for it
+	}
 }

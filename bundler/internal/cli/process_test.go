@@ -5,22 +5,19 @@ import (
 	"cmp"
 	"context"
 	"debug/buildinfo"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // command is vdo-bundle in a world, with its output kept.
@@ -124,32 +121,13 @@ func TestMemoryStaysFlat(t *testing.T) {
 			cmd, _, stderr := w.command(t.Context(), args...)
 			require.NoError(t, cmd.Start())
 			peak := make(chan int)
-			go func() { peak <- watch(cmd.Process.Pid) }()
+			go func() { peak <- shell.Peak(cmd.Process.Pid) }()
 			require.NoError(t, cmd.Wait(), stderr.String())
 			kib := <-peak
 			require.Positive(t, kib)
 			t.Logf("peak %d KiB", kib)
 			require.True(t, raced || kib < limit)
 		})
-	}
-}
-
-var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// watch returns the highest resident size of a process, in KiB, once it is gone.
-// The figure of the kernel only grows, so that looking at it now and then loses
-// nothing but the very end.
-func watch(pid int) (peak int) {
-	for {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		m := highWater.FindSubmatch(data)
-		if err != nil || m == nil {
-			return peak // gone
-		}
-		if n, err := strconv.Atoi(string(m[1])); err == nil && n > peak {
-			peak = n
-		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // between looks; nothing waits for it
 	}
 }
 
