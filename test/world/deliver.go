@@ -16,38 +16,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// Repository is where a [Connected] host pushes bundles to in the mirror.
+// Repository is where [Deliver] pushes bundles to in the mirror.
 const Repository = "vdo/drivers"
-
-// Connected is the host on the connected side, which can reach the mirror as well.
-type Connected struct {
-	upstream *Upstream
-	mirror   *registry.Registry
-	shell    *shell.Shell
-}
-
-// NewConnected sets the host up in the upstream world's folder, with vdo-bundle, the mirror's
-// login, and keys of these names.
-func NewConnected(ctx context.Context, up *Upstream, mirror *registry.Registry, keys ...string) (*Connected, error) {
-	bin := filepath.Join(up.dir, "bin")
-	c := &Connected{upstream: up, mirror: mirror, shell: &shell.Shell{Dir: up.dir, Path: []string{bin},
-		Env: []string{"HOME=" + up.dir, "DOCKER_CONFIG=" + up.dir, "COSIGN_PASSWORD=secret"}}}
-	err := errors.Join(
-		toolchain.Programs(ctx, bin, "./bundler/cmd/vdo-bundle"),
-		os.WriteFile(filepath.Join(up.dir, "config.json"), mirror.DockerConfig(), 0o600),
-		os.WriteFile(filepath.Join(up.dir, "ca.crt"), mirror.CA(), 0o600),
-	)
-	for _, key := range keys {
-		err = errors.Join(err, c.run(ctx, "keygen -o "+key))
-	}
-	return c, err
-}
-
-// PublicKey returns the public half of a key, in PEM.
-func (c *Connected) PublicKey(key string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(c.upstream.dir, key+".pub"))
-	return string(data), err
-}
 
 // Delivery is a bundle that comes into the mirror.
 type Delivery struct {
@@ -59,10 +29,63 @@ type Delivery struct {
 	Serial int
 }
 
+// Deliver runs a site's mirror with a login until Close, and has vdo-bundle lock, pull, sign and
+// push bundles from an upstream world that has their releases. The keys are public, in PEM.
+func Deliver(
+	ctx context.Context, o UpstreamOptions, password string, bundles ...Delivery,
+) (mirror *registry.Registry, keys map[string]string, err error) {
+	keys = map[string]string{}
+	for _, d := range bundles {
+		o.Releases = append(o.Releases, d.Releases...)
+		if d.Key != "" {
+			keys[d.Key] = ""
+		}
+	}
+	slices.Sort(o.Releases)
+	o.Releases = slices.Compact(o.Releases)
+	up, err := NewUpstream(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer up.Close()
+	mirror, err = registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: password})
+	if err != nil {
+		return nil, nil, err
+	}
+	bin := filepath.Join(o.Dir, "bin")
+	c := &connected{up, mirror, &shell.Shell{Dir: o.Dir, Path: []string{bin},
+		Env: []string{"HOME=" + o.Dir, "DOCKER_CONFIG=" + o.Dir, "COSIGN_PASSWORD=secret"}}}
+	err = errors.Join(
+		toolchain.Programs(ctx, bin, "./bundler/cmd/vdo-bundle"),
+		os.WriteFile(filepath.Join(o.Dir, "config.json"), mirror.DockerConfig(), 0o600),
+		os.WriteFile(filepath.Join(o.Dir, "ca.crt"), mirror.CA(), 0o600),
+	)
+	for key := range keys {
+		made := c.run(ctx, "keygen -o "+key)
+		data, readErr := os.ReadFile(filepath.Join(o.Dir, key+".pub"))
+		keys[key], err = string(data), errors.Join(err, made, readErr)
+	}
+	for _, d := range bundles {
+		if err == nil {
+			err = c.deliver(ctx, d)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, mirror.Close())
+	}
+	return mirror, keys, nil
+}
+
+// connected is the host on the connected side, which can reach the mirror as well.
+type connected struct {
+	upstream *Upstream
+	mirror   *registry.Registry
+	shell    *shell.Shell
+}
+
 var serial = regexp.MustCompile(`(?m)^serial: \d+$`)
 
-// Deliver has vdo-bundle lock, pull, sign and push a bundle.
-func (c *Connected) Deliver(ctx context.Context, d Delivery) error {
+func (c *connected) deliver(ctx context.Context, d Delivery) error {
 	var drivers []string
 	flags := c.upstream.Flags()
 	lock := slices.Clone(flags)
@@ -81,25 +104,24 @@ func (c *Connected) Deliver(ctx context.Context, d Delivery) error {
 		lock = append(lock, "--operator", operator)
 	}
 	archive := d.Tag + ".tar"
-	steps := [][]string{
-		append([]string{"lock -o " + d.Tag + ".yaml"}, lock...),
-		append([]string{"pull --lock " + d.Tag + ".yaml -o " + archive}, flags...),
+	err := c.run(ctx, "lock -o "+d.Tag+".yaml", lock...)
+	if err == nil {
+		err = c.run(ctx, "pull --lock "+d.Tag+".yaml -o "+archive, flags...)
 	}
-	if d.Key != "" {
-		steps = append(steps, []string{"sign " + archive + " --key " + d.Key + ".key"})
+	if err == nil && d.Key != "" {
+		err = c.run(ctx, "sign "+archive+" --key "+d.Key+".key")
 	}
-	reference := c.mirror.Host + "/" + Repository + ":" + d.Tag
-	steps = append(steps, []string{"push " + archive + " " + reference + " --ca-file ca.crt"})
-	for _, step := range steps {
-		if err := c.run(ctx, step[0], step[1:]...); err != nil {
-			return fmt.Errorf("bundle %s: %w", d.Tag, err)
-		}
+	if err == nil {
+		err = c.run(ctx, "push "+archive+" "+c.mirror.Host+"/"+Repository+":"+d.Tag+" --ca-file ca.crt")
+	}
+	if err != nil {
+		return fmt.Errorf("bundle %s: %w", d.Tag, err)
 	}
 	return nil
 }
 
 // number gives the matrix a serial, and pushes an operator's image.
-func (c *Connected) number(ctx context.Context, n int) (operator string, err error) {
+func (c *connected) number(ctx context.Context, n int) (operator string, err error) {
 	matrix, err := os.ReadFile(c.upstream.MatrixFile)
 	if err != nil {
 		return "", err
@@ -114,7 +136,7 @@ func (c *Connected) number(ctx context.Context, n int) (operator string, err err
 	return operator, errors.Join(err, os.WriteFile(c.upstream.MatrixFile, matrix, 0o600))
 }
 
-func (c *Connected) run(ctx context.Context, words string, more ...string) error {
+func (c *connected) run(ctx context.Context, words string, more ...string) error {
 	_, err := c.shell.Run(ctx, "vdo-bundle", append(strings.Fields(words), more...)...)
 	return err
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	cluster.Main(m, func() {
 		if shared.site != nil {
 			shared.site.vc.Close()
-			_ = shared.site.mirror.Close()
+			_ = shared.site.Registry.Close()
 		}
 		_ = os.RemoveAll(shared.dir)
 	})
@@ -88,11 +88,11 @@ func newSite(t *testing.T) *site {
 		dir, err := os.MkdirTemp("", "vdo-model-")
 		require.NoError(t, err)
 		shared.dir = dir
-		m, err := deliver(context.Background(), dir)
+		mirror, keys, err := deliver(context.Background(), dir)
 		require.NoError(t, err)
 		vc, err := vcsim.Run(vcsim.Options{})
 		require.NoError(t, err)
-		shared.site = &site{mirror: m, vc: vc, cfg: cluster.Config(t)}
+		shared.site = &site{Registry: mirror, keys: keys, vc: vc, cfg: cluster.Config(t)}
 	}
 	return shared.site
 }

@@ -59,7 +59,8 @@ const (
 
 // site is what all programs share: nothing in it is changed for good.
 type site struct {
-	*mirror
+	*registry.Registry
+	keys     map[string]string // public, in PEM: release, stranger
 	vc       *vcsim.VCenter
 	cfg      *rest.Config
 	password int // numbers the vCenter's passwords, so that none comes twice
@@ -584,45 +585,15 @@ const (
 
 const repository = sites.Repository
 
-// mirror is the site's registry with all bundles in it.
-type mirror struct {
-	*registry.Registry
-	keys map[string]string // public, in PEM: release, stranger
-}
-
-// deliver has vdo-bundle lock, pull, sign and push every bundle.
-func deliver(ctx context.Context, dir string) (_ *mirror, err error) {
-	m := &mirror{keys: map[string]string{}}
-	if m.Registry, err = registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword}); err != nil {
-		return nil, err
-	}
+// deliver has vdo-bundle lock, pull, sign and push every bundle. It returns the mirror and the public
+// keys, release and stranger.
+func deliver(ctx context.Context, dir string) (*registry.Registry, map[string]string, error) {
 	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
 	newer := slices.Concat(releases, []string{"csi@3.7.3"})
-	up, err := sites.NewUpstream(ctx, sites.UpstreamOptions{Dir: dir, Releases: newer})
-	if err != nil {
-		return nil, err
-	}
-	defer up.Close()
-	host, err := sites.NewConnected(ctx, up, m.Registry, "release", "stranger")
-	if err != nil {
-		return nil, err
-	}
-	for i, d := range []sites.Delivery{
-		{Tag: bundleFirst, Key: "release", Releases: releases},
-		{Tag: bundleRebuilt, Key: "release", Releases: releases},
-		{Tag: bundleNewer, Key: "release", Releases: newer},
-		{Tag: bundleUnsigned, Releases: newer},
-		{Tag: bundleStrangers, Key: "stranger", Releases: newer},
-	} {
-		d.Serial = 101 + i
-		if err := host.Deliver(ctx, d); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range []string{"release", "stranger"} {
-		if m.keys[name], err = host.PublicKey(name); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return sites.Deliver(ctx, sites.UpstreamOptions{Dir: dir}, mirrorPassword,
+		sites.Delivery{Tag: bundleFirst, Key: "release", Releases: releases, Serial: 101},
+		sites.Delivery{Tag: bundleRebuilt, Key: "release", Releases: releases, Serial: 102},
+		sites.Delivery{Tag: bundleNewer, Key: "release", Releases: newer, Serial: 103},
+		sites.Delivery{Tag: bundleUnsigned, Releases: newer, Serial: 104},
+		sites.Delivery{Tag: bundleStrangers, Key: "stranger", Releases: newer, Serial: 105})
 }

@@ -65,19 +65,11 @@ func BenchmarkOperator(b *testing.B) {
 // empty, of stand-ins. It returns the mirror and the public key.
 func deliver(b testing.TB, manifests string) (mirror *registry.Registry, key string) {
 	b.Helper()
-	mirror, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: "mirror-password"})
+	of := world.Delivery{Tag: "site", Key: "vdo", Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}}
+	mirror, keys, err := world.Deliver(b.Context(), world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests}, "mirror-password", of)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = mirror.Close() })
-	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
-	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests, Releases: releases})
-	require.NoError(b, err)
-	defer up.Close()
-	host, err := world.NewConnected(b.Context(), up, mirror, "vdo")
-	require.NoError(b, err)
-	require.NoError(b, host.Deliver(b.Context(), world.Delivery{Tag: "site", Key: "vdo", Releases: releases}))
-	key, err = host.PublicKey("vdo")
-	require.NoError(b, err)
-	return mirror, key
+	return mirror, keys["vdo"]
 }
 
 // site is a cluster with nodes that wait for a cloud provider.

@@ -16,6 +16,7 @@ import (
 	_ "net/http/pprof" //nolint:gosec // on loopback, in a benchmark
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/metrics"
 	"strings"
 	"sync"
@@ -88,41 +89,27 @@ func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(req)
 }
 
+// resource finds the parts of a path: of a resource, the name, and the subresource.
+var resource = regexp.MustCompile(`^/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)(/[^/]+)?(/[^/]+)?/?$`)
+
 // verb is VERB RESOURCE.
 func verb(req *http.Request) string {
-	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
-	if len(parts) < 2 || (parts[0] != "api" && parts[0] != "apis") {
+	path := resource.FindStringSubmatch(req.URL.Path)
+	if path == nil {
 		return "discovery " + req.URL.Path
 	}
-	rest := parts[2:]
-	if parts[0] == "apis" {
-		if len(parts) < 4 {
-			return "discovery " + req.URL.Path
-		}
-		rest = parts[3:]
-	}
-	if len(rest) > 2 && rest[0] == "namespaces" {
-		rest = rest[2:]
-	}
-	if len(rest) == 0 {
-		return "discovery " + req.URL.Path
-	}
-	named, q := len(rest) > 1, req.URL.Query()
-	resource := rest[0]
-	if len(rest) > 2 {
-		resource += "/" + rest[2]
-	}
+	of, q := path[1]+path[3], req.URL.Query()
 	switch {
 	case q.Has("dryRun"):
-		return "dryrun " + resource
+		return "dryrun " + of
 	case req.Method != http.MethodGet:
-		return "write " + resource
+		return "write " + of
 	case q.Get("watch") != "":
-		return "watch " + resource
-	case named:
-		return "get " + resource
+		return "watch " + of
+	case path[2] != "":
+		return "get " + of
 	}
-	return "list " + resource
+	return "list " + of
 }
 
 // seen is what the operator tells of itself.
