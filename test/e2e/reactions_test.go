@@ -11,9 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,20 +98,10 @@ func (l *job) movedTag() {
 	l.fetchedAsPlanned("next", "--k8s", "1.34")
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("next")+" --ca-file mirror-ca.crt --layout paths")
 	require.Equal(l.t, before, l.acceptedDigest())
-	transport := l.site.Mirror.Transport()
-	defer transport.CloseIdleConnections()
-	options := []remote.Option{remote.WithContext(l.ctx), remote.WithTransport(transport),
-		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: l.site.Mirror.Username,
-			Password: l.site.Mirror.Password}))}
-	pushed, err := name.NewTag(l.reference("next"))
+	next, err := l.site.Mirror.Retag("vdo/drivers", "next", "stable")
 	require.NoError(l.t, err)
-	next, err := remote.Get(pushed, options...)
-	require.NoError(l.t, err)
-	stable, err := name.NewTag(l.reference("stable"))
-	require.NoError(l.t, err)
-	require.NoError(l.t, remote.Tag(stable, next, options...))
 	l.installed("site", "1.33.1", "3.7.3")
-	require.Equal(l.t, next.Digest.String(), l.acceptedDigest())
+	require.Equal(l.t, next, l.acceptedDigest())
 }
 
 // namedImages has pods name their images as the other layout of the mirror has them, then as

@@ -14,6 +14,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,6 +26,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -454,6 +456,23 @@ func (r *Registry) Stored() http.Handler {
 		r.authorize(inner)
 		r.app.ServeHTTP(w, inner)
 	})
+}
+
+// Retag has a tag name what another one does, past the login, the faults and the record, and
+// returns the digest of that.
+func (r *Registry) Retag(repository, from, to string) (digest string, err error) {
+	const index = "application/vnd.oci.image.index.v1+json"
+	body := &bytes.Buffer{}
+	for _, step := range [][2]string{{http.MethodGet, from}, {http.MethodPut, to}} {
+		req := httptest.NewRequest(step[0], "/v2/"+repository+"/manifests/"+step[1], body)
+		req.Header = http.Header{"Accept": {index}, "Content-Type": {index}}
+		w := httptest.NewRecorder()
+		if r.Stored().ServeHTTP(w, req); w.Code >= 300 {
+			return "", fmt.Errorf("%s %s:%s: %d: %s", step[0], repository, step[1], w.Code, w.Body)
+		}
+		body, digest = w.Body, w.Header().Get("Docker-Content-Digest")
+	}
+	return digest, nil
 }
 
 // authorize puts a login on a request that may do everything.

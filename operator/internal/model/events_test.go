@@ -1,9 +1,7 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -249,33 +247,12 @@ func (w *world) trustEvent(arg string) {
 
 // retag moves the tag of the site, past whatever the mirror does to others.
 func (w *world) retag(to string) {
-	transport := w.site.Transport()
-	defer transport.CloseIdleConnections()
-	w.site.Heal()
-	ask := func(method, tag string, body []byte, kind string) []byte {
-		req, err := http.NewRequestWithContext(w.ctx, method, w.site.URL()+"/v2/"+repository+"/manifests/"+tag, bytes.NewReader(body))
-		w.must(err)
-		req.SetBasicAuth(w.site.Username, w.site.Password)
-		req.Header.Set("Accept", kind)
-		req.Header.Set("Content-Type", kind)
-		resp, err := transport.RoundTrip(req)
-		w.must(err)
-		defer func() { _ = resp.Body.Close() }()
-		data, err := io.ReadAll(resp.Body)
-		w.must(err)
-		if resp.StatusCode >= 300 {
-			w.must(fmt.Errorf("%s %s: %s: %s", method, tag, resp.Status, data))
-		}
-		return data
-	}
-	const index = "application/vnd.oci.image.index.v1+json"
-	ask(http.MethodPut, "site", ask(http.MethodGet, to, nil, index), index)
-	w.mirrorEvent(w.mirrorState)
+	_, err := w.site.Retag(repository, to, "site")
+	w.must(err)
 }
 
 func (w *world) mirrorEvent(arg string) {
 	w.site.Heal()
-	w.mirrorState = arg
 	all := registry.Match{Path: "/v2/"}
 	switch arg {
 	case "is away":
@@ -411,13 +388,7 @@ func (w *world) handDeletes(arg string) {
 	}
 	if o := w.read(id); o != nil {
 		w.must(client.IgnoreNotFound(w.Delete(w.ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
-		for _, x := range []string{"daemonset-", "deployment-"} { // as the garbage collector
-			for key := range w.pods {
-				if isWorkload(id) && strings.HasPrefix(x, strings.ToLower(id.Kind)) && strings.HasPrefix(key.Name, x+id.Name+"-") && key.Namespace == id.Namespace {
-					w.stopPod(key)
-				}
-			}
-		}
+		w.stopPods(id.Namespace, podPrefix(id.Kind, id.Name), nil) // as the garbage collector
 	}
 }
 

@@ -42,7 +42,6 @@ type model struct {
 	late   error // of an event in the middle of a pass
 	failed error // of the last pass
 
-	mirrorState  string   // what the mirror does to everybody
 	mirrorLogins []string // passwords that were the mirror's
 	refused      int      // logins that had been refused at the vCenter when the program began
 	inputs       int      // how often what is tried at the vCenter changed

@@ -123,18 +123,23 @@ func hashOf(t *corev1.PodTemplateSpec) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
+// podPrefix is what the names of a workload's pods begin with.
+func podPrefix(kind, name string) string { return strings.ToLower(kind) + "-" + name + "-" }
+
+func (x workload) podPrefix() string { return podPrefix(kindName(x.Object), x.GetName()) }
+
 func podName(x workload, place string) types.NamespacedName {
-	return types.NamespacedName{Namespace: x.GetNamespace(), Name: strings.ToLower(kindName(x.Object)) + "-" + x.GetName() + "-" + place}
+	return types.NamespacedName{Namespace: x.GetNamespace(), Name: x.podPrefix() + place}
 }
 
 // run makes a workload's pods and status what its controllers would make them.
 func (w *world) run(x workload) bool {
 	if !x.GetDeletionTimestamp().IsZero() {
-		w.stopPods(x, nil)
+		w.stopPods(x.GetNamespace(), x.podPrefix(), nil)
 		return true
 	}
 	hash := hashOf(x.template)
-	did := w.stopPods(x, x.places)
+	did := w.stopPods(x.GetNamespace(), x.podPrefix(), x.places)
 	var updated, ready int32
 	for _, place := range x.places {
 		key := podName(x, place)
@@ -206,15 +211,13 @@ func logins(data []byte) []string {
 }
 
 // stopPods removes the pods of a workload that are not in places any more.
-func (w *world) stopPods(x workload, places []string) bool {
-	did := false
-	prefix := strings.ToLower(kindName(x.Object)) + "-" + x.GetName() + "-"
+func (w *world) stopPods(namespace, prefix string, places []string) (did bool) {
 	for key := range w.pods {
-		if key.Namespace != x.GetNamespace() || !strings.HasPrefix(key.Name, prefix) || slices.Contains(places, strings.TrimPrefix(key.Name, prefix)) {
-			continue
+		place, ok := strings.CutPrefix(key.Name, prefix)
+		if ok && key.Namespace == namespace && !slices.Contains(places, place) {
+			w.stopPod(key)
+			did = true
 		}
-		w.stopPod(key)
-		did = true
 	}
 	return did
 }
@@ -405,14 +408,9 @@ func (w *world) endDeletion(path string) bool {
 	if !apierrors.IsNotFound(err) {
 		w.must(err)
 	}
-	for _, k := range []string{"daemonsets", "deployments"} {
-		if _, name, ok := strings.Cut(path, "/"+k+"/"); ok {
-			for key := range w.pods {
-				if strings.HasPrefix(key.Name, strings.TrimSuffix(k, "s")+"-"+name+"-") {
-					w.stopPod(key)
-				}
-			}
-		}
+	_, of, _ := strings.Cut(path, "/namespaces/")
+	if parts := strings.Split(of, "/"); len(parts) == 3 {
+		w.stopPods(parts[0], podPrefix(strings.TrimSuffix(parts[1], "s"), parts[2]), nil)
 	}
 	return true
 }
