@@ -30,8 +30,6 @@ import (
 
 // Options say what to start. The zero value is etcd and an API server alone.
 type Options struct {
-	// Version that the API server reports; default toolchain.FirstKubernetes.
-	Version string
 	// Nodes to register, with the controller manager, the scheduler and KWOK
 	// behind them; without any there are none of those.
 	Nodes []Node
@@ -73,16 +71,13 @@ const (
 // Start starts a control plane and waits until it serves and its nodes are ready.
 // A process that loses the race for its port is started again on another one.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
-	if opts.Version == "" {
-		opts.Version = toolchain.FirstKubernetes
-	}
 	if opts.Progress == nil {
 		opts.Progress = io.Discard
 	}
 	if opts.Address == "" {
 		opts.Address = "127.0.0.1"
 	}
-	c := &Cluster{opts: opts, dir: opts.Dir, version: opts.Version, processes: map[string]*process{}}
+	c := &Cluster{opts: opts, dir: opts.Dir, version: toolchain.FirstKubernetes, processes: map[string]*process{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "vdo-cluster-")
 		if err != nil {

@@ -33,7 +33,6 @@ type Node struct {
 	Initialized bool
 	// SystemUUID is what the machine's firmware reports: the BIOS UUID of its VM.
 	SystemUUID string
-	Labels     map[string]string
 }
 
 // DefaultNodes are one control-plane node and two workers, waiting for a cloud
@@ -50,9 +49,6 @@ func (n Node) object() *corev1.Node {
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
 			SystemUUID: n.SystemUUID, OperatingSystem: "linux", Architecture: "amd64",
 		}},
-	}
-	for key, value := range n.Labels {
-		node.Labels[key] = value
 	}
 	if n.ControlPlane {
 		node.Labels["node-role.kubernetes.io/control-plane"] = ""

@@ -69,7 +69,6 @@ type Options struct {
 	Kind     Kind
 	TLS      bool
 	Auth     Auth
-	Username string // default "vdo"
 	Password string // default "s3cret-of-the-registry"
 	// Address to listen on; default 127.0.0.1:0.
 	Address string
@@ -141,9 +140,6 @@ func Start(t testing.TB, o Options) *Registry {
 
 // New runs a registry until Close.
 func New(o Options) (_ *Registry, err error) {
-	if o.Username == "" {
-		o.Username = "vdo"
-	}
 	if o.Password == "" {
 		o.Password = "s3cret-of-the-registry"
 	}
@@ -153,7 +149,7 @@ func New(o Options) (_ *Registry, err error) {
 	if o.Auth == Token && o.Kind != Distribution {
 		return nil, errors.New("only the Distribution registry knows tokens")
 	}
-	r := &Registry{Username: o.Username, Password: o.Password, opts: o}
+	r := &Registry{Username: "vdo", Password: o.Password, opts: o}
 	defer func() {
 		if err != nil {
 			_ = r.Close()

@@ -50,10 +50,6 @@ type Options struct {
 	Dir string
 	// NoMirror is set where the mirror runs elsewhere.
 	NoMirror bool
-	// Kubernetes version to report; default toolchain.FirstKubernetes.
-	Kubernetes string
-	// ControlPlanes and Workers are numbers of nodes; default 1 and 2.
-	ControlPlanes, Workers int
 	// Kubelets: there are no nodes yet; real ones join by themselves.
 	Kubelets bool
 	// Address that the mirror and the API server listen on; default 127.0.0.1.
@@ -64,12 +60,6 @@ type Options struct {
 
 // New starts a site.
 func New(ctx context.Context, o Options) (_ *Site, err error) {
-	if o.ControlPlanes == 0 {
-		o.ControlPlanes = 1
-	}
-	if o.Workers == 0 {
-		o.Workers = 2
-	}
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
@@ -80,22 +70,22 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 		}
 	}()
 	if !o.NoMirror {
-		if s.Mirror, err = world.StartMirrorAt(s.Dir, o.Address+":0"); err != nil {
+		if s.Mirror, err = world.StartMirror(s.Dir, o.Address+":0"); err != nil {
 			return nil, err
 		}
 	}
 	// One machine more than nodes, for one that joins.
-	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: o.ControlPlanes + o.Workers + 1}); err != nil {
+	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: len(names) + 1}); err != nil {
 		return nil, err
 	}
 	if err := s.writeFiles(); err != nil {
 		return nil, err
 	}
-	if s.Machines, err = s.nodes(ctx, o); err != nil {
+	if s.Machines, err = s.nodes(ctx); err != nil {
 		return nil, err
 	}
 	options := cluster.Options{
-		Version: o.Kubernetes, Dir: s.path("cluster"), Progress: o.Progress, Kubelets: o.Kubelets, Address: o.Address,
+		Dir: s.path("cluster"), Progress: o.Progress, Kubelets: o.Kubelets, Address: o.Address,
 	}
 	if !o.Kubelets {
 		options.Nodes = s.Machines
@@ -134,26 +124,22 @@ func (s *Site) writeFiles() error {
 	return os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600)
 }
 
+// names of the nodes, of which the first is the control plane.
+var names = []string{"control-plane-1", "worker-1", "worker-2"}
+
 // nodes makes each node one of the vCenter's virtual machines, which is set up as a node's
 // has to be.
-func (s *Site) nodes(ctx context.Context, o Options) ([]cluster.Node, error) {
+func (s *Site) nodes(ctx context.Context) ([]cluster.Node, error) {
 	vms, err := s.VCenter.VMs(ctx, Datacenter)
 	if err != nil {
 		return nil, err
 	}
-	if len(vms) < o.ControlPlanes+o.Workers {
-		return nil, fmt.Errorf("site: %s has %d VMs, fewer than nodes", Datacenter, len(vms))
-	}
 	var nodes []cluster.Node
-	for i := range o.ControlPlanes + o.Workers {
-		name := fmt.Sprintf("worker-%d", i-o.ControlPlanes+1)
-		if i < o.ControlPlanes {
-			name = fmt.Sprintf("control-plane-%d", i+1)
-		}
+	for i, name := range names {
 		if err := s.VCenter.Ready(vms[i].Path, name); err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, cluster.Node{Name: name, ControlPlane: i < o.ControlPlanes, SystemUUID: vms[i].UUID})
+		nodes = append(nodes, cluster.Node{Name: name, ControlPlane: i == 0, SystemUUID: vms[i].UUID})
 	}
 	return nodes, nil
 }

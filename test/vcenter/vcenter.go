@@ -56,12 +56,11 @@ var (
 
 // Options of a vCenter.
 type Options struct {
-	Version    string   // what it reports; default 8.0.3
-	APIVersion string   // default Version + ".0"
-	ESXi       bool     // be an ESXi host rather than a vCenter
-	Names      []string // names and addresses in the certificate; default localhost, 127.0.0.1, ::1
-	Expired    bool     // serve an expired certificate
-	Machines   int      // VMs of each datacenter's cluster; default 2
+	Version  string   // what it reports; default 8.0.3
+	ESXi     bool     // be an ESXi host rather than a vCenter
+	Names    []string // names and addresses in the certificate; default localhost, 127.0.0.1, ::1
+	Expired  bool     // serve an expired certificate
+	Machines int      // VMs of each datacenter's cluster; default 2
 }
 
 // VCenter is a running one.
@@ -146,9 +145,6 @@ func (o Options) withDefaults() Options {
 	if o.Version == "" {
 		o.Version = "8.0.3"
 	}
-	if o.APIVersion == "" {
-		o.APIVersion = o.Version + ".0"
-	}
 	if o.Machines == 0 {
 		o.Machines = 2
 	}
@@ -166,7 +162,7 @@ func model(o Options) *simulator.Model {
 	m.Datacenter, m.Host, m.ClusterHost, m.Machine, m.Portgroup = 3, 0, 2, o.Machines, 0
 	m.ServiceContent.About.InstanceUuid = string(uuid.NewUUID()) // of the simulator's own all are one
 	m.ServiceContent.About.Version = o.Version
-	m.ServiceContent.About.ApiVersion = o.APIVersion
+	m.ServiceContent.About.ApiVersion = o.Version + ".0"
 	return m
 }
 

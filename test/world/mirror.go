@@ -11,11 +11,9 @@ import (
 )
 
 // StartMirror runs a site's private registry until Close: TLS by a private CA, login
-// by password. It writes DIR/mirror-ca.crt and DIR/docker/config.json, the login.
-func StartMirror(dir string) (*registry.Registry, error) { return StartMirrorAt(dir, "") }
-
-// StartMirrorAt is StartMirror at an address, IP:PORT; "" is a free port of loopback.
-func StartMirrorAt(dir, address string) (*registry.Registry, error) {
+// by password, at an address, IP:PORT; "" is a free port of loopback. It writes
+// DIR/mirror-ca.crt and DIR/docker/config.json, the login.
+func StartMirror(dir, address string) (*registry.Registry, error) {
 	r, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Names: []string{"mirror.test"}, Address: address})
 	if err != nil {
 		return nil, err

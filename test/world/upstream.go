@@ -38,8 +38,6 @@ import (
 
 // Upstream is what a connected host sees.
 type Upstream struct {
-	// Real tells whether the manifests are the real ones.
-	Real bool
 	// Registry holds all images, under their upstream paths.
 	Registry *registry.Registry
 	// MatrixFile is the compatibility matrix of this world: the built-in one, with
@@ -80,7 +78,7 @@ type UpstreamOptions struct {
 
 // NewUpstream starts an upstream world.
 func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error) {
-	u := &Upstream{Real: o.Manifests != "", files: map[string][]byte{}, dir: o.Dir}
+	u := &Upstream{files: map[string][]byte{}, dir: o.Dir}
 	defer func() {
 		if err != nil {
 			u.Close()

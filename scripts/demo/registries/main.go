@@ -35,7 +35,7 @@ func run(o world.UpstreamOptions, site string) error {
 		return err
 	}
 	defer upstream.Close()
-	mirror, err := world.StartMirror(site)
+	mirror, err := world.StartMirror(site, "")
 	if err != nil {
 		return err
 	}
