@@ -222,9 +222,8 @@ func (l *job) showPods() {
 // prepare installs the operator's rights and its settings.
 func (l *job) prepare() {
 	l.t.Helper()
-	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "driver-namespaces.yaml"))
-	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespaces.yaml"))
-	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
+	rights := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml"}
+	require.NoError(l.t, cluster.Operator.Grant(l.ctx, l.client, rights...))
 	key, err := os.ReadFile(l.path("site/vdo.pub"))
 	require.NoError(l.t, err)
 	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-trust"), Data: map[string]string{"vdo.pub": string(key)}})
@@ -277,22 +276,14 @@ func (l *job) create(o client.Object) {
 	require.NoError(l.t, l.client.Create(l.ctx, o))
 }
 
-// applyFiles creates every object of a YAML file or of the files in a folder.
-func (l *job) applyFiles(path string) {
+// applyYAML creates every object of a text.
+func (l *job) applyYAML(text string) {
 	l.t.Helper()
-	objects, err := site.ReadObjects(path)
+	objects, err := cluster.Objects([]byte(text))
 	require.NoError(l.t, err)
-	require.NotEmpty(l.t, objects, path)
 	for _, o := range objects {
 		l.create(o)
 	}
-}
-
-func (l *job) applyYAML(text string) {
-	l.t.Helper()
-	file := filepath.Join(l.t.TempDir(), "objects.yaml")
-	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
-	l.applyFiles(file)
 }
 
 // ask asks for a pass of a resource now.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -146,7 +147,9 @@ func (l *job) nothingOfTheOperatorIsLeft() {
 		files = append(files, filepath.Join(toolchain.Root(), "deploy", name))
 	}
 	for _, file := range files {
-		objects, err := site.ReadObjects(file)
+		data, err := os.ReadFile(file)
+		require.NoError(l.t, err)
+		objects, err := cluster.Objects(data)
 		require.NoError(l.t, err)
 		for _, o := range objects {
 			err := l.client.Get(l.ctx, client.ObjectKeyFromObject(o), o)

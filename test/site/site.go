@@ -12,13 +12,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -200,33 +198,6 @@ spec:
     clusterDistribution: demo
 `, o.Namespace))
 	return strings.Join(documents, "---\n")
-}
-
-// ReadObjects returns the objects of a YAML file, or of the YAML files in a folder
-// in the order of their names.
-func ReadObjects(path string) ([]*unstructured.Unstructured, error) {
-	files := []string{path}
-	if info, err := os.Stat(path); err != nil {
-		return nil, err
-	} else if info.IsDir() {
-		if files, err = filepath.Glob(filepath.Join(path, "*.yaml")); err != nil {
-			return nil, err
-		}
-		slices.Sort(files)
-	}
-	var out []*unstructured.Unstructured
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		objects, err := cluster.Objects(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		out = append(out, objects...)
-	}
-	return out, nil
 }
 
 // WriteKubeconfigOf writes a kubeconfig with the rights of a service account.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
-	behind "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -120,9 +120,7 @@ func (s *shop) ok(args ...string) string {
 // read reads the objects of YAML.
 func (s *shop) read(text string) []*unstructured.Unstructured {
 	s.t.Helper()
-	file := filepath.Join(s.t.TempDir(), "objects.yaml")
-	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	all, err := behind.ReadObjects(file)
+	all, err := cluster.Objects([]byte(text))
 	require.NoError(s.t, err)
 	return all
 }
