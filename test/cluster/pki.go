@@ -41,12 +41,12 @@ func newFiles(dir, address string) (f files, err error) {
 				"127.0.0.1", "10.96.0.1", address, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			},
 		}),
-		f.issue("kubelet-client", client("kube-apiserver-kubelet-client", "system:masters")),
+		f.issue("kubelet-client", identity("kube-apiserver-kubelet-client", "system:masters")),
 	)
 }
 
-// client is who a client is: its name and group.
-func client(name, group string) pki.Spec {
+// identity is who a client is: its name and group.
+func identity(name, group string) pki.Spec {
 	return pki.Spec{Name: name, Organization: []string{group}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 }
 
@@ -91,7 +91,7 @@ func (c *Cluster) writeKubeconfig() error {
 
 // WriteNodeKubeconfig writes a kubeconfig with the rights of a node's kubelet.
 func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
-	if err := c.pki.issue("node-"+node, client("system:node:"+node, "system:nodes")); err != nil {
+	if err := c.pki.issue("node-"+node, identity("system:node:"+node, "system:nodes")); err != nil {
 		return fmt.Errorf("certificate of node %s: %w", node, err)
 	}
 	return c.kubeconfig(path, &clientcmdapi.AuthInfo{
