@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +41,7 @@ func (d *demo) findManifests(context.Context) (err error) {
 
 func (d *demo) startRegistries(ctx context.Context) error {
 	args := []string{"-connected", d.path("connected"), "-site", d.path("site"),
-		"-manifests", d.manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")}
+		"-manifests", d.manifests, "-program", filepath.Join(binDir(), "driver"), "-releases", strings.Join(everything, ",")}
 	if d.sip {
 		args = append(args, "-jump-host", jumpHost)
 	}
@@ -303,20 +302,11 @@ func (d *demo) refused(ctx context.Context, sh *shell.Shell, line []string) erro
 func words(line string) []string { return strings.Fields(line) }
 
 func copyFile(from, to string) error {
-	in, err := os.Open(from)
+	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		_ = out.Close()
-		return err
-	}
-	return out.Close()
+	return os.WriteFile(to, data, 0o600)
 }
 
 // flipByte copies a file and inverts one byte in its middle.

@@ -86,8 +86,8 @@ func readBoth(root string) (*Budget, map[string]result, error) {
 
 // plan is how a tier runs.
 type plan struct {
-	tools    []string    // to build first
-	open     []tier.Tier // later tiers that run
+	tools    []toolchain.Tool // to build first
+	open     []tier.Tier      // later tiers that run
 	race     bool
 	timeout  string
 	packages []string // below the module; none for all
@@ -97,7 +97,7 @@ type plan struct {
 // plans are the tiers. The peers are built where a tier asks for them.
 func plans() map[string]plan {
 	base := toolchain.ForTests()
-	all := append(slices.Clone(base), toolchain.Peers()...)
+	all := slices.Concat(base, toolchain.Peers())
 	isUpstream := func(reason string) bool { return reason == string(tier.Upstream) }
 	isProgram := func(reason string) bool { return !isUpstream(reason) && reason != firstTier }
 	return map[string]plan{
@@ -205,13 +205,8 @@ func (r *result) replace(o result) {
 
 // prepare builds what the tier needs and returns the environment of its tests.
 func (p plan) prepare(ctx context.Context, root string) ([]string, error) {
-	var tools []toolchain.Tool
-	for _, arg := range p.tools {
-		name, version, _ := strings.Cut(arg, "@")
-		tools = append(tools, toolchain.Tool{Name: name, Version: version})
-	}
 	builder := toolchain.Builder{Progress: os.Stderr, Race: p.race && len(p.packages) == 0}
-	if _, err := builder.Ensure(ctx, tools...); err != nil {
+	if _, err := builder.Ensure(ctx, p.tools...); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(root, "bin", "test")

@@ -17,12 +17,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	args := os.Args[1:]
-	if len(args) == 0 {
-		args = toolchain.ForTests()
+	tools := toolchain.ForTests()
+	if len(os.Args) > 1 {
+		tools = nil
 	}
-	var tools []toolchain.Tool
-	for _, arg := range args {
+	for _, arg := range os.Args[1:] {
 		name, version, _ := strings.Cut(arg, "@")
 		tools = append(tools, toolchain.Tool{Name: name, Version: version})
 	}

@@ -91,10 +91,7 @@ func left(t *testing.T) time.Duration {
 
 // build makes what cannot be made without a network.
 func build(ctx context.Context) error {
-	v := toolchain.FirstKubernetes
-	_, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, Tool(),
-		toolchain.Tool{Name: "kube-apiserver", Version: v}, toolchain.Tool{Name: "kube-apiserver", Version: toolchain.NextKubernetes},
-		toolchain.Tool{Name: "kube-controller-manager", Version: v}, toolchain.Tool{Name: "kube-scheduler", Version: v}, toolchain.Tool{Name: "etcd"}, toolchain.Tool{Name: "kubectl"})
+	_, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, append(toolchain.ForTests(), Tool())...)
 	return err
 }
 
@@ -117,13 +114,4 @@ func (w *world) run(ctx context.Context, out io.Writer, args ...string) error {
 	}
 	cmd.WaitDelay = 5 * time.Second
 	return errors.Join(cmd.Run(), ctx.Err())
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(100 * time.Millisecond): // between two looks
-		return nil
-	}
 }

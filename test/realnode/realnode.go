@@ -37,6 +37,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
@@ -115,8 +116,10 @@ func wait(ctx context.Context, what string, ok func() error) error {
 		if last == nil {
 			return nil
 		}
-		if err := pause(ctx); err != nil {
-			return fmt.Errorf("%s: %w", what, errors.Join(err, last))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, errors.Join(ctx.Err(), last))
+		case <-time.After(100 * time.Millisecond): // between two looks
 		}
 	}
 }

@@ -65,16 +65,22 @@ const (
 	NextKubernetes  = "1.34.2"
 )
 
-// ForTests returns what the first tier of tests needs, in the form NAME or NAME@VERSION.
-func ForTests() []string {
-	return []string{
-		"kube-apiserver@" + FirstKubernetes, "kube-controller-manager@" + FirstKubernetes,
-		"kube-scheduler@" + FirstKubernetes, "kubectl", "kube-apiserver@" + NextKubernetes, "etcd", "kwok",
+// ForTests returns what the first tier of tests needs.
+func ForTests() []Tool {
+	return []Tool{
+		{"kube-apiserver", FirstKubernetes}, {"kube-controller-manager", FirstKubernetes}, {"kube-scheduler", FirstKubernetes},
+		{"kubectl", ""}, {"kube-apiserver", NextKubernetes}, {"etcd", ""}, {"kwok", ""},
 	}
 }
 
 // Peers returns what later tiers need besides: programs of others that take long to build.
-func Peers() []string { return append([]string{"kubelet@" + FirstKubernetes}, peers...) }
+func Peers() []Tool {
+	all := []Tool{{"kubelet", FirstKubernetes}}
+	for _, name := range peers {
+		all = append(all, Tool{Name: name})
+	}
+	return all
+}
 
 var peers = []string{"dex", "cosign", "cosign3", "crane", "regctl"}
 
