@@ -36,7 +36,8 @@ func (d *demo) buildFirst(ctx context.Context) error {
 	}
 	d.rest = background(func() error { return d.buildRest(ctx) })
 	return d.await(ctx, "vdo-bundle", background(func() error {
-		return toolchain.Builder{}.Project(ctx, binDir(), "./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./test/realnode/driver")
+		return toolchain.Builder{}.Project(ctx, binDir(),
+			"./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./test/realnode/driver")
 	}))
 }
 

@@ -38,7 +38,8 @@ func newFiles(dir, address string) (f files, err error) {
 		f.issue("sa", pki.Spec{Name: "service accounts"}),
 		f.issue("server", pki.Spec{
 			Name: "kube-apiserver", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNS: []string{
-				"127.0.0.1", "10.96.0.1", address, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"127.0.0.1", "10.96.0.1", address,
+				"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			},
 		}),
 		f.issue("kubelet-client", identity("kube-apiserver-kubelet-client", "system:masters")),

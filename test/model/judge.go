@@ -90,7 +90,9 @@ func clip(s string) string {
 
 // judge holds a step against all rules.
 func (t *trial) judge() error {
-	for _, rule := range []func() *random.Broken{t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo} {
+	for _, rule := range []func() *random.Broken{
+		t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo,
+	} {
 		if b := rule(); b != nil {
 			return b
 		}

@@ -111,7 +111,10 @@ func (s *site) makeKeys(t testing.TB) {
 	signer := root.Issue(t, pki.Spec{Name: "signer", Email: []string{"signer@site.test"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 	clock := root.Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	s.tsa = clock.ServeStamps(t)
-	keys := map[string]pki.Authority{"signer": signer, "k1": pki.Root(t, "k1"), "k2": pki.Root(t, "k2"), "up": pki.Root(t, "up")}
+	keys := map[string]pki.Authority{"signer": signer}
+	for _, name := range []string{"k1", "k2", "up"} {
+		keys[name] = pki.Root(t, name)
+	}
 	for name, key := range keys {
 		s.private[name], s.keys[name] = key.Key, &key.Key.PublicKey
 		s.write(t, name+".key", key.KeyPEM())

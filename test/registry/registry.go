@@ -301,7 +301,8 @@ func (r *Registry) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	cert := r.ca.Issue(t, pki.Spec{Name: "client", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-	if err := errors.Join(os.WriteFile(certFile, cert.PEM(), 0o600), os.WriteFile(keyFile, cert.KeyPEM(), 0o600)); err != nil {
+	err := errors.Join(os.WriteFile(certFile, cert.PEM(), 0o600), os.WriteFile(keyFile, cert.KeyPEM(), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return certFile, keyFile

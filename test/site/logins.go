@@ -55,7 +55,8 @@ func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
 	}
 	var out []login
 	for _, vc := range config.VCenter {
-		name, namespace := cmp.Or(vc.SecretName, config.Global.SecretName), cmp.Or(vc.SecretNamespace, config.Global.SecretNamespace)
+		name := cmp.Or(vc.SecretName, config.Global.SecretName)
+		namespace := cmp.Or(vc.SecretNamespace, config.Global.SecretNamespace)
 		secret, err := d.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("secret %s/%s: %w", namespace, name, err)
@@ -100,13 +101,14 @@ func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string
 		return nil, nil, err
 	}
 	var out []login
+	of := config.Global
 	for server, vc := range config.VirtualCenter {
 		l := login{
-			server: server, username: cmp.Or(vc.User, config.Global.User), password: cmp.Or(vc.Password, config.Global.Password),
-			insecure: vc.Insecure || config.Global.Insecure, thumbprint: cmp.Or(vc.Thumbprint, config.Global.Thumbprint),
+			server: server, username: cmp.Or(vc.User, of.User), password: cmp.Or(vc.Password, of.Password),
+			insecure: vc.Insecure || of.Insecure, thumbprint: cmp.Or(vc.Thumbprint, of.Thumbprint),
 		}
-		l.port, _ = strconv.Atoi(cmp.Or(vc.Port, config.Global.Port, "443"))
-		if file := cmp.Or(vc.CAFile, config.Global.CAFile); file != "" {
+		l.port, _ = strconv.Atoi(cmp.Or(vc.Port, of.Port, "443"))
+		if file := cmp.Or(vc.CAFile, of.CAFile); file != "" {
 			l.ca = secret.Data[path.Base(file)]
 		}
 		out = append(out, l)

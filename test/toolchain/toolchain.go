@@ -68,8 +68,8 @@ const (
 // ForTests returns what the first tier of tests needs.
 func ForTests() []Tool {
 	return []Tool{
-		{"kube-apiserver", FirstKubernetes}, {"kube-controller-manager", FirstKubernetes}, {"kube-scheduler", FirstKubernetes},
-		{"kubectl", ""}, {"kube-apiserver", NextKubernetes}, {"etcd", ""}, {"kwok", ""},
+		{"kube-apiserver", FirstKubernetes}, {"kube-controller-manager", FirstKubernetes},
+		{"kube-scheduler", FirstKubernetes}, {"kubectl", ""}, {"kube-apiserver", NextKubernetes}, {"etcd", ""}, {"kwok", ""},
 	}
 }
 

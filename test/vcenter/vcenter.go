@@ -225,13 +225,14 @@ func place(ctx context.Context, c *vim25.Client, from, to string, into *object.F
 
 func (v *VCenter) listen() {
 	s := v.model.Service
-	s.TLS = &tls.Config{
-		Certificates: []tls.Certificate{v.serving.TLS()}, MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			return &tls.Config{Certificates: []tls.Certificate{v.serving.TLS()}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}, nil
-		},
+	own := &tls.Config{Certificates: []tls.Certificate{v.serving.TLS()}, MinVersion: tls.VersionTLS12}
+	s.TLS = own.Clone()
+	s.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		now := own.Clone()
+		now.Certificates, now.ClientAuth = []tls.Certificate{v.serving.TLS()}, tls.RequestClientCert
+		return now, nil
 	}
 	s.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(Admin.Username, Admin.Password)}
 	s.RegisterEndpoints = true
@@ -299,7 +300,8 @@ func (v *VCenter) Reissue() (ca []byte, err error) {
 		return nil, err
 	}
 	der := v.serving.Certificate.Raw
-	v.CA, v.SHA1, v.SHA256 = authority.PEM(), pairs(sha1.Sum(der)), pairs(sha256.Sum256(der)) //nolint:gosec // vCenters name certificates so
+	v.CA, v.SHA256 = authority.PEM(), pairs(sha256.Sum256(der))
+	v.SHA1 = pairs(sha1.Sum(der)) //nolint:gosec // vCenters name certificates so
 	return v.CA, nil
 }
 

@@ -65,8 +65,10 @@ func BenchmarkOperator(b *testing.B) {
 // empty, of stand-ins. It returns the mirror and the public key.
 func deliver(b testing.TB, manifests string) (mirror *registry.Registry, key string) {
 	b.Helper()
-	of := world.Delivery{Tag: "site", Key: "vdo", Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}}
-	mirror, keys, err := world.Deliver(b.Context(), world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests}, "mirror-password", of)
+	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
+	of := world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests}
+	mirror, keys, err := world.Deliver(b.Context(), of, "mirror-password",
+		world.Delivery{Tag: "site", Key: "vdo", Releases: releases})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = mirror.Close() })
 	return mirror, keys["vdo"]
