@@ -30,7 +30,7 @@ func person(t *testing.T, admin client.Client, name string) client.Client {
 	}
 	as := rest.CopyConfig(cluster.Config(t))
 	as.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
-	return connect(t, as)
+	return cluster.Client(t, as)
 }
 
 // Nobody consents to an upgrade in somebody else's name; what was consented to stays

@@ -23,12 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -59,21 +57,6 @@ func decode(t *testing.T, path string, data []byte) []*unstructured.Unstructured
 	return all
 }
 
-func scheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(s))
-	require.NoError(t, v1alpha1.AddToScheme(s))
-	return s
-}
-
-func connect(t *testing.T, cfg *rest.Config) client.Client {
-	t.Helper()
-	c, err := client.New(cfg, client.Options{Scheme: scheme(t)})
-	require.NoError(t, err)
-	return c
-}
-
 func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured, opts ...client.ApplyOption) error {
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), append(opts, manager, client.ForceOwnership)...)
 }
@@ -83,7 +66,7 @@ func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured, o
 func install(t *testing.T) (admin, operator client.Client) {
 	t.Helper()
 	cfg := cluster.Config(t)
-	admin = connect(t, cfg)
+	admin = cluster.Client(t, cfg)
 	files := []string{"driver-namespaces.yaml", "namespaces.yaml", "rbac.yaml", deploy.RightsPolicy, "operator.yaml",
 		"networkpolicy.yaml"}
 	for _, f := range files {
@@ -94,7 +77,7 @@ func install(t *testing.T) (admin, operator client.Client) {
 	as := rest.CopyConfig(cfg)
 	as.Impersonate = rest.ImpersonationConfig{UserName: account,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
-	return admin, connect(t, as)
+	return admin, cluster.Client(t, as)
 }
 
 // roles are all roles of the install manifests, with "" for cluster roles'

@@ -85,7 +85,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 		"REGISTRY_AUTH_FILE="+filepath.Join(d.dir, "auth.json"), "SSL_CERT_FILE="+filepath.Join(d.dir, "ca.crt"))
 	d.types(guide(t, "From these files"), "registry.site.example", mirror.Host)
 
-	admin := connect(t, cluster.Config(t))
+	admin := cluster.Client(t, cluster.Config(t))
 	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(operator), operator))
 	t.Cleanup(func() { require.NoError(t, admin.Delete(context.Background(), operator)) })

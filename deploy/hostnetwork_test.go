@@ -17,7 +17,7 @@ import (
 // to install one starts there, as it is not without the variant for it.
 func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
 	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes(), NoNetwork: true})
-	admin := connect(t, c.Config())
+	admin := cluster.Client(t, c.Config())
 	put := func(change func([]byte) ([]byte, error)) {
 		for _, m := range append([]deploy.Manifest{deploy.DriverNamespaces()}, deploy.Manifests()...) {
 			if m.Name == "networkpolicy.yaml" || m.Name == deploy.AntreaRights {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,15 +30,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -76,15 +72,6 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func connect(t *testing.T) client.Client {
-	t.Helper()
-	s := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s), airship.AddToScheme(s)))
-	c, err := client.New(cluster.Config(t), client.Options{Scheme: s})
-	require.NoError(t, err)
-	return c
-}
-
 // kubeconfig writes a file for a bearer token.
 func kubeconfig(t *testing.T, cfg *rest.Config, token string) string {
 	t.Helper()
@@ -119,7 +106,7 @@ func token(t *testing.T, c client.Client, account string) string {
 // The program as it runs in the cluster: with the ServiceAccount's rights alone,
 // elected, its endpoints open, checking a vCenter, and ending when asked.
 func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
-	c := connect(t)
+	c := cluster.Client(t, cluster.Config(t))
 	cfg := cluster.Config(t)
 	path := kubeconfig(t, cfg, install(t, c))
 	metrics, probes := free(t), free(t)
@@ -216,7 +203,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 
 // A right that is taken away is told, and ends nothing.
 func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
-	c := connect(t)
+	c := cluster.Client(t, cluster.Config(t))
 	install(t, c)
 	account := cluster.Operator.Config(cluster.Config(t))
 	own, err := client.New(account, client.Options{Scheme: c.Scheme()})

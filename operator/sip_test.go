@@ -39,7 +39,7 @@ const (
 // tenant cluster its hosts and services. What it does then is tested with the controller.
 func TestTenantClusterByTheAccountOfDeploySIP(t *testing.T) {
 	cfg := cluster.Config(t)
-	admin := connect(t)
+	admin := cluster.Client(t, cluster.Config(t))
 	metal3.Install(t, cfg)
 	for _, ns := range []string{"metal3", "tenants"} { // as bindings.yaml has them
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
@@ -98,7 +98,7 @@ func TestTenantClusterByTheAccountOfDeploySIP(t *testing.T) {
 
 // No account can read both vCenters' credentials and those of hosts.
 func TestNoAccountReadsCredentialsOfVCentersAndOfHosts(t *testing.T) {
-	admin := connect(t)
+	admin := cluster.Client(t, cluster.Config(t))
 	for _, ns := range []string{"metal3", "tenants"} {
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
 	}
@@ -128,7 +128,7 @@ func TestNoAccountReadsCredentialsOfVCentersAndOfHosts(t *testing.T) {
 
 // The sample is accepted as it is.
 func TestTheSIPSampleApplies(t *testing.T) {
-	admin := connect(t)
+	admin := cluster.Client(t, cluster.Config(t))
 	for _, ns := range []string{"vmware-system-sip", "tenants"} {
 		require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})))
 	}

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -23,11 +22,7 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 func connect(t *testing.T) (client.Client, string) {
 	t.Helper()
 	cfg := cluster.Config(t)
-	s := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(s))
-	c, err := client.New(cfg, client.Options{Scheme: s})
-	require.NoError(t, err)
-	return c, cluster.Namespace(t, cfg)
+	return cluster.Client(t, cfg), cluster.Namespace(t, cfg)
 }
 
 // object makes a resource of a spec in YAML.

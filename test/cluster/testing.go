@@ -9,14 +9,19 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	corev1 "k8s.io/api/core/v1"
-
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -72,6 +77,29 @@ func New(t testing.TB, opts Options) *Cluster {
 	}
 	t.Cleanup(c.Stop)
 	if err := InstallCRDs(c.Config()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Scheme has the kinds of Kubernetes and of the project. Making one takes as long as a reconcile.
+var Scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // of kinds that contradict each other
+		}
+	}
+	return s
+})
+
+// Client returns a client of the kinds of [Scheme].
+func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: Scheme()})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -19,10 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -97,11 +95,7 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 	l.isolated = &shell.Shell{Dir: l.path("site"), Path: []string{bin}, Env: append([]string{
 		"HOME=" + l.path("site"), "DOCKER_CONFIG=" + l.path("site/docker"), "TMPDIR=" + l.path("site/tmp"),
 	}, l.trap()...)}
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	l.client, err = client.New(l.site.Cluster.Config(), client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	l.client = cluster.Client(t, l.site.Cluster.Config())
 	require.NoError(t, cluster.InstallCRDs(l.site.Cluster.Config()))
 	l.run(l.connected, "vdo-bundle keygen -o vdo")
 	l.carry("vdo.pub")

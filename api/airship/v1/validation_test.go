@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -83,11 +82,7 @@ var shapes = []shape{
 
 func TestSIPCluster(t *testing.T) {
 	cfg := cluster.Config(t)
-	s := runtime.NewScheme()
-	require.NoError(t, airship.AddToScheme(s))
-	c, err := client.New(cfg, client.Options{Scheme: s})
-	require.NoError(t, err)
-	ns := cluster.Namespace(t, cfg)
+	c, ns := cluster.Client(t, cfg), cluster.Namespace(t, cfg)
 	for _, shape := range shapes {
 		t.Run(shape.name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{}}

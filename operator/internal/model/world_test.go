@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -140,19 +138,13 @@ func enact(ctx context.Context, s *site, happens func(*world)) (w *world, err er
 }
 
 func newWorld(ctx context.Context, s *site) (*world, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
 	admin := rest.CopyConfig(s.cfg)
 	admin.QPS = -1
 	httpClient, err := rest.HTTPClientFor(admin)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(admin, client.Options{Scheme: scheme, HTTPClient: httpClient})
+	c, err := client.New(admin, client.Options{Scheme: cluster.Scheme(), HTTPClient: httpClient})
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +154,7 @@ func newWorld(ctx context.Context, s *site) (*world, error) {
 	}
 	as := rest.CopyConfig(admin)
 	as.Impersonate.UserName = "tenant"
-	tenant, err := client.New(as, client.Options{Scheme: scheme})
+	tenant, err := client.New(as, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		return nil, err
 	}

@@ -12,12 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -91,15 +88,9 @@ func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 	b.Helper()
 	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{Machines: n/len(datacenters) + 1}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir(), measured: map[string]float64{}}
 	s.vc.ReadyAll(func(i int) (hostname, id string) { return nodeName(i), uuid(i) })
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		require.NoError(b, add(scheme))
-	}
 	cfg := s.cluster.Config()
 	cfg.QPS = -1
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	require.NoError(b, err)
-	s.play = play{Client: c, nodes: n}
+	s.play = play{Client: cluster.Client(b, cfg), nodes: n}
 	s.resources(b, key)
 	require.NoError(b, each(b.Context(), n, func(ctx context.Context, i int) error { return s.join(ctx, i, false) }))
 	s.start(b)

@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,11 +33,7 @@ func TestTheAccountsOfTheOperatorsAcceptBundles(t *testing.T) {
 	for name, account := range map[string]cluster.Account{"drivers": cluster.Operator, "sip": cluster.SIPOperator} {
 		t.Run(name, func(t *testing.T) {
 			cfg := cluster.Config(t)
-			scheme := runtime.NewScheme()
-			require.NoError(t, clientgoscheme.AddToScheme(scheme))
-			require.NoError(t, v1alpha1.AddToScheme(scheme))
-			admin, err := client.New(cfg, client.Options{Scheme: scheme})
-			require.NoError(t, err)
+			admin := cluster.Client(t, cfg)
 			own, refused := account.Within(cfg)
 			t.Cleanup(func() { refused.None(t) })
 			require.NoError(t, account.Grant(t.Context(), admin))

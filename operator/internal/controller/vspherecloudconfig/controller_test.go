@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,17 +82,13 @@ type world struct {
 func start(t *testing.T) *world {
 	t.Helper()
 	cfg := cluster.Config(t)
-	scheme := kruntime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	c := cluster.Client(t, cfg)
 	w := &world{Client: c, t: t, ns: cluster.Namespace(t, cfg), site: &site{}}
 	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
 	require.NoError(t, cluster.Operator.GrantIn(t.Context(), c, w.ns))
 	own, refused := cluster.Operator.Within(cfg)
 	t.Cleanup(func() { refused.None(t) })
-	w.stop = sync.OnceFunc(run(t, own, scheme, w.ns, w.site))
+	w.stop = sync.OnceFunc(run(t, own, c.Scheme(), w.ns, w.site))
 	t.Cleanup(w.stop)
 	return w
 }
