@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	storagedriver "github.com/distribution/distribution/v3/registry/storage/driver"
 	"github.com/distribution/distribution/v3/registry/storage/driver/factory"
@@ -43,29 +44,17 @@ type gatherer struct {
 func (g *gatherer) Write(p []byte) (int, error) { return g.kept.Write(p) }
 
 func (g *gatherer) Commit(ctx context.Context) error {
-	if err := g.pass(); err != nil {
-		return err
-	}
-	return g.FileWriter.Commit(ctx)
+	return errors.Join(g.pass(), g.FileWriter.Commit(ctx))
 }
 
-func (g *gatherer) Close() error {
-	if err := g.pass(); err != nil {
-		return err
-	}
-	return g.FileWriter.Close()
-}
+func (g *gatherer) Close() error { return errors.Join(g.pass(), g.FileWriter.Close()) }
 
 func (g *gatherer) Cancel(ctx context.Context) error {
-	g.kept = bytes.Buffer{}
+	g.kept.Reset()
 	return g.FileWriter.Cancel(ctx)
 }
 
 func (g *gatherer) pass() error {
-	if g.kept.Len() == 0 {
-		return nil
-	}
-	_, err := g.FileWriter.Write(g.kept.Bytes())
-	g.kept = bytes.Buffer{}
+	_, err := g.kept.WriteTo(g.FileWriter)
 	return err
 }
