@@ -149,8 +149,7 @@ func unresolved(i bundle.Image, err error) error {
 	if i.Source.IsZero() || fault.ReasonOf(err) != fault.NotFound {
 		return wrapped
 	}
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "resolve", Subject: i.Reference.String(), Err: errors.Join(fmt.Errorf("%s", i.Reason), err),
-		Hint: fmt.Sprintf("if a mirror of yours still has it, name it with --source-map %s=MIRROR/PATH", i.Source.Repository()),
-	}
+	return fault.Errorf(fault.NotFound, "resolve", i.Reference.String(),
+		fmt.Sprintf("if a mirror of yours still has it, name it with --source-map %s=MIRROR/PATH", i.Source.Repository()),
+		"%w", errors.Join(fmt.Errorf("%s", i.Reason), err))
 }

@@ -57,10 +57,9 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 	}
 	v, err := matrix.ParseVersion(ref.Tag())
 	if err != nil {
-		return ref, v, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read image", Subject: reference, Err: fmt.Errorf("its tag %q is not a version", ref.Tag()),
-			Hint: fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program),
-		}
+		return ref, v, fault.Errorf(fault.InvalidInput, "read image", reference,
+			fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program),
+			"its tag %q is not a version", ref.Tag())
 	}
 	return ref, v, nil
 }

@@ -76,8 +76,6 @@ func onlyFor(
 	if !ok {
 		why = errors.New("the image does not say its platform")
 	}
-	return is, &fault.Error{
-		Reason: fault.NotFound, Op: "pick platform", Subject: image.JoinPlatforms(wanted), Err: why,
-		Hint: "ask for a platform that all images have, or for --platform all",
-	}
+	return is, fault.Errorf(fault.NotFound, "pick platform", image.JoinPlatforms(wanted),
+		"ask for a platform that all images have, or for --platform all", "%w", why)
 }

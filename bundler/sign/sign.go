@@ -6,7 +6,6 @@ package sign
 
 import (
 	"context"
-	"errors"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -47,10 +46,8 @@ func Bundle(ctx context.Context, s medium.Source, in Input) ([]ocispec.Descripto
 	}
 	attach := s.Can().Attach
 	if attach == nil {
-		return nil, &fault.Error{
-			Reason: fault.Refused, Op: "sign", Subject: b.Digest().String(), Err: errors.New("nothing can be added where it is"),
-			Hint: "sign the file, the folder, or the bundle in its registry",
-		}
+		return nil, fault.Errorf(fault.Refused, "sign", b.Digest().String(),
+			"sign the file, the folder, or the bundle in its registry", "nothing can be added where it is")
 	}
 	subjects := []ocispec.Descriptor{b.Descriptor()}
 	if in.Images {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -65,10 +64,9 @@ func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, 
 		return p, true, err
 	}
 	if len(statements) == 0 {
-		return p, false, &fault.Error{
-			Reason: fault.Untrusted, Err: errors.New("there is no statement of how it was built"),
-			Hint: "have it pulled with --provenance, and copy its attestations too (tag " + trust.AttestationTag(c.Digest()) + ")",
-		}
+		return p, false, fault.Errorf(fault.Untrusted, "", "",
+			"have it pulled with --provenance, and copy its attestations too (tag "+trust.AttestationTag(c.Digest())+")",
+			"there is no statement of how it was built")
 	}
 	slices.SortStableFunc(statements, func(a, b trust.Statement) int { return startOf(b).Compare(startOf(a)) })
 	verified, predicate, err := c.rules.Policy.VerifyStatement(c.Digest(), statements, c.now)
@@ -100,8 +98,6 @@ func startOf(s trust.Statement) time.Time {
 }
 
 func misdescribed(why error) error {
-	return &fault.Error{
-		Reason: fault.Untrusted, Err: fmt.Errorf("the statement does not describe this bundle: %w", why),
-		Hint: "ask who signed it how it came to be; do not rely on it",
-	}
+	return fault.Errorf(fault.Untrusted, "", "", "ask who signed it how it came to be; do not rely on it",
+		"the statement does not describe this bundle: %w", why)
 }

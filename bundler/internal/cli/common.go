@@ -200,7 +200,5 @@ func (a *app) openTarget(p place, client *remote.Client, o archive.Options) (med
 }
 
 func onTerminal(op, subject, hint string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: op, Subject: subject, Err: errors.New("it is a terminal"), Hint: hint,
-	}
+	return fault.Errorf(fault.InvalidInput, op, subject, hint, "it is a terminal")
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -53,10 +52,8 @@ func (c *common) tagList(arg string) (tagList, error) {
 	p, err := parsePlace(arg)
 	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
 	if err == nil && (p.medium != inRegistry || !bare) {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", arg), Err: errors.New("not a repository of a registry"),
-			Hint: "write HOST/REPOSITORY, without tag and digest",
-		}
+		err = fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", arg),
+			"write HOST/REPOSITORY, without tag and digest", "not a repository of a registry")
 	}
 	client, clientErr := c.client(c.app)
 	if err := fault.Join(err, clientErr); err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,20 +86,16 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 	case terminal:
 		data, err = o.prompt(ctx, fmt.Sprintf("Password for %s: ", host))
 	default:
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "read password", Err: errors.New("no terminal to ask for it"),
-			Hint: "write it to standard input and give --password-stdin",
-		}
+		err = fault.Errorf(fault.InvalidInput, "read password", "",
+			"write it to standard input and give --password-stdin", "no terminal to ask for it")
 	}
 	if err != nil {
 		return "", err
 	}
 	secret := string(bytes.TrimRight(data, "\r\n"))
 	if secret == "" || strings.ContainsAny(secret, "\r\n\x00") {
-		return "", &fault.Error{
-			Reason: fault.InvalidInput, Op: "read password", Err: errors.New("empty, or more than one line"),
-			Hint: "write the password alone to standard input",
-		}
+		return "", fault.Errorf(fault.InvalidInput, "read password", "", "write the password alone to standard input",
+			"empty, or more than one line")
 	}
 	return secret, nil
 }
@@ -109,10 +104,8 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 func readLimited(ctx context.Context, f *os.File) ([]byte, error) {
 	data, err := within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(f, maxPassword+1)) })
 	if len(data) > maxPassword {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "read password", Err: fmt.Errorf("larger than %d bytes", maxPassword),
-			Hint: "write the password alone to standard input",
-		}
+		err = fault.Errorf(fault.InvalidInput, "read password", "", "write the password alone to standard input",
+			"larger than %d bytes", maxPassword)
 	}
 	return data, err
 }

@@ -141,10 +141,8 @@ func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Refe
 		return nodeconfig.Login{}, err
 	}
 	if c.Username == "" || c.Password == "" {
-		return nodeconfig.Login{}, &fault.Error{
-			Reason: fault.Unauthorized, Op: "find login of", Subject: mirror.Host(), Err: errors.New("no user with a password"),
-			Hint: "run `vdo-bundle login` for it first, with an account that may only pull",
-		}
+		return nodeconfig.Login{}, fault.Errorf(fault.Unauthorized, "find login of", mirror.Host(),
+			"run `vdo-bundle login` for it first, with an account that may only pull", "no user with a password")
 	}
 	return nodeconfig.Login{Username: c.Username, Password: c.Password}, nil
 }

@@ -63,10 +63,9 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]
 	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
 		return a.prompt(ctx, prompt)
 	}
-	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("no password, and no terminal to ask for one"),
-		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
-	}
+	return nil, fault.Errorf(fault.InvalidInput, "read password", "",
+		"set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
+		"no password, and no terminal to ask for one")
 }
 
 // newPassword finds the password that a new key is encrypted with. On a terminal it is

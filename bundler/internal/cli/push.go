@@ -198,10 +198,9 @@ func (o *pushOptions) mountRefs(to place) (refs []image.Reference, err error) {
 func registryDestination(what, s, otherwise string) (place, error) {
 	to, err := parseDestination(s)
 	if err == nil && to.medium != inRegistry {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("not a registry reference"),
-			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port)" + otherwise,
-		}
+		err = fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", s),
+			"write HOST/REPOSITORY:TAG with the registry's host name (and port)"+otherwise,
+			"not a registry reference")
 	}
 	return to, err
 }

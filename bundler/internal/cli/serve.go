@@ -206,10 +206,8 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	}
 	f, err := os.OpenFile(o.accessLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Storage, Op: "write access log", Subject: o.accessLog, Err: userfile.WithoutPath(err),
-			Hint: "name a file that can be written with --access-log",
-		}
+		return nil, fault.Errorf(fault.Storage, "write access log", o.accessLog,
+			"name a file that can be written with --access-log", "%w", userfile.WithoutPath(err))
 	}
 	return f, nil
 }
@@ -269,10 +267,8 @@ func certificate(cert, key string) (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read certificate", Subject: cert, Err: err,
-			Hint: "give a PEM certificate and, unencrypted, the private key that belongs to it",
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read certificate", cert,
+			"give a PEM certificate and, unencrypted, the private key that belongs to it", "%w", err)
 	}
 	return &pair, nil
 }
@@ -287,20 +283,17 @@ func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error
 		return l, nil
 	}
 	_ = l.Close() // nothing has been answered
-	return nil, &fault.Error{
-		Reason: fault.Refused, Op: "listen on", Subject: o.listen, Err: errors.New("others could reach it, and there is no TLS"),
-		Hint: "give --tls-cert and --tls-key, listen on 127.0.0.1, or take the risk with --allow-plain-http",
-	}
+	return nil, fault.Errorf(fault.Refused, "listen on", o.listen,
+		"give --tls-cert and --tls-key, listen on 127.0.0.1, or take the risk with --allow-plain-http",
+		"others could reach it, and there is no TLS")
 }
 
 // localPlace reads a place that has to be on this host.
 func localPlace(what, s string) (place, error) {
 	p, err := parsePlace(s)
 	if err == nil && p.medium == inRegistry {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("in a registry already"),
-			Hint: "name FILE.tar or oci:DIR",
-		}
+		err = fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", s), "name FILE.tar or oci:DIR",
+			"in a registry already")
 	}
 	return p, err
 }

@@ -269,10 +269,8 @@ func (o *keygenOptions) run(ctx context.Context) error {
 func noneThere(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Lstat(name); err == nil {
-			return &fault.Error{
-				Reason: fault.Conflict, Op: "write key", Subject: name, Err: errors.New("already exists"),
-				Hint: "a key that is replaced is lost: choose another name with -o, or move the file away",
-			}
+			return fault.Errorf(fault.Conflict, "write key", name,
+				"a key that is replaced is lost: choose another name with -o, or move the file away", "already exists")
 		}
 	}
 	return nil

@@ -107,10 +107,8 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 }
 
 func unreadable(path string, err error) error {
-	return &fault.Error{
-		Reason: fault.Storage, Op: "read manifest", Subject: path, Err: userfile.WithoutPath(err),
-		Hint: "make it readable, take it away, or leave out --manifest-dir",
-	}
+	return fault.Errorf(fault.Storage, "read manifest", path,
+		"make it readable, take it away, or leave out --manifest-dir", "%w", userfile.WithoutPath(err))
 }
 
 // scan lists the files of a folder by size, and tells what of it cannot be read.
@@ -142,10 +140,8 @@ func scan(dir string) (bySize map[int64][]string, unread, err error) {
 		return nil
 	})
 	if err != nil {
-		out := &fault.Error{
-			Reason: fault.InvalidInput, Op: "read manifest folder", Subject: dir, Err: userfile.WithoutPath(err),
-			Hint: "name a readable folder with --manifest-dir",
-		}
+		out := fault.Errorf(fault.InvalidInput, "read manifest folder", dir,
+			"name a readable folder with --manifest-dir", "%w", userfile.WithoutPath(err))
 		if errors.Is(err, fs.ErrNotExist) {
 			out.Reason = fault.NotFound
 		}
@@ -166,11 +162,9 @@ func readFile(path string, size int64) ([]byte, error) {
 // remote downloads the file.
 func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if m.URL == "" {
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "fetch manifest", Subject: m.Name,
-			Err:  errors.New("it has no URL, and this program carries another version of it"),
-			Hint: "pull with the release of vdo-bundle that wrote the lock, or name a folder that has the file with --manifest-dir",
-		}
+		return nil, fault.Errorf(fault.NotFound, "fetch manifest", m.Name,
+			"pull with the release of vdo-bundle that wrote the lock, or name a folder that has the file with --manifest-dir",
+			"it has no URL, and this program carries another version of it")
 	}
 	u, err := url.Parse(m.URL)
 	if err != nil || u.Host == "" {

@@ -1,7 +1,6 @@
 package matrixfile
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 
@@ -81,8 +80,5 @@ func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {
 }
 
 func disagrees(id, why string) error {
-	return &fault.Error{
-		Reason: fault.Corrupt, Op: "check lock", Subject: id, Err: errors.New(why),
-		Hint: "make a new lock with `vdo-bundle lock`",
-	}
+	return fault.Errorf(fault.Corrupt, "check lock", id, "make a new lock with `vdo-bundle lock`", "%s", why)
 }

@@ -7,7 +7,6 @@
 package matrixfile
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -52,15 +51,11 @@ func checkSignature(m File, rules Rules, now time.Time) error {
 		if carried {
 			hint = "pull the bundle again with --matrix FILE, its signature beside it as FILE.sig: none can be added to a bundle"
 		}
-		return &fault.Error{
-			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: fmt.Errorf("there is no signature of it"), Hint: hint,
-		}
+		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name, hint, "there is no signature of it")
 	}
 	if _, err := policy.VerifyBlob(m.Data, m.Signature, now); err != nil {
-		return &fault.Error{
-			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: err,
-			Hint: "get the document and its signature from its publisher again, or give the publisher's key",
-		}
+		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name,
+			"get the document and its signature from its publisher again, or give the publisher's key", "%w", err)
 	}
 	return nil
 }
@@ -69,11 +64,9 @@ func checkExpiry(m File, allow bool, now time.Time) error {
 	if allow || now.Before(m.Document.Expires) {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Expired, Op: "check matrix", Subject: m.Name,
-		Err:  fmt.Errorf("serial %d expired on %s", m.Document.Serial, m.Document.Expires.UTC().Format(time.DateOnly)),
-		Hint: "get a newer document from its publisher, or accept this one with --allow-expired",
-	}
+	return fault.Errorf(fault.Expired, "check matrix", m.Name,
+		"get a newer document from its publisher, or accept this one with --allow-expired", "serial %d expired on %s",
+		m.Document.Serial, m.Document.Expires.UTC().Format(time.DateOnly))
 }
 
 // Ref names the document as a lock does.
@@ -89,11 +82,10 @@ func (m File) Fits(lock *bundle.Lock) error {
 // isOf checks that m is the document that a lock names.
 func (m File) isOf(ref bundle.MatrixRef) error {
 	if got := m.Ref(); got != ref {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "check matrix", Subject: m.Name,
-			Err:  fmt.Errorf("is serial %d with digest %s, the lock was made from serial %d with digest %s", got.Serial, got.Digest, ref.Serial, ref.Digest),
-			Hint: "name the lock's document with --matrix FILE, or make a new lock with `vdo-bundle lock`",
-		}
+		return fault.Errorf(fault.Conflict, "check matrix", m.Name,
+			"name the lock's document with --matrix FILE, or make a new lock with `vdo-bundle lock`",
+			"is serial %d with digest %s, the lock was made from serial %d with digest %s", got.Serial, got.Digest,
+			ref.Serial, ref.Digest)
 	}
 	return nil
 }

@@ -23,10 +23,8 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 		return nil, err
 	}
 	if g.Base == nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "add base to", Subject: g.Root.Digest.String(), Err: errors.New("it is a whole bundle"),
-			Hint: "leave --base out",
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "add base to", g.Root.Digest.String(), "leave --base out",
+			"it is a whole bundle")
 	}
 	other, err := base.Graph(ctx)
 	if err != nil {
@@ -35,11 +33,9 @@ func Join(ctx context.Context, delta, base *Bundle) (medium.Source, error) {
 	held, left := byDigest(other.Held()), g.Left()
 	lacks := slices.DeleteFunc(slices.Clone(left), func(d ocispec.Descriptor) bool { return held[d.Digest] })
 	if len(lacks) > 0 {
-		return nil, &fault.Error{
-			Reason: fault.Incomplete, Op: "add base to", Subject: g.Root.Digest.String(),
-			Err:  fmt.Errorf("%s lacks %d of the %d layers that were left to %s", other.Root.Digest, len(lacks), len(left), g.Base.Root),
-			Hint: fmt.Sprintf("give the bundle %s", g.Base.Root),
-		}
+		return nil, fault.Errorf(fault.Incomplete, "add base to", g.Root.Digest.String(),
+			fmt.Sprintf("give the bundle %s", g.Base.Root), "%s lacks %d of the %d layers that were left to %s",
+			other.Root.Digest, len(lacks), len(left), g.Base.Root)
 	}
 	return &joined{Bundle: delta, base: base, left: byDigest(left)}, nil
 }

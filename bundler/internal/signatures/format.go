@@ -3,7 +3,6 @@ package signatures
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -41,10 +40,8 @@ func ParseFormat(text string) (Format, error) {
 	if n := slices.Index(formats, text); n >= 0 {
 		return Format(n), nil
 	}
-	return 0, &fault.Error{
-		Reason: fault.InvalidInput, Op: "read signature format", Subject: fmt.Sprintf("%q", text),
-		Err: errors.New("there is no such format"), Hint: "give one of " + strings.Join(formats, ", "),
-	}
+	return 0, fault.Errorf(fault.InvalidInput, "read signature format", fmt.Sprintf("%q", text),
+		"give one of "+strings.Join(formats, ", "), "there is no such format")
 }
 
 // Request says what is signed, by whom and how.

@@ -50,10 +50,8 @@ func (r *Reader) Room(ds []ocispec.Descriptor) error {
 	if r.number <= maxAttachments && r.bytes <= maxAttachmentBytes {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "read signatures and attestations", Err: fmt.Errorf("there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxAttachmentBytes),
-		Hint: "remove those that are out of use",
-	}
+	return fault.Errorf(fault.Refused, "read signatures and attestations", "", "remove those that are out of use",
+		"there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxAttachmentBytes)
 }
 
 // Below reads what is attached to subjects, what is attached to that, and so on: a

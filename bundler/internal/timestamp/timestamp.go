@@ -17,7 +17,6 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -62,9 +61,7 @@ func New(o Options) (*Authority, error) {
 func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	bad := func(why, hint string) (*url.URL, error) {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "use time-stamping authority", Subject: redacted(u), Err: errors.New(why), Hint: hint,
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "use time-stamping authority", redacted(u), hint, "%s", why)
 	}
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":

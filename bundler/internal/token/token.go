@@ -74,10 +74,8 @@ func ParseURI(s string) (URI, error) {
 	u, err := parseURI(s)
 	if err != nil {
 		shown, _, _ := strings.Cut(s, "?") // what follows may hold a PIN
-		return URI{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read token URI", Subject: fmt.Sprintf("%.200q", shown), Err: err,
-			Hint: "write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so",
-		}
+		return URI{}, fault.Errorf(fault.InvalidInput, "read token URI", fmt.Sprintf("%.200q", shown),
+			"write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so", "%w", err)
 	}
 	return u, nil
 }

@@ -26,10 +26,7 @@ func Free(flag, name string, replaces func(head []byte) bool, inputs ...string) 
 	case err != nil:
 		return nil //nolint:nilerr // it is made, or writing says why not
 	case info.IsDir():
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "write", Subject: name, Err: errors.New("it is a folder"),
-			Hint: "name a file in it with " + flag,
-		}
+		return fault.Errorf(fault.InvalidInput, "write", name, "name a file in it with "+flag, "it is a folder")
 	}
 	for _, input := range inputs {
 		if in, err := os.Stat(input); err == nil && os.SameFile(in, info) {

@@ -59,20 +59,15 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 		return nil, Unreadable(flag, name, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit),
-			Hint: fmt.Sprintf("check that %s names the right file", flag),
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read", name,
+			fmt.Sprintf("check that %s names the right file", flag), "larger than %d bytes", limit)
 	}
 	return data, nil
 }
 
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
-	f := &fault.Error{
-		Reason: fault.Storage, Op: "read", Subject: name, Err: WithoutPath(err),
-		Hint: "check the path" + with(" given", flag),
-	}
+	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", WithoutPath(err))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Reason = fault.NotFound
@@ -118,10 +113,8 @@ func WriteNew(name string, data []byte, mode os.FileMode) error {
 			mode)
 	})
 	if errors.Is(err, fs.ErrExist) {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"),
-			Hint: "choose another name, or move the file away",
-		}
+		return fault.Errorf(fault.Conflict, "write", name, "choose another name, or move the file away",
+			"it is there already")
 	}
 	return unwritable(name, err)
 }
@@ -159,10 +152,8 @@ func unwritable(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Storage, Op: "write", Subject: name, Err: WithoutPath(err),
-		Hint: "check that the folder is there, can be written to, and has space",
-	}
+	return fault.Errorf(fault.Storage, "write", name,
+		"check that the folder is there, can be written to, and has space", "%w", WithoutPath(err))
 }
 
 // maxLinks is how many links are followed, as the kernel has it.

@@ -110,9 +110,7 @@ func (w IO) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
 // model is the release to take over from.
 func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.Release, err error) {
 	bad := func(why, hint string) (matrix.Release, error) {
-		return like, &fault.Error{
-			Reason: fault.InvalidInput, Op: "add release", Subject: id.String(), Err: errors.New(why), Hint: hint,
-		}
+		return like, fault.Errorf(fault.InvalidInput, "add release", id.String(), hint, "%s", why)
 	}
 	for _, r := range doc.Releases { // sorted
 		switch {
