@@ -39,22 +39,23 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	return copyPrograms(built, dir, packages)
 }
 
-// Main runs a package's tests with programs of the project, see [Programs]: use takes their folder.
-func Main(m *testing.M, use func(dir string), packages ...string) {
+// Main runs a package's tests as [Run] does and ends the process.
+func Main(m *testing.M, use func(dir string), packages ...string) { os.Exit(Run(m, use, packages...)) }
+
+// Run runs a package's tests with programs of the project, see [Programs]: use takes their folder.
+func Run(m *testing.M, use func(dir string), packages ...string) (code int) {
 	debug.SetGCPercent(400) // of registries in this process: a tenth of its time, under the race detector
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "vdo-programs-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = Programs(context.Background(), dir, packages...)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		use(dir)
-		return m.Run()
-	}())
+	dir, err := os.MkdirTemp("", "vdo-programs-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = Programs(context.Background(), dir, packages...)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	use(dir)
+	return m.Run()
 }
 
 // Prepared are the programs that the test runner builds before the tests.

@@ -27,7 +27,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
@@ -183,8 +182,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		newInstallManifestsCommand(a), newMirrorConfigCommand(a))
 	command.Add(root, "registry", "Keep the registry of a site",
 		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
-	root.AddCommand(newVersionCommand(a),
-		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
+	root.AddCommand(newVersionCommand(a), newMatrixCommand(a))
 	flags.Complete(root)
 }
 

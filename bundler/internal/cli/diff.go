@@ -2,14 +2,12 @@ package cli
 
 import (
 	"context"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -45,23 +43,23 @@ func (c *common) diff(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return c.show(d, func() error { return printDifference(c.out, d) })
+	return c.show(d, func() error { return c.printDifference(d) })
 }
 
-func printDifference(w io.Writer, d *diff.Difference) error {
-	p := &matrixcmd.Printer{W: w}
+func (c *common) printDifference(d *diff.Difference) error {
+	p := &printer{w: c.out}
 	if d.From == d.To {
-		p.Line("the same bundle: %s", d.From)
-		return p.Err
+		p.line("the same bundle: %s", d.From)
+		return p.err
 	}
-	p.Line("from %s", d.From)
-	p.Line("to   %s", d.To)
-	p.Changes("releases", d.Releases)
-	p.Changes("images", d.Images)
-	_ = p.Matrix(d.Matrix, matrixcmd.Title(d.Matrix)) // it is the printer's error
-	p.Line("")
-	p.Line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
-	p.Line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
-	p.Line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
-	return p.Err
+	p.line("from %s", d.From)
+	p.line("to   %s", d.To)
+	p.changes("releases", d.Releases)
+	p.changes("images", d.Images)
+	_ = p.matrix(d.Matrix, matrixTitle(d.Matrix)) // it is the printer's error
+	p.line("")
+	p.line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
+	p.line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
+	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
+	return p.err
 }

@@ -143,30 +143,26 @@ func (o *inspectOptions) imagesOf(i *inspect.Inspection) command.Table {
 }
 
 // printOrigins says of images where they are taken from, and what upstream signed.
-func printOrigins(w io.Writer, images []inspect.Image) (err error) {
-	line := func(format string, args ...any) {
-		if err == nil {
-			err = command.Say(w, format, args...)
-		}
-	}
+func printOrigins(w io.Writer, images []inspect.Image) error {
+	p := &printer{w: w}
 	for _, m := range images {
 		if m.Why() != "" {
-			line("\nmoved: %s", m.Reference)
+			p.line("\nmoved: %s", m.Reference)
 			if m.Source != m.Reference.String() {
-				line("  from %s", m.Source)
+				p.line("  from %s", m.Source)
 			}
-			line("  because %s", m.Why())
+			p.line("  because %s", m.Why())
 		}
 	}
 	for _, m := range images {
 		if len(m.Attached) > 0 {
-			line("\nupstream's: %s", m.Reference)
+			p.line("\nupstream's: %s", m.Reference)
 			for _, s := range m.Attached {
-				line("  %s", attachedLine(s))
+				p.line("  %s", attachedLine(s))
 			}
 		}
 	}
-	return err
+	return p.err
 }
 
 func attachedLine(s signatures.Signature) string {

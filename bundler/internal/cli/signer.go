@@ -47,23 +47,6 @@ func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registry
 
 const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… for one on a token, or hashivault://… for one in Vault"
 
-// signing binds the flags of the key that a command of another package signs with.
-func (a *app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, error) {
-	var net registryFlags
-	var f signingFlags
-	f.bind(cmd, "key", signingKeyHelp, &net)
-	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) { net.bindCA(fl, ", for --timestamp-server") })
-	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		net.bindPatience(fl, "how often (`N`) the time-stamping authority is asked again that failed for a passing reason", "how long (`DURATION`) it may be silent before it is asked again")
-	})
-	return func(ctx context.Context) (*trust.Signer, error) {
-		if err := net.checkPatience(); err != nil {
-			return nil, err
-		}
-		return f.signer(ctx, a)
-	}
-}
-
 // signatureFormatFlag is the form of a bundle's signature.
 type signatureFormatFlag struct{ name string }
 

@@ -1,4 +1,4 @@
-package matrixcmd
+package cli
 
 import (
 	"fmt"
@@ -15,7 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func (w IO) diff() *cobra.Command {
+func newMatrixDiffCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	cmd := &cobra.Command{
 		Use:   "diff FROM TO",
 		Short: "Show what changes from one matrix to another",
@@ -26,20 +27,21 @@ cluster. Write "" for the built-in matrix.`,
   vdo-bundle matrix diff "" new.yaml --format json`,
 		Args: flags.Exactly("FROM", "TO"),
 	}
-	w.formatFlag(cmd)
+	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		a, err := w.load("FROM", args[0])
-		b, errB := w.load("TO", args[1])
-		if err := fault.Join(err, errB); err != nil {
+		from, err := c.loadMatrix("FROM", args[0])
+		to, toErr := c.loadMatrix("TO", args[1])
+		if err := fault.Join(err, toErr); err != nil {
 			return err
 		}
-		c := changes(a.Document, b.Document)
-		return w.result(c, func() error { return (&Printer{W: w.Out}).Matrix(c, Title(c)) })
+		d := changes(from.Document, to.Document)
+		return c.show(d, func() error { return (&printer{w: c.out}).matrix(d, matrixTitle(d)) })
 	}
 	return cmd
 }
 
-func (w IO) export() *cobra.Command {
+func newMatrixExportCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	var out string
 	cmd := &cobra.Command{
 		Use:   "export",
@@ -48,7 +50,7 @@ func (w IO) export() *cobra.Command {
 need of a cluster. Begin a matrix of your own with it.`,
 		Example: `  vdo-bundle matrix export -o matrix.yaml`,
 		Args:    flags.Exactly(),
-		RunE:    func(*cobra.Command, []string) error { return w.write(out, matrix.Default()) },
+		RunE:    func(*cobra.Command, []string) error { return c.writeMatrix(out, matrix.Default()) },
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write (default standard output)")
 	return cmd
@@ -115,57 +117,57 @@ func alone(doc *matrix.Document, id, as matrix.ReleaseID) *matrix.Document {
 	return out
 }
 
-// Printer prints differences until a write fails.
-type Printer struct {
-	W   io.Writer
-	Err error
+// printer prints differences until a write fails.
+type printer struct {
+	w   io.Writer
+	err error
 }
 
-// Line prints a line.
-func (p *Printer) Line(format string, args ...any) {
-	if p.Err == nil {
-		p.Err = command.Say(p.W, format, args...)
+// line prints a line.
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		p.err = command.Say(p.w, format, args...)
 	}
 }
 
-// Changes are what came, went and is another one, where there is any of it.
-func (p *Printer) Changes(title string, c diff.Changes) {
+// changes prints what came, went and is another one, where there is any of it.
+func (p *printer) changes(title string, c diff.Changes) {
 	if c.Empty() {
 		return
 	}
 	if title != "" {
-		p.Line("")
-		p.Line("%s", title)
+		p.line("")
+		p.line("%s", title)
 	}
 	for _, x := range c.Removed {
-		p.Line("- %s", x.Name)
+		p.line("- %s", x.Name)
 	}
 	for _, x := range c.Added {
-		p.Line("+ %s", x.Name)
+		p.line("+ %s", x.Name)
 	}
 	for _, x := range c.Changed {
-		if p.Line("~ %s", x.Name); x.From != x.To {
-			p.Line("    %s", x.To)
-			p.Line("    was %s", x.From)
+		if p.line("~ %s", x.Name); x.From != x.To {
+			p.line("    %s", x.To)
+			p.line("    was %s", x.From)
 		}
 		for _, what := range x.What {
-			p.Line("    %s", what)
+			p.line("    %s", what)
 		}
 	}
 }
 
-// Matrix prints how a matrix changed, and returns what failed so far.
-func (p *Printer) Matrix(m diff.MatrixChange, title string) error {
+// matrix prints how a matrix changed, and returns what failed so far.
+func (p *printer) matrix(m diff.MatrixChange, title string) error {
 	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil) {
-		p.Line("")
-		p.Line("%s", title)
+		p.line("")
+		p.line("%s", title)
 	}
-	p.Changes(title, m.Changes)
-	return p.Err
+	p.changes(title, m.Changes)
+	return p.err
 }
 
-// Title says which documents were compared.
-func Title(m diff.MatrixChange) string {
+// matrixTitle says which documents were compared.
+func matrixTitle(m diff.MatrixChange) string {
 	title := fmt.Sprintf("matrix: serial %d, was %d", m.ToSerial, m.FromSerial)
 	if m.FromSerial == m.ToSerial {
 		title = fmt.Sprintf("matrix: serial %d, but another document", m.ToSerial)

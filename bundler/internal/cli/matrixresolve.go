@@ -1,16 +1,14 @@
-package matrixcmd
+package cli
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -23,7 +21,8 @@ type question struct {
 	keepInstalled                   bool
 }
 
-func (w IO) resolve() *cobra.Command {
+func newMatrixResolveCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	var q question
 	cmd := &cobra.Command{
 		Use:   "resolve --k8s VERSION [--vsphere VERSIONS]",
@@ -46,22 +45,22 @@ Where nothing fits, every release is named with the rule that refused it.`,
 	fl.StringSliceVar(&q.installed, "installed", nil, "what runs: `DRIVER@VERSION` (repeatable)")
 	fl.BoolVar(&q.keepInstalled, "keep-installed", false, "stay on what runs while it fits")
 	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution `NAME`, such as openshift")
-	w.formatFlag(cmd)
+	c.bindFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.k8s == "" {
 			return flags.Missing(cmd, "--k8s VERSION")
 		}
-		return w.answer(*file, q)
+		return c.answer(*file, q)
 	}
 	return cmd
 }
 
-func (w IO) answer(file string, q question) error {
+func (c *common) answer(file string, q question) error {
 	facts, pins, policy, err := q.read()
 	if err != nil {
 		return err
 	}
-	doc, err := w.load("--matrix", file)
+	doc, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -70,8 +69,8 @@ func (w IO) answer(file string, q question) error {
 		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
 	}
 	chosen, refusal := matrix.Resolve(doc.Document, facts, pins, policy, nil)
-	w.tellUnlisted(doc.Document, facts, pins, policy, chosen)
-	err = w.result(view(facts, chosen, refusal), func() error { return printSelection(w.Out, w.Err, chosen) })
+	c.tellUnlisted(doc.Document, facts, pins, policy, chosen)
+	err = c.show(answerOf(facts, chosen, refusal), func() error { return c.printSelection(chosen) })
 	if err != nil || refusal == nil {
 		return err
 	}
@@ -82,14 +81,14 @@ func (w IO) answer(file string, q question) error {
 
 // tellUnlisted tells which releases would have been chosen, had the matrix listed what
 // they need.
-func (w IO) tellUnlisted(doc *matrix.Document, facts matrix.Facts, pins matrix.Pins, policy matrix.Policy, chosen matrix.Selection) {
+func (c *common) tellUnlisted(doc *matrix.Document, facts matrix.Facts, pins matrix.Pins, policy matrix.Policy, chosen matrix.Selection) {
 	refused := policy.Refused
 	policy.Refused = nil
 	fitting, _ := matrix.Resolve(doc, facts, pins, policy, nil)
-	for _, c := range fitting.Choices {
-		id := c.Release.ReleaseID.String()
-		if got, _ := chosen.Choice(c.Release.Driver); refused[id] != "" && got.Release.ReleaseID != c.Release.ReleaseID {
-			w.remark("note: %s fits, but %s", id, refused[id])
+	for _, fit := range fitting.Choices {
+		id := fit.Release.ReleaseID.String()
+		if got, _ := chosen.Choice(fit.Release.Driver); refused[id] != "" && got.Release.ReleaseID != fit.Release.ReleaseID {
+			c.say("note: %s fits, but %s", id, refused[id])
 		}
 	}
 }
@@ -100,28 +99,25 @@ func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
 	policy := matrix.Policy{KeepInstalled: q.keepInstalled}
 	var errs [5]error
 	if facts.Kubernetes, errs[0] = matrix.ParseKubernetes(q.k8s); errs[0] != nil {
-		errs[0] = bad("--k8s", q.k8s, errs[0])
+		errs[0] = badForm("--k8s", q.k8s, errs[0])
 	}
 	facts.VCenters, errs[1] = vCenters(q.vSphere)
-	facts.Installed, errs[2] = perDriver("--installed", q.installed, parseRelease)
-	pins, err := perDriver("--pin", q.pin, parseRelease)
+	facts.Installed, errs[2] = perDriver("--installed", q.installed, parsePin)
+	pins, err := perDriver("--pin", q.pin, parsePin)
 	errs[3] = err
 	policy.Rules, errs[4] = perDriver("--select", q.policy, parseRule)
 	return facts, pins, policy, fault.Join(errs[:]...)
 }
 
-func printSelection(out, errs io.Writer, s matrix.Selection) error {
+func (c *common) printSelection(s matrix.Selection) error {
 	for _, warning := range s.Warnings {
-		if err := command.Say(errs, "warning: %s", warning); err != nil {
-			return err
-		}
+		c.say("warning: %s", warning)
 	}
-	for _, c := range s.Choices {
-		if err := command.Say(out, "%s\n  %s", c.Release.ReleaseID, strings.Join(c.Reasons, "\n  ")); err != nil {
-			return err
-		}
+	p := &printer{w: c.out}
+	for _, choice := range s.Choices {
+		p.line("%s\n  %s", choice.Release.ReleaseID, strings.Join(choice.Reasons, "\n  "))
 	}
-	return nil
+	return p.err
 }
 
 // The types below are what --format json prints.
@@ -157,7 +153,7 @@ type (
 	}
 )
 
-func view(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
+func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
 	out := answerView{Kubernetes: facts.Kubernetes, VCenters: []vCenterView{}, Choices: []choiceView{}, Warnings: []warningView{}}
 	for _, v := range facts.VCenters {
 		out.VCenters = append(out.VCenters, vCenterView(v))
@@ -183,7 +179,7 @@ func minors(values []string) ([]matrix.Minor, error) {
 	for _, value := range values {
 		some, err := matrix.ParseMinors(value)
 		if err != nil {
-			return nil, bad("--k8s", value, err)
+			return nil, badForm("--k8s", value, err)
 		}
 		out = append(out, some...)
 	}
@@ -199,7 +195,7 @@ func vCenters(values []string) ([]matrix.VCenter, error) {
 	for i, value := range values {
 		v, err := vCenter(value)
 		if err != nil {
-			problems = append(problems, bad("--vsphere", value, err))
+			problems = append(problems, badForm("--vsphere", value, err))
 			continue
 		}
 		if v.Name == "" && len(values) > 1 {
@@ -240,7 +236,7 @@ func perDriver[T comparable](
 			err = fmt.Errorf("%s is given twice", driver)
 		}
 		if err != nil {
-			problems = append(problems, bad(flag, value, err))
+			problems = append(problems, badForm(flag, value, err))
 			continue
 		}
 		out[driver] = v
@@ -248,7 +244,7 @@ func perDriver[T comparable](
 	return out, fault.Join(problems...)
 }
 
-func parseRelease(value string) (matrix.Driver, matrix.Version, error) {
+func parsePin(value string) (matrix.Driver, matrix.Version, error) {
 	id, err := matrix.ParseReleaseID(value)
 	return id.Driver, id.Version, err
 }

@@ -1,4 +1,4 @@
-package matrixcmd
+package cli
 
 import (
 	"fmt"
@@ -14,7 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func (w IO) show() *cobra.Command {
+func newMatrixShowCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	var k8s, vSphere, policy []string
 	var raw bool
 	cmd := &cobra.Command{
@@ -32,7 +33,7 @@ the releases of cpi and csi that are chosen there.`,
 	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere `VERSIONS`: 8.0.3, 8.0U3 or a list (default where the choice can change)")
 	cmd.Flags().StringSliceVar(&policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
 	cmd.Flags().BoolVar(&raw, "document", false, "print the matrix document itself")
-	w.formatFlag(cmd)
+	c.bindFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if raw {
 			for _, name := range []string{"k8s", "vsphere", "select", "format"} {
@@ -40,25 +41,25 @@ the releases of cpi and csi that are chosen there.`,
 					return flags.Usage(cmd, "--document and --"+name+" cannot be combined: the document is printed as it is")
 				}
 			}
-			doc, err := w.load("--matrix", *file)
+			doc, err := c.loadMatrix("--matrix", *file)
 			if err != nil {
 				return err
 			}
-			return w.write("", doc.data) // byte for byte, so that its signature holds
+			return c.writeMatrix("", doc.data) // byte for byte, so that its signature holds
 		}
-		return w.showGrid(*file, k8s, vSphere, policy)
+		return c.showGrid(*file, k8s, vSphere, policy)
 	}
 	return cmd
 }
 
-func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
+func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	rows, err1 := minors(k8s)
 	columns, err2 := vCenters(vSphere)
 	chosen, err3 := perDriver("--select", policy, parseRule)
 	if err := fault.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	doc, err := w.load("--matrix", file)
+	doc, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
 		options.VSphere = append(options.VSphere, v.Version)
 	}
 	grid := matrix.NewGrid(doc.Document, options)
-	return w.result(grid, func() error { return printGrid(w.Out, grid, doc, len(columns) == 0) })
+	return c.show(grid, func() error { return printGrid(c.out, grid, doc, len(columns) == 0) })
 }
 
 func printGrid(out io.Writer, grid matrix.Grid, doc document, stepped bool) error {

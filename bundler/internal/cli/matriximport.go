@@ -1,4 +1,4 @@
-package matrixcmd
+package cli
 
 import (
 	"errors"
@@ -19,7 +19,8 @@ import (
 // maxManifest is one byte more than a manifest may have, so that the parser sees it.
 const maxManifest = 64 << 20
 
-func (w IO) importLegacy() *cobra.Command {
+func newMatrixImportCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	var out, manifests string
 	var serial int64
 	var days int
@@ -42,10 +43,10 @@ reported, and nothing is written.`,
 	cmd.Flags().IntVar(&days, "valid-days", 365, "days from now until it expires")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if serial < 1 || days < 1 {
-			return bad("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
+			return badForm("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
 		}
-		now := w.Now().UTC().Truncate(time.Second)
-		return w.convert(args[0], *known, out, matrix.ImportOptions{
+		now := c.now().UTC().Truncate(time.Second)
+		return c.convert(args[0], *known, out, matrix.ImportOptions{
 			Serial: serial, Issued: now, Expires: now.AddDate(0, 0, days),
 			File: finder(manifests), Place: placer(manifests),
 		})
@@ -53,12 +54,12 @@ reported, and nothing is written.`,
 	return cmd
 }
 
-func (w IO) convert(from, known, to string, options matrix.ImportOptions) error {
+func (c *common) convert(from, known, to string, options matrix.ImportOptions) error {
 	data, err := userfile.Read("LEGACY.json", from, matrix.MaxSize)
 	if err != nil {
 		return err
 	}
-	base, err := w.load("--matrix", known)
+	base, err := c.loadMatrix("--matrix", known)
 	if err != nil {
 		return err
 	}
@@ -68,13 +69,13 @@ func (w IO) convert(from, known, to string, options matrix.ImportOptions) error 
 		return err
 	}
 	for _, r := range remarks {
-		w.remark("note: %s", r)
+		c.say("note: %s", r)
 	}
 	written, err := doc.Marshal()
 	if err != nil {
 		return err
 	}
-	return w.write(to, written)
+	return c.writeMatrix(to, written)
 }
 
 // finder looks for a manifest below a folder, the version with and without a v.

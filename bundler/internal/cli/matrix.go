@@ -1,78 +1,34 @@
-// Package matrixcmd is the `matrix` command of vdo-bundle: what the compatibility
-// matrix says, for a site or as a whole, and how a matrix of one's own is made,
-// checked and signed.
-//
-//	vdo-bundle matrix show
-//	vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3
-//	vdo-bundle matrix import compat.json --manifest-dir manifests -o matrix.yaml
-//	vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
-//	vdo-bundle matrix diff "" matrix.yaml
-//	vdo-bundle matrix lint matrix.yaml
-//	vdo-bundle matrix needs --matrix matrix.yaml csi@3.7.4=manifests/csi-3.7.4
-//	vdo-bundle matrix sign matrix.yaml --key release.key
-//
-// What a command found goes to standard output, remarks and warnings go to standard
-// error. Errors are returned: whoever mounts the command prints them.
-package matrixcmd
+package cli
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// IO is what the commands have of the world. Out and Err are needed.
-type IO struct {
-	Out, Err io.Writer
-	Now      func() time.Time // default time.Now
-	Format   *string          // where --format is kept, so that errors are printed in the same format
-	// Signing gives a command the flags that say with which key it signs, and returns
-	// what reads that key, nil where the flags name none. Where it is nil there is no
-	// command that signs.
-	Signing func(*cobra.Command) func(context.Context) (*trust.Signer, error)
-}
-
-// New returns the command with its subcommands.
-func New(world IO) *cobra.Command {
-	if world.Now == nil {
-		world.Now = time.Now
-	}
-	if world.Format == nil {
-		world.Format = new(string)
-	}
+func newMatrixCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Show, ask, extend, check and sign the compatibility matrix",
 		Long: `The compatibility matrix says which release of which driver fits which
 Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return flags.UnknownCommand(cmd, args[0])
-			}
-			return nil
-		},
+		Args: flags.OnlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.export(), world.diff(), world.add())
-	cmd.AddCommand(world.needs(), world.importLegacy())
-	if world.Signing != nil {
-		cmd.AddCommand(world.sign())
-	}
+	cmd.AddCommand(newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixExportCommand(a),
+		newMatrixDiffCommand(a), newMatrixAddCommand(a), newMatrixNeedsCommand(a), newMatrixImportCommand(a), newMatrixSignCommand(a))
 	return cmd
 }
 
-// bad is the error of a flag whose message says what to write.
-func bad(flag, value string, err error) error { return flags.Bad(flag, value, err, forms[flag]) }
+// badForm is the error of a flag whose message says what to write.
+func badForm(flag, value string, err error) error { return flags.Bad(flag, value, err, forms[flag]) }
 
 // forms are what the flags take.
 var forms = map[string]string{
@@ -84,30 +40,13 @@ var forms = map[string]string{
 	"--serial and --valid-days": "give numbers from 1 on",
 }
 
-// formatFlag binds --format. The default is set when the command runs, because commands
-// share the place.
-func (w IO) formatFlag(cmd *cobra.Command) { flags.Format(cmd, w.Format) }
-
-// result prints a value: as JSON, where that is asked for, else as text does.
-func (w IO) result(value any, text func() error) error {
-	if *w.Format == flags.JSON {
-		return command.WriteJSON(w.Out, value)
-	}
-	return text()
-}
-
-// write writes a document to a file, or to standard output where none is named.
-func (w IO) write(to string, data []byte) error {
+// writeMatrix writes a document to a file, or to standard output where none is named.
+func (c *common) writeMatrix(to string, data []byte) error {
 	if to != "" {
 		return userfile.Write(to, data, 0o644)
 	}
-	_, err := w.Out.Write(data)
+	_, err := c.out.Write(data)
 	return err
-}
-
-// remark tells something on standard error.
-func (w IO) remark(text string, args ...any) {
-	_ = command.Say(w.Err, text, args...) // nobody is left to hear of it
 }
 
 // document is one that was read, with its bytes.
@@ -117,8 +56,8 @@ type document struct {
 	data []byte
 }
 
-// load reads the document that a flag or argument names, or the built-in one.
-func (w IO) load(flag, file string) (document, error) {
+// loadMatrix reads the document that a flag or argument names, or the built-in one.
+func (c *common) loadMatrix(flag, file string) (document, error) {
 	d := document{name: matrix.DefaultName, data: matrix.Default()}
 	var err error
 	if file != "" {
@@ -130,8 +69,8 @@ func (w IO) load(flag, file string) (document, error) {
 	if d.Document, err = matrix.Parse(d.name, d.data); err != nil {
 		return d, err
 	}
-	if !w.Now().Before(d.Expires) {
-		w.remark("warning: the matrix %s expired on %s", d.name, d.Expires.Format(time.DateOnly))
+	if !c.now().Before(d.Expires) {
+		c.say("warning: the matrix %s expired on %s", d.name, d.Expires.Format(time.DateOnly))
 	}
 	return d, nil
 }
@@ -153,7 +92,8 @@ type summary struct {
 	Manifests int                   `json:"manifests"`
 }
 
-func (w IO) lint() *cobra.Command {
+func newMatrixLintCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	cmd := &cobra.Command{
 		Use:     "lint FILE",
 		Short:   "Check a matrix document",
@@ -161,14 +101,14 @@ func (w IO) lint() *cobra.Command {
 		Example: `  vdo-bundle matrix lint matrix.yaml`,
 		Args:    flags.Exactly("FILE"),
 	}
-	w.formatFlag(cmd)
+	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		doc, err := w.load("FILE", args[0])
+		doc, err := c.loadMatrix("FILE", args[0])
 		if err != nil {
 			return err
 		}
 		s := summary{
-			File: args[0], Serial: doc.Serial, Issued: doc.Issued, Expires: doc.Expires, Expired: !w.Now().Before(doc.Expires),
+			File: args[0], Serial: doc.Serial, Issued: doc.Issued, Expires: doc.Expires, Expired: !c.now().Before(doc.Expires),
 			Releases: len(doc.Releases), ByDriver: map[matrix.Driver]int{}, ByState: map[matrix.State]int{},
 		}
 		for _, r := range doc.Releases {
@@ -176,15 +116,22 @@ func (w IO) lint() *cobra.Command {
 			s.ByState[r.State]++
 			s.Manifests += len(r.Manifests)
 		}
-		return w.result(s, func() error {
-			return command.Say(w.Out, "%s: valid, serial %d, issued %s, expires %s, %d releases with %d manifests",
+		return c.show(s, func() error {
+			return command.Say(c.out, "%s: valid, serial %d, issued %s, expires %s, %d releases with %d manifests",
 				s.File, s.Serial, s.Issued.Format(time.DateOnly), s.Expires.Format(time.DateOnly), s.Releases, s.Manifests)
 		})
 	}
 	return cmd
 }
 
-func (w IO) sign() *cobra.Command {
+// matrixSignOptions are the flags of `matrix sign`.
+type matrixSignOptions struct {
+	common
+	signingFlags
+}
+
+func newMatrixSignCommand(a *app) *cobra.Command {
+	o := &matrixSignOptions{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "sign FILE --key KEY",
 		Short: "Sign a matrix document",
@@ -196,29 +143,35 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
   vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt
   vdo-bundle matrix sign matrix.yaml --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin`,
 		Args: flags.Exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	signer := w.Signing(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		data, err := userfile.Read("FILE", args[0], matrix.MaxSize)
-		if err != nil {
-			return err
-		}
-		if _, err := matrix.Parse(args[0], data); err != nil { // what is wrong is not signed
-			return err
-		}
-		s, err := signer(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case s == nil:
-			return flags.Missing(cmd, "--key KEY")
-		}
-		return w.signFile(args[0], data, s)
-	}
+	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
+	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) { o.bindCA(fl, ", for --timestamp-server") })
+	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
+		o.bindPatience(fl, "how often (`N`) the time-stamping authority is asked again that failed for a passing reason",
+			"how long (`DURATION`) it may be silent before it is asked again")
+	})
 	return cmd
 }
 
-func (w IO) signFile(file string, data []byte, s *trust.Signer) error {
+func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
+	data, err := userfile.Read("FILE", file, matrix.MaxSize)
+	if err != nil {
+		return err
+	}
+	if _, err := matrix.Parse(file, data); err != nil { // what is wrong is not signed
+		return err
+	}
+	if err := o.checkPatience(); err != nil {
+		return err
+	}
+	s, err := o.signer(cmd.Context(), o.app)
+	switch {
+	case err != nil:
+		return err
+	case s == nil:
+		return flags.Missing(cmd, "--key KEY")
+	}
 	signature, err := s.SignBlob(data)
 	if err != nil {
 		return err
@@ -229,6 +182,5 @@ func (w IO) signFile(file string, data []byte, s *trust.Signer) error {
 	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w.Out, file+".sig")
-	return err
+	return o.print(file + ".sig")
 }

@@ -1,4 +1,4 @@
-package matrixcmd
+package cli
 
 import (
 	"crypto/sha256"
@@ -25,7 +25,8 @@ type addition struct {
 	folder, like, k8s, vSphere, basis, file, out string
 }
 
-func (w IO) add() *cobra.Command {
+func newMatrixAddCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	var f addition
 	cmd := &cobra.Command{
 		Use:   "add DRIVER@VERSION --manifests FOLDER",
@@ -58,17 +59,17 @@ difference from that release. Check it, above all the addresses, then sign the m
 		case (f.k8s+f.vSphere == "") != (f.basis == ""):
 			return flags.Usage(cmd, "--basis says where the ranges of --k8s and --vsphere come from: give both, or neither")
 		}
-		doc, err := w.load("--matrix", f.file)
+		doc, err := c.loadMatrix("--matrix", f.file)
 		if err != nil {
 			return err
 		}
-		return w.addTo(doc.Document, id, f)
+		return c.addTo(doc.Document, id, f)
 	}
 	return cmd
 }
 
 // addTo adds a release to a document, and writes that.
-func (w IO) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
+func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
 	like, err := f.model(doc, id)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func (w IO) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
 	if err != nil {
 		return err
 	}
-	now := w.Now().UTC().Truncate(time.Second)
+	now := c.now().UTC().Truncate(time.Second)
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
 	doc.Releases = append(doc.Releases, release)
 	if err := needs.Describe(doc, id, files); err != nil {
@@ -90,21 +91,21 @@ func (w IO) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) error {
 	if _, err := matrix.Parse(id.String(), data); err != nil {
 		return err
 	}
-	w.remark("%s is added as %s, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
+	c.say("%s is added as %s, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
 	was, is := alone(doc, like.ReleaseID, id), alone(doc, id, id)
-	if err := (&Printer{W: w.Err}).Matrix(changes(was, is), ""); err != nil {
+	if err := (&printer{w: c.err}).matrix(changes(was, is), ""); err != nil {
 		return err
 	}
 	for _, m := range release.Manifests {
 		if !strings.Contains(m.URL, id.Version.String()) {
-			w.remark("note: check the address of %s, which does not name the version: %s", m.Name, m.URL)
+			c.say("note: check the address of %s, which does not name the version: %s", m.Name, m.URL)
 		}
 	}
 	if like.OneWay != "" {
-		w.remark("note: %s may not be gone back from (%s): add oneWay where that holds for %s too",
+		c.say("note: %s may not be gone back from (%s): add oneWay where that holds for %s too",
 			like.ReleaseID, like.OneWay, id)
 	}
-	return w.write(f.out, data)
+	return c.writeMatrix(f.out, data)
 }
 
 // model is the release to take over from.
@@ -229,7 +230,8 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 	return fault.Join(k8sErr, vSphereErr)
 }
 
-func (w IO) needs() *cobra.Command {
+func newMatrixNeedsCommand(a *app) *cobra.Command {
+	c := &common{app: a}
 	cmd := &cobra.Command{
 		Use:   "needs DRIVER@VERSION=FOLDER...",
 		Short: "List what releases need of a cluster, from their manifests",
@@ -251,7 +253,7 @@ The manifests have to be those that the matrix names, by sha256.`,
 	}
 	file := matrixFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		doc, err := w.load("--matrix", *file)
+		doc, err := c.loadMatrix("--matrix", *file)
 		if err != nil {
 			return err
 		}
@@ -266,7 +268,7 @@ The manifests have to be those that the matrix names, by sha256.`,
 		if err != nil {
 			return err
 		}
-		return w.write("", data)
+		return c.writeMatrix("", data)
 	}
 	return cmd
 }
