@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
@@ -76,16 +75,9 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if err != nil {
 		return Signed{}, err
 	}
-	carried, err := s.carried(envelope) // all of it is what cosign has stamped in this form
-	if err != nil {
-		return Signed{}, err
-	}
-	blob := blobOf(EnvelopeMediaType, envelope)
-	layer := blob.Descriptor
-	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
-	maps.Copy(layer.Annotations, carried)
-	m.Layers = append(m.Layers, layer)
-	return seal(m, tag, blob)
+	// all of the envelope is what cosign has stamped in this form
+	return s.seal(m, tag, blobOf(EnvelopeMediaType, envelope), envelope,
+		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
 }
 
 // checkStatement refuses what is no statement, or would accept its subject.

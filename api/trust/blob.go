@@ -55,12 +55,16 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 			Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamp}},
 		}
 	}
-	text, err := protojson.Marshal(b)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
+	return oneLine(protojson.Marshal(b))
+}
+
+// oneLine takes a library's white space, which differs from run to run, out of its JSON.
+func oneLine(text []byte, err error) ([]byte, error) {
+	var line bytes.Buffer
+	if err == nil {
+		err = json.Compact(&line, text)
 	}
-	var line bytes.Buffer // the library's own white space differs from run to run
-	if err := json.Compact(&line, text); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
 	return line.Bytes(), nil

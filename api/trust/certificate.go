@@ -176,8 +176,6 @@ type refusal struct {
 	known bool // the authority has issued the certificate
 }
 
-func (r *refusal) Error() string { return r.why }
-
 func (a Authority) refuses(format string, args ...any) *refusal {
 	return &refusal{why: fmt.Sprintf(format, args...), known: true}
 }

@@ -102,9 +102,6 @@ func notInID(r rune) bool {
 // ID returns the key's id.
 func (k Key) ID() string { return k.id }
 
-// Fingerprint returns the hex SHA-256 of the public key's PKIX form.
-func (k Key) Fingerprint() string { return k.fingerprint }
-
 // PEM returns the public key as cosign.pub has it.
 func (k Key) PEM() []byte {
 	out, err := cryptoutils.MarshalPublicKeyToPEM(k.public)

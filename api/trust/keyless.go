@@ -43,14 +43,6 @@ func (i KeylessIdentity) check() error {
 	return errors.Join(exact(i.Issuer), exact(i.Subject))
 }
 
-// SigstoreOptions say what a signature may lack; the zero value demands everything.
-type SigstoreOptions struct {
-	// WithoutTransparencyLog: a time stamp of the trusted root's authorities is enough.
-	WithoutTransparencyLog bool `yaml:"withoutTransparencyLog,omitempty"`
-	// WithoutCertificateLog: the certificate need not be in a certificate log.
-	WithoutCertificateLog bool `yaml:"withoutCertificateLog,omitempty"`
-}
-
 // Keyless is a sigstore whose short-lived certificates count, and whose.
 type Keyless struct {
 	entry
@@ -66,9 +58,12 @@ type KeylessOptions struct {
 	TrustedRoot Text `yaml:"trustedRoot,omitempty"`
 	// Identities are whose certificates count: at least one, since everyone with a login
 	// would count without.
-	Identities      []KeylessIdentity `yaml:"identities"`
-	SigstoreOptions `yaml:",inline"`
-	KeyOptions      `yaml:",inline"`
+	Identities []KeylessIdentity `yaml:"identities"`
+	// WithoutTransparencyLog: a time stamp of the trusted root's authorities is enough.
+	WithoutTransparencyLog bool `yaml:"withoutTransparencyLog,omitempty"`
+	// WithoutCertificateLog: the certificate need not be in a certificate log.
+	WithoutCertificateLog bool `yaml:"withoutCertificateLog,omitempty"`
+	KeyOptions            `yaml:",inline"`
 }
 
 // NewKeyless checks a keyless entry. The id names it in messages.

@@ -64,24 +64,17 @@ var (
 	}
 )
 
-// pbes2 is an encrypted key whose parameters were understood.
-type pbes2 struct {
-	prf        func() hash.Hash
-	salt, iv   []byte
-	iterations int
-	keyLength  int
-	data       []byte
-}
-
-func parsePBES2(der []byte) (pbes2, error) {
+// parsePBES2 reads an encrypted key, and returns what decrypts it. That the password is
+// wrong shows in the padding, or in that what comes out is no key.
+func parsePBES2(der []byte) (open func(password []byte) ([]byte, error), err error) {
 	var k encryptedKey
 	if rest, err := asn1.Unmarshal(der, &k); err != nil || len(rest) > 0 {
-		return pbes2{}, errPBES2
+		return nil, errPBES2
 	}
 	p := k.Scheme.Parameters
 	var kdf pbkdf2Parameters
 	if rest, err := asn1.Unmarshal(p.Derivation.Parameters.FullBytes, &kdf); err != nil || len(rest) > 0 {
-		return pbes2{}, errPBES2
+		return nil, errPBES2
 	}
 	prf, prfOK := prfs[kdf.PRF.Algorithm.String()]
 	length := aesCBC[p.Encryption.Algorithm.String()]
@@ -89,35 +82,26 @@ func parsePBES2(der []byte) (pbes2, error) {
 	case !k.Scheme.Algorithm.Equal(oidPBES2), !p.Derivation.Algorithm.Equal(oidPBKDF2), !prfOK, length == 0,
 		kdf.KeyLength != 0 && kdf.KeyLength != length, len(p.Encryption.IV) != aes.BlockSize,
 		len(k.Data) == 0 || len(k.Data)%aes.BlockSize != 0:
-		return pbes2{}, errPBES2
+		return nil, errPBES2
 	case kdf.Iterations < 1 || kdf.Iterations > maxIterations:
-		return pbes2{}, fmt.Errorf("its password is hashed %d times, which is not between 1 and %d", kdf.Iterations, maxIterations)
+		return nil, fmt.Errorf("its password is hashed %d times, which is not between 1 and %d", kdf.Iterations, maxIterations)
 	}
-	return pbes2{prf: prf, salt: kdf.Salt, iv: p.Encryption.IV, iterations: kdf.Iterations, keyLength: length, data: k.Data}, nil
+	return func(password []byte) ([]byte, error) {
+		key, err := pbkdf2.Key(prf, string(password), kdf.Salt, kdf.Iterations, length)
+		if err != nil {
+			return nil, fmt.Errorf("derive the key of the key: %w", err)
+		}
+		return decryptCBC(key, p.Encryption.IV, k.Data)
+	}, nil
 }
 
-// openPBES2 decrypts a key.
-func openPBES2(der, password []byte) ([]byte, error) {
-	sealed, err := parsePBES2(der)
-	if err != nil {
-		return nil, err
-	}
-	return sealed.open(password)
-}
-
-// open decrypts the key. That the password is wrong shows in the padding, or in that
-// what comes out is no key.
-func (k pbes2) open(password []byte) ([]byte, error) {
-	key, err := pbkdf2.Key(k.prf, string(password), k.salt, k.iterations, k.keyLength)
-	if err != nil {
-		return nil, fmt.Errorf("derive the key of the key: %w", err)
-	}
+func decryptCBC(key, iv, data []byte) ([]byte, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, len(k.data))
-	cipher.NewCBCDecrypter(block, k.iv).CryptBlocks(out, k.data)
+	out := make([]byte, len(data))
+	cipher.NewCBCDecrypter(block, iv).CryptBlocks(out, data)
 	pad := int(out[len(out)-1])
 	if pad < 1 || pad > aes.BlockSize {
 		return nil, errPassword

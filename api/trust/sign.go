@@ -54,19 +54,25 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 		return Signed{}, fault.Errorf(fault.Conflict, "add a signature to", SignatureTag(subject),
 			"remove what is under this tag", "%w", err)
 	}
-	claim, err := claimOf(subject, identity)
+	data, err := claimOf(subject, identity)
 	if err != nil {
 		return Signed{}, err
 	}
-	blob := blobOf(SimpleSigningMediaType, claim)
-	switch added, err := s.addSignature(&m, blob); {
-	case err != nil:
-		return Signed{}, err
-	case !added:
+	claim := blobOf(SimpleSigningMediaType, data)
+	switch {
+	case s.isIn(m, claim):
 		manifest := blobOf(ocispec.MediaTypeImageManifest, existing)
 		return Signed{Manifest: existing, Descriptor: manifest.Descriptor, Tag: SignatureTag(subject)}, nil
+	case len(m.Layers) >= maxSignatures:
+		return Signed{}, fault.Errorf(fault.Refused, "sign", "", "remove signatures that are out of use",
+			"there are %d signatures already", len(m.Layers))
 	}
-	return seal(m, SignatureTag(subject), blob)
+	raw, err := s.sign(data)
+	if err != nil {
+		return Signed{}, fmt.Errorf("sign: %w", err)
+	}
+	text := base64.StdEncoding.EncodeToString(raw)
+	return s.seal(m, SignatureTag(subject), claim, raw, map[string]string{SignatureAnnotation: text})
 }
 
 // claimOf returns the bytes that are signed: those of cosign sign.
@@ -78,33 +84,14 @@ func claimOf(subject image.Digest, identity string) ([]byte, error) {
 	}})
 }
 
-// addSignature adds a layer for the claim unless the key's signature is there.
-func (s *Signer) addSignature(m *ocispec.Manifest, claim Blob) (added bool, err error) {
-	layer := claim.Descriptor
-	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
+// isIn reports whether a manifest has the signer's signature of a claim.
+func (s *Signer) isIn(m ocispec.Manifest, claim Blob) bool {
+	return slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
-		return l.Digest == layer.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
+		return l.Digest == claim.Descriptor.Digest && err == nil && signed(s.key.verifiers, claim.Data, raw) &&
 			(s.certified == nil || l.Annotations[CertificateAnnotation] == string(pemOf(s.certified.leaf))) &&
 			s.hasStamp(stampsOf(l.Annotations), raw)
-	}) {
-		return false, nil
-	}
-	if len(m.Layers) >= maxSignatures {
-		return false, fault.Errorf(fault.Refused, "sign", "", "remove signatures that are out of use",
-			"there are %d signatures already", len(m.Layers))
-	}
-	raw, err := s.sign(claim.Data)
-	if err != nil {
-		return false, fmt.Errorf("sign: %w", err)
-	}
-	carried, err := s.carried(raw)
-	if err != nil {
-		return false, err
-	}
-	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
-	maps.Copy(layer.Annotations, carried)
-	m.Layers = append(m.Layers, layer)
-	return true, nil
+	})
 }
 
 // existingManifest returns the manifest to add to: empty, or what data holds, whose
@@ -130,8 +117,17 @@ func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
 	return m, nil
 }
 
-// seal makes the config that cosign makes, and the manifest's bytes.
-func seal(m ocispec.Manifest, tag string, added Blob) (Signed, error) {
+// seal adds a layer to a manifest, with what goes with a signature whose stamped bytes
+// these are, and makes the config that cosign makes, and the manifest's bytes.
+func (s *Signer) seal(m ocispec.Manifest, tag string, added Blob, stamped []byte, annotations map[string]string) (Signed, error) {
+	carried, err := s.carried(stamped)
+	if err != nil {
+		return Signed{}, err
+	}
+	layer := added.Descriptor
+	layer.Annotations = annotations
+	maps.Copy(layer.Annotations, carried)
+	m.Layers = append(m.Layers, layer)
 	config, err := configOf(m.Layers)
 	if err != nil {
 		return Signed{}, err

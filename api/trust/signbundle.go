@@ -1,9 +1,7 @@
 package trust
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -87,13 +85,7 @@ func (s *Signer) bundled(payload []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	text, err := cosignbundle.MakeNewBundle(s.key.public, nil, payload, envelope, certificate, stamp)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	var out bytes.Buffer // the library's own white space differs from run to run
-	err = json.Compact(&out, text)
-	return out.Bytes(), err
+	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, envelope, certificate, stamp))
 }
 
 // HasSigned reports whether there is a signature by the signer of a subject among the

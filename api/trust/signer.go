@@ -99,12 +99,19 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Sig
 	if block.Headers["DEK-Info"] != "" {
 		return nil, errors.New("it is encrypted in openssl's old form: write it as PKCS #8 with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
 	}
+	var open func(password []byte) ([]byte, error)
+	if block.Type == pkcs8PrivateKey {
+		var err error
+		if open, err = parsePBES2(block.Bytes); err != nil {
+			return nil, err
+		}
+	}
 	pass, err := ask(block, password)
 	if err != nil {
 		return nil, err
 	}
-	if block.Type == pkcs8PrivateKey {
-		der, err := openPBES2(block.Bytes, pass)
+	if open != nil {
+		der, err := open(pass)
 		if err != nil {
 			return nil, err
 		}
@@ -134,9 +141,6 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Sig
 func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
 	switch block.Type {
 	case pkcs8PrivateKey:
-		if _, err := parsePBES2(block.Bytes); err != nil {
-			return nil, err
-		}
 	case cosign.SigstorePrivateKeyPemType, cosign.CosignPrivateKeyPemType:
 		if !json.Valid(block.Bytes) {
 			return nil, errors.New("the encrypted key is damaged")

@@ -159,7 +159,6 @@ package trust
 import (
 	"context"
 	"io"
-	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -194,7 +193,6 @@ type Fetcher interface {
 type Verified struct {
 	subject image.Digest
 	keys    []string
-	at      time.Time
 }
 
 // Subject returns the digest that was verified.
@@ -203,9 +201,6 @@ func (v Verified) Subject() image.Digest { return v.subject }
 // Keys returns the ids of the keys whose signatures counted, sorted, one for each
 // distinct key.
 func (v Verified) Keys() []string { return append([]string(nil), v.keys...) }
-
-// At returns the time that the check was made for.
-func (v Verified) At() time.Time { return v.at }
 
 // IsZero reports whether nothing was verified.
 func (v Verified) IsZero() bool { return v.subject.IsZero() }

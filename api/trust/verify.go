@@ -206,7 +206,7 @@ func (c count) place(print string, taken map[string]string, tried map[string]boo
 func (t *tally) verdict(p *Policy, now time.Time) (Verified, error) {
 	ids := t.counts.distinct()
 	if len(ids) >= p.threshold {
-		return Verified{subject: t.subject, keys: ids, at: now}, nil
+		return Verified{subject: t.subject, keys: ids}, nil
 	}
 	return Verified{}, untrusted(t.subject, errors.New(t.explain(p, ids, now)), t.hint())
 }
