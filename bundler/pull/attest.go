@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -42,46 +41,22 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	same := func(there bundle.Attachment) bool { return in.attested(ctx, statement, there, now) }
-	if in.SignatureFormat != signatures.SigstoreBundle {
-		made := there.Tagged
-		if !same(made) {
-			if made, err = in.attestation(subject, statement, made); err != nil {
-				return err
-			}
-		}
-		a.graph.Attachments = append(a.graph.Attachments, made)
-	}
-	if in.SignatureFormat == signatures.Simple {
-		return nil
-	}
-	if n := slices.IndexFunc(there.Referring, same); n >= 0 {
-		a.graph.Attachments = append(a.graph.Attachments, there.Referring[n])
-		return nil
-	}
 	predicate, err := json.Marshal(statement)
 	if err != nil {
 		return err
 	}
-	signed, err := in.Signer.AttestBundle(bundle.Plain(a.graph.Root), in.Reference.Repository(), provenance.Type, predicate)
-	if err != nil {
-		return err
-	}
-	a.graph.Attachments = append(a.graph.Attachments, signatures.Of(subject, signed))
-	return nil
-}
-
-// attestation signs a statement, beside those that are there.
-func (in Input) attestation(subject image.Digest, s provenance.Statement, there bundle.Attachment) (bundle.Attachment, error) {
-	predicate, err := json.Marshal(s)
-	if err != nil {
-		return there, err
-	}
-	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), provenance.Type, predicate, there.Node.Data)
-	if err != nil {
-		return there, err
-	}
-	return signatures.WithData(signatures.Of(subject, signed), there), nil
+	name := in.Reference.Repository()
+	made, err := signatures.Maker{
+		Has: func(there bundle.Attachment) bool { return in.attested(ctx, statement, there, now) },
+		Tagged: func(existing []byte) (trust.Signed, error) {
+			return in.Signer.Attest(subject, name, provenance.Type, predicate, existing)
+		},
+		Referrer: func() (trust.Signed, error) {
+			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
+		},
+	}.Make(subject, in.SignatureFormat, there)
+	a.graph.Attachments = append(a.graph.Attachments, made...)
+	return err
 }
 
 // build says what the bundle was made of, where that came from, and when.

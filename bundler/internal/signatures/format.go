@@ -65,26 +65,49 @@ func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, er
 	if err != nil {
 		return nil, err
 	}
-	var out []bundle.Attachment
-	if r.Format != SigstoreBundle {
-		a, err := New(r.Signer, subject, r.Identity, there.Tagged.Node.Data)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, WithData(a, there.Tagged))
-	}
-	if r.Format == Simple {
-		return out, nil
-	}
-	for _, a := range there.Referring {
-		evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
-		if err == nil && r.Signer.HasSigned(subject, evidence) {
-			return append(out, a), nil
-		}
-	}
-	signed, err := r.Signer.SignBundle(r.Subject)
+	made, err := Maker{
+		Has: func(a bundle.Attachment) bool {
+			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
+			return err == nil && r.Signer.HasSigned(subject, evidence)
+		},
+		Tagged:   func(existing []byte) (trust.Signed, error) { return r.Signer.Sign(subject, r.Identity, existing) },
+		Referrer: func() (trust.Signed, error) { return r.Signer.SignBundle(r.Subject) },
+	}.Make(subject, r.Format, there)
 	if err != nil {
 		return nil, fmt.Errorf("sign %s: %w", subject, err)
+	}
+	return made, nil
+}
+
+// Maker makes what says something of a subject, in each form.
+type Maker struct {
+	Has      func(bundle.Attachment) bool                // whether one that is there says it already
+	Tagged   func(existing []byte) (trust.Signed, error) // beside what is under the tag
+	Referrer func() (trust.Signed, error)
+}
+
+// Make returns the attachments of the forms that a format asks for: those that are there
+// already, or new ones.
+func (m Maker) Make(subject image.Digest, f Format, there There) (out []bundle.Attachment, err error) {
+	var signed trust.Signed
+	if f != SigstoreBundle {
+		made := there.Tagged
+		if !m.Has(made) {
+			if signed, err = m.Tagged(made.Node.Data); err != nil {
+				return nil, err
+			}
+			made = withData(Of(subject, signed), made)
+		}
+		out = append(out, made)
+	}
+	if f == Simple {
+		return out, nil
+	}
+	if n := slices.IndexFunc(there.Referring, m.Has); n >= 0 {
+		return append(out, there.Referring[n]), nil
+	}
+	if signed, err = m.Referrer(); err != nil {
+		return nil, err
 	}
 	return append(out, Of(subject, signed)), nil
 }

@@ -1,21 +1,10 @@
 package signatures
 
 import (
-	"fmt"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
-
-// New makes an attachment that signs a digest.
-func New(signer *trust.Signer, subject image.Digest, identity string, existing []byte) (bundle.Attachment, error) {
-	signed, err := signer.Sign(subject, identity, existing)
-	if err != nil {
-		return bundle.Attachment{}, fmt.Errorf("sign %s: %w", subject, err)
-	}
-	return Of(subject, signed), nil
-}
 
 // Of is what was signed as the media take it.
 func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
@@ -35,8 +24,8 @@ func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
 	return a
 }
 
-// WithData gives the blobs of an attachment the bytes that another one has.
-func WithData(a, from bundle.Attachment) bundle.Attachment {
+// withData gives the blobs of an attachment the bytes that another one has.
+func withData(a, from bundle.Attachment) bundle.Attachment {
 	for i, b := range a.Blobs {
 		for _, o := range from.Blobs {
 			if b.Data == nil && b.Digest == o.Digest {
