@@ -10,7 +10,9 @@ package evidence
 import (
 	"context"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -23,41 +25,25 @@ import (
 // at any time and on any machine.
 type Page struct {
 	*inspect.Inspection
-	Served   Served               `json:"served"`
-	Listed   []ListedRelease      `json:"listed"`
-	Files    []File               `json:"files"`
-	Parts    []Part               `json:"parts"` // every manifest and blob: together all bytes of the bundle
-	Verified *verify.Verification `json:"verified,omitempty"`
+	Lock     *bundle.Lock
+	Listed   []Listed
+	Served   Served
+	Parts    []Part // every manifest and blob: together all bytes of the bundle
+	Verified *verify.Verification
 }
 
-// ListedRelease is what the matrix says of a release of the bundle, and on whose word.
-type ListedRelease struct {
-	Name       string   `json:"name"`
-	State      string   `json:"state"`
-	Reason     string   `json:"reason,omitempty"`
-	Kubernetes Range    `json:"kubernetes"`
-	VSphere    Range    `json:"vSphere"`
-	Requires   []string `json:"requires,omitempty"`
-	Notes      []string `json:"notes,omitempty"`
-}
-
-// File is an upstream manifest file.
-type File struct {
-	Release string       `json:"release"`
-	Name    string       `json:"name"`
-	URL     string       `json:"url,omitempty"` // it was fetched from there, or it comes with the bundler
-	Digest  image.Digest `json:"digest"`
-	Size    int64        `json:"size"`
+// Listed is what the matrix says of a release of the bundle, and on whose word.
+type Listed struct {
+	matrix.Release
+	AnyBasis string // of a service, which fits any version: whose word that is
 }
 
 // Part is one manifest or blob.
 type Part struct {
-	Digest    string   `json:"digest"`
-	MediaType string   `json:"mediaType"`
-	Size      int64    `json:"size"`
-	PartOf    []string `json:"partOf"` // images by reference, or what else it is
-	From      []string `json:"from"`   // where it was taken from
-	Left      bool     `json:"leftToBase,omitempty"`
+	ocispec.Descriptor
+	PartOf []string // images by reference, or what else it is
+	From   []string // where it was taken from
+	Left   bool     // to the base
 }
 
 // Collect reads what a bundle says of itself. What was verified of it before, if anything,
@@ -73,7 +59,7 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	}
 	i.Matrix.Expired = false // depends on the day on which it is asked
 	lock := d.Contents.Lock
-	e := &Page{Inspection: i, Verified: verified, Listed: listedOf(lock, d.Matrix)}
+	e := &Page{Inspection: i, Lock: lock, Verified: verified}
 	var served map[string]string
 	if verified != nil && verified.Provenance != nil {
 		served = verified.Provenance.ServedBy
@@ -82,8 +68,13 @@ func Collect(ctx context.Context, b *pinned.Bundle, verified *verify.Verificatio
 	available := matrix.Available{}
 	for _, r := range lock.Releases {
 		available[r.ID()] = true
-		for _, f := range r.Manifests {
-			e.Files = append(e.Files, File{Release: r.ID(), Name: f.Name, URL: f.URL, Digest: f.Digest, Size: f.Size})
+		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}
+		if listed, ok := d.Matrix.Release(id); ok {
+			e.Listed = append(e.Listed, Listed{Release: listed})
+		}
+		if s, ok := d.Matrix.Service(id); ok {
+			as := matrix.Release{ReleaseID: id, State: s.State, Reason: s.Reason, Notes: s.Notes}
+			e.Listed = append(e.Listed, Listed{as, s.Basis})
 		}
 	}
 	e.Served = servedOf(matrix.NewGrid(d.Matrix, matrix.GridOptions{Available: available}))

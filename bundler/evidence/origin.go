@@ -7,46 +7,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
-
-// Range is a range of versions.
-type Range struct {
-	Range   string `json:"range"`
-	Basis   string `json:"basis"`             // where it comes from
-	Derived bool   `json:"derived,omitempty"` // a conclusion, which no vendor states
-}
-
-func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
-	out := []ListedRelease{}
-	for _, locked := range lock.Releases {
-		id := matrix.ReleaseID{Driver: locked.Driver, Version: locked.Version}
-		if s, ok := doc.Service(id); ok {
-			anyOf := Range{Range: "any", Basis: s.Basis}
-			out = append(out, ListedRelease{
-				Name: id.String(), State: string(s.State), Reason: s.Reason, Notes: s.Notes, Kubernetes: anyOf, VSphere: anyOf,
-			})
-		}
-		r, ok := doc.Release(id)
-		if !ok {
-			continue
-		}
-		l := ListedRelease{
-			Name: id.String(), State: string(r.State), Reason: r.Reason, Notes: r.Notes,
-			Kubernetes: Range{r.Kubernetes.String(), r.Kubernetes.Basis, r.Kubernetes.Derived},
-			VSphere:    Range{r.VSphere.String(), r.VSphere.Basis, r.VSphere.Derived},
-		}
-		for _, q := range r.Requires {
-			text := q.String()
-			if q.Optional {
-				text += " (recommended)"
-			}
-			l.Requires = append(l.Requires, text)
-		}
-		out = append(out, l)
-	}
-	return out
-}
 
 // partsOf says of every manifest and blob what it is part of and where it was taken
 // from, in the order of an archive.
@@ -58,10 +19,7 @@ func partsOf(g *bundle.Graph, lock *bundle.Lock, served map[string]string) []Par
 	}
 	out := make([]Part, 0, len(g.Manifests)+len(g.Blobs))
 	for _, d := range append(bundleOrder(g), g.Left()...) {
-		p := Part{
-			Digest: d.Digest.String(), MediaType: d.MediaType, Size: d.Size, Left: left[d.Digest.String()],
-			PartOf: slices.Sorted(slices.Values(names[d.Digest])),
-		}
+		p := Part{Descriptor: d, Left: left[d.Digest.String()], PartOf: slices.Sorted(slices.Values(names[d.Digest]))}
 		if d.Digest == g.Root.Digest {
 			p.PartOf = []string{"the root"}
 		}

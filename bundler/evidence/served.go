@@ -9,20 +9,13 @@ import (
 // Served is what a bundle installs for which versions; those that it serves nothing for
 // are left out.
 type Served struct {
-	VSphere []Span      `json:"vSphere"` // the columns
-	Rows    []ServedRow `json:"rows"`    // by Kubernetes minor, ascending
+	VSphere []Span           // the columns
+	Rows    []matrix.GridRow // by Kubernetes minor, ascending
 }
 
 // Span is a range of versions.
 type Span struct {
-	From  string `json:"from"`
-	Below string `json:"below,omitempty"` // "": all later ones
-}
-
-// ServedRow is the choices for one Kubernetes minor.
-type ServedRow struct {
-	Kubernetes string            `json:"kubernetes"`
-	Cells      []matrix.GridCell `json:"cells"` // one for each column
+	From, Below string // no Below: all later ones
 }
 
 // servedOf leaves out of a grid what nothing is chosen for, and makes one column of
@@ -30,9 +23,9 @@ type ServedRow struct {
 func servedOf(g matrix.Grid) Served {
 	served := func(c matrix.GridCell) bool { return c.CPI != nil || c.CSI != nil }
 	rows := slices.DeleteFunc(slices.Clone(g.Rows), func(r matrix.GridRow) bool { return !slices.ContainsFunc(r.Cells, served) })
-	out := Served{VSphere: []Span{}, Rows: make([]ServedRow, len(rows))}
+	out := Served{Rows: make([]matrix.GridRow, len(rows))}
 	for n, r := range rows {
-		out.Rows[n] = ServedRow{Kubernetes: r.Kubernetes.String(), Cells: []matrix.GridCell{}}
+		out.Rows[n].Kubernetes = r.Kubernetes
 	}
 	for from := 0; from < len(g.VSphere); {
 		next := from + 1

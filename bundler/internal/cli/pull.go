@@ -134,15 +134,12 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	}
 	in = pull.Input{
 		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
-		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
+		Carry: upstream.Carry(o.carry), Provenance: o.builder(), SignatureFormat: signatures.Format(o.signatureFormat.name),
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)
 	}
 	if in.Base, err = o.openBase(ctx, w.client); err != nil {
-		return w, in, err
-	}
-	if in.SignatureFormat, err = signatures.ParseFormat(o.signatureFormat.name); err != nil {
 		return w, in, err
 	}
 	if in.Signer, err = o.signer(ctx, o.app); err != nil {

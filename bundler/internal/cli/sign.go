@@ -61,10 +61,6 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if src == "-" {
 		return flags.Usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
 	}
-	format, err := signatures.ParseFormat(o.signatureFormat.name)
-	if err != nil {
-		return err
-	}
 	source, at, _, err := o.source(cmd.Context(), src)
 	if err != nil {
 		return err
@@ -75,7 +71,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 		return err
 	}
 	identity := cmp.Or(o.identity, at.reference.Repository())
-	in := sign.Input{Signer: signer, Identity: identity, Format: format, Images: o.recursive}
+	in := sign.Input{Signer: signer, Identity: identity, Format: signatures.Format(o.signatureFormat.name), Images: o.recursive}
 	signed, err := sign.Bundle(cmd.Context(), source, in)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… fo
 type signatureFormatFlag struct{ name string }
 
 func (f *signatureFormatFlag) bind(cmd *cobra.Command) {
-	f.name = signatures.Both.String()
+	f.name = string(signatures.Both)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.Var(&flags.Choice{To: &f.name, Of: signatures.Formats()}, "signature-format",
 			"`FORM` of the signature: "+strings.Join(signatures.Formats(), ", ")+" (cosign 3 writes sigstore-bundle, cosign 2 simple)")

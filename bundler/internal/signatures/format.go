@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -18,31 +17,17 @@ import (
 )
 
 // Format is the form in which a bundle is signed.
-type Format int
+type Format string
 
 // The forms. Both is the default: there are verifiers that know one of them only.
 const (
-	Both           Format = iota
-	SigstoreBundle        // a manifest that refers to the bundle: what cosign 3 writes
-	Simple                // simple signing under the tag sha256-HEX.sig: what cosign 2 writes
+	Both           Format = "both"
+	SigstoreBundle Format = "sigstore-bundle" // a manifest that refers to the bundle: what cosign 3 writes
+	Simple         Format = "simple"          // simple signing under the tag sha256-HEX.sig: what cosign 2 writes
 )
 
-var formats = []string{"both", "sigstore-bundle", "simple"}
-
-// String is what [ParseFormat] reads.
-func (f Format) String() string { return formats[f] }
-
 // Formats lists the names of all formats.
-func Formats() []string { return slices.Clone(formats) }
-
-// ParseFormat reads the name of a format.
-func ParseFormat(text string) (Format, error) {
-	if n := slices.Index(formats, text); n >= 0 {
-		return Format(n), nil
-	}
-	return 0, fault.Errorf(fault.InvalidInput, "read signature format", fmt.Sprintf("%q", text),
-		"give one of "+strings.Join(formats, ", "), "there is no such format")
-}
+func Formats() []string { return []string{string(Both), string(SigstoreBundle), string(Simple)} }
 
 // Request says what is signed, by whom and how.
 type Request struct {
