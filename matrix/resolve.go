@@ -17,9 +17,9 @@ type Facts struct {
 
 // VCenter is one vCenter and the version that it reports.
 type VCenter struct {
-	Name    string
-	Version Version // api version, such as 8.0.3
-	Build   uint64  // 0: not known
+	Name    string  `json:"name,omitempty"`
+	Version Version `json:"version"`         // api version, such as 8.0.3
+	Build   uint64  `json:"build,omitempty"` // 0: not known
 }
 
 // Rule says how a version is chosen among those that fit.

@@ -8,6 +8,7 @@ package diff
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -87,25 +88,24 @@ func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) 
 	}
 	return &Difference{
 		From: a.Root, To: b.Root,
-		Releases: compareMaps(releasesOf(a.Contents.Lock), releasesOf(b.Contents.Lock), diffRelease),
-		Images:   compareMaps(imagesOf(a.Contents.Lock), imagesOf(b.Contents.Lock), diffImage),
+		Releases: compare(a.Contents.Lock.Releases, b.Contents.Lock.Releases, bundle.Release.ID, diffRelease),
+		Images:   compare(a.Contents.Lock.Images, b.Contents.Lock.Images, imageName, diffImage),
 		Matrix:   Matrices(a.Matrix, b.Matrix),
 		Layers:   diffLayers(a.Graph, b.Graph),
 	}, nil
 }
 
-func releasesOf(l *bundle.Lock) map[string]bundle.Release {
-	out := map[string]bundle.Release{}
-	for _, r := range l.Releases {
-		out[r.ID()] = r
-	}
-	return out
+func imageName(i bundle.Image) string { return i.Reference.String() }
+
+// compare compares two lists whose elements have names.
+func compare[T any](a, b []T, name func(T) string, diff func(a, b T) Change) Changes {
+	return compareMaps(byName(a, name), byName(b, name), diff)
 }
 
-func imagesOf(l *bundle.Lock) map[string]bundle.Image {
-	out := map[string]bundle.Image{}
-	for _, i := range l.Images {
-		out[i.Reference.String()] = i
+func byName[T any](list []T, name func(T) string) map[string]T {
+	out := map[string]T{}
+	for _, v := range list {
+		out[name(v)] = v
 	}
 	return out
 }
@@ -114,7 +114,10 @@ func imagesOf(l *bundle.Lock) map[string]bundle.Image {
 // different: diff says how, and leaves the rest of the change empty where it is not.
 func compareMaps[T any](a, b map[string]T, diff func(a, b T) Change) Changes {
 	c := Changes{Added: []Change{}, Removed: []Change{}, Changed: []Change{}}
-	for _, name := range sortedNames(a, b) {
+	all := map[string]T{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		was, had := a[name]
 		is, has := b[name]
 		switch {
@@ -132,28 +135,11 @@ func compareMaps[T any](a, b map[string]T, diff func(a, b T) Change) Changes {
 	return c
 }
 
-func sortedNames[T any](maps ...map[string]T) []string {
-	var out []string
-	for _, m := range maps {
-		for name := range m {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // diffRelease compares what a release installs.
 func diffRelease(a, b bundle.Release) Change {
 	var c Change
-	files := func(r bundle.Release) map[string]bundle.File {
-		out := map[string]bundle.File{}
-		for _, f := range r.Manifests {
-			out[f.Name] = f
-		}
-		return out
-	}
-	c.words("manifest", compareMaps(files(a), files(b), func(a, b bundle.File) Change {
+	name := func(f bundle.File) string { return f.Name }
+	c.words("manifest", compare(a.Manifests, b.Manifests, name, func(a, b bundle.File) Change {
 		return Change{From: a.Digest.String(), To: b.Digest.String()}
 	}))
 	c.words("image", compareMaps(a.Images, b.Images, func(a, b string) Change { return Change{From: a, To: b} }))
@@ -197,14 +183,8 @@ func orNothing(s string) string {
 
 // Matrices compares two documents.
 func Matrices(a, b *matrix.Document) MatrixChange {
-	list := func(d *matrix.Document) map[string]matrix.Release {
-		out := map[string]matrix.Release{}
-		for _, r := range d.Releases {
-			out[r.ReleaseID.String()] = r
-		}
-		return out
-	}
-	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial, Changes: compareMaps(list(a), list(b), diffListed)}
+	name := func(r matrix.Release) string { return r.ReleaseID.String() }
+	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial, Changes: compare(a.Releases, b.Releases, name, diffListed)}
 	if from, to := day(a.Expires), day(b.Expires); from != to {
 		m.Expires = &Change{Name: "expires", From: from, To: to}
 	}
@@ -217,44 +197,29 @@ func diffListed(a, b matrix.Release) Change {
 	c.text("state", strings.TrimSpace(string(a.State)+" "+a.Reason), strings.TrimSpace(string(b.State)+" "+b.Reason))
 	c.text("kubernetes", a.Kubernetes.String(), b.Kubernetes.String())
 	c.text("vsphere", a.VSphere.String(), b.VSphere.String())
-	c.text("requires", joinStrings(a.Requires), joinStrings(b.Requires))
-	files := func(r matrix.Release) string {
-		var out []string
-		for _, f := range r.Manifests {
-			out = append(out, f.Name+" "+f.SHA256[:min(len(f.SHA256), 12)])
-		}
-		return strings.Join(out, ", ")
-	}
-	c.text("manifests", files(a), files(b))
-	overrides := func(r matrix.Release) string {
-		var out []string
-		for _, i := range r.Images {
-			out = append(out, i.From+" → "+i.To)
-		}
-		return strings.Join(out, ", ")
-	}
-	c.text("images", overrides(a), overrides(b))
+	c.text("requires", join(a.Requires, matrix.Requirement.String), join(b.Requires, matrix.Requirement.String))
+	file := func(f matrix.Manifest) string { return f.Name + " " + f.SHA256[:min(len(f.SHA256), 12)] }
+	c.text("manifests", join(a.Manifests, file), join(b.Manifests, file))
+	override := func(i matrix.ImageOverride) string { return i.From + " → " + i.To }
+	c.text("images", join(a.Images, override), join(b.Images, override))
 	return c
 }
 
-func joinStrings[T fmt.Stringer](list []T) string {
+func join[T any](list []T, text func(T) string) string {
 	out := make([]string, len(list))
 	for i, v := range list {
-		out[i] = v.String()
+		out[i] = text(v)
 	}
 	return strings.Join(out, ", ")
 }
 
 func diffLayers(a, b *bundle.Graph) LayerChange {
 	list := func(g *bundle.Graph) map[string]ocispec.Descriptor {
-		out := map[string]ocispec.Descriptor{}
-		for _, d := range g.Blobs {
-			out[d.Digest.String()] = d
-		}
+		all := slices.Clone(g.Blobs)
 		for _, n := range g.Manifests {
-			out[n.Descriptor.Digest.String()] = n.Descriptor
+			all = append(all, n.Descriptor)
 		}
-		return out
+		return byName(all, func(d ocispec.Descriptor) string { return d.Digest.String() })
 	}
 	var c LayerChange
 	was, is := list(a), list(b)

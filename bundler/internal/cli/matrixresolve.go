@@ -123,17 +123,12 @@ func (c *common) printSelection(s matrix.Selection) error {
 // The types below are what --format json prints.
 type (
 	answerView struct {
-		Kubernetes matrix.Version  `json:"kubernetes"`
-		VCenters   []vCenterView   `json:"vcenters"`
-		Choices    []choiceView    `json:"choices"`
-		Warnings   []warningView   `json:"warnings"`
-		Refused    []matrix.Driver `json:"refused,omitempty"`
-		Rejections []rejectionView `json:"rejections,omitempty"`
-	}
-	vCenterView struct {
-		Name    string         `json:"name,omitempty"`
-		Version matrix.Version `json:"version"`
-		Build   uint64         `json:"build,omitempty"`
+		Kubernetes matrix.Version   `json:"kubernetes"`
+		VCenters   []matrix.VCenter `json:"vcenters"`
+		Choices    []choiceView     `json:"choices"`
+		Warnings   []warningView    `json:"warnings"`
+		Refused    []matrix.Driver  `json:"refused,omitempty"`
+		Rejections []rejectionView  `json:"rejections,omitempty"`
 	}
 	choiceView struct {
 		Driver  matrix.Driver  `json:"driver"`
@@ -154,9 +149,9 @@ type (
 )
 
 func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
-	out := answerView{Kubernetes: facts.Kubernetes, VCenters: []vCenterView{}, Choices: []choiceView{}, Warnings: []warningView{}}
-	for _, v := range facts.VCenters {
-		out.VCenters = append(out.VCenters, vCenterView(v))
+	out := answerView{
+		Kubernetes: facts.Kubernetes, VCenters: append([]matrix.VCenter{}, facts.VCenters...),
+		Choices: []choiceView{}, Warnings: []warningView{},
 	}
 	for _, c := range s.Choices {
 		out.Choices = append(out.Choices, choiceView{c.Release.Driver, c.Release.Version, c.Release.State, c.Reasons})

@@ -113,8 +113,7 @@ func request(signature []byte) (query []byte, nonce *big.Int, err error) {
 }
 
 func (a *Authority) fail(reason fault.Reason, hint, format string, args ...any) error {
-	why := fmt.Errorf(format, args...)
-	return &fault.Error{Reason: reason, Op: op, Subject: redacted(a.url), Err: why, Hint: hint}
+	return fault.Errorf(reason, op, redacted(a.url), hint, format, args...)
 }
 
 // check holds an answer against the question.
