@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
@@ -120,7 +121,7 @@ func factsOf(i *inspect.Inspection) command.Table {
 	if i.Left != nil {
 		facts.Row("delta", leftLine(i.Left))
 	}
-	facts.Row("platforms", joined(i.Platforms))
+	facts.Row("platforms", image.JoinPlatforms(i.Platforms))
 	facts.Row("matrix", matrixLine(i.Matrix))
 	facts.Row("signatures", signatureLine(i.Signatures))
 	return facts
@@ -170,14 +171,6 @@ func attachedLine(s signatures.Signature) string {
 		return s.Type + " " + short(s.Digest.String())
 	}
 	return s.Tag
-}
-
-func joined[T fmt.Stringer](values []T) string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = v.String()
-	}
-	return strings.Join(out, ", ")
 }
 
 func matrixLine(m inspect.Matrix) string {

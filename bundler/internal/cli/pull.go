@@ -211,11 +211,7 @@ func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, cata
 	if o.lockFile == "" {
 		return o.lockFlags.lock(ctx, w)
 	}
-	data, err := userfile.Read("--lock", o.lockFile, bundle.MaxLockSize)
-	if err != nil {
-		return nil, nil, err
-	}
-	lock, err := bundle.ParseLock(o.lockFile, data)
+	lock, err := userfile.Parse("--lock", o.lockFile, bundle.MaxLockSize, bundle.ParseLock)
 	return lock, nil, err
 }
 
@@ -263,11 +259,7 @@ func beginsReceipt(name string) bool {
 }
 
 func readReceipt(name string) (*pull.Base, error) {
-	data, err := userfile.Read("--base", name, bundle.MaxReceiptSize)
-	if err != nil {
-		return nil, err
-	}
-	r, err := bundle.ParseReceipt(name, data)
+	r, err := userfile.Parse("--base", name, bundle.MaxReceiptSize, bundle.ParseReceipt)
 	if err != nil {
 		return nil, err
 	}

@@ -161,11 +161,7 @@ func (f *registryFlags) hosts() (*remote.Config, error) {
 	if f.hostsConfig == "" {
 		return &remote.Config{}, nil
 	}
-	data, err := userfile.Read("--hosts-config", f.hostsConfig, remote.MaxConfigSize)
-	if err != nil {
-		return nil, err
-	}
-	return remote.ParseConfig(f.hostsConfig, data)
+	return userfile.Parse("--hosts-config", f.hostsConfig, remote.MaxConfigSize, remote.ParseConfig)
 }
 
 const maxAuthFile = 4 << 20
@@ -175,11 +171,7 @@ func (f *registryFlags) credentials() (remote.CredentialFunc, error) {
 	if f.authFile == "" {
 		return remote.DefaultCredentials, nil
 	}
-	data, err := userfile.Read("--authfile", f.authFile, maxAuthFile)
-	if err != nil {
-		return nil, err
-	}
-	return remote.ConfigCredentials(f.authFile, data)
+	return userfile.Parse("--authfile", f.authFile, maxAuthFile, remote.ConfigCredentials)
 }
 
 // trace tells requests as lines, as --debug asks for; nil where it does not. An

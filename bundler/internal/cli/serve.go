@@ -247,10 +247,7 @@ func (o *serveOptions) read(bundles int) (serveSetup, error) {
 		s.certificate, errs[1] = certificate(o.tlsCert, o.tlsKey)
 	}
 	if o.htpasswd != "" {
-		var data []byte
-		if data, errs[2] = userfile.Read("--htpasswd", o.htpasswd, maxHtpasswd); errs[2] == nil {
-			s.accounts, errs[2] = serve.ParseAccounts(o.htpasswd, data)
-		}
+		s.accounts, errs[2] = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 	}
 	if o.grace < 0 {
 		errs[3] = flags.Bad("--grace", o.grace.String(), errors.New("negative"), "write a time such as 30s")

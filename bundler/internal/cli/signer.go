@@ -124,11 +124,8 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 		return nil, err
 	}
 	if f.timestampRoots != "" {
-		pem, err := userfile.Read("--timestamp-roots", f.timestampRoots, maxKeyFile)
+		o.Roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
 		if err != nil {
-			return nil, err
-		}
-		if o.Roots, err = trust.ParseTimestampRoots(f.timestampRoots, pem); err != nil {
 			return nil, err
 		}
 	}

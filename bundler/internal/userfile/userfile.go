@@ -65,6 +65,16 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// Parse reads a file as [Read] does, and then what it says; parse is told its name, for messages.
+func Parse[T any](flag, name string, limit int64, parse func(name string, data []byte) (T, error)) (T, error) {
+	data, err := Read(flag, name, limit)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return parse(name, data)
+}
+
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
 	f := fault.Errorf(fault.Storage, "read", name, "check the path"+with(" given", flag), "%w", WithoutPath(err))
