@@ -130,17 +130,12 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (
 	}
 	rules := c.rules.Matrix
 	rules.Carried = true
-	policy := rules.Policy
 	m, err := matrixfile.Open("the bundle's matrix", held.Matrix, held.MatrixSignature, rules, c.now)
 	if m.Document == nil {
 		return held.Lock, err
 	}
 	c.found.Serial, c.found.Expires, c.found.Images = m.Document.Serial, m.Document.Expires, len(held.Lock.Images)
-	if policy != nil && err == nil {
-		if verified, err := policy.VerifyBlob(held.Matrix, held.MatrixSignature, c.now); err == nil {
-			c.found.MatrixSignedBy = verified.Keys()
-		}
-	}
+	c.found.MatrixSignedBy = m.SignedBy
 	if err = fault.Join(err, matrixfile.Agree(held.Lock, m.Document)); trusted {
 		err = fault.Join(err, matrixfile.AgreeImages(held.Lock, m.Document, held.Manifests))
 	}

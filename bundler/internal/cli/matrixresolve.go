@@ -170,35 +170,23 @@ func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) a
 
 // minors reads values such as 1.33 and 1.30-1.33.
 func minors(values []string) ([]matrix.Minor, error) {
-	var out []matrix.Minor
-	for _, value := range values {
-		some, err := matrix.ParseMinors(value)
-		if err != nil {
-			return nil, badForm("--k8s", value, err)
-		}
-		out = append(out, some...)
-	}
+	var p flagProblems
+	out := slices.Concat(each(&p, "--k8s", values, matrix.ParseMinors, forms["--k8s"])...)
 	slices.SortFunc(out, matrix.Minor.Compare)
-	return slices.Compact(out), nil
+	return slices.Compact(out), fault.Join(p...)
 }
 
 // vCenters reads values such as 8.0.3, 7.0U3, east=8.0.3 and 6.7.0+14367737, where
 // the part after the plus is the build.
 func vCenters(values []string) ([]matrix.VCenter, error) {
-	var out []matrix.VCenter
-	var problems []error
-	for i, value := range values {
-		v, err := vCenter(value)
-		if err != nil {
-			problems = append(problems, badForm("--vsphere", value, err))
-			continue
+	var p flagProblems
+	out := each(&p, "--vsphere", values, vCenter, forms["--vsphere"])
+	for i := range out {
+		if out[i].Name == "" && len(out) > 1 {
+			out[i].Name = strconv.Itoa(i + 1)
 		}
-		if v.Name == "" && len(values) > 1 {
-			v.Name = strconv.Itoa(i + 1)
-		}
-		out = append(out, v)
 	}
-	return out, fault.Join(problems...)
+	return out, fault.Join(p...)
 }
 
 func vCenter(value string) (v matrix.VCenter, err error) {

@@ -22,6 +22,7 @@ type File struct {
 	Data      []byte
 	Signature []byte // nil where there is none
 	Document  *matrix.Document
+	SignedBy  []string // ids of the policy that the rules have
 }
 
 // Rules say what a matrix has to satisfy.
@@ -38,25 +39,27 @@ func Open(name string, data, signature []byte, rules Rules, now time.Time) (File
 		return File{}, err
 	}
 	m := File{Name: name, Data: data, Signature: signature, Document: doc}
-	return m, fault.Join(checkSignature(m, rules, now), checkExpiry(m, rules.AllowExpired, now))
+	err = fault.Join(m.checkSignature(rules, now), checkExpiry(m, rules.AllowExpired, now))
+	return m, err
 }
 
-func checkSignature(m File, rules Rules, now time.Time) error {
-	policy, carried := rules.Policy, rules.Carried
-	if policy == nil {
+func (m *File) checkSignature(rules Rules, now time.Time) error {
+	if rules.Policy == nil {
 		return nil
 	}
 	if len(m.Signature) == 0 {
 		hint := "put the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)"
-		if carried {
+		if rules.Carried {
 			hint = "pull the bundle again with --matrix FILE, its signature beside it as FILE.sig: none can be added to a bundle"
 		}
 		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name, hint, "there is no signature of it")
 	}
-	if _, err := policy.VerifyBlob(m.Data, m.Signature, now); err != nil {
+	verified, err := rules.Policy.VerifyBlob(m.Data, m.Signature, now)
+	if err != nil {
 		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name,
 			"get the document and its signature from its publisher again, or give the publisher's key", "%w", err)
 	}
+	m.SignedBy = verified.Keys()
 	return nil
 }
 
