@@ -183,6 +183,15 @@ func HintOf(err error) string {
 	return ""
 }
 
+// CauseOf drops operation and subject of the outermost fault in err, for who knows better ones.
+func CauseOf(err error) error {
+	var f *Error
+	if errors.As(err, &f) && f.Err != nil {
+		return f.Err
+	}
+	return err
+}
+
 // All returns the faults in err's tree, outermost first, joined errors in order.
 func All(err error) (out []*Error) {
 	if f, ok := err.(*Error); ok { //nolint:errorlint // the tree is walked node by node

@@ -73,25 +73,17 @@ func Bad(flag, value string, err error, hint string) error {
 	if h := fault.HintOf(err); h != "" {
 		hint = h
 	}
-	var f *fault.Error
-	if errors.As(err, &f) && f.Err != nil {
-		err = f.Err
-	}
 	op := "read"
 	if strings.HasPrefix(flag, "-") {
 		op = "read flag"
 	}
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: op, Subject: fmt.Sprintf("%s %q", flag, value), Err: err, Hint: hint,
-	}
+	return fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%s %q", flag, value), hint, "%w", fault.CauseOf(err))
 }
 
 // Usage is the error of a command that was called wrongly.
 func Usage(cmd *cobra.Command, why string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
-		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
-	}
+	hint := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+	return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%s", why)
 }
 
 // UnknownCommand is the error of a command that is not there.
@@ -115,9 +107,8 @@ func OnlyCommands(cmd *cobra.Command, args []string) error {
 // Unread is the error of flags that cannot be read.
 func Unread(cmd *cobra.Command, err error) error {
 	if number, ok := strings.CutPrefix(err.Error()[strings.LastIndex(err.Error(), ": ")+1:], " missing unit in duration "); ok {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "read arguments", Err: err, Hint: "write the unit: " + strings.Trim(number, `"`) + "s",
-		}
+		hint := "write the unit: " + strings.Trim(number, `"`) + "s"
+		return fault.Errorf(fault.InvalidInput, "read arguments", "", hint, "%w", err)
 	}
 	var number *strconv.NumError
 	if errors.As(err, &number) { // whose words are of Go's functions

@@ -79,20 +79,9 @@ func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
 	}
 	key, err := trust.NewKey(KeyID(name)+suffix, pem, trust.KeyOptions{})
 	if err != nil {
-		return key, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read public key", Subject: name, Err: inner(err), Hint: fault.HintOf(err),
-		}
+		return key, fault.Errorf(fault.InvalidInput, "read public key", name, fault.HintOf(err), "%w", fault.CauseOf(err))
 	}
 	return key, nil
-}
-
-// inner drops the outer operation and subject, where a better subject is known.
-func inner(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) && f.Err != nil {
-		return f.Err
-	}
-	return err
 }
 
 // KeyID is the id of a key in a file of a name.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,7 +75,7 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 			continue
 		}
 		if err := sources.Add(host + "=" + of[host]); err != nil {
-			problems = append(problems, flags.Bad("--hosts-config", file, fmt.Errorf("the mirror of %s: %w", host, unwrapped(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
+			problems = append(problems, flags.Bad("--hosts-config", file, fmt.Errorf("the mirror of %s: %w", host, fault.CauseOf(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
 		}
 	}
 	return fault.Join(problems...)
@@ -123,13 +122,4 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 		return matrixfile.File{}, err
 	}
 	return matrixfile.Open(f.matrix, data, signature, rules, a.now())
-}
-
-// unwrapped drops the outer operation and subject, where a better subject is known.
-func unwrapped(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) && f.Err != nil {
-		return f.Err
-	}
-	return err
 }
