@@ -26,10 +26,8 @@ func (o *Output) Write(p []byte) (int, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		o.failed = &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: "standard output", Err: err,
-			Hint: "free space where it leads, or lead it elsewhere, and run the same command again",
-		}
+		o.failed = fault.Errorf(fault.Storage, "write", "standard output",
+			"free space where it leads, or lead it elsewhere, and run the same command again", "%w", err)
 		return n, o.failed
 	}
 	return n, nil
