@@ -34,7 +34,7 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	old := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	before := now.Add(-2 * time.Hour)
 	stamp := func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil }
-	stamped := sign(o.signer(t, old, before).WithTimestamps(stamp))
+	stamped := sign(o.signer(t, old, before).WithTimestamps(stamp, anybody))
 	must(p.VerifyBlob(file, stamped, now))(t)
 
 	who := o.issuer.Issue(t, pki.Spec{Name: "intern", Email: []string{"intern@corp.example"}, Usage: codeSigning})
@@ -80,7 +80,7 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	o := newOffice(t)
 	s := must(signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), nil, now))(t)
-	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") })
+	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") }, anybody)
 	fails(s.SignBlob([]byte("x")))(t, "", "the authority is away")
 	fails(s.Sign(subject("root"), "", nil))(t, "", "the authority is away")
 	_, err := s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
@@ -95,7 +95,7 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 		"check the time stamp of the signature: ": func([]byte) []byte { return []byte("noise") },
 		"it is longer than 65536 bytes":           func([]byte) []byte { return make([]byte, 70<<10) },
 	} {
-		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil })
+		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil }, anybody)
 		fails(s.SignBlob([]byte("x")))(t, "", want)
 		fails(s.Sign(subject("root"), "", nil))(t, "", want)
 	}

@@ -12,7 +12,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
-	"github.com/sigstore/cosign/v2/pkg/oci"
 	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
@@ -89,7 +88,12 @@ func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 	if c.bundle != nil {
 		return c.checkBundle(subject, o)
 	}
-	sig, err := c.oci(o.SigVerifier == nil)
+	var along []static.Option
+	if o.SigVerifier == nil { // else the key is given
+		along = append(along, static.WithCertChain(c.certificate, c.chain),
+			static.WithBundle(c.log), static.WithRFC3161Timestamp(c.stamp))
+	}
+	sig, err := static.NewSignature(c.payload, c.text, along...)
 	if err != nil {
 		return err
 	}
@@ -107,16 +111,6 @@ func (c candidate) check(subject image.Digest, o cosign.CheckOpts) (err error) {
 		err = fmt.Errorf("a signature of form %d", c.form)
 	}
 	return err
-}
-
-// oci is the candidate as cosign's functions take it; the certificate is left
-// out where the key is given.
-func (c candidate) oci(whole bool) (oci.Signature, error) {
-	if !whole {
-		return static.NewSignature(c.payload, c.text)
-	}
-	return static.NewSignature(c.payload, c.text,
-		static.WithCertChain(c.certificate, c.chain), static.WithBundle(c.log), static.WithRFC3161Timestamp(c.stamp))
 }
 
 func (c candidate) checkBundle(subject image.Digest, o cosign.CheckOpts) error {

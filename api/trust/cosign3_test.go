@@ -136,7 +136,7 @@ func TestCertificatesInSigstoreBundles(t *testing.T) {
 	ends := time.Now().Add(time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
 	s := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now()))(t)
-	s = s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, time.Now()), nil })
+	s = s.WithTimestamps(stampsBy(t, tsa, time.Now()), anybody)
 	r := repoWith(t, true)
 	root := r.push(t)
 	signed := must(s.SignBundle(r.subject(t, root)))(t)

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -72,18 +71,11 @@ func checkIdentities[T interface{ check() error }](all []T, without string) erro
 // of reports whether a certificate has the identity among its subject alternative
 // names. Its common name does not count.
 func (i Identity) of(c *x509.Certificate) bool {
-	switch {
-	case i.Email != "":
-		return slices.Contains(c.EmailAddresses, i.Email)
-	case i.URI != "":
-		return slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == i.URI })
-	}
-	return i.DNS != "" && slices.Contains(c.DNSNames, i.DNS)
+	return slices.Contains(namesOf(c), i.String())
 }
 
-// identitiesOf lists what a certificate calls itself, for messages.
-func identitiesOf(c *x509.Certificate) string {
-	var names []string
+// namesOf lists what a certificate calls itself, as [Identity.String] writes it.
+func namesOf(c *x509.Certificate) (names []string) {
 	for _, e := range c.EmailAddresses {
 		names = append(names, "email "+e)
 	}
@@ -93,6 +85,12 @@ func identitiesOf(c *x509.Certificate) string {
 	for _, d := range c.DNSNames {
 		names = append(names, "dns "+d)
 	}
+	return names
+}
+
+// identitiesOf is what a certificate calls itself, for messages.
+func identitiesOf(c *x509.Certificate) string {
+	names := namesOf(c)
 	switch {
 	case len(names) == 0:
 		return "nobody (it has no subject alternative name)"

@@ -119,7 +119,9 @@ func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
 
 // seal adds a layer to a manifest, with what goes with a signature whose stamped bytes
 // these are, and makes the config that cosign makes, and the manifest's bytes.
-func (s *Signer) seal(m ocispec.Manifest, tag string, added Blob, stamped []byte, annotations map[string]string) (Signed, error) {
+func (s *Signer) seal(
+	m ocispec.Manifest, tag string, added Blob, stamped []byte, annotations map[string]string,
+) (Signed, error) {
 	carried, err := s.carried(stamped)
 	if err != nil {
 		return Signed{}, err

@@ -13,6 +13,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
+// anybody's time stamps are taken without roots.
+var anybody trust.TimestampRoots
+
+func stampsBy(t *testing.T, a pki.Authority, at time.Time) func([]byte) ([]byte, error) {
+	return func(signature []byte) ([]byte, error) { return a.Stamp(t, signature, at), nil }
+}
+
 // A signature with a time stamp that proves nothing is made again, or it would end with
 // its certificate.
 func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
@@ -22,10 +29,7 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning})
 	certified := must(signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now()))(t)
 	roots := must(trust.ParseTimestampRoots("tsa.pem", stampRoot.PEM()))(t)
-	stamps := func(a pki.Authority) func([]byte) ([]byte, error) {
-		return func(signature []byte) ([]byte, error) { return a.Stamp(t, signature, time.Now()), nil }
-	}
-	s := certified.WithTimestamps(stamps(tsa)).WithTimestampRoots(roots)
+	s := certified.WithTimestamps(stampsBy(t, tsa, time.Now()), roots)
 	text := func(stamp []byte) string {
 		return `{"SignedRFC3161Timestamp":"` + base64.StdEncoding.EncodeToString(stamp) + `"}`
 	}
@@ -50,14 +54,15 @@ func TestASignatureWithoutAGoodTimestampIsMadeAgain(t *testing.T) {
 			require.Len(t, m.Layers, c.layers)
 		})
 	}
-	foreign := sign(t, certified.WithTimestamps(stamps(stranger)), root, nil)
+	foreign := certified.WithTimestamps(stampsBy(t, stranger, time.Now()), anybody)
+	others := sign(t, foreign, root, nil)
 	var m ocispec.Manifest
-	require.NoError(t, json.Unmarshal(sign(t, s, root, foreign.Manifest).Manifest, &m))
+	require.NoError(t, json.Unmarshal(sign(t, s, root, others.Manifest).Manifest, &m))
 	require.Len(t, m.Layers, 2, "by an authority that was not asked for")
 
 	r := repoWith(t, true)
 	pushed := r.push(t)
-	signed := must(certified.WithTimestamps(stamps(stranger)).SignBundle(r.subject(t, pushed)))(t)
+	signed := must(foreign.SignBundle(r.subject(t, pushed)))(t)
 	r.putReferrer(t, signed)
 	require.True(t, certified.HasSigned(pushed, r.evidence(t, pushed)))
 	require.False(t, s.HasSigned(pushed, r.evidence(t, pushed)))

@@ -73,7 +73,7 @@ func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
 	before := now.Add(-2 * time.Hour)
 	leaf := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	s := must(signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), o.issuer.PEM(), before))(t)
-	stamped := s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil })
+	stamped := s.WithTimestamps(stampsBy(t, tsa, before), anybody)
 	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
 	blobs := store{}
 	v, _, err := p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", stamped)), now)

@@ -53,17 +53,11 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 // 3161), which the signature then carries, as those of cosign sign
 // --timestamp-server-url do. An answer that is not a time stamp of the signature, or
 // says that it was made while the signer's certificate was not valid, is refused. A
-// signature that is there already and has no better one is made again.
-func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
+// signature that is there already and has no better one is made again. roots are the
+// authority's; none: anybody's time stamp is taken.
+func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error), roots TimestampRoots) *Signer {
 	out := *s
-	out.stamp = stamp
-	return &out
-}
-
-// WithTimestampRoots returns the signer with the roots of its time-stamping authority.
-func (s *Signer) WithTimestampRoots(roots TimestampRoots) *Signer {
-	out := *s
-	out.stampRoots = roots
+	out.stamp, out.stampRoots = stamp, roots
 	return &out
 }
 

@@ -184,7 +184,8 @@ func orNothing(s string) string {
 // Matrices compares two documents.
 func Matrices(a, b *matrix.Document) MatrixChange {
 	name := func(r matrix.Release) string { return r.ReleaseID.String() }
-	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial, Changes: compare(a.Releases, b.Releases, name, diffListed)}
+	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial}
+	m.Changes = compare(a.Releases, b.Releases, name, diffListed)
 	if from, to := day(a.Expires), day(b.Expires); from != to {
 		m.Expires = &Change{Name: "expires", From: from, To: to}
 	}

@@ -79,7 +79,8 @@ func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
 	}
 	key, err := trust.NewKey(KeyID(name)+suffix, pem, trust.KeyOptions{})
 	if err != nil {
-		return key, fault.Errorf(fault.InvalidInput, "read public key", name, fault.HintOf(err), "%w", fault.CauseOf(err))
+		return key, fault.Errorf(fault.InvalidInput, "read public key", name, fault.HintOf(err),
+			"%w", fault.CauseOf(err))
 	}
 	return key, nil
 }

@@ -22,8 +22,11 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		Args: flags.OnlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixExportCommand(a),
-		newMatrixDiffCommand(a), newMatrixAddCommand(a), newMatrixNeedsCommand(a), newMatrixImportCommand(a), newMatrixSignCommand(a))
+	cmd.AddCommand(
+		newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixSignCommand(a),
+		newMatrixExportCommand(a), newMatrixDiffCommand(a), newMatrixAddCommand(a), newMatrixNeedsCommand(a),
+		newMatrixImportCommand(a),
+	)
 	return cmd
 }
 

@@ -134,7 +134,8 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	}
 	in = pull.Input{
 		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
-		Carry: upstream.Carry(o.carry), Provenance: o.builder(), SignatureFormat: signatures.Format(o.signatureFormat.name),
+		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
+		SignatureFormat: signatures.Format(o.signatureFormat.name),
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)

@@ -70,9 +70,10 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if err != nil {
 		return err
 	}
-	identity := cmp.Or(o.identity, at.reference.Repository())
-	in := sign.Input{Signer: signer, Identity: identity, Format: signatures.Format(o.signatureFormat.name), Images: o.recursive}
-	signed, err := sign.Bundle(cmd.Context(), source, in)
+	signed, err := sign.Bundle(cmd.Context(), source, sign.Input{
+		Signer: signer, Identity: cmp.Or(o.identity, at.reference.Repository()),
+		Format: signatures.Format(o.signatureFormat.name), Images: o.recursive,
+	})
 	if err != nil {
 		return err
 	}

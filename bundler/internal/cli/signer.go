@@ -87,7 +87,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 		return signer, err
 	}
 	stamp := func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }
-	return signer.WithTimestamps(stamp).WithTimestampRoots(authority.Roots()), nil
+	return signer.WithTimestamps(stamp, authority.Roots()), nil
 }
 
 // check refuses flags that want another one beside them.

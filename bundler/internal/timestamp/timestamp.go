@@ -2,7 +2,7 @@
 // say when a signature was made.
 //
 //	authority, err := timestamp.New(timestamp.Options{URL: "https://tsa.corp.example/stamp", Client: client})
-//	signer = signer.WithTimestamps(func(s []byte) ([]byte, error) { return authority.Stamp(ctx, s) })
+//	signer = signer.WithTimestamps(func(s []byte) ([]byte, error) { return authority.Stamp(ctx, s) }, roots)
 //
 // The authority sees the SHA-256 of the signature and a nonce, nothing else. Its answer
 // is bounded, and is a time stamp of this signature and of this request, or an error:
