@@ -318,9 +318,8 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	must(verify(two, by(alice, bob)))(t)
 
 	// One entry counts once; a key counts once, as a key and with its certificate.
-	team, err := trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key))},
-		[]trust.Authority{entry("team", "alice", "bob")})
-	require.NoError(t, err)
+	team := must(trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key))},
+		[]trust.Authority{entry("team", "alice", "bob")}))(t)
 	untrusted(verify(team, by(alice)))(t, "signed by 1 distinct key")
 	untrusted(verify(team, by(bob, alice2)))(t, "signed by 1 distinct key (team)")
 	must(verify(team, by(alice, bob)))(t)

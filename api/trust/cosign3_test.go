@@ -184,10 +184,9 @@ func trustedRoot(t *testing.T, o office, stampRoot, tsa pki.Authority) []byte {
 			"certChain": map[string]any{"certificates": all}, "validFor": map[string]any{"start": "2020-01-01T00:00:00Z"},
 		}
 	}
-	data, err := json.Marshal(map[string]any{
+	data := must(json.Marshal(map[string]any{
 		"mediaType":              "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
 		"certificateAuthorities": []any{chain(o.issuer, o.root)}, "timestampAuthorities": []any{chain(tsa, stampRoot)},
-	})
-	require.NoError(t, err)
+	}))(t)
 	return data
 }

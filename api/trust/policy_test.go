@@ -27,11 +27,10 @@ func TestParsePolicyReadsAllFields(t *testing.T) {
 		"- id: c\n  file: keys/b.pub\n  revoked: true\n" +
 		"revokedDigests:\n- sha256:" + strings.Repeat("a", 64) + "\n"
 	var asked []string
-	p, err := trust.ParsePolicy("policy.yaml", []byte(text), func(path string) ([]byte, error) {
+	p := must(trust.ParsePolicy("policy.yaml", []byte(text), func(path string) ([]byte, error) {
 		asked = append(asked, path)
 		return b, nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, []string{"keys/b.pub", "keys/b.pub"}, asked)
 	text = written(t, p)
 	require.Contains(t, text, "threshold: 2")
@@ -123,10 +122,9 @@ func FuzzReadEvidence(f *testing.F) {
 	k := must(s.Key("k", trust.KeyOptions{}))(f)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
-	a, err := trust.NewAuthority("a", trust.AuthorityOptions{
+	a := must(trust.NewAuthority("a", trust.AuthorityOptions{
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
-	})
-	require.NoError(f, err)
+	}))(f)
 	p := must(trust.ComposePolicy(1, []trust.Key{k}, []trust.Authority{a}))(f)
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", "", []byte(nil))
 	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
@@ -153,10 +151,9 @@ func FuzzReadEvidence(f *testing.F) {
 func FuzzTimeStamp(f *testing.F) {
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning, NotAfter: now.AddDate(-1, 0, 0)})
-	a, err := trust.NewAuthority("a", trust.AuthorityOptions{
+	a := must(trust.NewAuthority("a", trust.AuthorityOptions{
 		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
-	})
-	require.NoError(f, err)
+	}))(f)
 	p := must(trust.ComposePolicy(1, nil, []trust.Authority{a}))(f)
 	s := must(trust.LoadSigner("k", leaf.KeyPEM(), nil))(f)
 	signed := must(s.Sign(subject("root"), "", nil))(f)

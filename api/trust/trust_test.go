@@ -310,14 +310,13 @@ func bundleOf(t *testing.T, private crypto.Signer, payloadType string, statement
 	h := crypto.SHA256.New()
 	h.Write(dsse.PAE(payloadType, payload))
 	sig := must(private.Sign(rand.Reader, h.Sum(nil), crypto.SHA256))(t)
-	data, err := json.Marshal(map[string]any{
+	data := must(json.Marshal(map[string]any{
 		"mediaType":            trust.BundleMediaType,
 		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": "x"}},
 		"dsseEnvelope": map[string]any{
 			"payload": payload, "payloadType": payloadType, "signatures": []any{map[string]any{"sig": sig}},
 		},
-	})
-	require.NoError(t, err)
+	}))(t)
 	return data
 }
 

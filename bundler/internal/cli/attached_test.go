@@ -44,8 +44,7 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 	w.key(t, "k")
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
-	login, err := remote.ConfigCredentials("login", w.mirror.DockerConfig())
-	require.NoError(t, err)
+	login := must(remote.ConfigCredentials("login", w.mirror.DockerConfig()))(t)
 	client, err := remote.NewClient(remote.Options{CA: w.mirror.CA(), PlainHTTP: []string{w.upstream.Host}, Credentials: login})
 	require.NoError(t, err)
 
@@ -72,12 +71,10 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 
 			requireAttached := func(reference string) {
 				t.Helper()
-				ref, err := image.ParseReference(reference)
-				require.NoError(t, err)
+				ref := must(image.ParseReference(reference))(t)
 				got := map[string]int{}
 				for subject := range about {
-					digest, err := image.ParseDigest(subject)
-					require.NoError(t, err)
+					digest := must(image.ParseDigest(subject))(t)
 					list, err := client.Repository(ref).Attachments(t.Context(), digest)
 					if err == nil {
 						got[subject] = len(list)
@@ -106,12 +103,9 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 				requireAttached(to)
 				src = to
 				beside := strings.Split(to, ":")
-				ref, err := image.ParseReference(strings.Join(beside[:2], ":") + "/registry.test/csi/driver:v3.5.1")
-				require.NoError(t, err)
-				digest, err := image.ParseDigest(attested.Digest.String())
-				require.NoError(t, err)
-				list, err := client.Repository(ref).Attachments(t.Context(), digest)
-				require.NoError(t, err)
+				ref := must(image.ParseReference(strings.Join(beside[:2], ":") + "/registry.test/csi/driver:v3.5.1"))(t)
+				digest := must(image.ParseDigest(attested.Digest.String()))(t)
+				list := must(client.Repository(ref).Attachments(t.Context(), digest))(t)
 				require.Len(t, list, 1)
 			}
 		})

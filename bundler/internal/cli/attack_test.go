@@ -22,8 +22,7 @@ type forge struct {
 
 func (f forge) read(d ocispec.Descriptor) []byte {
 	f.t.Helper()
-	data, err := os.ReadFile(filepath.Join(f.dir, "blobs", "sha256", d.Digest.Encoded()))
-	require.NoError(f.t, err)
+	data := must(os.ReadFile(filepath.Join(f.dir, "blobs", "sha256", d.Digest.Encoded())))(f.t)
 	return data
 }
 
@@ -36,8 +35,7 @@ func (f forge) put(mediaType string, data []byte) ocispec.Descriptor {
 
 func (f forge) putJSON(mediaType string, v any) ocispec.Descriptor {
 	f.t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(f.t, err)
+	data := must(json.Marshal(v))(f.t)
 	return f.put(mediaType, data)
 }
 
@@ -45,13 +43,11 @@ func (f forge) putJSON(mediaType string, v any) ocispec.Descriptor {
 func (f forge) index(change func(*ocispec.Index)) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, "index.json")
-	data, err := os.ReadFile(path)
-	require.NoError(f.t, err)
+	data := must(os.ReadFile(path))(f.t)
 	var index ocispec.Index
 	require.NoError(f.t, json.Unmarshal(data, &index))
 	change(&index)
-	data, err = json.Marshal(index)
-	require.NoError(f.t, err)
+	data = must(json.Marshal(index))(f.t)
 	require.NoError(f.t, os.WriteFile(path, data, 0o600))
 }
 

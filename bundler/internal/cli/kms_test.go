@@ -60,10 +60,8 @@ func vault(t *testing.T, key *ecdsa.PrivateKey, public string) *httptest.Server 
 func TestSignsWithAKeyInAService(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-q", "--release", "cpi@1.34.0", "-o", "a.tar")
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	require.NoError(t, err)
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := must(x509.MarshalPKIXPublicKey(key.Public()))(t)
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	w.write(t, "service.pub", public)
 	server := vault(t, key, string(public))

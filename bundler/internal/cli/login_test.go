@@ -42,8 +42,7 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	out, err = w.typed(t, password+"\n", login...)
 	require.NoError(t, err, out)
 	require.Contains(t, out, "logged in to "+host)
-	info, err := os.Stat(filepath.Join(w.dir, "auth.json"))
-	require.NoError(t, err)
+	info := must(os.Stat(filepath.Join(w.dir, "auth.json")))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
 	// It is the login of --authfile that is used, and --debug shows the requests without it.

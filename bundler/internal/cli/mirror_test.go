@@ -77,8 +77,7 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 				"--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--with-login"}, mode...)
 			out := w.must(t, args...)
 			require.Equal(t, certs+"/k8s.gcr.io/hosts.toml\n"+certs+"/registry.test/hosts.toml\n", out)
-			info, err := os.Stat(certs + "/registry.test/hosts.toml")
-			require.NoError(t, err)
+			info := must(os.Stat(certs + "/registry.test/hosts.toml"))(t)
 			require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
 			w.mirror.ForgetRequests()
@@ -108,8 +107,7 @@ func startContainerd(t *testing.T) func(args ...string) (string, error) {
 	if os.Geteuid() != 0 {
 		t.Skip("containerd needs root")
 	}
-	dir, err := os.MkdirTemp("", "ctd") // sockets have short names
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "ctd"))(t) // sockets have short names
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := "version = 2\nroot = \"" + dir + "/root\"\nstate = \"" + dir + "/state\"\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\n  address = \"" + dir + "/c.sock\"\n"
 	require.NoError(t, os.WriteFile(dir+"/config.toml", []byte(config), 0o600))
@@ -150,8 +148,7 @@ func TestContainerdPullsFromAServedBundle(t *testing.T) {
 	w.must(t, "pull", "@up", "-o", "a.tar")
 	cert, err := w.mirror.Certificate()
 	require.NoError(t, err)
-	hash, err := bcrypt.GenerateFromPassword([]byte(w.mirror.Password), bcrypt.MinCost)
-	require.NoError(t, err)
+	hash := must(bcrypt.GenerateFromPassword([]byte(w.mirror.Password), bcrypt.MinCost))(t)
 	w.write(t, "host.crt", cert.PEM())
 	w.write(t, "host.key", cert.KeyPEM())
 	w.write(t, "users", fmt.Appendf(nil, "%s:%s\n", w.mirror.Username, hash))

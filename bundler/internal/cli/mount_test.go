@@ -29,8 +29,7 @@ func TestBaseOfADeltaIsMounted(t *testing.T) {
 		t.Helper()
 		w.mirror.ForgetRequests()
 		w.must(t, append([]string{"push", "delta.tar", to, "--ca-file", "ca.crt", "-q"}, more...)...)
-		info, err := os.Stat(filepath.Join(w.dir, "delta.tar"))
-		require.NoError(t, err)
+		info := must(os.Stat(filepath.Join(w.dir, "delta.tar")))(t)
 		var sent int64
 		for _, q := range w.mirror.Requests() {
 			require.False(t, q.Method == http.MethodGet && strings.Contains(q.Path, "/blobs/"), "%s is read", q.Path)

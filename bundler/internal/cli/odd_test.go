@@ -29,15 +29,13 @@ func (m byHand) MediaType() (types.MediaType, error) { return m.mediaType, nil }
 // Images that keep to the letter of the specification, and are unlike most.
 func TestOddImagesOfUpstream(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	repository, err := name.NewRepository(w.upstream.Host + "/x/cloud/ccm")
-	require.NoError(t, err)
+	repository := must(name.NewRepository(w.upstream.Host + "/x/cloud/ccm"))(t)
 	descriptor := func(mediaType string, data []byte) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	}
 	put := func(mediaType string, v any) {
 		t.Helper()
-		data, err := json.Marshal(v)
-		require.NoError(t, err)
+		data := must(json.Marshal(v))(t)
 		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{types.MediaType(mediaType), data}))
 	}
 	blob := func(mediaType, data string) ocispec.Descriptor {
@@ -50,8 +48,7 @@ func TestOddImagesOfUpstream(t *testing.T) {
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children,
 		})
 	}
-	got, err := remote.Get(repository.Tag("v1.33.1"))
-	require.NoError(t, err)
+	got := must(remote.Get(repository.Tag("v1.33.1")))(t)
 	plain := descriptor(string(got.MediaType), got.Manifest)
 	run := func(code int, args ...string) string {
 		t.Helper()

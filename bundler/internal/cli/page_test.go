@@ -48,8 +48,7 @@ func TestThePageForAnAuditor(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?s)<tr><td>.*?</tr>`).FindAllString(table, -1) {
 		cells := regexp.MustCompile(`(?s)<td[^>]*>(.*?)</td>`).FindAllStringSubmatch(row, -1)
 		require.Len(t, cells, 5, row)
-		n, err := strconv.ParseInt(cells[1][1], 10, 64)
-		require.NoError(t, err)
+		n := must(strconv.ParseInt(cells[1][1], 10, 64))(t)
 		sum += n
 		require.NotEmpty(t, cells[3][1], "what it is part of: %s", row)
 		require.NotEmpty(t, cells[4][1], "where it came from: %s", row)

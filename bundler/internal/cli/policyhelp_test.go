@@ -17,8 +17,7 @@ import (
 // Behind the gap there is nothing to read but the help: the trust policy that it shows is
 // one, with everything that it names.
 func TestTheHelpShowsAWholeTrustPolicy(t *testing.T) {
-	help, err := exec.CommandContext(t.Context(), binary, "verify", "--help").Output()
-	require.NoError(t, err)
+	help := must(exec.CommandContext(t.Context(), binary, "verify", "--help").Output())(t)
 	var policy []string
 	for _, text := range strings.Split(string(help), "\n") {
 		if strings.HasPrefix(text, "  apiVersion:") || policy != nil && strings.HasPrefix(text, "  ") {
@@ -29,8 +28,7 @@ func TestTheHelpShowsAWholeTrustPolicy(t *testing.T) {
 	}
 	dir := t.TempDir()
 	root, signer := pki.Root(t, "corp"), pki.Root(t, "release")
-	key, err := trust.NewSigner("release", signer.Key)
-	require.NoError(t, err)
+	key := must(trust.NewSigner("release", signer.Key))(t)
 	for name, data := range map[string][]byte{
 		"release.pub": key.PublicPEM(), "corp-root.crt": root.PEM(), "tsa-root.crt": root.PEM(),
 		"trusted_root.json": sigstore.New(t).Root,

@@ -51,8 +51,7 @@ func (w *world) must(t *testing.T, args ...string) string {
 
 func (w *world) read(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(w.dir, name))
-	require.NoError(t, err)
+	data := must(os.ReadFile(filepath.Join(w.dir, name)))(t)
 	return data
 }
 
@@ -101,8 +100,7 @@ func interruptedPull(t *testing.T, signal os.Signal, dest string) {
 func TestMemoryStaysFlat(t *testing.T) {
 	const limit = 100 << 10 // KiB
 	const layer = limit<<10 + 8<<20
-	built, err := buildinfo.ReadFile(binary)
-	require.NoError(t, err)
+	built := must(buildinfo.ReadFile(binary))(t)
 	raced := slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 	w := newWorld(t, t.TempDir())
 	w.upstream = registry.Start(t, registry.Options{Dir: t.TempDir()})

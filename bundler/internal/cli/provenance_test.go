@@ -19,8 +19,7 @@ func TestTheNewestBuildCounts(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.key(t, "signer")
 	w.must(t, "pull", "@up", "-q", "-o", "oci:b", "--sign-key", "signer.key", "--signature-format", "simple", "--provenance")
-	signer, err := trust.LoadSigner("signer.key", w.read(t, "signer.key"), nil)
-	require.NoError(t, err)
+	signer := must(trust.LoadSigner("signer.key", w.read(t, "signer.key"), nil))(t)
 	f := forge{t, filepath.Join(w.dir, "b")}
 	var m ocispec.Manifest
 	var envelope struct{ Payload []byte }

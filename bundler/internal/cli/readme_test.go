@@ -43,8 +43,7 @@ type host struct {
 func TestReadmeCommands(t *testing.T) {
 	var blocks []readme.Block
 	for _, name := range []string{"README.md", "docs/bundles.md", "docs/registries.md", "docs/trust.md"} {
-		of, err := readme.Blocks(filepath.Join("..", "..", name), "kubectl")
-		require.NoError(t, err)
+		of := must(readme.Blocks(filepath.Join("..", "..", name), "kubectl"))(t)
 		require.NotEmpty(t, of, name)
 		blocks = append(blocks, of...)
 	}
@@ -163,10 +162,9 @@ type scene struct {
 
 var scenes = []scene{
 	{begins: "vdo-bundle keygen -o release", setUp: func(d *host) {
-		up, err := upstreamworld.NewUpstream(d.t.Context(), upstreamworld.UpstreamOptions{
+		up := must(upstreamworld.NewUpstream(d.t.Context(), upstreamworld.UpstreamOptions{
 			Dir: d.dir, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3", "snapshot-controller@8.2.0"},
-		})
-		require.NoError(d.t, err)
+		}))(d.t)
 		d.t.Cleanup(up.Close)
 		d.env = append(d.env, "UPFLAGS="+strings.Join(up.Flags(), " "))
 	}},

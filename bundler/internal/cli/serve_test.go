@@ -28,8 +28,7 @@ func (w *world) serve(t *testing.T, args ...string) *serving {
 	t.Helper()
 	cmd, _, stderr := w.command(t.Context(), append([]string{"serve", "--format", "json", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Stdout = nil
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	s := &serving{cmd: cmd, stderr: stderr}

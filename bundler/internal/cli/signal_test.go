@@ -38,14 +38,11 @@ func (w *told) Write(p []byte) (int, error) {
 // typed.
 func TestASignalEndsTheWaitForAPassword(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
+	master := must(os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	defer master.Close() //nolint:errcheck // of a test
 	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
+	n := must(unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN))(t)
+	terminal := must(os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	defer terminal.Close() //nolint:errcheck // of a test
 
 	cmd, _, _ := w.command(t.Context(), "keygen", "-o", "k")
@@ -67,7 +64,6 @@ func TestASignalEndsTheWaitForAPassword(t *testing.T) {
 
 func echoes(t *testing.T, terminal *os.File) bool {
 	t.Helper()
-	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-	require.NoError(t, err)
+	state := must(unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS))(t)
 	return state.Lflag&unix.ECHO != 0
 }

@@ -83,8 +83,7 @@ func TestClientCertificateOfTheCommandLine(t *testing.T) {
 	w.write(t, "ca.crt", w.mirror.CA())
 	cert, key := w.mirror.ClientCertificate(t)
 	for name, from := range map[string]string{"client.crt": cert, "client.key": key} {
-		data, err := os.ReadFile(from)
-		require.NoError(t, err)
+		data := must(os.ReadFile(from))(t)
 		w.write(t, name, data)
 	}
 	w.must(t, "pull", "@up", "-o", filepath.Join(w.dir, "a.tar"))

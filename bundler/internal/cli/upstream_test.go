@@ -43,8 +43,7 @@ func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	pinned := strings.TrimSpace(show("push", "drivers.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "site-ca.crt"))
 	show("verify", pinned, "--ca-file", "site-ca.crt", "--key", "release.pub")
 
-	lock, err := os.ReadFile(filepath.Join(w.dir, "lock.yaml"))
-	require.NoError(t, err)
+	lock := must(os.ReadFile(filepath.Join(w.dir, "lock.yaml")))(t)
 	for _, gone := range []string{"source: gcr.io/cloud-provider-vsphere", "source: k8s.gcr.io"} {
 		require.NotContains(t, string(lock), gone)
 	}

@@ -97,8 +97,7 @@ func TestAFullStandardOutputIsStorage(t *testing.T) {
 		{"version"}, {"inspect", "--help"}, {"inspect", "a.tar", "--format", "json"}, {"lock", "@up", "-q"}, {"diff", "a.tar", "a.tar"},
 		{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "-"}, {"keygen", "-o", "new"},
 	} {
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		require.NoError(t, err)
+		full := must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
 		cmd, _, stderr := w.command(t.Context(), args...)
 		cmd.Stdout = full
 		code := exitCode(t, cmd)

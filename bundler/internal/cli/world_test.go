@@ -166,8 +166,7 @@ func prepared(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(filepath.Dir(binary), "upstream")
 	upstreamOnce.Do(func() {
-		r, err := registry.New(registry.Options{Dir: dir})
-		require.NoError(t, err)
+		r := must(registry.New(registry.Options{Dir: dir}))(t)
 		defer r.Close() //nolint:errcheck // what it has is on the disk
 		pushUpstream(t, r)
 	})
@@ -208,12 +207,9 @@ func (w *world) write(t testing.TB, name string, data []byte) {
 // cosign has to read it, the test makes its key with keygen.
 func (w *world) key(t testing.TB, name string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	sealed, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	public, err := x509.MarshalPKIXPublicKey(private.Public())
-	require.NoError(t, err)
+	private := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	sealed := must(x509.MarshalPKCS8PrivateKey(private))(t)
+	public := must(x509.MarshalPKIXPublicKey(private.Public()))(t)
 	w.write(t, name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: sealed}))
 	w.write(t, name+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
 }
@@ -232,6 +228,15 @@ func (w *world) upFlags() []string {
 	return []string{
 		"--matrix", "matrix.yaml", "--manifest-dir", "manifests", "--plain-http", w.upstream.Host,
 		"--source-map", "registry.test=" + w.upstream.Host + "/x", "--source-map", "registry.k8s.io=" + w.upstream.Host + "/x",
+	}
+}
+
+// must returns what a call does that the test takes for granted.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
 	}
 }
 
