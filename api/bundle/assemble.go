@@ -50,7 +50,10 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 			f[n.Descriptor.Digest] = n.Data
 		}
 	}
-	g, err := f.load(root.Descriptor, blobs)
+	for _, b := range blobs {
+		f[b.Digest] = b.Data
+	}
+	g, err := f.load(root.Descriptor)
 	var bad *fault.Error
 	if errors.As(err, &bad) && bad.Err != nil {
 		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
@@ -61,18 +64,14 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 
 // load reads what was assembled as everybody will who gets it: what is within the bounds of
 // each tree may be beyond those of all together. The blobs that were made keep their data.
-func (a atHand) load(root ocispec.Descriptor, made []ocispec.Descriptor) (*Graph, error) {
+func (a atHand) load(root ocispec.Descriptor) (*Graph, error) {
 	ctx := context.Background() // nothing in it waits
 	g, err := Load(ctx, a, root)
 	if err != nil {
 		return nil, err
 	}
 	for i, b := range g.Blobs {
-		for _, m := range made {
-			if m.Digest == b.Digest {
-				g.Blobs[i].Data = m.Data
-			}
-		}
+		g.Blobs[i].Data = a[b.Digest]
 	}
 	_, err = g.Contents(ctx, a)
 	return g, err
@@ -96,7 +95,8 @@ func named(d ocispec.Descriptor, key, value string) ocispec.Descriptor {
 		Annotations: map[string]string{key: value}}
 }
 
-func made(mediaType string, data []byte) ocispec.Descriptor {
+// Blob describes content that is at hand, and carries it.
+func Blob(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data)), Data: data}
 }
 
@@ -106,10 +106,10 @@ func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 	if err != nil {
 		return Node{}, nil, err
 	}
-	blobs := []ocispec.Descriptor{made(LockMediaType, lock)}
+	blobs := []ocispec.Descriptor{Blob(LockMediaType, lock)}
 	var layers []ocispec.Descriptor
 	add := func(mediaType, title string, data []byte) {
-		d := made(mediaType, data)
+		d := Blob(mediaType, data)
 		blobs = append(blobs, d)
 		layers = append(layers, named(d, ocispec.AnnotationTitle, title))
 	}
@@ -124,7 +124,7 @@ func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 }
 
 func contentsNode(config ocispec.Descriptor, layers []ocispec.Descriptor) Node {
-	return node(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+	return NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		ArtifactType: ContentsArtifactType, Config: config, Layers: layers,
 	})
@@ -133,18 +133,17 @@ func contentsNode(config ocispec.Descriptor, layers []ocispec.Descriptor) Node {
 func rootNode(contents ocispec.Descriptor, images []ocispec.Descriptor) Node {
 	contents = Plain(contents)
 	contents.ArtifactType = ContentsArtifactType
-	return node(ocispec.MediaTypeImageIndex, ocispec.Index{
+	return NewNode(ocispec.MediaTypeImageIndex, ocispec.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex,
 		ArtifactType: ArtifactType, Manifests: append([]ocispec.Descriptor{contents}, images...),
 	})
 }
 
-func node(mediaType string, v any) Node {
+// NewNode makes the node of a manifest or an index, as the OCI image specification's types have it.
+func NewNode(mediaType string, v any) Node {
 	data, err := encodeJSON(v)
 	if err != nil {
 		panic(err) // the types hold text and numbers only
 	}
-	d := made(mediaType, data)
-	d.Data = nil
-	return Node{d, data}
+	return Node{Plain(Blob(mediaType, data)), data}
 }

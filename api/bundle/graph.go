@@ -178,6 +178,16 @@ func (g *Graph) reach(root digest.Digest) map[digest.Digest]bool {
 	return reached
 }
 
+// Referrer describes a manifest as lists of referrers do (OCI distribution specification 1.1,
+// "Listing Referrers").
+func (n Node) Referrer() ocispec.Descriptor {
+	var m ocispec.Manifest
+	_ = json.Unmarshal(n.Data, &m) // a list without the type is still a list
+	d := Plain(n.Descriptor)
+	d.ArtifactType, d.Annotations = cmp.Or(m.ArtifactType, m.Config.MediaType), m.Annotations
+	return d
+}
+
 // Children returns what an index or manifest names: manifests, layers, and the
 // configuration last. What cannot be read names nothing.
 func (n Node) Children() []ocispec.Descriptor {

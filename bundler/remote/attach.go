@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -140,17 +139,9 @@ func (r *Repository) joined(
 	if err != nil {
 		return none, err
 	}
-	ours.Config = bundle.Plain(blob(ocispec.MediaTypeImageConfig, config))
-	data, err := json.Marshal(ours)
-	if err != nil {
-		return none, err
-	}
-	joined := bundle.Node{Descriptor: bundle.Plain(blob(a.Node.Descriptor.MediaType, data)), Data: data}
-	return joined, r.attachBlob(ctx, p, blob(ocispec.MediaTypeImageConfig, config))
-}
-
-func blob(mediaType string, data []byte) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: mediaType, Digest: godigest.FromBytes(data), Size: int64(len(data)), Data: data}
+	made := bundle.Blob(ocispec.MediaTypeImageConfig, config)
+	ours.Config = bundle.Plain(made)
+	return bundle.NewNode(a.Node.Descriptor.MediaType, ours), r.attachBlob(ctx, p, made)
 }
 
 // lacking returns the layers of b that a lacks. The same payload under another

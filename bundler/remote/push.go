@@ -523,7 +523,7 @@ func (r *Repository) remember(ctx context.Context, p *push) error {
 		return nil
 	}
 	nothing := bundle.Plain(ocispec.DescriptorEmptyJSON)
-	data, err := json.Marshal(ocispec.Manifest{
+	note := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		ArtifactType: noteType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
 		Annotations: map[string]string{
@@ -531,12 +531,9 @@ func (r *Repository) remember(ctx context.Context, p *push) error {
 			notePushed: p.tagged.UTC().Format(time.RFC3339),
 		},
 	})
-	if err != nil {
-		return fmt.Errorf("write the note of a push: %w", err)
-	}
-	if err = r.attachBlob(ctx, p, ocispec.DescriptorEmptyJSON); err == nil {
-		n := bundle.Node{Descriptor: bundle.Plain(blob(ocispec.MediaTypeImageManifest, data)), Data: data}
-		_, err = r.PutManifest(ctx, opPush, bundle.NoteTag(p.graph.Root.Digest.Encoded()), n)
+	err := r.attachBlob(ctx, p, ocispec.DescriptorEmptyJSON)
+	if err == nil {
+		_, err = r.PutManifest(ctx, opPush, bundle.NoteTag(p.graph.Root.Digest.Encoded()), note)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.notices = append(p.notices, fmt.Sprintf(

@@ -222,9 +222,8 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 		if err != nil || contains(index.Manifests, n.Descriptor.Digest) {
 			return none, err
 		}
-		index.Manifests = append(index.Manifests, referrer(n))
-		data, err = json.Marshal(index)
-		return bundle.Node{Descriptor: bundle.Plain(blob(ocispec.MediaTypeImageIndex, data)), Data: data}, err
+		index.Manifests = append(index.Manifests, n.Referrer())
+		return bundle.NewNode(ocispec.MediaTypeImageIndex, index), nil
 	})
 	return err == nil, err
 }
@@ -271,20 +270,6 @@ func (r *Repository) rewrite(ctx context.Context, l Look, change func(d ocispec.
 
 func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
 	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
-}
-
-// referrer describes a manifest as lists of referrers do.
-func referrer(n bundle.Node) ocispec.Descriptor {
-	var m ocispec.Manifest
-	_ = json.Unmarshal(n.Data, &m) // a list without the type is still a list
-	d := ocispec.Descriptor{
-		MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: n.Descriptor.Size,
-		ArtifactType: m.ArtifactType, Annotations: m.Annotations,
-	}
-	if d.ArtifactType == "" {
-		d.ArtifactType = m.Config.MediaType
-	}
-	return d
 }
 
 // list is a list that comes page by page.

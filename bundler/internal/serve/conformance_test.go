@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	godigest "github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -75,24 +76,16 @@ func (w *world) attach(a bundle.Attachment) {
 
 func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int) bundle.Attachment {
 	t.Helper()
-	empty := ocispec.DescriptorEmptyJSON
-	text := fmt.Appendf(nil, "document %d", n)
-	layer := ocispec.Descriptor{MediaType: kind, Digest: godigest.FromBytes(text), Size: int64(len(text)), Data: text}
-	named := layer
-	named.Data = nil
-	config := empty
-	config.Data = nil
-	data, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "artifactType": kind, "config": config,
-		"layers":      []ocispec.Descriptor{named},
-		"subject":     ocispec.Descriptor{MediaType: w.Graph.Root.MediaType, Digest: w.Graph.Root.Digest, Size: w.Graph.Root.Size},
-		"annotations": map[string]string{"n": strconv.Itoa(n)},
+	empty, root := ocispec.DescriptorEmptyJSON, bundle.Plain(w.Graph.Root)
+	layer := bundle.Blob(kind, fmt.Appendf(nil, "document %d", n))
+	node := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: kind,
+		Config: bundle.Plain(empty), Layers: []ocispec.Descriptor{bundle.Plain(layer)}, Subject: &root,
+		Annotations: map[string]string{"n": strconv.Itoa(n)},
 	})
+	a, err := bundle.NewAttachment(subject, "", node, empty, layer)
 	require.NoError(t, err)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: godigest.FromBytes(data), Size: int64(len(data))}
-	a, err := bundle.NewAttachment(subject, "", bundle.Node{Descriptor: d, Data: data}, empty, layer)
-	require.NoError(t, err)
-	w.refs = append(w.refs, d)
+	w.refs = append(w.refs, node.Descriptor)
 	return a
 }
 

@@ -116,7 +116,7 @@ func (r *repository) attach(a bundle.Attachment, s medium.Reader) {
 		r.tags[a.Tag] = d.Digest.String()
 	}
 	if refersTo(a.Node.Data, a.Subject) {
-		list := slices.Concat(r.referrers[a.Subject.String()], []ocispec.Descriptor{referrer(a.Node)})
+		list := slices.Concat(r.referrers[a.Subject.String()], []ocispec.Descriptor{a.Node.Referrer()})
 		slices.SortFunc(list, func(x, y ocispec.Descriptor) int { return cmp.Compare(x.Digest, y.Digest) })
 		r.referrers[a.Subject.String()] = slices.CompactFunc(list, func(x, y ocispec.Descriptor) bool { return x.Digest == y.Digest })
 	}
@@ -125,15 +125,6 @@ func (r *repository) attach(a bundle.Attachment, s medium.Reader) {
 func refersTo(data []byte, subject image.Digest) bool {
 	var m ocispec.Manifest
 	return json.Unmarshal(data, &m) == nil && m.Subject != nil && m.Subject.Digest.String() == subject.String()
-}
-
-// referrer describes a manifest as the referrers API does ("Listing Referrers").
-func referrer(n bundle.Node) ocispec.Descriptor {
-	var m ocispec.Manifest
-	_ = json.Unmarshal(n.Data, &m) // it has been parsed before
-	d := ocispec.Descriptor{MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: n.Descriptor.Size}
-	d.ArtifactType, d.Annotations = cmp.Or(m.ArtifactType, m.Config.MediaType), m.Annotations
-	return d
 }
 
 // Names lists the repositories, sorted.

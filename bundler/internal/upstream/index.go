@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -80,27 +79,20 @@ func (a *attachedReader) names(ctx context.Context, x *index, i bundle.Image) (b
 }
 
 func notOf(index image.Digest, i bundle.Image) error {
-	return &fault.Error{
-		Reason: fault.Corrupt, Op: "read index of", Subject: i.Reference.String(),
-		Hint: "make a new lock with `vdo-bundle lock`",
-		Err:  fmt.Errorf("the index %s does not name the manifest %s of the lock", index, i.Digest),
-	}
+	return fault.Errorf(fault.Corrupt, "read index of", i.Reference.String(), "make a new lock with `vdo-bundle lock`",
+		"the index %s does not name the manifest %s of the lock", index, i.Digest)
 }
 
 // evidence is the index as it travels, with what is attached to it where that travels too.
 func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachment, error) {
-	layers := []ocispec.Descriptor{{
-		MediaType: bundle.EvidenceLayer, Digest: digest.FromBytes(x.data), Size: int64(len(x.data)), Data: x.data,
-	}}
+	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, x.data)}
 	if a.in.carries() {
 		attached, err := a.reader.Read(ctx, x, x.digest, x.attached)
 		if err != nil {
 			return bundle.Attachment{}, err
 		}
 		for _, s := range attached {
-			d := s.Node.Descriptor
-			d = ocispec.Descriptor{MediaType: bundle.EvidenceLayer, Digest: d.Digest, Size: d.Size, Data: s.Node.Data}
-			layers = append(append(layers, d), s.Blobs...)
+			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
 		}
 	}
 	config := ocispec.DescriptorEmptyJSON
@@ -114,10 +106,5 @@ func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachm
 			m.Layers = append(m.Layers, bundle.Plain(l))
 		}
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		return bundle.Attachment{}, err
-	}
-	d := ocispec.Descriptor{MediaType: m.MediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-	return bundle.NewAttachment(x.of.Digest, "", bundle.Node{Descriptor: d, Data: data}, append(layers, config)...)
+	return bundle.NewAttachment(x.of.Digest, "", bundle.NewNode(m.MediaType, m), append(layers, config)...)
 }
