@@ -16,57 +16,119 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// PickPlatform finds the one manifest of a platform in the bytes of an image
-// index. Attestations are passed over. A platform without a variant takes any
-// variant where there is only one. Where the index has no such platform the fault
-// is NotFound and names those it has; where it has several (Windows builds of one
-// processor), it is Conflict.
-func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
-	bad := func(reason fault.Reason, format string, args ...any) (ocispec.Descriptor, error) {
-		return ocispec.Descriptor{}, fault.Errorf(reason, "pick platform", p.String(),
-			"keep all platforms with --platform all", format, args...)
-	}
-	var doc manifestForm
-	if len(index) > MaxManifestSize {
-		return bad(fault.Corrupt, "the image index is larger than %d bytes", MaxManifestSize)
-	}
-	if err := json.Unmarshal(index, &doc); err != nil {
-		return bad(fault.Corrupt, "it is not an image index: %w", err)
-	}
-	var found []ocispec.Descriptor
-	var has []string
-	for _, d := range doc.Manifests {
-		if d.Platform == nil || d.Platform.OS == "unknown" || !isManifest(d.MediaType) {
+// maxWithoutPlatform bounds of how many children of an index the configuration is read.
+const maxWithoutPlatform = 64
+
+// choose finds the manifests of an index that are for some platforms, and tells all platforms that it
+// has: as the index says, which is optional, or as configurations say. Attestations are passed over.
+func choose(
+	ctx context.Context, f Fetcher, index []ocispec.Descriptor, wanted []image.Platform,
+) (chosen []ocispec.Descriptor, has []image.Platform, err error) {
+	without := 0
+	for _, d := range index {
+		p := d.Platform
+		if p == nil && isManifest(d.MediaType) && without < maxWithoutPlatform {
+			without++
+			manifest, err := Read(ctx, f, Plain(d), MaxManifestSize)
+			if err != nil {
+				return nil, nil, err
+			}
+			says, ok, err := ConfiguredPlatform(ctx, f, manifest)
+			if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+				return nil, nil, err
+			}
+			if ok { // else it is for no platform
+				p = &says
+			}
+		}
+		if p == nil || p.OS == "unknown" || !IsManifest(d.MediaType) {
 			continue
 		}
-		got := image.Platform{OS: d.Platform.OS, Architecture: d.Platform.Architecture, Variant: d.Platform.Variant}
-		has = append(has, got.String())
-		if got == p || (p.Variant == "" && got.OS == p.OS && got.Architecture == p.Architecture) {
-			found = append(found, Plain(d))
+		is := image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+		has = append(has, is)
+		if slices.ContainsFunc(wanted, is.Is) {
+			chosen = append(chosen, d)
 		}
 	}
-	found = slices.CompactFunc(found, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
-	switch len(found) {
-	case 0:
-		return bad(fault.NotFound, "the image has %s", few(has))
-	case 1:
-		return found[0], CheckDescriptor(found[0])
+	return chosen, has, nil
+}
+
+func notIndex(err error) error {
+	return fault.Errorf(fault.Corrupt, "read", "image index",
+		"ask who publishes the image, or name a mirror that has it whole with --source-map", "%w", err)
+}
+
+// PickPlatform finds the one manifest of a platform in the bytes of an image index. A platform
+// without a variant takes any variant where there is only one. Where the index has no such
+// platform the fault is NotFound and names those it has; where it has several (Windows builds of
+// one processor), it is Conflict.
+func PickPlatform(ctx context.Context, f Fetcher, index []byte, p image.Platform) (d ocispec.Descriptor, err error) {
+	var doc manifestForm
+	if err := json.Unmarshal(index, &doc); err != nil {
+		return d, notIndex(err)
 	}
-	return bad(fault.Conflict, "the image has %d manifests for it", len(found))
+	found, has, err := choose(ctx, f, doc.Manifests, []image.Platform{p})
+	if err != nil {
+		return d, err
+	}
+	found = slices.DeleteFunc(found, func(d ocispec.Descriptor) bool { return IsIndex(d.MediaType) })
+	found = slices.CompactFunc(found, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
+	if len(found) == 1 {
+		return Plain(found[0]), CheckDescriptor(found[0])
+	}
+	reason, why := fault.Conflict, fmt.Sprintf("%d manifests for it", len(found))
+	if len(found) == 0 {
+		reason, why = fault.NotFound, few(has)
+	}
+	return d, fault.Errorf(reason, "pick platform", p.String(), "keep all platforms with --platform all",
+		"the image has %s", why)
 }
 
 // few lists platforms, each once, as many as a person reads.
-func few(platforms []string) string {
+func few(platforms []image.Platform) string {
 	const most = 50
-	slices.Sort(platforms)
+	slices.SortFunc(platforms, byName)
 	platforms = slices.Compact(platforms)
 	switch n := len(platforms); {
 	case n == 0:
 		return "no platforms"
 	case n > most:
-		return fmt.Sprintf("%s and %d more", strings.Join(platforms[:most], ", "), n-most)
+		return fmt.Sprintf("%s and %d more", image.JoinPlatforms(platforms[:most]), n-most)
 	}
-	return strings.Join(platforms, ", ")
+	return image.JoinPlatforms(platforms)
+}
+
+func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }
+
+// KeepPlatforms returns an index with those of its manifests alone that are for some platforms: the
+// same bytes for the same index and platforms, and the index itself where nothing is left
+// out. It tells which platforms the image lacks, and refuses one that has none of them.
+func KeepPlatforms(
+	ctx context.Context, f Fetcher, data []byte, platforms []image.Platform,
+) (kept []byte, lacks []image.Platform, err error) {
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, nil, notIndex(err)
+	}
+	chosen, has, err := choose(ctx, f, index.Manifests, platforms)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range platforms {
+		if !slices.ContainsFunc(has, func(is image.Platform) bool { return is.Is(p) }) {
+			lacks = append(lacks, p)
+		}
+	}
+	switch len(chosen) {
+	case 0:
+		return nil, nil, fault.Errorf(fault.NotFound, "pick platforms", image.JoinPlatforms(platforms),
+			"ask for a platform that all images have, or for --platform all", "the image has none of them")
+	case len(index.Manifests):
+		return data, lacks, nil
+	}
+	index.Manifests, index.Subject = chosen, nil
+	kept, err = json.Marshal(index)
+	return kept, lacks, err
 }
 
 // ConfiguredPlatform reads the platform of an image's configuration, as its manifest
@@ -160,8 +222,7 @@ func (r *PlatformReader) Of(ctx context.Context, d ocispec.Descriptor) (out []im
 		maps.Copy(found, p.found)
 		todo, all = append(todo, p.below...), all && !p.unknown
 	}
-	compare := func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }
-	return slices.SortedFunc(maps.Keys(found), compare), all, err
+	return slices.SortedFunc(maps.Keys(found), byName), all, err
 }
 
 func (r *PlatformReader) readOne(ctx context.Context, n Node) (*platforms, error) {

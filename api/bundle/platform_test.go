@@ -2,12 +2,12 @@ package bundle_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
@@ -37,11 +37,8 @@ func manifestOf(s bundles.Store, config string) ocispec.Descriptor {
 }
 
 func indexOf(s bundles.Store, children ...ocispec.Descriptor) ocispec.Descriptor {
-	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children})
-	if err != nil {
-		panic(err) // the types hold text and numbers only
-	}
-	return s.Add(ocispec.MediaTypeImageIndex, index)
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children}
+	return s.Add(ocispec.MediaTypeImageIndex, bundle.NewNode(ocispec.MediaTypeImageIndex, index).Data)
 }
 
 func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
@@ -94,9 +91,30 @@ func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// away is a registry that does not answer.
-type away struct{}
+// away is a registry that does not answer for what it does not have.
+type away struct{ bundles.Store }
 
-func (away) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
-	return nil, errors.New("no answer")
+func (a away) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if _, ok := a.Store[d.Digest.String()]; !ok {
+		return nil, errors.New("no answer")
+	}
+	return a.Store.Fetch(ctx, d)
+}
+
+// What an index does not say of a manifest its configuration says. One that cannot be had now is a
+// fault, and does not make the platform one that the image lacks; one that is not there says nothing.
+func TestAConfigurationThatCannotBeReadDropsNoPlatform(t *testing.T) {
+	s, gone := bundles.Store{}, `{"os":"linux","architecture":"arm64"}`
+	d := indexOf(s, manifestOf(s, `{"os":"linux","architecture":"amd64"}`), manifestOf(s, gone))
+	index := s[d.Digest.String()]
+	delete(s, digest.FromString(gone).String())
+	both := must(image.ParsePlatforms([]string{"linux/arm64", "linux/amd64"}))(t)
+	_, _, err := bundle.KeepPlatforms(t.Context(), away{s}, index, both)
+	require.ErrorContains(t, err, "no answer")
+	kept, lacks, err := bundle.KeepPlatforms(t.Context(), s, index, both)
+	require.NoError(t, err)
+	require.Equal(t, both[1:], lacks)
+	again, _, err := bundle.KeepPlatforms(t.Context(), s, index, both)
+	require.NoError(t, err)
+	require.Equal(t, kept, again)
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 )
 
 // pick returns the descriptor of one platform's own manifest, or of an index of several
@@ -36,12 +34,10 @@ func (in Input) pick(
 		return d, image.Digest{}, err
 	}
 	if index := image.DigestOf(data); len(in.Platforms) == 1 {
-		if data, err = upstream.WithPlatforms(ctx, source, data); err == nil {
-			d, err = bundle.PickPlatform(data, in.Platforms[0])
-		}
+		d, err = bundle.PickPlatform(ctx, source, data, in.Platforms[0])
 		return d, index, err
 	}
-	kept, lacks, err := upstream.Keep(ctx, source, data, in.Platforms)
+	kept, lacks, err := bundle.KeepPlatforms(ctx, source, data, in.Platforms)
 	if err != nil {
 		return d, image.Digest{}, err
 	}
@@ -72,10 +68,10 @@ func onlyFor(
 	if slices.ContainsFunc(wanted, is.Is) {
 		return is, nil
 	}
-	why := fmt.Errorf("the image is for %s only", is)
+	why := fmt.Sprintf("the image is for %s only", is)
 	if !ok {
-		why = errors.New("the image does not say its platform")
+		why = "the image does not say its platform"
 	}
 	return is, fault.Errorf(fault.NotFound, "pick platform", image.JoinPlatforms(wanted),
-		"ask for a platform that all images have, or for --platform all", "%w", why)
+		"ask for a platform that all images have, or for --platform all", "%s", why)
 }
