@@ -272,8 +272,11 @@ func (r *Repository) smallOnce(ctx context.Context, q Request, limit int64) (a R
 	}
 	defer Drain(resp.Body)
 	a = Reply{Status: resp.StatusCode, Header: resp.Header, Length: resp.ContentLength}
+	if q.Method == http.MethodHead {
+		return a, nil
+	}
 	a.Data, err = ReadAll(resp.Body, limit)
-	if err == nil && a.Length > 0 && q.Method != http.MethodHead && a.Length != int64(len(a.Data)) {
+	if err == nil && a.Length > 0 && a.Length != int64(len(a.Data)) {
 		err = io.ErrUnexpectedEOF
 	}
 	return a, err
@@ -372,12 +375,7 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 		there, found, err := r.Stat(ctx, Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
 		return found && (d.Size == 0 || there.Size == d.Size), err
 	}
-	release, err := r.host.small.Acquire(ctx)
-	if err != nil {
-		return false, r.client.Explain(ctx, r.host, op, subject, err)
-	}
-	defer release()
-	err = r.client.Retry(ctx, r.host, op, subject, func(int) (err error) {
+	err = r.client.Retry(ctx, r.host, op, subject, func() (err error) {
 		found, err = r.hasOnce(ctx, d, right)
 		return err
 	})
@@ -387,14 +385,11 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 // hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
 // not give the blob's size, or gives none of a length, says nothing: then the blob is read.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
-	resp, err := r.client.call(ctx, r.host, Request{ //nolint:bodyclose // it is closed
+	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
-	})
-	if err != nil {
-		return false, err
-	}
-	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size && d.Size > 0 {
-		return resp.StatusCode == http.StatusOK, nil
+	}, 0)
+	if err != nil || a.Status != http.StatusOK || a.Length == d.Size && d.Size > 0 {
+		return a.Status == http.StatusOK, err
 	}
 	return r.reads(ctx, d)
 }
@@ -406,28 +401,16 @@ func (r *Repository) reads(ctx context.Context, d ocispec.Descriptor) (bool, err
 		return false, err
 	}
 	defer release()
-	q := Request{
-		Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: r.Pulls(),
-		OK: []int{200, 206, 404, 416},
+	s := &blobStream{r: r, ctx: ctx, d: d, offset: max(d.Size-1, 0), end: d.Size}
+	var n int64
+	if err = s.request(); err == nil {
+		n, err = io.Copy(io.Discard, io.LimitReader(s.body, 2))
+		s.closeBody()
 	}
-	last, due := d.Size-1, d.Size
-	if due > 0 {
-		q.Header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", last, last)}
-	}
-	resp, err := r.client.Send(ctx, r.host, q)
-	if err != nil {
-		return false, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	switch {
-	case resp.StatusCode == http.StatusPartialContent && spans(resp.Header.Get("Content-Range"), last, d.Size, d.Size):
-		due = 1
-	case resp.StatusCode != http.StatusOK:
+	var a *AnswerError
+	isShort := errors.Is(err, io.ErrUnexpectedEOF) || fault.ReasonOf(err) == fault.Corrupt
+	if isShort || errors.As(err, &a) && a.Status == http.StatusNotFound {
 		return false, nil
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, due+1))
-	if errors.Is(err, io.ErrUnexpectedEOF) { // less than was announced
-		err = nil
-	}
-	return n == due && err == nil, err
+	return n == d.Size-s.offset, err
 }
