@@ -110,6 +110,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -198,13 +199,7 @@ type Explainer interface {
 	Explain(op, subject string, err error) error
 }
 
-const (
-	defaultConcurrency = 6
-	defaultAttempts    = 6
-	defaultBackoff     = 500 * time.Millisecond
-	defaultStall       = time.Minute
-	maxCAFile          = 4 << 20
-)
+const maxCAFile = 4 << 20
 
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
@@ -241,24 +236,14 @@ func (o Options) withDefaults() Options {
 	if o.Credentials == nil {
 		o.Credentials = DefaultCredentials
 	}
-	if o.UserAgent == "" {
-		o.UserAgent = "vdo-bundle"
-	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = defaultConcurrency
-	}
-	if o.Attempts <= 0 {
-		o.Attempts = defaultAttempts
-	}
-	if o.Backoff <= 0 {
-		o.Backoff = defaultBackoff
-	}
-	if o.Stall <= 0 {
-		o.Stall = defaultStall
-	}
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
+	o.UserAgent = cmp.Or(o.UserAgent, "vdo-bundle")
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 6)
+	o.Attempts = cmp.Or(max(o.Attempts, 0), 6)
+	o.Backoff = cmp.Or(max(o.Backoff, 0), 500*time.Millisecond)
+	o.Stall = cmp.Or(max(o.Stall, 0), time.Minute)
 	return o
 }
 

@@ -71,7 +71,7 @@ func (c *Client) checkLogin(ctx context.Context, host string, login Credential) 
 	}
 	defer probe.Close() //nolint:errcheck // idle connections only
 	h := probe.Host(host)
-	err = probe.Retry(ctx, h, opLogin, host, func(int) error {
+	err = probe.Retry(ctx, h, opLogin, host, func() error {
 		_, err := probe.call(ctx, h, Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/"), OK: []int{200}}) //nolint:bodyclose // it is closed
 		return err
 	})

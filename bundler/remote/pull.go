@@ -321,32 +321,30 @@ func (s *segmented) fill(g *segment) error {
 }
 
 // Read returns the next bytes.
-func (s *segmented) Read(p []byte) (int, error) {
+func (s *segmented) Read(p []byte) (n int, err error) {
+	if s.err == nil {
+		n, s.err = s.read(p)
+	}
+	return n, s.err
+}
+
+func (s *segmented) read(p []byte) (int, error) {
 	switch {
-	case s.err != nil:
-		return 0, s.err
 	case s.single != nil:
 		return s.single.Read(p)
 	case s.offset == s.d.Size:
 		return 0, io.EOF
 	}
 	if err := s.start(); err != nil {
-		s.err = err
 		return 0, err
 	}
 	g := s.ahead[0]
-	select {
-	case <-g.done:
-	case <-s.ctx.Done():
-		s.err = s.explain(context.Cause(s.ctx))
-		return 0, s.err
-	}
+	<-g.done // also when ctx is done, which ends its request
 	if errors.Is(g.err, errNoRanges) {
 		return s.goOnSingle(p)
 	}
 	if g.err != nil {
-		s.err = g.err
-		return 0, s.err
+		return 0, g.err
 	}
 	at := int(s.offset - g.from)
 	n := copy(p, g.data[at:])
@@ -359,12 +357,10 @@ func (s *segmented) Read(p []byte) (int, error) {
 }
 
 // goOnSingle reads the rest over one connection.
-func (s *segmented) goOnSingle(p []byte) (int, error) {
+func (s *segmented) goOnSingle(p []byte) (n int, err error) {
 	s.r.host.noRanges.Store(true)
 	s.stop()
-	var err error
 	if s.single, err = s.r.openStream(s.caller, s.d, s.offset); err != nil {
-		s.err = err
 		return 0, err
 	}
 	return s.single.Read(p)

@@ -401,11 +401,9 @@ func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment
 			fmt.Sprintf("left out: %s of %s: the registry does not take it: %v", digest, a.Subject, err))
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: opPush, Subject: r.At(digest.String()),
-		Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
-		Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
-	}
+	return fault.Errorf(fault.Refused, opPush, r.At(digest.String()),
+		"use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+		"it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err)
 }
 
 // tag gives the root its tags, unless it has them.
@@ -510,8 +508,6 @@ const (
 	noteRepository = "com.vmware.vdo.confirmed.repository"
 	noteRoot       = "com.vmware.vdo.confirmed.root"
 	notePushed     = "com.vmware.vdo.confirmed.pushed"
-
-	maxNote = 64 << 10
 )
 
 // remember writes the note of the package comment where this push has put a tag on a
@@ -545,15 +541,13 @@ func (r *Repository) remember(ctx context.Context, p *push) error {
 // Pushed returns when a push last put a tag on a bundle of this repository, by the
 // registry's clock; zero where no note of this repository says so.
 func (r *Repository) Pushed(ctx context.Context, root image.Digest) (pushed time.Time, err error) {
-	a, err := r.Small(ctx, "read the note of", r.At(root.String()), Request{
-		Method: http.MethodGet, URL: r.Address("manifests", bundle.NoteTag(root.Hex())), Access: r.Pulls(),
-		Header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, OK: []int{200, 404},
-	}, maxNote)
-	if fault.ReasonOf(err) == fault.Forbidden {
-		return pushed, nil // as some registries say that a tag is not there
+	note := Look{Op: "read the note of", Subject: r.At(root.String()), ID: bundle.NoteTag(root.Hex())}
+	_, data, _, err := r.Get(ctx, note)
+	if reason := fault.ReasonOf(err); reason == fault.Forbidden || reason == fault.Corrupt {
+		err = nil // some registries say so of a tag that is not there; and what is no note says nothing
 	}
 	var m ocispec.Manifest
-	if err != nil || a.Status != http.StatusOK || json.Unmarshal(a.Data, &m) != nil { // what is no note says nothing
+	if err != nil || json.Unmarshal(data, &m) != nil {
 		return pushed, err
 	}
 	is := m.Annotations

@@ -252,7 +252,7 @@ func (r *Repository) rewrite(ctx context.Context, l Look, change func(d ocispec.
 			return err
 		}
 		var lost error
-		err = r.client.Retry(ctx, r.host, l.Op, r.At(l.ID), func(int) error {
+		err = r.client.Retry(ctx, r.host, l.Op, r.At(l.ID), func() error {
 			var now ocispec.Descriptor
 			if now, _, lost = r.Stat(ctx, l); lost != nil || now.Digest != there.Digest {
 				return nil //nolint:nilerr // lost is joined; or somebody else has written it

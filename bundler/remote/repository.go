@@ -105,8 +105,7 @@ func (r *Repository) Root(ctx context.Context) (ocispec.Descriptor, error) {
 }
 
 func notThere(op, subject, hint string) error {
-	why := errors.New("the registry does not have it")
-	return &fault.Error{Reason: fault.NotFound, Op: op, Subject: subject, Hint: hint, Err: why}
+	return fault.Errorf(fault.NotFound, op, subject, hint, "the registry does not have it")
 }
 
 // Stat asks for a manifest by tag or digest. HEAD is enough where the registry
@@ -252,7 +251,7 @@ func (a Reply) mediaType() string {
 // Small makes a request whose answer is read into memory, of at most limit bytes, tried
 // as often as it takes. Its errors are faults for op and subject.
 func (r *Repository) Small(ctx context.Context, op, subject string, q Request, limit int64) (a Reply, err error) {
-	err = r.client.Retry(ctx, r.host, op, subject, func(int) error {
+	err = r.client.Retry(ctx, r.host, op, subject, func() error {
 		a, err = r.smallOnce(ctx, q, limit)
 		return err
 	})

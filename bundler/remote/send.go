@@ -364,9 +364,9 @@ const (
 
 // Retry runs an attempt until it succeeds, its fault cannot pass, or there have
 // been enough. What it returns is a fault for op and subject.
-func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt func(n int) error) error {
+func (c *Client) Retry(ctx context.Context, h *Host, op, subject string, attempt func() error) error {
 	for n := 1; ; n++ {
-		err := attempt(n)
+		err := attempt()
 		if err == nil {
 			return nil
 		}

@@ -2,12 +2,10 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -86,9 +84,8 @@ func (r *Repository) remove(ctx context.Context, id string) error {
 	if a.Status != http.StatusBadRequest && a.Status != http.StatusMethodNotAllowed && a.Status != http.StatusNotImplemented {
 		return nil
 	}
-	text := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(r.host.scrub(string(a.Data)), 200)))
-	return &fault.Error{
-		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(text),
-		Hint: "have deletion allowed (distribution: REGISTRY_STORAGE_DELETE_ENABLED=true), or prune by the registry's own means",
-	}
+	return fault.Errorf(fault.Refused, opDelete, r.At(id),
+		"have deletion allowed (distribution: REGISTRY_STORAGE_DELETE_ENABLED=true), or prune by the registry's own means",
+		"the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status),
+		Clean(r.host.scrub(string(a.Data)), 200))
 }

@@ -359,7 +359,7 @@ func (r *Repository) Preflight(ctx context.Context) error {
 	if opened {
 		return nil
 	}
-	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func(int) error {
+	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func() error {
 		s, err := r.openUpload(ctx, r.Pushes(), nil)
 		if err == nil {
 			r.keepUpload(s)

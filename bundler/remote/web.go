@@ -36,7 +36,7 @@ func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, wit
 		return a, c.Explain(ctx, h, op, subject, err)
 	}
 	defer release()
-	err = c.Retry(ctx, h, op, subject, func(int) error {
+	err = c.Retry(ctx, h, op, subject, func() error {
 		resp, err := c.follow(ctx, h, q, u.Host, func() (string, error) { return "", nil })
 		if err != nil {
 			return err

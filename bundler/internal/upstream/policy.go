@@ -73,10 +73,9 @@ func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
 	var problems []error
 	bad := func(where string, err error) {
-		problems = append(problems, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse upstream policy", Subject: name + where, Err: err,
-			Hint: cmp.Or(fault.HintOf(err), "see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned"),
-		})
+		hint := cmp.Or(fault.HintOf(err),
+			"see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned")
+		problems = append(problems, fault.Errorf(fault.InvalidInput, "parse upstream policy", name+where, hint, "%w", err))
 	}
 	f, err := decodePolicy(data)
 	if err != nil {
@@ -171,10 +170,9 @@ func (p *Policy) verify(
 	rule, ok := p.ruleOf(repository)
 	switch {
 	case !ok:
-		return v, &fault.Error{
-			Reason: fault.Untrusted, Op: "verify", Subject: i.Reference.String(), Err: fmt.Errorf("the upstream policy has no rule for %s", repository),
-			Hint: "add a rule for it: with the trust policy of who signs it, or with unsigned: true",
-		}
+		return v, fault.Errorf(fault.Untrusted, "verify", i.Reference.String(),
+			"add a rule for it: with the trust policy of who signs it, or with unsigned: true",
+			"the upstream policy has no rule for %s", repository)
 	case rule.policy == nil:
 		return v, nil
 	}
@@ -184,10 +182,9 @@ func (p *Policy) verify(
 		verified, err = rule.verify(ctx, x, x.digest, x.attached, now)
 	}
 	if err != nil {
-		return v, &fault.Error{
-			Reason: fault.ReasonOf(err), Op: "image", Subject: fmt.Sprintf("%s, by %s", i.Reference, rule.Policy), Err: err,
-			Hint: "do not take an image that its maker did not sign; where its maker signs none, the upstream policy can say unsigned: true for it",
-		}
+		return v, fault.Errorf(fault.ReasonOf(err), "image", fmt.Sprintf("%s, by %s", i.Reference, rule.Policy),
+			"do not take an image that its maker did not sign; where its maker signs none, "+
+				"the upstream policy can say unsigned: true for it", "%w", err)
 	}
 	v.SignedBy, v.Policy = verified.Keys(), rule.Policy
 	return v, nil

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -28,10 +27,9 @@ func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry,
 			return fmt.Errorf("image %s: %w", i.Reference, err)
 		}
 		if tree.IsEmpty() {
-			return &fault.Error{
-				Reason: fault.Incomplete, Op: "image", Subject: i.Reference.String(), Err: errors.New("its index names no image manifest: nothing of it could run"),
-				Hint: "ask who publishes it, or name a mirror that has it whole with --source-map",
-			}
+			return fault.Errorf(fault.Incomplete, "image", i.Reference.String(),
+				"ask who publishes it, or name a mirror that has it whole with --source-map",
+				"its index names no image manifest: nothing of it could run")
 		}
 		for _, d := range tree.Ignored {
 			o.Reporter().Say(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
