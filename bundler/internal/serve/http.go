@@ -39,7 +39,7 @@ func (r Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case rest == "" || rest == "/":
 		answer(w, req, "application/json", []byte("{}"))
 	case rest == "/_catalog":
-		page(w, req, r.Names(), func(names []string) any { return map[string]any{"repositories": names} })
+		page(w, req, map[string]any{}, "repositories", r.Names())
 	default:
 		r.route(w, req, rest[1:])
 	}
@@ -109,9 +109,7 @@ func identify(w http.ResponseWriter, d ocispec.Descriptor) {
 
 func (r Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repository, _ string) {
 	name := strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list")
-	page(w, req, slices.Sorted(maps.Keys(repo.tags)), func(tags []string) any {
-		return map[string]any{"name": name, "tags": tags}
-	})
+	page(w, req, map[string]any{"name": name}, "tags", slices.Sorted(maps.Keys(repo.tags)))
 }
 
 // serveReferrers answers with an empty index where nothing refers, whether the
@@ -131,17 +129,12 @@ func (r Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo 
 	if want != "" {
 		w.Header().Set("Oci-Filters-Applied", "artifactType")
 	}
-	data, err := json.Marshal(index)
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, unsupported, "the list cannot be written")
-		return
-	}
-	answer(w, req, ocispec.MediaTypeImageIndex, data)
+	answerJSON(w, req, ocispec.MediaTypeImageIndex, index)
 }
 
-// page answers with at most n items after last, and says where the next page is
-// ("Listing Tags").
-func page(w http.ResponseWriter, req *http.Request, items []string, body func([]string) any) {
+// page answers with at most n items after last under a key of the body, and says where the next
+// page is ("Listing Tags").
+func page(w http.ResponseWriter, req *http.Request, body map[string]any, key string, items []string) {
 	query := req.URL.Query()
 	if last := query.Get("last"); last != "" {
 		i, found := slices.BinarySearch(items, last)
@@ -167,12 +160,17 @@ func page(w http.ResponseWriter, req *http.Request, items []string, body func([]
 	if items == nil {
 		items = []string{}
 	}
-	data, err := json.Marshal(body(items))
+	body[key] = items
+	answerJSON(w, req, "application/json", body)
+}
+
+func answerJSON(w http.ResponseWriter, req *http.Request, mediaType string, v any) {
+	data, err := json.Marshal(v)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, unsupported, "the list cannot be written")
 		return
 	}
-	answer(w, req, "application/json", data)
+	answer(w, req, mediaType, data)
 }
 
 // answer sends what is in memory; conditions and ranges are http's.

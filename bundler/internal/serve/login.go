@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"sync"
 
 	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -25,14 +25,13 @@ type Accounts struct {
 	hashes map[string][]byte
 	nobody []byte // hash that is compared with for users who are not there
 
-	slots chan struct{} // hashing is slow on purpose: one for each core
+	slots *semaphore.Weighted // hashing is slow on purpose: one for each core
 	// turns let a client have one login looked at that is not known, so that wrong ones
 	// take one slot at most. Several clients share one by chance.
-	turns [256]chan struct{}
+	turns [256]*semaphore.Weighted
 	seed  maphash.Seed
 	key   []byte
-	mu    sync.Mutex
-	known map[string]bool // keyed digests of logins that were right
+	known sync.Map // keyed digests of logins that were right
 }
 
 const (
@@ -42,11 +41,11 @@ const (
 
 func newAccounts(slots int) *Accounts {
 	a := &Accounts{
-		hashes: map[string][]byte{}, known: map[string]bool{}, key: make([]byte, 32),
-		slots: make(chan struct{}, slots), seed: maphash.MakeSeed(),
+		hashes: map[string][]byte{}, key: []byte(rand.Text()),
+		slots: semaphore.NewWeighted(int64(slots)), seed: maphash.MakeSeed(),
 	}
 	for n := range a.turns {
-		a.turns[n] = make(chan struct{}, 1)
+		a.turns[n] = semaphore.NewWeighted(1)
 	}
 	return a
 }
@@ -54,9 +53,6 @@ func newAccounts(slots int) *Accounts {
 // ParseAccounts reads an htpasswd file. name is for errors.
 func ParseAccounts(name string, data []byte) (*Accounts, error) {
 	a := newAccounts(runtime.GOMAXPROCS(0))
-	if _, err := rand.Read(a.key); err != nil {
-		return nil, err
-	}
 	bad := func(format string, args ...any) error {
 		return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Hint: accountsHint, Err: fmt.Errorf(format, args...)}
 	}
@@ -111,17 +107,12 @@ func (a *Accounts) Require(next http.Handler) http.Handler {
 	})
 }
 
-var errGone = errors.New("the client is gone")
-
 // check compares a login. One that was right is remembered, by a keyed digest of it.
 func (a *Accounts) check(req *http.Request, user, password string) (bool, error) {
 	mac := hmac.New(sha256.New, a.key)
 	fmt.Fprintf(mac, "%d:%s%s", len(user), user, password)
 	login := string(mac.Sum(nil))
-	a.mu.Lock()
-	right := a.known[login]
-	a.mu.Unlock()
-	if right {
+	if _, right := a.known.Load(login); right {
 		return true, nil
 	}
 	done, err := a.turn(req)
@@ -136,33 +127,27 @@ func (a *Accounts) check(req *http.Request, user, password string) (bool, error)
 	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !there {
 		return false, nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.known[login] = true
+	a.known.Store(login, true)
 	return true, nil
 }
 
-// turn waits for the client's turn, and then for a slot.
+// turn waits for the client's turn, and then for a slot. It fails when the client is gone.
 func (a *Accounts) turn(req *http.Request) (done func(), err error) {
 	address, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
 		address = req.RemoteAddr
 	}
 	turn := a.turnOf(address)
-	select {
-	case turn <- struct{}{}:
-	case <-req.Context().Done():
-		return nil, errGone
+	if err := turn.Acquire(req.Context(), 1); err != nil {
+		return nil, err
 	}
-	select {
-	case a.slots <- struct{}{}:
-		return func() { <-a.slots; <-turn }, nil
-	case <-req.Context().Done():
-		<-turn
-		return nil, errGone
+	if err := a.slots.Acquire(req.Context(), 1); err != nil {
+		turn.Release(1)
+		return nil, err
 	}
+	return func() { a.slots.Release(1); turn.Release(1) }, nil
 }
 
-func (a *Accounts) turnOf(address string) chan struct{} {
+func (a *Accounts) turnOf(address string) *semaphore.Weighted {
 	return a.turns[maphash.String(a.seed, address)%uint64(len(a.turns))]
 }
