@@ -18,39 +18,28 @@ import (
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-func part(mediaType, text string) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: mediaType, Digest: ocidigest([]byte(text)), Size: int64(len(text)), Data: []byte(text)}
-}
-
-func plain(d ocispec.Descriptor) ocispec.Descriptor {
-	d.Data = nil
-	return d
-}
-
 // attachment makes a signature of the shape that cosign makes: under a tag, or as
 // a referrer where tagged is false.
 func attachment(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads ...string) bundle.Attachment {
 	t.Helper()
-	config := part(ocispec.MediaTypeImageConfig, fmt.Sprintf(`{"rootfs":{"type":"layers"},"of":%q}`, payloads))
-	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: plain(config)}
+	config := bundle.Blob(ocispec.MediaTypeImageConfig, fmt.Appendf(nil, `{"rootfs":{"type":"layers"},"of":%q}`, payloads))
+	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: bundle.Plain(config)}
 	digest := image.MustDigest(subject.Digest.String())
 	a := bundle.Attachment{Subject: digest, Blobs: []ocispec.Descriptor{config}}
 	for _, p := range payloads {
-		layer := part("application/vnd.dev.cosign.simplesigning.v1+json", p)
+		layer := bundle.Blob("application/vnd.dev.cosign.simplesigning.v1+json", []byte(p))
 		a.Blobs = append(a.Blobs, layer)
-		layer = plain(layer)
+		layer = bundle.Plain(layer)
 		layer.Annotations = map[string]string{"dev.cosignproject.cosign/signature": "signature of " + p}
 		m.Layers = append(m.Layers, layer)
 	}
 	if tagged {
 		a.Tag = "sha256-" + digest.Hex() + ".sig"
 	} else {
-		s := plain(subject)
+		s := bundle.Plain(subject)
 		m.Subject, m.ArtifactType = &s, "application/vnd.example.signature"
 	}
-	data, err := json.Marshal(m)
-	require.NoError(t, err)
-	a.Node = bundle.Node{Descriptor: plain(part(ocispec.MediaTypeImageManifest, string(data))), Data: data}
+	a.Node = bundle.NewNode(ocispec.MediaTypeImageManifest, m)
 	return a
 }
 
@@ -58,10 +47,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 	source, root := upstream(t)
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
-			mirror := real.Start(t, options)
-			c, _ := client(t, remote.Options{}, source, mirror)
-			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-			g := graph(t, from)
+			mirror, from, to, g := pushing(t, source, options, remote.Options{})
 			subject := image.MustDigest(root.Digest.String())
 			tagged, referrer := attachment(t, g.Root, true, "one"), attachment(t, g.Root, false, "two")
 			wantFault(t, to.Attach(t.Context(), tagged), fault.NotFound, "push the bundle before")
@@ -91,7 +77,7 @@ func TestAttachmentsAreFoundAndTravel(t *testing.T) {
 				require.NoError(t, err)
 				g.Attachments = append(g.Attachments, a)
 			}
-			next := repository(c, mirror, "next/bundle:1")
+			next := at(t, remote.Options{}, mirror, "next/bundle:1")
 			require.NoError(t, copyGraph(t.Context(), g, to, next))
 			again, err := next.Attachments(t.Context(), subject)
 			require.NoError(t, err)
@@ -153,8 +139,7 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-			cl, _ := client(t, remote.Options{}, reg)
-			repo := repository(cl, reg, "csi/driver:v1")
+			repo := at(t, remote.Options{}, reg, "csi/driver:v1")
 			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, c.tagged, "first")))
 			seen, gate := make(chan string, 1), make(chan struct{})
 			c.fault.Match.Path, c.fault.Times, c.fault.Wait, c.fault.Seen = "/manifests/sha256-", 1, gate, seen
@@ -224,11 +209,10 @@ func TestWhatIsPushedAtTheSameTimeIsAllFound(t *testing.T) {
 }
 
 func TestAttachNeedsItsParts(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
+	_, root, repo := driver(t, remote.Options{})
 	a := attachment(t, root, true, "x")
 	a.Blobs[0].Data = nil
-	wantFault(t, repository(c, reg, "csi/driver:v1").Attach(t.Context(), a), fault.Incomplete, "sign it again")
+	wantFault(t, repo.Attach(t.Context(), a), fault.Incomplete, "sign it again")
 }
 
 func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T) {
@@ -260,11 +244,9 @@ func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
 }
 
 func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	reg, root, repo := driver(t, remote.Options{})
 	a := attachment(t, root, true, "x")
-	other := repository(c, reg, "csi/driver:"+a.Tag)
+	other := at(t, remote.Options{}, reg, "csi/driver:"+a.Tag)
 	require.NoError(t, copyGraph(t.Context(), graph(t, repo), repo, other), "an index is under the tag")
 	wantFault(t, repo.Attach(t.Context(), a), fault.Conflict, "delete the tag", a.Tag)
 }

@@ -155,26 +155,6 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 	}
 }
 
-// The source is read on, not from its start, and what is wrong with it is found.
-func TestPartsOfABadSource(t *testing.T) {
-	_, repo := alone(t, real.Options{}, remote.Options{ChunkSize: 1_000_000})
-	d, open := randomBlob(2_500_000)
-	var opened []int64
-	require.NoError(t, repo.Put(t.Context(), d, func(offset int64) (io.ReadCloser, error) {
-		opened = append(opened, offset)
-		return open(offset)
-	}))
-	require.Equal(t, []int64{0}, opened)
-
-	other := d
-	other.Digest = ocidigest([]byte("x"))
-	wantFault(t, repo.Put(t.Context(), other, open), fault.Corrupt, "digest")
-	_, err := readBlob(repo, other, 0)
-	wantFault(t, err, fault.NotFound)
-	other.Size = d.Size + 1
-	wantFault(t, repo.Put(t.Context(), other, open), fault.Incomplete)
-}
-
 // A blob of the same registry is mounted, and one that is not is uploaded. Harbor answers 401
 // to a mount from another project; others open an upload, which is used.
 func TestBlobsOfTheSameRegistryAreMountedOrUploaded(t *testing.T) {
@@ -218,10 +198,9 @@ func TestBlobsOfTheSameRegistryAreMountedOrUploaded(t *testing.T) {
 			require.Equal(t, c.posts, mirror.Count("POST", "/site/bundle/"))
 		})
 	}
-	other := real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, other)
+	other, repo := alone(t, real.Options{}, remote.Options{})
 	d, _ := randomBlob(10)
-	done, err := repository(c, other, "a/b:1").Mount(t.Context(), d, image.MustReference("registry.elsewhere/a/b:1"))
+	done, err := repo.Mount(t.Context(), d, image.MustReference("registry.elsewhere/a/b:1"))
 	require.NoError(t, err)
 	require.False(t, done)
 	require.Empty(t, other.Requests())
@@ -264,15 +243,14 @@ func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 // A registry, or a proxy before it, may refuse any body: there is nothing smaller than
 // an empty one.
 func TestRefusedEmptyBlobIsAFault(t *testing.T) {
-	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, mirror)
+	mirror, repo := alone(t, real.Options{}, remote.Options{})
 	for name, match := range map[string]real.Match{"its body": {Method: "PUT"}, "its upload": {Method: "POST"}} {
 		t.Run(name, func(t *testing.T) {
 			mirror.Heal()
 			mirror.Fail(real.Fault{Match: match, Status: 413})
 			for _, size := range []int{0, 1} {
 				d, open := randomBlob(size)
-				wantFault(t, repository(c, mirror, "a/b:1").Put(t.Context(), d, open), fault.Refused, "body limit")
+				wantFault(t, repo.Put(t.Context(), d, open), fault.Refused, "body limit")
 			}
 		})
 	}
@@ -281,10 +259,9 @@ func TestRefusedEmptyBlobIsAFault(t *testing.T) {
 // largeBlob puts a blob of so many bytes into a registry that keeps it on the disk.
 func largeBlob(t *testing.T, size int) (*real.Registry, ocispec.Descriptor) {
 	t.Helper()
-	reg := real.Start(t, real.Options{Dir: t.TempDir()})
-	c, _ := client(t, remote.Options{}, reg)
+	reg, repo := alone(t, real.Options{Dir: t.TempDir()}, remote.Options{})
 	d, open := randomBlob(size)
-	require.NoError(t, repository(c, reg, "a/b:1").Put(t.Context(), d, open))
+	require.NoError(t, repo.Put(t.Context(), d, open))
 	return reg, d
 }
 
@@ -329,18 +306,17 @@ func TestLargeBlobsAreReadOverSeveralConnections(t *testing.T) {
 			for _, f := range faults {
 				reg.Fail(f)
 			}
-			c, _ := client(t, remote.Options{Ranges: 4, Concurrency: 4}, reg)
-			wantStream(t, repository(c, reg, "a/b:1"), d, 0, d.Digest.String())
+			repo := at(t, remote.Options{Ranges: 4, Concurrency: 4}, reg, "a/b:1")
+			wantStream(t, repo, d, 0, d.Digest.String())
 			if name == "none" {
 				require.Equal(t, 71, ranged(reg), "1 MiB each")
-				wantStream(t, repository(c, reg, "a/b:1"), d, 1<<20, "")
+				wantStream(t, repo, d, 1<<20, "")
 			}
 		})
 	}
 	reg.Heal()
 	reg.ForgetRequests()
-	c, _ := client(t, remote.Options{}, reg)
-	wantStream(t, repository(c, reg, "a/b:1"), d, 0, d.Digest.String())
+	wantStream(t, at(t, remote.Options{}, reg, "a/b:1"), d, 0, d.Digest.String())
 	require.Zero(t, ranged(reg), "one connection unless it was asked for")
 }
 

@@ -53,8 +53,7 @@ func TestEachAnswerHasItsReasonAndRemedy(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.status, c.reason), func(t *testing.T) {
 			reg.Heal()
-			cl, _ := client(t, remote.Options{Attempts: 2}, reg)
-			repo := repository(cl, reg, "csi/driver:v1")
+			repo := at(t, remote.Options{Attempts: 2}, reg, "csi/driver:v1")
 			_, err := repo.Root(t.Context())
 			require.NoError(t, err)
 			d, open := randomBlob(10)
@@ -169,9 +168,7 @@ func TestBadOptions(t *testing.T) {
 }
 
 func TestTamperedContentIsCorrupt(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	reg, root, repo := driver(t, remote.Options{})
 	g := graph(t, repo)
 	reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 7})
 	_, err := repo.Manifest(t.Context(), root)
@@ -187,7 +184,7 @@ func TestTamperedContentIsCorrupt(t *testing.T) {
 
 	reg.Heal()
 	reg.Fail(real.Fault{Match: real.Match{Method: "HEAD"}, ReplaceHeader: map[string]string{"Docker-Content-Digest": "sha256:" + strings.Repeat("0", 64)}})
-	_, err = repository(c, reg, "csi/driver@"+root.Digest.String()).Root(t.Context())
+	_, err = at(t, remote.Options{}, reg, "csi/driver@"+root.Digest.String()).Root(t.Context())
 	wantFault(t, err, fault.Corrupt)
 
 	reg.Heal() // a blob that is shorter, and one that is longer, than its descriptor says
@@ -200,15 +197,14 @@ func TestTamperedContentIsCorrupt(t *testing.T) {
 }
 
 func TestResolveWorksWithoutHEAD(t *testing.T) {
-	reg, root := upstream(t)
-	c, _ := client(t, remote.Options{}, reg)
+	reg, root, repo := driver(t, remote.Options{})
 	for _, f := range []real.Fault{
 		{Match: real.Match{Method: "HEAD"}, Status: 405},
 		{Match: real.Match{Method: "HEAD"}, ReplaceHeader: map[string]string{"Docker-Content-Digest": ""}},
 	} {
 		reg.Heal()
 		reg.Fail(f)
-		d, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
+		d, err := repo.Root(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, root.Digest, d.Digest)
 		require.Equal(t, root.Size, d.Size)
@@ -291,18 +287,11 @@ func TestRedirectsThatAreRefused(t *testing.T) {
 		reg.URL():                 "without end",
 	} {
 		reg.Heal()
-		c, _ := client(t, remote.Options{}, reg)
 		reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, RedirectTo: target})
-		_, err := repository(c, reg, "csi/driver:v1").Manifest(t.Context(), root)
-		wantFaultText(t, err, fault.Refused, text)
+		_, err := at(t, remote.Options{}, reg, "csi/driver:v1").Manifest(t.Context(), root)
+		require.Equal(t, fault.Refused, fault.ReasonOf(err), "%v", err)
+		require.ErrorContains(t, err, text)
 	}
-}
-
-func wantFaultText(t *testing.T, err error, reason fault.Reason, text string) {
-	t.Helper()
-	require.Error(t, err)
-	require.Equal(t, reason, fault.ReasonOf(err), "%s", fault.Text(err))
-	require.Contains(t, fault.Text(err), text)
 }
 
 func TestHugeAnswersAreBounded(t *testing.T) {
@@ -362,8 +351,8 @@ func TestHostThatDripsIsGivenUp(t *testing.T) {
 
 // What comes in the place of a manifest says where the fault is: not in the storage.
 func TestWhatIsNoManifestIsNamed(t *testing.T) {
-	reg, root := upstream(t)
-	data, err := repository(mustClient(t, reg), reg, "csi/driver:v1").Manifest(t.Context(), root)
+	reg, root, repo := driver(t, remote.Options{Attempts: 1})
+	data, err := repo.Manifest(t.Context(), root)
 	require.NoError(t, err)
 	var packed bytes.Buffer
 	zw := gzip.NewWriter(&packed)
@@ -384,7 +373,6 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 			reg.Heal()
 			c.fault.Match = real.Match{Path: "/manifests/"}
 			reg.Fail(c.fault)
-			repo := repository(mustClient(t, reg), reg, "csi/driver:v1")
 			_, err := repo.Root(t.Context())
 			wantFault(t, err, fault.Corrupt, c.says)
 			require.NotContains(t, fault.Text(err), "storage")
@@ -393,12 +381,6 @@ func TestWhatIsNoManifestIsNamed(t *testing.T) {
 			require.NotContains(t, fault.Text(err), "storage")
 		})
 	}
-}
-
-func mustClient(t *testing.T, reg *real.Registry) *remote.Client {
-	t.Helper()
-	c, _ := client(t, remote.Options{Attempts: 1}, reg)
-	return c
 }
 
 // What there was instead of an answer has its own remedy: too many open files are no fault of the
@@ -426,11 +408,10 @@ func TestRedirectsOfUploadsAndTokensAreFollowed(t *testing.T) {
 		{Method: "POST"}, {Method: "PATCH"}, {Method: "PUT", Path: "/blobs/"}, {Method: "PUT", Path: "/manifests/"}, {Path: "/auth/token"},
 	} {
 		t.Run(match.Method+match.Path, func(t *testing.T) {
-			mirror := real.Start(t, real.Options{TLS: true, Auth: real.Token})
-			c, _ := client(t, remote.Options{ChunkSize: 1000}, source, mirror)
+			options := real.Options{TLS: true, Auth: real.Token}
+			mirror, from, to, g := pushing(t, source, options, remote.Options{ChunkSize: 1000})
 			mirror.Fail(real.Fault{Match: match, Times: 1, RedirectTo: mirror.URL()})
-			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-			require.NoError(t, copyGraph(t.Context(), graph(t, from), from, to)) // which reads all of it back
+			require.NoError(t, copyGraph(t.Context(), g, from, to)) // which reads all of it back
 		})
 	}
 }

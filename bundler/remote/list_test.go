@@ -27,7 +27,7 @@ func TestListsComeInPagesWithinBounds(t *testing.T) {
 	list := "/v2/a/b/referrers/" + subject.String()
 	entries := func(n int, filler string) (out []ocispec.Descriptor) {
 		for i := range n {
-			d := part(ocispec.MediaTypeImageManifest, fmt.Sprint(i))
+			d := bundle.Blob(ocispec.MediaTypeImageManifest, []byte(fmt.Sprint(i)))
 			d.ArtifactType, d.Annotations = "a/b", map[string]string{ocispec.AnnotationRefName: "latest", "x": filler}
 			out = append(out, d)
 		}
@@ -153,15 +153,14 @@ func TestTagsAreListedAndManifestsDeletedWithThem(t *testing.T) {
 }
 
 func TestARegistryThatDoesNotDeleteSaysSo(t *testing.T) {
-	source, root := upstream(t)
-	c, _ := client(t, remote.Options{}, source)
+	source, root, repo := driver(t, remote.Options{})
 	for _, status := range []int{400, 405, 501} {
 		source.Fail(real.Fault{Match: real.Match{Method: "DELETE"}, Status: status, Times: 1})
-		wantFault(t, repository(c, source, "csi/driver:v1").Delete(t.Context(), root, nil), fault.Refused, "does not allow deletion")
+		wantFault(t, repo.Delete(t.Context(), root, nil), fault.Refused, "does not allow deletion")
 	}
 	source.Fail(real.Fault{Match: real.Match{Method: "DELETE"}, Status: 403, Times: 1})
-	wantFault(t, repository(c, source, "csi/driver:v1").Delete(t.Context(), root, nil), fault.Forbidden)
-	_, err := repository(c, source, "csi/driver:v1").Root(t.Context())
+	wantFault(t, repo.Delete(t.Context(), root, nil), fault.Forbidden)
+	_, err := repo.Root(t.Context())
 	require.NoError(t, err)
 }
 
@@ -170,7 +169,7 @@ func TestARegistryThatDoesNotDeleteSaysSo(t *testing.T) {
 func TestReferrersAreListedWhereReadersLook(t *testing.T) {
 	const never = 1000
 	subject := image.DigestOf([]byte("subject"))
-	manifest := part(ocispec.MediaTypeImageManifest, `{"schemaVersion":2}`)
+	manifest := bundle.Blob(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":2}`))
 	for name, c := range map[string]struct {
 		after  int64 // answers of the API until it is listed; 0: there is none
 		reason fault.Reason
@@ -195,14 +194,14 @@ func TestReferrersAreListedWhereReadersLook(t *testing.T) {
 				default:
 					var list ocispec.Index
 					if asked.Add(1) == c.after {
-						list.Manifests = append(list.Manifests, plain(manifest))
+						list.Manifests = append(list.Manifests, bundle.Plain(manifest))
 					}
 					w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
 					_ = json.NewEncoder(w).Encode(list)
 				}
 			})
 			repo := cl.Repository(image.MustReference(host + "/a/b"))
-			n := bundle.Node{Descriptor: plain(manifest), Data: manifest.Data}
+			n := bundle.Node{Descriptor: bundle.Plain(manifest), Data: manifest.Data}
 			_, err := repo.EnsureListed(t.Context(), "push", subject, n)
 			require.Zero(t, puts.Load())
 			if c.reason == "" {

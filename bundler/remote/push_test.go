@@ -1,7 +1,6 @@
 package remote_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
@@ -103,15 +101,9 @@ func TestNoteTellsWhenATagWasPut(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 1})
 	g, root := b.Graph, image.MustDigest(b.Graph.Root.Digest.String())
 	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, mirror)
 	push := func(name string) *remote.Repository {
-		to := repository(c, mirror, name)
-		missing, err := to.Begin(t.Context(), g)
-		require.NoError(t, err)
-		for _, d := range missing {
-			require.NoError(t, to.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
-		}
-		require.NoError(t, to.Commit(t.Context()))
+		to := at(t, remote.Options{}, mirror, name)
+		require.NoError(t, copyGraph(t.Context(), g, b.Store, to))
 		return to
 	}
 	pushed := func(r *remote.Repository) time.Time {
@@ -128,31 +120,26 @@ func TestNoteTellsWhenATagWasPut(t *testing.T) {
 	require.Zero(t, mirror.Count("PUT", ""), "it has its tag")
 	require.Equal(t, first, pushed(to))
 
-	require.Zero(t, pushed(repository(c, mirror, "other/bundle:1")), "there is none")
+	require.Zero(t, pushed(at(t, remote.Options{}, mirror, "other/bundle:1")), "there is none")
 	replica := push("replica/bundle:1")
-	copyTag(t, mirror, "site/bundle", "replica/bundle", note(g))
-	require.Zero(t, pushed(replica), "it is another repository's")
-	put(t, mirror, "/v2/replica/bundle/manifests/"+note(g), g.Manifests[0].Descriptor.MediaType, g.Manifests[0].Data)
-	require.Zero(t, pushed(replica), "it is no note")
+	d, data, _, err := to.Get(t.Context(), remote.Look{ID: note(g)})
+	require.NoError(t, err)
+	for why, n := range map[string]bundle.Node{
+		"it is another repository's": {Descriptor: d, Data: data}, "it is no note": g.Manifests[0],
+	} {
+		_, err := replica.PutManifest(t.Context(), "push", note(g), n)
+		require.NoError(t, err)
+		require.Zero(t, pushed(replica), why)
+	}
 	mirror.Fail(real.Fault{Match: real.Match{Path: ".confirmed"}, Status: 403})
 	require.Zero(t, pushed(to), "some registries say so of a tag that is not there")
 	require.Len(t, push("site/bundle:2").Notices(), 1)
 }
 
-// manySmallParts is a plain registry with one image of 140 small layers and a large
-// one.
-func manySmallParts(t *testing.T) *real.Registry {
-	t.Helper()
-	reg := real.Start(t, real.Options{})
-	images.Push(t, reg, "csi/driver:v1", images.Spec{Seed: 7, Layers: append(make([]int64, 140), 300_000)})
-	return reg
-}
-
 func TestPushToAnEmptyRegistryAsksForASampleOnly(t *testing.T) {
-	source, mirror := manySmallParts(t), real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, source, mirror)
-	from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-	g := graph(t, from)
+	source := real.Start(t, real.Options{})
+	images.Push(t, source, "csi/driver:v1", images.Spec{Seed: 7, Layers: append(make([]int64, 140), 300_000)})
+	mirror, from, to, g := pushing(t, source, real.Options{}, remote.Options{})
 	missing, err := to.Begin(t.Context(), g)
 	require.NoError(t, err)
 	require.Equal(t, g.Order(), missing)
@@ -218,8 +205,7 @@ func TestSignatureThatTheRegistryDoesNotKeepIsNotSigned(t *testing.T) {
 			reg := real.Start(t, real.Options{Kind: real.Simple})
 			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
 			reg.Fail(real.Fault{Match: match, Status: 201})
-			c, _ := client(t, remote.Options{}, reg)
-			repo := repository(c, reg, "csi/driver:v1")
+			repo := at(t, remote.Options{}, reg, "csi/driver:v1")
 			wantFault(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")), fault.Incomplete)
 			reg.Heal()
 			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")))
@@ -287,19 +273,15 @@ func TestAnswersWithoutALengthAreNotBelieved(t *testing.T) {
 func TestRegistryThatTakesNoSubjects(t *testing.T) {
 	source, root := upstream(t)
 	for _, status := range []int{405, 400} {
-		mirror := real.Start(t, real.Options{})
+		mirror, from, to, g := pushing(t, source, real.Options{}, remote.Options{})
 		mirror.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/", Body: `"subject":`}, Status: status})
-		c, _ := client(t, remote.Options{}, source, mirror)
-		from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-		g := graph(t, from)
 		referrer, tagged := attachment(t, root, false, "of the site"), attachment(t, root, true, "ours")
 		g.Attachments = []bundle.Attachment{tagged, referrer}
 		wantFault(t, copyGraph(t.Context(), g, from, to), fault.Refused, referrer.Node.Descriptor.Digest.String(), "--omit-refused")
 		_, err := to.Root(t.Context())
 		wantFault(t, err, fault.NotFound)
 
-		c, _ = client(t, remote.Options{OmitRefused: true}, source, mirror)
-		from, to = repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+		to = at(t, remote.Options{OmitRefused: true}, mirror, "site/bundle:1")
 		require.NoError(t, copyGraph(t.Context(), g, from, to))
 		require.Len(t, to.Notices(), 1)
 		require.Contains(t, to.Notices()[0], referrer.Node.Descriptor.Digest.String())
@@ -322,8 +304,7 @@ func TestEmptyLoginIsNoLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			find, err := remote.ConfigCredentials("config.json", []byte(config))
 			require.NoError(t, err)
-			c, _ := client(t, remote.Options{Credentials: find}, reg)
-			repo := repository(c, reg, "csi/driver:v1")
+			repo := at(t, remote.Options{Credentials: find}, reg, "csi/driver:v1")
 			d := largest(graph(t, repo))
 			_, err = readBlob(repo, d, 0)
 			require.NoError(t, err)
@@ -342,8 +323,7 @@ func TestIdentityTokenLogin(t *testing.T) {
 	require.NoError(t, err)
 	find, err := remote.ConfigCredentials("config.json", config)
 	require.NoError(t, err)
-	c, _ := client(t, remote.Options{Credentials: find}, reg)
-	repo := repository(c, reg, "csi/driver:v1")
+	repo := at(t, remote.Options{Credentials: find}, reg, "csi/driver:v1")
 	got, err := repo.Root(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, root.Digest, got.Digest)
@@ -376,49 +356,30 @@ func TestPreflightTellsWhatAPushWould(t *testing.T) {
 	cancel()
 	wantFault(t, repository(c, reg, "a/b:1").Preflight(ctx), fault.Interrupted)
 
-	readOnly := real.Start(t, real.Options{ReadOnly: true})
-	c, _ = client(t, remote.Options{}, readOnly)
-	wantFault(t, repository(c, readOnly, "a/b:1").Preflight(t.Context()), fault.Refused, "read-only")
-	pullOnly := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
-	c, _ = client(t, remote.Options{}, pullOnly)
-	err := repository(c, pullOnly, "a/b:1").Preflight(t.Context())
-	wantFault(t, err, fault.Forbidden, "ask the registry's administrator")
+	_, readOnly := alone(t, real.Options{ReadOnly: true}, remote.Options{})
+	wantFault(t, readOnly.Preflight(t.Context()), fault.Refused, "read-only")
+	_, pullOnly := alone(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true}, remote.Options{})
+	wantFault(t, pullOnly.Preflight(t.Context()), fault.Forbidden, "ask the registry's administrator")
 }
 
 // A layer may have the bytes of a manifest: a registry keeps it as a blob as well.
 func TestALayerThatIsAManifestIsPushed(t *testing.T) {
-	mirror := real.Start(t, real.Options{})
-	c, _ := client(t, remote.Options{}, mirror)
-	content := map[digest.Digest][]byte{}
-	describe := func(mediaType string, data []byte) ocispec.Descriptor {
-		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-		content[d.Digest] = data
-		return d
-	}
-	config := describe(ocispec.MediaTypeImageConfig, []byte("{}"))
+	_, to := alone(t, real.Options{}, remote.Options{})
+	s := bundles.Store{}
+	config := s.Add(ocispec.MediaTypeImageConfig, []byte("{}"))
 	g := &bundle.Graph{Blobs: []ocispec.Descriptor{config}}
 	layer := config
 	for range 2 {
-		data, err := json.Marshal(ocispec.Manifest{
+		n := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 			Config: config, Layers: []ocispec.Descriptor{layer},
 		})
-		require.NoError(t, err)
-		g.Root = describe(ocispec.MediaTypeImageManifest, data)
-		g.Manifests = append(g.Manifests, bundle.Node{Descriptor: g.Root, Data: data})
-		layer = describe("application/vnd.example.other", data)
+		g.Root, g.Manifests = n.Descriptor, append(g.Manifests, n)
+		layer = s.Add("application/vnd.example.other", n.Data)
 	}
-	twin := describe("application/vnd.example.other", g.Manifests[0].Data)
+	twin := s.Add("application/vnd.example.other", g.Manifests[0].Data)
 	g.Blobs = append(g.Blobs, twin)
-	to := repository(c, mirror, "site/bundle:1")
-	missing, err := to.Begin(t.Context(), g)
-	require.NoError(t, err)
-	for _, d := range missing {
-		require.NoError(t, to.Put(t.Context(), d, func(offset int64) (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(content[d.Digest][offset:])), nil
-		}))
-	}
-	require.NoError(t, to.Commit(t.Context()))
+	require.NoError(t, copyGraph(t.Context(), g, s, to))
 	lacks, err := to.Lacks(t.Context(), []ocispec.Descriptor{twin, g.Manifests[0].Descriptor, g.Root})
 	require.NoError(t, err)
 	require.Empty(t, lacks)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +25,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -124,7 +124,7 @@ func graph(t testing.TB, repo *remote.Repository) *bundle.Graph {
 }
 
 // copyGraph is the flow in short: begin, put what is missing, commit.
-func copyGraph(ctx context.Context, g *bundle.Graph, from, to *remote.Repository) error {
+func copyGraph(ctx context.Context, g *bundle.Graph, from medium.Reader, to *remote.Repository) error {
 	missing, err := to.Begin(ctx, g)
 	if err != nil {
 		return err
@@ -161,6 +161,13 @@ func hashOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// at is a repository with a client of its own.
+func at(t testing.TB, o remote.Options, reg *real.Registry, name string) *remote.Repository {
+	t.Helper()
+	c, _ := client(t, o, reg)
+	return repository(c, reg, name)
+}
+
 func repository(c *remote.Client, reg *real.Registry, name string) *remote.Repository {
 	return c.Repository(image.MustReference(reg.Host + "/" + name))
 }
@@ -178,16 +185,14 @@ func upstream(t testing.TB) (*real.Registry, ocispec.Descriptor) {
 func driver(t testing.TB, o remote.Options) (*real.Registry, ocispec.Descriptor, *remote.Repository) {
 	t.Helper()
 	reg, root := upstream(t)
-	c, _ := client(t, o, reg)
-	return reg, root, repository(c, reg, "csi/driver:v1")
+	return reg, root, at(t, o, reg, "csi/driver:v1")
 }
 
 // alone is an empty registry, and a repository of it.
 func alone(t testing.TB, options real.Options, o remote.Options) (*real.Registry, *remote.Repository) {
 	t.Helper()
 	reg := real.Start(t, options)
-	c, _ := client(t, o, reg)
-	return reg, repository(c, reg, "a/b:1")
+	return reg, at(t, o, reg, "a/b:1")
 }
 
 // pushing is a mirror, and what it takes to push the image of a source to it.
@@ -219,10 +224,7 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 	source, _ := upstream(t)
 	for name, options := range mirrors {
 		t.Run(name, func(t *testing.T) {
-			mirror := real.Start(t, options)
-			c, _ := client(t, remote.Options{}, source, mirror)
-			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
-			g := graph(t, from)
+			mirror, from, to, g := pushing(t, source, options, remote.Options{})
 			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "ours too")}
 			require.NoError(t, copyGraph(t.Context(), g, from, to))
 
@@ -235,7 +237,7 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 				require.Equal(t, d.Digest.String(), hashOf(data))
 			}
 			for _, n := range g.Manifests {
-				data, err := repository(c, mirror, "site/bundle@"+n.Descriptor.Digest.String()).Manifest(t.Context(), n.Descriptor)
+				data, err := to.Manifest(t.Context(), n.Descriptor)
 				require.NoError(t, err)
 				require.Equal(t, n.Data, data)
 			}
@@ -263,7 +265,13 @@ func digests(list []ocispec.Descriptor) []string {
 
 func remove(t *testing.T, reg *real.Registry, path string) {
 	t.Helper()
-	resp, _ := exchange(t, reg, http.MethodDelete, path, "", nil)
+	transport := reg.Transport()
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, reg.URL()+path, nil)
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 202, resp.StatusCode)
 }
 
@@ -349,8 +357,7 @@ func TestBlobGoesOnWhereTheConnectionBroke(t *testing.T) {
 func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
 	reg := real.Start(t, real.Options{})
 	images.Push(t, reg, "csi/big:v1", images.Spec{Seed: 5, Layers: []int64{5 << 20}})
-	c, _ := client(t, remote.Options{Attempts: 4}, reg)
-	repo := repository(c, reg, "csi/big:v1")
+	repo := at(t, remote.Options{Attempts: 4}, reg, "csi/big:v1")
 	d := largest(graph(t, repo))
 	blob := real.Match{Method: "GET", Path: "/blobs/" + d.Digest.String()}
 	for n := range 12 {
@@ -422,31 +429,42 @@ func TestFaultsThatPassAreTriedAgain(t *testing.T) {
 	}
 }
 
+// A blob goes as a whole or in parts, and its source is read on from where a part ended.
 func TestSourceOfOtherContentIsNotPushed(t *testing.T) {
-	mirror := real.Start(t, real.Options{Kind: real.Simple})
-	c, _ := client(t, remote.Options{}, mirror)
-	to := repository(c, mirror, "site/bundle:1")
-	good := bytes.Repeat([]byte("x"), 300_000)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: ocidigest(good), Size: int64(len(good))}
-	bad := bytes.Clone(good)
-	bad[150_000] = 'y'
-	opener := func(data []byte) func(int64) (io.ReadCloser, error) {
-		return func(offset int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data[offset:])), nil }
-	}
-	wantFault(t, to.Put(t.Context(), d, opener(bad)), fault.Corrupt, d.Digest.String())
-	require.Less(t, slices.Max(append(sizes(mirror, "PUT"), 0)), d.Size, "a registry that compares nothing gets no whole blob")
-	wantFault(t, to.Put(t.Context(), d, opener(good[:200_000])), fault.Incomplete, "300000 bytes")
-	broken := &fault.Error{Reason: fault.Storage, Op: "read", Subject: "drivers.tar", Hint: "mend the disk"}
-	require.ErrorIs(t, to.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return nil, broken }), broken)
-	_, err := readBlob(to, d, 0)
-	wantFault(t, err, fault.NotFound)
+	for _, o := range []remote.Options{{}, {ChunkSize: 100_000}} {
+		mirror, to := alone(t, real.Options{Kind: real.Simple}, o)
+		good := bytes.Repeat([]byte("x"), 300_000)
+		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: ocidigest(good), Size: int64(len(good))}
+		bad := bytes.Clone(good)
+		bad[150_000] = 'y'
+		var opened []int64
+		opener := func(data []byte) func(int64) (io.ReadCloser, error) {
+			return func(offset int64) (io.ReadCloser, error) {
+				opened = append(opened, offset)
+				return io.NopCloser(bytes.NewReader(data[offset:])), nil
+			}
+		}
+		wantFault(t, to.Put(t.Context(), d, opener(bad)), fault.Corrupt, d.Digest.String())
+		var sent int64
+		for _, n := range append(sizes(mirror, "PUT"), sizes(mirror, "PATCH")...) {
+			sent += n
+		}
+		require.Less(t, sent, d.Size, "a registry that compares nothing gets no whole blob")
+		wantFault(t, to.Put(t.Context(), d, opener(good[:200_000])), fault.Incomplete, "300000 bytes")
+		broken := &fault.Error{Reason: fault.Storage, Op: "read", Subject: "drivers.tar", Hint: "mend the disk"}
+		require.ErrorIs(t, to.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return nil, broken }), broken)
+		_, err := readBlob(to, d, 0)
+		wantFault(t, err, fault.NotFound)
 
-	require.NoError(t, to.Put(t.Context(), d, opener(append(good, "more"...))), "what follows the blob is not read")
-	data, err := readBlob(to, d, 0)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(good, data))
-	empty := ocispec.Descriptor{MediaType: ocispec.MediaTypeEmptyJSON, Digest: ocidigest(nil)}
-	require.NoError(t, to.Put(t.Context(), empty, opener(nil)))
+		opened = nil
+		require.NoError(t, to.Put(t.Context(), d, opener(append(good, "more"...))), "what follows the blob is not read")
+		require.Equal(t, []int64{0}, opened)
+		data, err := readBlob(to, d, 0)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(good, data))
+		empty := ocispec.Descriptor{MediaType: ocispec.MediaTypeEmptyJSON, Digest: ocidigest(nil)}
+		require.NoError(t, to.Put(t.Context(), empty, opener(nil)))
+	}
 }
 
 func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
@@ -485,45 +503,12 @@ func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
 }
 
 func TestSilentHostIsGivenUp(t *testing.T) {
-	reg, _ := upstream(t)
-	c, _ := client(t, remote.Options{Stall: 100 * time.Millisecond, Attempts: 2}, reg)
+	reg, _, repo := driver(t, remote.Options{Stall: 100 * time.Millisecond, Attempts: 2})
 	gate := make(chan struct{})
 	defer close(gate)
 	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, Wait: gate})
-	_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
+	_, err := repo.Root(t.Context())
 	wantFault(t, err, fault.Unreachable, "silent")
 }
 
 func ocidigest(data []byte) godigest.Digest { return godigest.FromBytes(data) }
-
-// exchange sends one request to a registry without login, and returns the answer.
-func exchange(t *testing.T, reg *real.Registry, method, path, mediaType string, body []byte) (*http.Response, []byte) {
-	t.Helper()
-	transport := reg.Transport()
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), method, reg.URL()+path, bytes.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", mediaType)
-	req.Header.Set("Accept", ocispec.MediaTypeImageManifest)
-	resp, err := transport.RoundTrip(req)
-	require.NoError(t, err)
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(t, errors.Join(err, resp.Body.Close()))
-	return resp, data
-}
-
-func put(t *testing.T, reg *real.Registry, path, mediaType string, data []byte) {
-	t.Helper()
-	resp, body := exchange(t, reg, http.MethodPut, path, mediaType, data)
-	require.Equal(t, 201, resp.StatusCode, string(body))
-}
-
-// copyTag copies a tagged manifest and nothing else, where its parts are there.
-func copyTag(t *testing.T, reg *real.Registry, from, to, tag string) {
-	t.Helper()
-	resp, data := exchange(t, reg, http.MethodGet, "/v2/"+from+"/manifests/"+tag, "", nil)
-	require.Equal(t, 200, resp.StatusCode)
-	resp, _ = exchange(t, reg, http.MethodPost, "/v2/"+to+"/blobs/uploads/?mount="+ocispec.DescriptorEmptyJSON.Digest.String()+"&from="+from, "", nil)
-	require.Equal(t, 201, resp.StatusCode)
-	put(t, reg, "/v2/"+to+"/manifests/"+tag, ocispec.MediaTypeImageManifest, data)
-}

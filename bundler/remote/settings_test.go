@@ -79,8 +79,7 @@ func TestClientCertificates(t *testing.T) {
 	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
 	cert, key := secure.ClientCertificate(t)
 	resolve := func(o remote.Options) error {
-		c, _ := client(t, o, secure)
-		_, err := repository(c, secure, "a/b:1").Root(t.Context())
+		_, err := at(t, o, secure, "a/b:1").Root(t.Context())
 		return err
 	}
 	wantFault(t, resolve(remote.Options{}), fault.CertificateInvalid, "--client-cert")
