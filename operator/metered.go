@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +44,6 @@ func serve(m prometheus.Collector, several bool) (end func(), err error) {
 type meteredCluster struct {
 	*cluster.Cluster
 	meter *metrics.Meter
-	last  notes
 }
 
 // Apply counts objects that were written.
@@ -66,29 +64,19 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-// LoadInventory notes which versions were rolled out until now, and what became of revisions.
-func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName) (cluster.Loaded, error) {
-	loaded, err := c.Cluster.LoadInventory(ctx, of)
-	if err == nil {
-		c.last.swap(of, &loaded.Inventory)
-	}
-	return loaded, err
-}
-
-// SaveInventory counts the versions that are rolled out since, and the upgrades.
+// SaveInventory counts the versions that are rolled out since it was read or saved last, and the upgrades.
 func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error) {
 	saved, err := c.Cluster.SaveInventory(ctx, of, inv, was)
 	if err != nil {
 		return saved, err
 	}
-	before := c.last.swap(of, &inv)
 	for _, d := range inv.Drivers() {
-		if was, is := before.complete[d], inv.Complete(d); is != "" && is != was {
-			c.meter.RolledOut(string(d), rollout(was, is))
+		if before, now := was.Complete(d), inv.Complete(d); now != "" && now != before {
+			c.meter.RolledOut(string(d), rollout(before, now))
 		}
 	}
 	for group, now := range inv.Memory().Revisions {
-		c.countUpgrades(before.revisions[group], now)
+		c.countUpgrades(was.Memory().Revisions[group], now)
 	}
 	return saved, nil
 }
@@ -116,47 +104,6 @@ func (c *meteredCluster) countUpgrades(was, now revision.History) {
 var outcomes = map[revision.Outcome]metrics.Outcome{
 	revision.Progressing: metrics.Started, revision.Healthy: metrics.Healthy,
 	revision.Failed: metrics.Failed, revision.Superseded: metrics.Superseded,
-}
-
-// DeleteInventory forgets what was noted of it.
-func (c *meteredCluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
-	err := c.Cluster.DeleteInventory(ctx, of)
-	if err == nil {
-		c.last.swap(of, nil)
-	}
-	return err
-}
-
-// noted is what of an inventory is counted by its changes.
-type noted struct {
-	complete  map[matrix.Driver]string // the versions that were rolled out
-	revisions revision.Histories
-}
-
-// notes are those of the inventories that were read or saved last. The zero value is ready.
-type notes struct {
-	mu sync.Mutex
-	of map[types.NamespacedName]noted
-}
-
-// swap remembers an inventory's, or with nil none, and returns those of before.
-func (n *notes) swap(of types.NamespacedName, inv *inventory.Inventory) (before noted) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	before = n.of[of]
-	if inv == nil {
-		delete(n.of, of)
-		return before
-	}
-	now := noted{complete: map[matrix.Driver]string{}, revisions: inv.Memory().Revisions}
-	for _, d := range inv.Drivers() {
-		now.complete[d] = inv.Complete(d)
-	}
-	if n.of == nil {
-		n.of = map[types.NamespacedName]noted{}
-	}
-	n.of[of] = now
-	return before
 }
 
 // rollout tells which way a version went.
