@@ -55,17 +55,10 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -100,9 +93,6 @@ type Reconciler struct {
 const (
 	defaultInterval = 10 * time.Minute
 	defaultTimeout  = 5 * time.Minute
-	// concurrent is how many DriverBundles are looked at at once: one whose mirror drips holds up
-	// itself alone.
-	concurrent = 4
 )
 
 // SetupWithManager adds the controller for DriverBundles to a manager. Its cache needs
@@ -111,29 +101,15 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Watched == nil {
-		o.Watched = mgr.GetCache()
-	}
 	r := &Reconciler{
 		Reader:  mgr.GetAPIReader(),
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Options: o,
 	}
-	watch := func(kind string) source.Source {
-		users := func(ctx context.Context, o client.Object) []reconcile.Request {
-			return users(ctx, mgr.GetClient(), kind, o)
-		}
-		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind),
-			handler.EnqueueRequestsFromMapFunc(users), predicate.ResourceVersionChangedPredicate{})
-	}
-	return builder.ControllerManagedBy(mgr).
-		Named("driverbundle").
-		For(&v1alpha1.DriverBundle{}, builder.WithPredicates(
-			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(watch("Secret")).
-		WatchesRawSource(watch("ConfigMap")).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
-		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+	return reconciler.Mount[*v1alpha1.DriverBundle]{
+		Reconciler: r, Kind: &v1alpha1.DriverBundle{}, List: &v1alpha1.DriverBundleList{},
+		Watched: o.Watched, Reads: reads,
+	}.Add(mgr)
 }
 
 // Reconcile is one pass over one resource.
@@ -179,29 +155,12 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	return out, nil
 }
 
-// users are the DriverBundles that read a ConfigMap or Secret.
-func users(ctx context.Context, c client.Reader, kind string, o client.Object) (out []reconcile.Request) {
-	var all v1alpha1.DriverBundleList
-	// All, since the cache knows Secrets of a namespace (kube-system) that it has no
-	// DriverBundles of, and to ask for those is an error.
-	if err := c.List(ctx, &all); err != nil {
-		log.FromContext(ctx).Error(err, "list DriverBundles")
-		return nil
-	}
-	for i := range all.Items {
-		if all.Items[i].Namespace == o.GetNamespace() && reads(&all.Items[i], kind, o.GetName()) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
-		}
-	}
-	return out
-}
-
-// reads reports whether a DriverBundle reads a ConfigMap or Secret of its namespace.
-func reads(b *v1alpha1.DriverBundle, kind, name string) bool {
+// reads reports whether a DriverBundle reads a ConfigMap or Secret.
+func reads(b *v1alpha1.DriverBundle, kind string, o client.Object) bool {
 	pull, _ := b.PullSecretName()
 	ca, _ := b.CAReference()
 	all := append(b.TrustSources(), ca, v1alpha1.KeyReference{Secret: pull})
-	return slices.ContainsFunc(all, func(ref v1alpha1.KeyReference) bool {
-		return kind == "Secret" && ref.Secret == name || kind == "ConfigMap" && ref.ConfigMap == name
+	return b.Namespace == o.GetNamespace() && slices.ContainsFunc(all, func(ref v1alpha1.KeyReference) bool {
+		return kind == "Secret" && ref.Secret == o.GetName() || kind == "ConfigMap" && ref.ConfigMap == o.GetName()
 	})
 }

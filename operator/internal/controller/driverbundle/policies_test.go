@@ -216,8 +216,9 @@ func TestWhatADriverBundleReadsIsWatched(t *testing.T) {
 		none: {"Secret vdo-registry", "ConfigMap vdo-registry-ca", "ConfigMap vdo-trust"},
 	} {
 		for _, name := range []string{"root", "key", "pull", "ca", "vdo-registry", "vdo-registry-ca", "vdo-trust"} {
+			o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			for _, kind := range []string{"Secret", "ConfigMap"} {
-				require.Equal(t, slices.Contains(names, kind+" "+name), reads(reader, kind, name), kind+" "+name)
+				require.Equal(t, slices.Contains(names, kind+" "+name), reads(reader, kind, o), kind+" "+name)
 			}
 		}
 	}

@@ -43,17 +43,11 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -87,17 +81,11 @@ type Reconciler struct {
 	Options
 }
 
-// concurrent is how many vCenters are asked at once.
-const concurrent = 4
-
 // SetupWithManager adds the controller to a manager. Its cache needs
 // VsphereCloudConfigs of the operator's namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Watched == nil {
-		o.Watched = mgr.GetCache()
 	}
 	if o.Logins == nil {
 		o.Logins = &logins.Logins{}
@@ -107,21 +95,10 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Options: o,
 	}
-	watch := func(kind string) source.Source {
-		users := func(ctx context.Context, o client.Object) []reconcile.Request {
-			return users(ctx, mgr.GetClient(), kind, o)
-		}
-		return reconciler.Watch(o.Watched, corev1.SchemeGroupVersion.WithKind(kind),
-			handler.EnqueueRequestsFromMapFunc(users), predicate.ResourceVersionChangedPredicate{})
-	}
-	return builder.ControllerManagedBy(mgr).
-		Named("vspherecloudconfig").
-		For(&v1alpha1.VsphereCloudConfig{}, builder.WithPredicates(
-			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(watch("Secret")).
-		WatchesRawSource(watch("ConfigMap")).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
-		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+	return reconciler.Mount[*v1alpha1.VsphereCloudConfig]{
+		Reconciler: r, Kind: &v1alpha1.VsphereCloudConfig{}, List: &v1alpha1.VsphereCloudConfigList{},
+		Watched: o.Watched, Reads: reads,
+	}.Add(mgr)
 }
 
 // Reconcile is one pass over one resource.
@@ -232,21 +209,10 @@ func observe(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 	return inputs{version: read.Version, target: vcenter.TargetOf(vcc, read.Username, read.Password, read.CA)}, err
 }
 
-// users are the resources that refer to an object: of its namespace, or of all where it is in kube-system.
-// The list comes from the cache; it cannot fail while the manager runs.
-func users(ctx context.Context, c client.Reader, kind string, o client.Object) (out []reconcile.Request) {
-	var list v1alpha1.VsphereCloudConfigList
-	if err := c.List(ctx, &list); err != nil {
-		return nil
-	}
-	for i := range list.Items {
-		v := &list.Items[i]
-		ca := ptr.Deref(v.Spec.CA, v1alpha1.KeyReference{})
-		names := map[string][]string{"Secret": {v.Spec.Credentials, ca.Secret}, "ConfigMap": {ca.ConfigMap}}[kind]
-		near := o.GetNamespace() == v.Namespace || o.GetNamespace() == credentials.Fallback
-		if near && slices.Contains(names, o.GetName()) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(v)})
-		}
-	}
-	return out
+// reads reports whether a resource reads an object of its namespace, or of kube-system.
+func reads(v *v1alpha1.VsphereCloudConfig, kind string, o client.Object) bool {
+	ca := ptr.Deref(v.Spec.CA, v1alpha1.KeyReference{})
+	names := map[string][]string{"Secret": {v.Spec.Credentials, ca.Secret}, "ConfigMap": {ca.ConfigMap}}[kind]
+	near := o.GetNamespace() == v.Namespace || o.GetNamespace() == credentials.Fallback
+	return near && slices.Contains(names, o.GetName())
 }
