@@ -11,8 +11,8 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -72,7 +72,7 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	if vcc.Spec.CA == nil {
 		return out, errSecret
 	}
-	ca, version, errCA := authority(ctx, c, vcc.Namespace, vcc.Spec.CA)
+	ca, version, errCA := authority(ctx, c, vcc.Namespace, *vcc.Spec.CA)
 	out.CA = ca
 	out.Version += " " + version
 	return out, fault.Join(errSecret, errCA)
@@ -81,12 +81,13 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 // account reads the Secret from the resource's namespace, else from kube-system.
 func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (source.Data, error) {
 	for _, ns := range []string{vcc.Namespace, Fallback} {
-		d, err := source.Read(ctx, c, ns, v1alpha1.KeyReference{Secret: vcc.Spec.Credentials})
+		ref := v1alpha1.KeyReference{Secret: vcc.Spec.Credentials}
+		d, err := source.Read(ctx, c, ns, ref)
 		if err == nil {
 			return d, nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return source.Data{}, unread("Secret", ns+"/"+vcc.Spec.Credentials, err)
+			return source.Data{}, unread(source.Subject(ns, ref), err)
 		}
 	}
 	return source.Data{}, &fault.Error{
@@ -102,42 +103,26 @@ func value(d source.Data, key string) string {
 }
 
 // authority reads the PEM certificates that a reference names.
-func authority(ctx context.Context, c client.Reader, ns string, ref *v1alpha1.KeyReference) (pem []byte, version string, err error) {
-	key := ref.Key
-	if key == "" {
-		key = defaultCAKey
-	}
-	kind := "Secret"
-	if ref.ConfigMap != "" {
-		kind = "ConfigMap"
-	}
-	name := client.ObjectKey{Namespace: ns, Name: ref.ConfigMap + ref.Secret}
-	read, err := source.Read(ctx, c, ns, *ref)
-	if err != nil {
-		return nil, "", readFault(kind, name, err)
-	}
+func authority(ctx context.Context, c client.Reader, ns string, ref v1alpha1.KeyReference) (pem []byte, version string, err error) {
+	key, subject := cmp.Or(ref.Key, defaultCAKey), source.Subject(ns, ref)
+	read, err := source.Read(ctx, c, ns, ref)
 	pem, ok := read.Values[key]
-	if !ok {
-		return nil, read.Version, &fault.Error{
-			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: fmt.Errorf("it has no key %q", key),
-			Hint: "put the CA certificates there in PEM, or name the right key in spec.ca.key"}
+	switch {
+	case apierrors.IsNotFound(err):
+		err = fault.Errorf(fault.NotFound, "read", subject, "create it with the CA certificates in PEM, or correct spec.ca", "it is not there")
+	case err != nil:
+		err = unread(subject, err)
+	case !ok:
+		err = fault.Errorf(fault.NotFound, "read", subject,
+			"put the CA certificates there in PEM, or name the right key in spec.ca.key", "it has no key %q", key)
 	}
-	return pem, read.Version, nil
-}
-
-func readFault(kind string, name client.ObjectKey, err error) error {
-	if apierrors.IsNotFound(err) {
-		return &fault.Error{
-			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: errors.New("it is not there"),
-			Hint: "create it with the CA certificates in PEM, or correct spec.ca"}
-	}
-	return unread(kind, name.String(), err)
+	return pem, read.Version, err
 }
 
 // unread is why something that may be there was not read. What is forbidden does not pass by
 // itself.
-func unread(kind, subject string, err error) error {
-	f := &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: subject, Err: err}
+func unread(subject string, err error) error {
+	f := &fault.Error{Reason: fault.Internal, Op: "read", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
 		f.Reason, f.Hint = fault.Forbidden, "grant the right to read it: the operator's come with `vdoctl deploy BUNDLE`"
 	}

@@ -51,7 +51,7 @@ func about(err error) ID {
 }
 
 // beforeLogin are what is done in the cluster before an account is tried.
-var beforeLogin = []string{"read", "read Secret", "read ConfigMap", "read the credentials of"}
+var beforeLogin = []string{"read", "read the credentials of"}
 
 // whyNot is why it matters that an account could not be tried; "" of one that was, of which the
 // check has it.
