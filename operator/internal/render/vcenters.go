@@ -217,12 +217,6 @@ func sha1Thumbprint(name string, given VCenter) (string, error) {
 	return "", badVCenter(name, "write spec.thumbprint as 20 hex pairs with colons", "thumbprint %q", given.Thumbprint)
 }
 
-func hexPairs(sum []byte) string {
-	pairs := make([]string, len(sum))
-	for i, b := range sum {
-		pairs[i] = fmt.Sprintf("%02X", b)
-	}
-	return strings.Join(pairs, ":")
-}
+func hexPairs(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }
 
 func portText(p int32) string { return strconv.Itoa(int(p)) }

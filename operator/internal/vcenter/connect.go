@@ -36,7 +36,8 @@ var (
 func (a *Admin) connect(ctx context.Context) error {
 	t := a.target
 	config, err := t.Trust.config(t.Host, t.Address(), func(c *tls.ConnectionState) {
-		a.report.Thumbprint, a.report.Expires = thumbprint1(c.PeerCertificates[0]), c.PeerCertificates[0].NotAfter
+		leaf := c.PeerCertificates[0]
+		a.report.Thumbprint, a.report.Expires = soap.ThumbprintSHA1(leaf), leaf.NotAfter
 	})
 	if err != nil {
 		return err

@@ -382,38 +382,34 @@ func (i *inspection) policies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manager := content.Returnval.ProfileManager
+	c := &pbm.Client{Client: sc, RoundTripper: sc, ServiceContent: content.Returnval}
 	kind := pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)}
-	ids, err := pbmmethods.PbmQueryProfile(ctx, sc, &pbmtypes.PbmQueryProfile{
-		This: manager, ProfileCategory: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT), ResourceType: kind})
-	if err != nil || len(ids.Returnval) == 0 {
+	ids, err := c.QueryProfile(ctx, kind, string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT))
+	if err != nil || len(ids) == 0 {
 		return err
 	}
-	named := pbmtypes.PbmRetrieveContent{This: manager, ProfileIds: ids.Returnval}
-	profiles, err := pbmmethods.PbmRetrieveContent(ctx, sc, &named)
+	profiles, err := c.RetrieveContent(ctx, ids)
 	if err != nil {
 		return err
 	}
-	check := pbmtypes.PbmCheckRequirements{This: content.Returnval.PlacementSolver}
-	for _, d := range i.found.Datastores {
-		hub := pbmtypes.PbmPlacementHub{HubType: d.Ref.Type, HubId: d.Ref.Value}
-		check.HubsToSearch = append(check.HubsToSearch, hub)
+	hubs := make([]pbmtypes.PbmPlacementHub, len(i.found.Datastores))
+	for n, d := range i.found.Datastores {
+		hubs[n] = pbmtypes.PbmPlacementHub{HubType: d.Ref.Type, HubId: d.Ref.Value}
 	}
 	i.found.Fits = map[string][]preflight.Ref{}
-	for _, p := range profiles.Returnval {
+	for _, p := range profiles {
 		profile := p.GetPbmProfile()
 		i.found.Policies = append(i.found.Policies, profile.Name)
 		if !slices.Contains(i.ask.Policies, profile.Name) {
 			continue
 		}
-		check.PlacementSubjectRequirement = []pbmtypes.BasePbmPlacementRequirement{
-			&pbmtypes.PbmPlacementCapabilityProfileRequirement{ProfileId: profile.ProfileId}}
-		res, err := pbmmethods.PbmCheckRequirements(ctx, sc, &check)
+		res, err := c.CheckRequirements(ctx, hubs, nil, []pbmtypes.BasePbmPlacementRequirement{
+			&pbmtypes.PbmPlacementCapabilityProfileRequirement{ProfileId: profile.ProfileId}})
 		if err != nil {
 			return err
 		}
 		fits := []preflight.Ref{}
-		for _, hub := range pbm.PlacementCompatibilityResult(res.Returnval).CompatibleDatastores() {
+		for _, hub := range res.CompatibleDatastores() {
 			fits = append(fits, preflight.Ref{Type: hub.HubType, Value: hub.HubId})
 		}
 		i.found.Fits[profile.Name] = fits

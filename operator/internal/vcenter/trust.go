@@ -1,8 +1,6 @@
 package vcenter
 
 import (
-	"crypto/sha1" //nolint:gosec // the drivers' configuration and the vCenter's own pages name certificates by SHA-1
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -10,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vmware/govmomi/vim25/soap"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -103,7 +103,7 @@ func (t Trust) verify(host, address string, roots *x509.CertPool, chain []*x509.
 }
 
 func matchThumbprint(address, want string, leaf *x509.Certificate) error {
-	one, two := thumbprint1(leaf), thumbprint256(leaf)
+	one, two := soap.ThumbprintSHA1(leaf), soap.ThumbprintSHA256(leaf)
 	if strings.EqualFold(want, one) || strings.EqualFold(want, two) {
 		return nil
 	}
@@ -128,7 +128,8 @@ func explain(host, address string, leaf *x509.Certificate, err error) error {
 			fmt.Errorf("its certificate is valid from %s to %s only", leaf.NotBefore.UTC().Format("2006-01-02"), leaf.NotAfter.UTC().Format("2006-01-02")),
 			"renew the vCenter's certificate, or correct the clock of this machine")
 	}
-	untrusted := &UntrustedError{SHA1: thumbprint1(leaf), SHA256: thumbprint256(leaf), Issuer: leaf.Issuer.String()}
+	one, two := soap.ThumbprintSHA1(leaf), soap.ThumbprintSHA256(leaf)
+	untrusted := &UntrustedError{SHA1: one, SHA256: two, Issuer: leaf.Issuer.String()}
 	return certFault(address, untrusted,
 		"give the authority's certificate with spec.ca, or set spec.thumbprint after comparing it with what the vCenter itself shows")
 }
@@ -164,19 +165,4 @@ func namesOf(leaf *x509.Certificate) []string {
 
 func certFault(address string, err error, hint string) error {
 	return &fault.Error{Reason: fault.CertificateInvalid, Op: "connect to", Subject: address, Err: err, Hint: hint}
-}
-
-func thumbprint1(c *x509.Certificate) string {
-	sum := sha1.Sum(c.Raw) //nolint:gosec // see the import
-	return pairs(sum[:])
-}
-
-func thumbprint256(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return pairs(sum[:])
-}
-
-// pairs writes bytes as AA:BB:CC.
-func pairs(b []byte) string {
-	return strings.ReplaceAll(strings.ToUpper(fmt.Sprintf("% x", b)), " ", ":")
 }
