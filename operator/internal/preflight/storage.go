@@ -35,7 +35,7 @@ func (s *Snapshot) areas() []area {
 			i = len(out)
 			at[k] = i
 			out = append(out, area{vcenter: b.vcenter, name: k.tags})
-			if len(tags) > 0 && !older(s.Wants.CSIVersion, 3, 0) {
+			if len(tags) > 0 && !older(s.Wants.CSIVersion, "3.0.0") {
 				zone := b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
 				out[i].hosts = b.vcenter.hostsOf(zone)
 			}
@@ -284,7 +284,7 @@ func tags(s *Snapshot, b behind) (out []found) {
 		return nil
 	}
 	f := found{object: b.vcenter.Path(b.machine.Host)}
-	if b.vcenter.UsedByCSI && s.Wants.CSIVersion != "" && older(s.Wants.CSIVersion, 3, 3) {
+	if b.vcenter.UsedByCSI && older(s.Wants.CSIVersion, "3.3.0") {
 		for _, l := range b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host)) {
 			if l.twice {
 				f.drivers = []matrix.Driver{matrix.CSI}

@@ -3,9 +3,10 @@ package preflight
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/Masterminds/semver/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -106,12 +107,12 @@ func versions(s *Snapshot) []found {
 			continue
 		}
 		f := found{on: v.Name, object: v.Server, of: v.Version, action: Warn}
-		if older(v.Version, 7, 0) {
+		if older(v.Version, "7.0.0") {
 			f.what = "the storage driver from 3.2 on does not start with a vCenter 6.7, nor beside one"
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or pin csi to 3.1 in spec.drivers"
 			out = append(out, f)
 		}
-		if s.Wants.Snapshots && older(v.Version, forSnapshots...) {
+		if s.Wants.Snapshots && older(v.Version, forSnapshots) {
 			f.what, f.why = "snapshotClasses are configured, and the vCenter makes no snapshots of volumes before 7.0 U3", noSnapshots
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or take spec.storageProvider.snapshotClasses out"
 			out = append(out, f)
@@ -121,29 +122,15 @@ func versions(s *Snapshot) []found {
 }
 
 // forSnapshots is the least version of vCenter and ESXi that makes snapshots of volumes: 7.0 U3.
-var forSnapshots = []int{7, 0, 3}
+const forSnapshots = "7.0.3"
 
 const noSnapshots = "a VolumeSnapshot does not become ready: the storage driver refuses to make it"
 
-// older says whether a version is before another one. What is no version is not.
-func older(version string, least ...int) bool {
-	numbers := strings.Split(version, ".")
-	if len(numbers) < 2 {
-		return false
-	}
-	for i, l := range least {
-		n := 0
-		if i < len(numbers) {
-			var err error
-			if n, err = strconv.Atoi(numbers[i]); err != nil {
-				return false
-			}
-		}
-		if n != l {
-			return n < l
-		}
-	}
-	return false
+// older reports whether a version is before another one, of which pre-releases have what it has. What is no version
+// is not.
+func older(version, least string) bool {
+	v, err := semver.NewVersion(version)
+	return err == nil && v.LessThan(semver.MustParse(least+"-0"))
 }
 
 func lacking(_ *Snapshot, v *VCenter) (out []found) {
@@ -222,7 +209,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 		f.what = "hosts have another release than their vCenter " + b.vcenter.Version
 		out = append(out, f)
 	}
-	if s.Wants.Snapshots && b.vcenter.UsedByCSI && older(host.Version, forSnapshots...) {
+	if s.Wants.Snapshots && b.vcenter.UsedByCSI && older(host.Version, forSnapshots) {
 		f.what, f.why = "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3", noSnapshots
 		f.remedy = "upgrade the hosts to 7.0 U3 or later: vSphere Client > Lifecycle Manager"
 		out = append(out, f)
@@ -232,14 +219,9 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 
 // minor is the first two numbers of a version, or "".
 func minor(version string) string {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 2 {
+	v, err := semver.NewVersion(version)
+	if err != nil {
 		return ""
 	}
-	for _, p := range parts[:2] {
-		if _, err := strconv.Atoi(p); err != nil {
-			return ""
-		}
-	}
-	return parts[0] + "." + parts[1]
+	return fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 }

@@ -40,11 +40,7 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 		isShared := func(c v1alpha1.StorageClass) bool { return c.FSType == "nfs4" }
 		w.FileVolumes = p.FileVolumes != nil || slices.ContainsFunc(p.StorageClasses, isShared)
 	}
-	for _, d := range spec.Drivers {
-		if d.Driver == string(matrix.CSI) {
-			w.CSIVersion = strings.TrimPrefix(d.Version, "v")
-		}
-	}
+	w.CSIVersion = strings.TrimPrefix(spec.PolicyOf(string(matrix.CSI)).Version, "v")
 	names := slices.Concat(cloud, storage)
 	slices.Sort(names)
 	var uses []Use
@@ -55,7 +51,7 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 }
 
 func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
-	return slices.ContainsFunc(spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == string(d) && p.Policy == "disabled" })
+	return spec.PolicyOf(string(d)).Policy == "disabled"
 }
 
 // FeaturesAt are those that the account of one vCenter needs privileges for.

@@ -93,16 +93,10 @@ func (s *source) digest(written string) (image.Digest, error) {
 	return d, nil
 }
 
-// since reports whether the release is v or newer. A pre-release of v counts as
-// v: it has v's features.
+// since reports whether the release is v or newer. A pre-release of v has v's features.
 func (s *source) since(v string) bool {
 	have, err := semver.StrictNewVersion(s.version.String())
-	if err != nil {
-		return false
-	}
-	want := semver.MustParse(v)
-	core := semver.New(have.Major(), have.Minor(), have.Patch(), "", "")
-	return !core.LessThan(want)
+	return err == nil && !have.LessThan(semver.MustParse(v+"-0"))
 }
 
 // find returns an object by its name, or nil.
