@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -197,13 +198,13 @@ func TestAlertsAndDashboard(t *testing.T) {
 	m.ObjectChanged("csi", "drift")
 	m.EventRecorded("VDOConfig", "Warning", "Incompatible")
 	f := rules(t, "rules.yaml")
-	require.Equal(t, slices.Sorted(maps.Keys(f.all())), slices.Sorted(maps.Keys(fired)), "each alert is fired here")
+	require.Equal(t, slices.Sorted(maps.Keys(byAlert(f))), slices.Sorted(maps.Keys(fired)), "each alert is fired here")
 
 	evaluations := []map[string]any{
 		evaluation(`count by (name, alertname) (ALERTS{alertstate="firing"})`, firing...),
 		evaluation(`ALERTS{pod!=""}`), evaluation(`ALERTS{namespace!="vmware-system-vdo"}`),
 	}
-	for name, r := range f.all() {
+	for name, r := range byAlert(f) {
 		for _, l := range label.FindAllStringSubmatch(r.Annotations["summary"]+r.Annotations["description"], -1) {
 			evaluations = append(evaluations, evaluation(fmt.Sprintf(`ALERTS{alertname=%q,%s=""}`, name, l[1])))
 		}
@@ -223,10 +224,10 @@ func TestAlertsAndDashboard(t *testing.T) {
 
 // promtool runs it over a test file, beside which the rules are, without the time that a condition
 // has to last; without one, over the rules.
-func promtool(t *testing.T, f ruleFile, args []string, tests map[string]any) {
+func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, args []string, tests map[string]any) {
 	t.Helper()
 	program, dir, name := toolchain.Installed(t, "promtool"), t.TempDir(), "rules.yaml"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, name), f.atOnce(t), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), atOnce(t, f), 0o600))
 	if tests != nil {
 		name = "tests.yaml"
 		data, err := yaml.Marshal(tests)
@@ -239,8 +240,8 @@ func promtool(t *testing.T, f ruleFile, args []string, tests map[string]any) {
 
 // Each alert has a severity, says what is wrong, and links to its section of the runbooks.
 func TestEachAlertHasARunbook(t *testing.T) {
-	text, all := string(monitoring(t, "../docs/runbooks.md")), rules(t, "rules.yaml").all()
-	maps.Copy(all, rules(t, "../sip/monitoring/rules.yaml").all())
+	text, all := string(monitoring(t, "../docs/runbooks.md")), byAlert(rules(t, "rules.yaml"))
+	maps.Copy(all, byAlert(rules(t, "../sip/monitoring/rules.yaml")))
 	for name, r := range all {
 		require.Contains(t, []string{"info", "warning", "critical"}, r.Labels["severity"], name)
 		require.Equal(t, "https://github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/blob/main/deploy/docs/runbooks.md#"+strings.ToLower(name),
@@ -293,23 +294,6 @@ func TestTheDashboardWorksAnywhere(t *testing.T) {
 	}
 }
 
-// rule is one alert of a rule file.
-type rule struct {
-	Alert       string            `json:"alert"`
-	Expr        string            `json:"expr"`
-	For         string            `json:"for,omitempty"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-}
-
-// ruleFile is the spec of a PrometheusRule.
-type ruleFile struct {
-	Groups []struct {
-		Name  string `json:"name"`
-		Rules []rule `json:"rules"`
-	} `json:"groups"`
-}
-
 func monitoring(t *testing.T, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", name))
@@ -317,22 +301,20 @@ func monitoring(t *testing.T, name string) []byte {
 	return data
 }
 
-func rules(t *testing.T, name string) ruleFile {
+func rules(t *testing.T, name string) monitoringv1.PrometheusRuleSpec {
 	t.Helper()
-	var of struct {
-		Spec ruleFile `json:"spec"`
-	}
+	var of monitoringv1.PrometheusRule
 	require.NoError(t, yaml.Unmarshal(monitoring(t, name), &of))
 	require.NotEmpty(t, of.Spec.Groups)
 	return of.Spec
 }
 
 // atOnce are the rules without the time that a condition has to last.
-func (f ruleFile) atOnce(t *testing.T) []byte {
+func atOnce(t *testing.T, f monitoringv1.PrometheusRuleSpec) []byte {
 	t.Helper()
 	for _, g := range f.Groups {
 		for i := range g.Rules {
-			g.Rules[i].For = ""
+			g.Rules[i].For = nil
 		}
 	}
 	data, err := yaml.Marshal(f)
@@ -340,9 +322,9 @@ func (f ruleFile) atOnce(t *testing.T) []byte {
 	return data
 }
 
-// all are the rules by alert.
-func (f ruleFile) all() map[string]rule {
-	out := map[string]rule{}
+// byAlert are the rules by alert.
+func byAlert(f monitoringv1.PrometheusRuleSpec) map[string]monitoringv1.Rule {
+	out := map[string]monitoringv1.Rule{}
 	for _, g := range f.Groups {
 		for _, r := range g.Rules {
 			out[r.Alert] = r
