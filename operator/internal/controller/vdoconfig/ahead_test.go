@@ -11,18 +11,18 @@ import (
 )
 
 func TestWhatTheNextUpgradesNeed(t *testing.T) {
-	installed := func(ids ...string) func(*question) {
-		return func(q *question) {
+	installed := func(ids ...string) func(*site) {
+		return func(s *site) {
 			for _, text := range ids {
 				id, err := matrix.ParseReleaseID(text)
 				require.NoError(t, err)
-				q.facts.Installed[id.Driver] = id.Version
+				s.installed[id.Driver] = id.Version
 			}
 		}
 	}
 	for name, c := range map[string]struct {
 		bundle string
-		edit   func(*question)
+		edit   func(*site)
 		lacks  []string // each once in the message; none: it is True
 		not    string
 	}{
@@ -32,10 +32,10 @@ func TestWhatTheNextUpgradesNeed(t *testing.T) {
 		"what is installed does not serve the minor":         {both + " cpi@1.34.0", installed("cpi@1.33.1", "csi@3.5.1"), []string{"Kubernetes 1.34: csi@3.5.1 is installed and serves Kubernetes"}, "the bundle has no"},
 		"what is installed does not serve the next vCenters": {both + " cpi@1.34.0", installed("csi@2.7.3"), []string{"vCenter vc 8.0.4: csi@2.7.3 is installed and serves vSphere", "vCenter vc 9.0.0: csi@2.7.3 is installed and serves vSphere"}, "cpi@"},
 		"what is installed is not listed":                    {both + " cpi@1.34.0", installed("csi@9.9.9"), []string{"csi@9.9.9 is installed, and the matrix does not list it"}, ""},
-		"a pin is in the way": {both + " cpi@1.34.0", func(q *question) {
-			q.spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.33.1"}}
+		"a pin is in the way": {both + " cpi@1.34.0", func(s *site) {
+			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.33.1"}}
 		}, []string{"Kubernetes 1.34: the bundle has no drivers for it: a release without the pins"}, ""},
-		"no vCenter is known": {both + " cpi@1.34.0", func(q *question) { q.facts.VCenters = nil }, nil, ""},
+		"no vCenter is known": {both + " cpi@1.34.0", func(s *site) { s.versions = nil }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := ask(t, "1.33", c.bundle, c.edit).ahead.err()

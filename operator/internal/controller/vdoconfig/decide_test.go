@@ -13,20 +13,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-func ask(t *testing.T, kubernetes, bundle string, edit func(*question)) decision {
+func ask(t *testing.T, kubernetes, bundle string, edit func(*site)) decision {
 	t.Helper()
-	return asking(t, kubernetes, bundle, edit).resolve()
+	return resolved(asking(t, kubernetes, bundle, edit))
 }
 
-// asking is a site whose bundle was asked a question.
-func asking(t *testing.T, kubernetes, bundle string, edit func(*question)) *site {
+// asking is a site whose bundle may be asked.
+func asking(t *testing.T, reported, bundle string, edit func(*site)) *site {
 	t.Helper()
-	q := questionTo(t, kubernetes, bundle, edit)
+	version, err := matrix.ParseKubernetes(reported)
+	require.NoError(t, err)
 	s := &site{
-		config: &v1alpha1.VDOConfig{Spec: q.spec}, bundle: holding(t, "sha256:new", bundle),
-		installed: q.facts.Installed, desired: answer(q),
+		config: &v1alpha1.VDOConfig{Spec: pairAsked()}, bundle: holding(t, "sha256:new", bundle),
+		kubernetes: kubernetes{version: version}, installed: map[matrix.Driver]matrix.Version{},
+		versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
 	}
-	s.desired.from = s.bundle
+	if edit != nil {
+		edit(s)
+	}
 	return s
 }
 
@@ -42,29 +46,6 @@ func resolved(s *site) decision {
 	return s.resolve()
 }
 
-func questionTo(t *testing.T, kubernetes, bundle string, edit func(*question)) question {
-	t.Helper()
-	doc, err := matrix.Parse("default", matrix.Default())
-	require.NoError(t, err)
-	version, err := matrix.ParseKubernetes(kubernetes)
-	require.NoError(t, err)
-	q := question{
-		document: doc, available: matrix.Available{},
-		spec: v1alpha1.VDOConfigSpec{
-			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
-			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"},
-		},
-		facts: matrix.Facts{Kubernetes: version, VCenters: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}, Installed: map[matrix.Driver]matrix.Version{}},
-	}
-	for _, id := range split(bundle) {
-		q.available[id] = true
-	}
-	if edit != nil {
-		edit(&q)
-	}
-	return q
-}
-
 // split is nil of no words.
 func split(s string) []string { return append([]string(nil), strings.Fields(s)...) }
 
@@ -76,8 +57,8 @@ func chosen(d decision) []string {
 	return all
 }
 
-func runs(driver matrix.Driver, version string) func(*question) {
-	return func(q *question) { q.facts.Installed[driver] = mustVersion(version) }
+func runs(driver matrix.Driver, version string) func(*site) {
+	return func(s *site) { s.installed[driver] = mustVersion(version) }
 }
 
 const (
@@ -86,18 +67,18 @@ const (
 )
 
 func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
-	cloud := func(cp *v1alpha1.CloudProvider) func(*question) {
-		return func(q *question) { q.spec.CloudProvider = cp }
+	cloud := func(cp *v1alpha1.CloudProvider) func(*site) {
+		return func(s *site) { s.config.Spec.CloudProvider = cp }
 	}
 	const storage = "snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
 		kubernetes string
-		edit       func(*question)
+		edit       func(*site)
 		want       string
 	}{
 		"the newest that fits":                           {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
 		"a version that runs is none of a string":        {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
-		"no storage is asked for":                        {"1.33", func(q *question) { q.spec.StorageProvider = nil }, "cpi@1.33.1"},
+		"no storage is asked for":                        {"1.33", func(s *site) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
 		"no cloud provider is":                           {"1.33", cloud(nil), storage},
 		"nor one without vCenters, as vdoctl once wrote": {"1.33", cloud(&v1alpha1.CloudProvider{}), storage},
 		"nor with an empty topology":                     {"1.33", cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
@@ -110,11 +91,11 @@ func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
 }
 
 func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
-	pin := func(q *question) { q.spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
-	d := ask(t, "1.33", both, func(q *question) {
-		pin(q)
-		runs(matrix.CSI, "3.5.1")(q)
-		runs(matrix.CPI, "1.32.1")(q)
+	pin := func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} }
+	d := ask(t, "1.33", both, func(s *site) {
+		pin(s)
+		runs(matrix.CSI, "3.5.1")(s)
+		runs(matrix.CPI, "1.32.1")(s)
 	})
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(d.refused))
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
@@ -127,7 +108,7 @@ func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 func TestAHoldInstallsNothingNewAndUpgradesNothing(t *testing.T) {
 	s := asking(t, "1.33", both, runs(matrix.CSI, "3.5.1"))
 	s.held = &fault.Error{Reason: fault.Expired, Err: errors.New("matrix expired")}
-	d := s.resolve()
+	d := resolved(s)
 	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
 	require.Contains(t, d.held[matrix.CPI], "matrix expired")
 }
@@ -137,7 +118,7 @@ func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range doc.Releases {
 		if r.State == matrix.Withdrawn && r.Driver == matrix.CSI {
-			d := ask(t, "1.33", both, func(q *question) { q.facts.Installed[matrix.CSI] = r.Version })
+			d := ask(t, "1.33", both, func(s *site) { s.installed[matrix.CSI] = r.Version })
 			require.NotEmpty(t, d.withdrawn[matrix.CSI], r.ReleaseID)
 			return
 		}

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,15 +102,11 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 		return nil, err
 	}
 	free := p.site.released()
-	rules, pins, err := policies(free.config.Spec)
-	if err != nil {
-		return nil, err
-	}
+	way := &router{question: free.ofMatrix(), oneWay: marks}
 	upgrades, err := a.upgrades(&free)
-	if err != nil {
+	if err := cmp.Or(way.unread, err); err != nil {
 		return nil, err
 	}
-	way := &router{question: free.ofMatrix(), rules: rules, pins: pins, oneWay: marks}
 	out := p.previewed(way.route(upgrades), way)
 	p.explain(out, p.atTheEnd(ctx, free, way.facts, out))
 	return out, nil

@@ -14,17 +14,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
+// question is what the matrix of a bundle is asked.
 type question struct {
-	spec      v1alpha1.VDOConfigSpec
 	document  *matrix.Document
 	available matrix.Available
-	refused   map[string]string // why a release of the bundle may not be installed anew
+	policy    matrix.Policy // Refused says why a release of the bundle may not be installed anew
+	pins      matrix.Pins
+	unread    error // what is wrong with pins
 	facts     matrix.Facts
+}
+
+// choose asks it with other facts and pins, of these releases; nil is of all that the matrix lists.
+func (q *question) choose(
+	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
+) (matrix.Selection, *matrix.Refusal) {
+	return matrix.Resolve(q.document, facts, pins, q.policy, from)
 }
 
 // decision is what shall be there.
 type decision struct {
-	made     bool                      // false where nothing could be asked
 	from     *opened                   // the bundle that was asked; nil where none was
 	current  map[matrix.Driver]current // the drivers that stay what they are
 	releases []matrix.ReleaseID        // in order of installation, at most one a driver
@@ -68,9 +76,10 @@ func (s *site) hold() error {
 
 // ofMatrix is what the accepted bundle is asked.
 func (s *site) ofMatrix() question {
+	rules, pins, err := policies(s.config.Spec)
 	return question{
-		spec: s.config.Spec, document: s.bundle.matrix, available: available(s.bundle.contents.Lock),
-		refused: s.unlisted(s.bundle),
+		document: s.bundle.matrix, available: available(s.bundle.contents.Lock),
+		policy: matrix.Policy{Rules: rules, Refused: s.unlisted(s.bundle)}, pins: pins, unread: err,
 		facts: matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution,
 			Installed: s.installed},
 	}
@@ -213,24 +222,22 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 
 // answer is the whole of choosing: pure.
 func answer(q question) decision {
-	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
+	d := decision{reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
 		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{},
 		needs: map[matrix.Driver]matrix.Version{}}
-	rules, pins, err := policies(q.spec)
-	if err != nil {
-		return d.refuse(asked(rules), err, err)
+	if q.unread != nil {
+		return d.refuse(asked(q.policy.Rules), q.unread, q.unread)
 	}
-	policy := matrix.Policy{Rules: rules, Refused: q.refused}
-	selection, refusal := matrix.Resolve(q.document, q.facts, pins, policy, q.available)
+	selection, refusal := q.choose(q.facts, q.pins, q.available)
 	d.warnings = selection.Warnings
 	for _, w := range selection.Warnings {
 		if w.Code == matrix.WarnInstalledUnfit {
 			d.unfit[w.Release.Driver] = w.Text
 		}
 	}
-	d.ahead = lookAhead(q, rules, pins)
+	d.ahead = lookAhead(q)
 	if refusal != nil {
-		return d.refuse(asked(rules), &fault.Error{
+		return d.refuse(asked(q.policy.Rules), &fault.Error{
 			Reason: fault.Incompatible, Op: "choose", Subject: "drivers", Err: refusal,
 			Hint: "push a bundle with a release that fits, or change the pin; what is installed stays",
 		}, errors.New("no release fits"))

@@ -41,8 +41,6 @@ type onward func(matrix.Facts) target
 
 type router struct {
 	question
-	rules  map[matrix.Driver]matrix.Rule
-	pins   matrix.Pins
 	oneWay []decide.OneWay
 }
 
@@ -55,7 +53,7 @@ func (r *router) route(upgrades []onward) []Hop {
 	for _, to := range upgrades {
 		t := to(r.facts)
 		h := Hop{To: t.name}
-		for _, d := range asked(r.rules) {
+		for _, d := range asked(r.policy.Rules) {
 			if why := r.installedLacks(d, t); why != "" {
 				h.Lacks = append(h.Lacks, why+"; "+r.bridge(d, t))
 			}
@@ -63,7 +61,7 @@ func (r *router) route(upgrades []onward) []Hop {
 		moves, refused := r.arrive(t.facts)
 		h.Moves = moves
 		if refused != nil {
-			if why := r.bundleLacks(t, r.rules, r.pins); why != "" {
+			if why := r.bundleLacks(t); why != "" {
 				refused = []string{why}
 			}
 			h.Lacks = append(h.Lacks, refused...)
@@ -96,12 +94,6 @@ func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 	}
 	r.facts.Installed = installed
 	return moves, nil
-}
-
-func (r *router) choose(
-	facts matrix.Facts, pins matrix.Pins, from matrix.Available,
-) (matrix.Selection, *matrix.Refusal) {
-	return matrix.Resolve(r.document, facts, pins, matrix.Policy{Rules: r.rules, Refused: r.refused}, from)
 }
 
 // bridge says how a driver comes to a release that serves both what is there now and what comes.
@@ -138,7 +130,7 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 	for _, vc := range r.facts.VCenters {
 		vsphere = append(vsphere, vc.Version.String())
 	}
-	for _, d := range asked(r.rules) {
+	for _, d := range asked(r.policy.Rules) {
 		drivers = append(drivers, string(d))
 	}
 	slices.Sort(vsphere)
@@ -221,16 +213,16 @@ type target struct {
 // lookAhead asks, for the next Kubernetes minor and for the next update and major version of each vCenter, whether what
 // is installed goes on working, which has to before the upgrade, and whether the bundle has what is installed after it.
 // Of a cloud provider only the latter counts for Kubernetes: each release serves one minor.
-func lookAhead(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins) ahead {
+func lookAhead(q question) ahead {
 	var a ahead
 	for _, t := range q.targets() {
 		a.looked = append(a.looked, t.name)
-		for _, d := range asked(rules) {
+		for _, d := range asked(q.policy.Rules) {
 			if why := q.installedLacks(d, t); why != "" {
 				a.lacks = append(a.lacks, t.name+": "+why)
 			}
 		}
-		if why := q.bundleLacks(t, rules, pins); why != "" {
+		if why := q.bundleLacks(t); why != "" {
 			a.lacks = append(a.lacks, t.name+": "+why)
 		}
 	}
@@ -306,13 +298,11 @@ func (q *question) installedLacks(d matrix.Driver, t target) string {
 }
 
 // bundleLacks says what the bundle has to hold for a target and does not.
-func (q *question) bundleLacks(t target, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins) string {
-	policy := matrix.Policy{Rules: rules, Refused: q.refused}
-	if _, refusal := matrix.Resolve(q.document, t.facts, pins, policy, q.available); refusal == nil {
+func (q *question) bundleLacks(t target) string {
+	if _, refusal := q.choose(t.facts, q.pins, q.available); refusal == nil {
 		return ""
 	}
-	policy.Refused = nil
-	selection, refusal := matrix.Resolve(q.document, t.facts, nil, policy, nil)
+	selection, refusal := matrix.Resolve(q.document, t.facts, nil, matrix.Policy{Rules: q.policy.Rules}, nil)
 	if refusal != nil {
 		return "the matrix lists no drivers for it: fetch a bundle with a newer matrix"
 	}

@@ -22,14 +22,12 @@ import (
 
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
 // for each thing that is done or lacks.
-func routed(t *testing.T, bundle string, a Assume, edit func(*question)) ([]string, *router) {
+func routed(t *testing.T, bundle string, a Assume, edit func(*site)) ([]string, *router) {
 	t.Helper()
-	q := questionTo(t, "1.33", bundle, edit)
-	rules, pins, err := policies(q.spec)
+	s := asking(t, "1.33", bundle, edit)
+	upgrades, err := a.upgrades(s)
 	require.NoError(t, err)
-	upgrades, err := a.upgrades(&site{kubernetes: kubernetes{version: q.facts.Kubernetes}, versions: q.facts.VCenters})
-	require.NoError(t, err)
-	way := &router{question: q, rules: rules, pins: pins, oneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
+	way := &router{question: s.ofMatrix(), oneWay: []decide.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
 	var out []string
 	for _, h := range way.route(upgrades) {
 		if h.To != "" {
@@ -50,19 +48,19 @@ func routed(t *testing.T, bundle string, a Assume, edit func(*question)) ([]stri
 }
 
 func TestRoute(t *testing.T) {
-	pair := func(q *question) {
-		q.facts.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.SnapshotController: mustVersion("8.2.0"), matrix.CSI: mustVersion("3.5.1")}
+	pair := func(s *site) {
+		s.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.SnapshotController: mustVersion("8.2.0"), matrix.CSI: mustVersion("3.5.1")}
 	}
-	pinned := func(q *question) {
-		pair(q)
-		q.spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
+	pinned := func(s *site) {
+		pair(s)
+		s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
 	}
 	minor := matrix.Minor{Major: 1, Minor: 34}
 	nine := map[string]matrix.Version{"": mustVersion("9.0.0")}
 	for name, c := range map[string]struct {
 		bundle string
 		assume Assume
-		edit   func(*question)
+		edit   func(*site)
 		want   []string // each the beginning of a line
 	}{
 		"as it is":                            {pair133, Assume{}, pair, nil},

@@ -143,7 +143,7 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 func TestWithoutABundleNothingIsDecided(t *testing.T) {
 	s := withCSI(t)
 	s.bundle = nil
-	require.False(t, resolved(s).made)
+	require.Nil(t, resolved(s).from)
 }
 
 func TestADriverThatServesVolumesStaysThoughNobodyAsksForIt(t *testing.T) {
@@ -341,7 +341,7 @@ func TestWhatAPassMeans(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
 			p := &result{config: config, now: time.Now(), decision: decided(matrix.CSI, "1.0.0"), outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
-			p.decision.made, p.site.config = true, config
+			p.decision.from, p.site.config = &opened{}, config
 			if c.edit != nil {
 				c.edit(p)
 			}

@@ -304,9 +304,9 @@ func (p *result) resolvedCondition() metav1.Condition {
 		return condition.False(typ, why)
 	case awaited != "":
 		return condition.Pending(typ, awaited)
-	case !p.decision.made && p.outcome.applied != nil:
+	case p.decision.from == nil && p.outcome.applied != nil:
 		return condition.Unseen(typ, "no release was chosen", p.outcome.applied)
-	case !p.decision.made:
+	case p.decision.from == nil:
 		return condition.Pending(typ, "no release is chosen, since the VDOConfig is being deleted")
 	}
 	return condition.Judged(typ, nil, p.chosen())
