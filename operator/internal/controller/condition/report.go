@@ -40,7 +40,7 @@ type Report struct {
 	// DryRun is likewise of spec.dryRun.
 	DryRun bool
 	// Parts are of types beside those of the phase. One without a status is taken away; a
-	// type that is not listed stays as it is.
+	// type that is not listed stays as it is. The zero part is of none.
 	Parts []metav1.Condition
 }
 

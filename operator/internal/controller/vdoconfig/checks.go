@@ -266,19 +266,20 @@ func (p *result) releaseKept(d matrix.Driver) bool {
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
 // While cluster and vCenters are being checked it says what the bundle lacks, if that keeps
 // anything back: what the status has besides was found for another question.
-func (p *result) preflightCondition() []metav1.Condition {
+func (p *result) preflightCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionPreflight
 	c := p.site.checks
 	switch {
 	case !c.told() && p.site.observed == nil:
-		return nil
+		return metav1.Condition{}
 	case c.pending && len(c.holds) == 0:
-		return []metav1.Condition{condition.Pending(typ, beingChecked)}
+		return condition.Pending(typ, beingChecked)
 	case c.pending:
 		found := preflight.Status(c.bundle)
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: found.Verdict, Message: checkSummary(found, ofBundle) + "; " + beingChecked}}
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: found.Verdict,
+			Message: checkSummary(found, ofBundle) + "; " + beingChecked}
 	case !c.made && c.status == nil:
-		return []metav1.Condition{condition.Absent(typ)}
+		return condition.Absent(typ)
 	}
 	of := ""
 	if !c.made {
@@ -288,7 +289,7 @@ func (p *result) preflightCondition() []metav1.Condition {
 	if len(c.holds) > 0 {
 		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
 	}
-	return []metav1.Condition{out}
+	return out
 }
 
 const ofBundle = " of what the bundle holds"

@@ -220,7 +220,7 @@ func TestFindingsAreToldWhenTheyChange(t *testing.T) {
 func TestTheConditionOfChecks(t *testing.T) {
 	condition := func(c checks) metav1.Condition {
 		p := &result{site: site{checks: c}}
-		return p.preflightCondition()[0]
+		return p.preflightCondition()
 	}
 	warned := preflight.Result{ID: "vm-snapshots", Action: preflight.Warn, Found: "the VM has snapshots"}
 	pass := preflight.Result{ID: "vm-scsi", Action: preflight.Pass}
@@ -231,7 +231,7 @@ func TestTheConditionOfChecks(t *testing.T) {
 	got = condition(checks{made: true, status: preflight.Status(results), holds: preflight.Gate(results)})
 	require.Equal(t, []string{"False", "BlockInstall"}, []string{string(got.Status), got.Reason})
 	require.Equal(t, metav1.ConditionUnknown, condition(checks{made: true, pending: true}).Status)
-	require.Nil(t, (&result{}).preflightCondition(), "a pass that did not get so far says nothing")
+	require.Empty(t, (&result{}).preflightCondition(), "a pass that did not get so far says nothing")
 	require.Equal(t, fault.Refused, fault.ReasonOf(preflight.Gate(results)[matrix.CSI].Err))
 }
 
@@ -290,7 +290,7 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 				require.Equal(t, c.passed, st.Passed)
 				require.Equal(t, c.listed, listedIDs(st))
 			}
-			got := (&result{config: s.config, site: s}).preflightCondition()[0]
+			got := (&result{config: s.config, site: s}).preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
 			require.Contains(t, got.Message, c.says)
 			held := s.checkHolds()

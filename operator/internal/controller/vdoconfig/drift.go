@@ -172,13 +172,13 @@ func contestText(e v1alpha1.DriftStatus) string {
 }
 
 // driftedCondition is True while something differs and is not repaired, and absent else.
-func (p *result) driftedCondition() []metav1.Condition {
+func (p *result) driftedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionDrifted
 	if p.outcome.plan == nil {
-		return nil // nobody has looked: it stays
+		return metav1.Condition{} // nobody has looked: it stays
 	}
 	if len(p.outcome.drift) == 0 {
-		return []metav1.Condition{condition.Absent(typ)}
+		return condition.Absent(typ)
 	}
 	reason := reasonDrift
 	var texts []string
@@ -191,5 +191,5 @@ func (p *result) driftedCondition() []metav1.Condition {
 		texts = append(texts, driftText(e))
 	}
 	texts = append(texts, make([]string, max(0, p.outcome.driftAll-len(texts)))...) // they are counted
-	return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: few(texts)}}
+	return metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: few(texts)}
 }

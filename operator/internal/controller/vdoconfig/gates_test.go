@@ -292,7 +292,7 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	h := revision.History{}.Begin(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	h = h.Fail("it crashes", p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
-	c := p.upgradedCondition()[0]
+	c := p.upgradedCondition()
 	require.Equal(t, []string{"False", "Failed"}, []string{string(c.Status), c.Reason})
 	require.Contains(t, c.Message, "failed: it crashes")
 }
@@ -328,7 +328,7 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 		st := &p.config.Status
 		p.recordRevisions(st)
 		require.Len(t, *told, c.events)
-		upgraded := p.upgradedCondition()[0]
+		upgraded := p.upgradedCondition()
 		if c.gates == 0 {
 			require.Nil(t, st.Candidate)
 			require.Equal(t, metav1.ConditionTrue, upgraded.Status)

@@ -296,7 +296,7 @@ func (p *result) upgradeFault() error {
 }
 
 // upgradedCondition says whether what was chosen is current.
-func (p *result) upgradedCondition() []metav1.Condition {
+func (p *result) upgradedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
 	first, gates := p.site.revisions.first()
 	current, err := p.history().InForce(), p.upgradeFault()
@@ -315,20 +315,20 @@ func (p *result) upgradedCondition() []metav1.Condition {
 	}
 	switch {
 	case p.site.bundle == nil && err == nil:
-		return nil // nothing was decided
+		return metav1.Condition{} // nothing was decided
 	case len(current) == 0 && !gates:
-		return []metav1.Condition{condition.Absent(typ)}
+		return condition.Absent(typ)
 	case first.Action == decide.RollBack, err != nil && returned:
 		c.Reason = reasonRolledBack
 	case gates:
 	case failed != nil:
 		c.Reason, c.Message = string(decide.Failed), strings.Join(failed, "; ")
 	case goesOn != "":
-		c = condition.Pending(typ, goesOn)
+		return condition.Pending(typ, goesOn)
 	default:
-		c = condition.Judged(typ, nil, "current revisions: "+strings.Join(names, "; "))
+		return condition.Judged(typ, nil, "current revisions: "+strings.Join(names, "; "))
 	}
-	return []metav1.Condition{c}
+	return c
 }
 
 // outlook says why revisions do not count as healthy yet.

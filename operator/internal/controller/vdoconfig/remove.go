@@ -332,15 +332,15 @@ func (p *result) leaves(d matrix.Driver) bool {
 	})
 }
 
-// removingCondition is that of a driver that is being taken down, nil of another one.
-func (p *result) removingCondition(d matrix.Driver, typ string) []metav1.Condition {
+// removingCondition is that of a driver that is being taken down, the zero one of another.
+func (p *result) removingCondition(d matrix.Driver, typ string) metav1.Condition {
 	left := p.removing()[d]
 	switch {
 	case left > 0:
 		text := string(d) + " " + removingText(left)
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: text}}
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: text}
 	case p.outcome.removal != nil && !p.leaves(d):
-		return []metav1.Condition{condition.Absent(typ)}
+		return condition.Absent(typ)
 	}
-	return nil
+	return metav1.Condition{}
 }

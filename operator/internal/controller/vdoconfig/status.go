@@ -178,15 +178,12 @@ func (p *result) running(d matrix.Driver, h assess.Health) string {
 // pure. Conditions that it has are looked at for whether there is one.
 func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	st := &config.Status
-	parts := []metav1.Condition{p.resolvedCondition()}
-	parts = append(parts, p.appliedCondition(st)...)
-	parts = append(parts, p.nextCondition()...)
-	parts = append(parts, p.driftedCondition()...)
-	parts = append(parts, p.upgradedCondition()...)
-	parts = append(parts, p.certificateCondition())
-	parts = append(parts, p.preflightCondition()...)
+	parts := []metav1.Condition{p.resolvedCondition(), p.appliedCondition(st), p.nextCondition(), p.driftedCondition(),
+		p.upgradedCondition(), p.certificateCondition(), p.preflightCondition(),
+		condition.Absent("NextMinorCovered"), // of programs before v0.1, to be dropped in v0.2
+	}
 	for _, part := range partOf {
-		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
+		parts = append(parts, p.partCondition(st, part.driver, part.typ))
 	}
 	return condition.Report{Parts: parts, Phase: p.phase(st), Suspended: p.config.Spec.Suspend, DryRun: p.config.Spec.DryRun}
 }
@@ -328,31 +325,31 @@ func (p *result) chosen() string {
 	return text
 }
 
-func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Condition {
+func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) metav1.Condition {
 	const typ = v1alpha1.ConditionApplied
 	switch {
 	case p.outcome.applied != nil:
-		return []metav1.Condition{condition.False(typ, p.outcome.applied)}
+		return condition.False(typ, p.outcome.applied)
 	case p.stoppedChanges() > 0:
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun), Message: p.heldChanges()}}
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun),
+			Message: p.heldChanges()}
 	case p.outcome.gate != "":
-		return []metav1.Condition{condition.Pending(typ, "waiting for "+p.outcome.gate)}
+		return condition.Pending(typ, "waiting for "+p.outcome.gate)
 	case p.outcome.plan != nil:
-		return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("%d objects", p.inventory.Len()))}
+		return condition.Judged(typ, nil, fmt.Sprintf("%d objects", p.inventory.Len()))
 	case meta.FindStatusCondition(st.Conditions, typ) == nil:
-		return []metav1.Condition{condition.Pending(typ, "no release was chosen yet")}
+		return condition.Pending(typ, "no release was chosen yet")
 	}
-	return nil // nothing was planned: it stays
+	return metav1.Condition{} // nothing was planned: it stays
 }
 
-func (p *result) nextCondition() []metav1.Condition {
-	if len(p.decision.ahead.looked) == 0 {
-		return nil
+func (p *result) nextCondition() metav1.Condition {
+	looked := strings.Join(p.decision.ahead.looked, ", ")
+	if looked == "" {
+		return metav1.Condition{}
 	}
-	return []metav1.Condition{
-		condition.Absent("NextMinorCovered"), // of programs before v0.1, to be dropped in v0.2
-		condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.ahead.err(), "what is installed and what the bundle holds serve "+strings.Join(p.decision.ahead.looked, ", ")),
-	}
+	return condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.ahead.err(),
+		"what is installed and what the bundle holds serve "+looked)
 }
 
 // certificateCondition warns of the end of the webhook's certificate: of one that is as
@@ -377,24 +374,23 @@ func (p *result) certificateCondition() metav1.Condition {
 
 // partCondition is of one driver. Of one that this pass did not look at nothing is known
 // any more where it could not; else it stays.
-func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) []metav1.Condition {
+func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) metav1.Condition {
 	rep := p.outcome.report
-	if going := p.removingCondition(d, typ); going != nil {
+	if going := p.removingCondition(d, typ); going.Type != "" {
 		return going
 	}
 	if rep == nil {
 		if err := p.outcome.applied; err != nil && meta.FindStatusCondition(st.Conditions, typ) != nil {
-			return []metav1.Condition{condition.Unseen(typ, "it could not be looked at", err)}
+			return condition.Unseen(typ, "it could not be looked at", err)
 		}
-		return nil
+		return metav1.Condition{}
 	}
 	h, judged := rep.Drivers[d]
 	switch {
 	case !judged:
-		return []metav1.Condition{condition.Absent(typ)}
+		return condition.Absent(typ)
 	case h.Err() == nil && h.Waits() != "":
-		return []metav1.Condition{condition.Pending(typ, h.Waits())}
+		return condition.Pending(typ, h.Waits())
 	}
-	text := strings.TrimSuffix(string(d)+"@"+h.Version+"; "+h.Note, "; ")
-	return []metav1.Condition{condition.Judged(typ, h.Err(), text)}
+	return condition.Judged(typ, h.Err(), strings.TrimSuffix(string(d)+"@"+h.Version+"; "+h.Note, "; "))
 }
