@@ -129,17 +129,15 @@ func (p *result) blocked() map[matrix.Driver]error {
 // gateConflicts has the groups stay what they are that would begin something else though an object of that belongs to
 // somebody else, and returns why, nil where there are none.
 func (p *pass) gateConflicts(made plan.Plan) (conflicts, err error) {
-	g := &gatherer{Reconciler: p.Reconciler, site: p.site}
-	defer func() { p.site = g.site }()
 	for d, why := range made.Blocked() {
 		group := revision.GroupOf(d)
 		_, installed := p.site.revisions.history[group].InForce()
-		if !installed || !g.revisions.verdicts[group].Begins {
+		if !installed || !p.revisions.verdicts[group].Begins {
 			continue
 		}
-		g.revisions.verdicts[group] = decide.Verdict{Action: decide.Stay}
-		g.gate(group, fault.Text(why))
-		if g.revisions.candidates[group], err = g.candidate(group); err != nil {
+		p.revisions.verdicts[group] = decide.Verdict{Action: decide.Stay}
+		p.gate(group, fault.Text(why))
+		if p.revisions.candidates[group], err = p.candidate(group); err != nil {
 			return conflicts, err
 		}
 		conflicts = fault.Join(conflicts, why)

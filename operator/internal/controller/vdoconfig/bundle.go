@@ -26,46 +26,46 @@ import (
 
 // gatherBundle finds the bundle and opens it. Where that cannot be done, what is
 // installed is repaired from the bundle that was last installed from.
-func (g *gatherer) gatherBundle(ctx context.Context) error {
-	b, err := FindBundle(ctx, g.Client, g.config)
+func (p *pass) gatherBundle(ctx context.Context) error {
+	b, err := FindBundle(ctx, p.Client, p.config)
 	if err == nil {
-		g.follows = b.Name
-		g.bundle, err = g.openAccepted(ctx, b)
+		p.follows = b.Name
+		p.bundle, err = p.openAccepted(ctx, b)
 	}
-	if g.bundle != nil {
-		return g.gatherLogin(ctx)
+	if p.bundle != nil {
+		return p.gatherLogin(ctx)
 	}
-	last, unopened := g.openLast(ctx, b)
+	last, unopened := p.openLast(ctx, b)
 	if last == nil {
-		g.unresolved = fault.Join(err, unopened) // the pass goes on to assess
+		p.site.unresolved = fault.Join(err, unopened) // the pass goes on to assess
 		return nil
 	}
-	g.bundle = last
-	g.holdBundle(err)
-	g.login, err = g.installedLogin(ctx)
+	p.bundle = last
+	p.holdBundle(err)
+	p.login, err = p.installedLogin(ctx)
 	return err
 }
 
 // openAccepted reads the accepted bundle, where there is one; else it is waited for.
-func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
+func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	if b.Status.Digest == "" {
-		return nil, g.notAccepted(b)
+		return nil, p.notAccepted(b)
 	}
-	policy, err := g.Cluster.PolicyVersion(ctx, b)
+	policy, err := p.Cluster.PolicyVersion(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	verified := g.verifiedBundle(b, policy)
+	verified := p.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		g.stale = &fault.Error{
+		p.stale = &fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
 			Hint: "what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
 		}
-		g.holdBundle(g.stale)
+		p.holdBundle(p.stale)
 	}
 	source := b.DeepCopy()
-	source.Spec.ImageNames = g.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)
-	o, err := g.open(ctx, source)
+	source.Spec.ImageNames = p.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)
+	o, err := p.open(ctx, source)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 	return o, nil
 }
 
-func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
-	contents, err := g.Store.Contents(ctx, b)
+func (p *pass) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
+	contents, err := p.Store.Contents(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -103,20 +103,20 @@ func parseMatrix(name string, data []byte) (*matrix.Document, error) {
 
 // openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
 // the one given, which could not be opened; nil where it is, or nothing is installed.
-func (g *gatherer) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
-	all := []string{lastFrom(g.config, g.inventory)}
-	for _, cur := range g.inventory.Memory().Revisions.InForce() {
+func (p *pass) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
+	all := []string{lastFrom(p.config, p.site.inventory)}
+	for _, cur := range p.site.inventory.Memory().Revisions.InForce() {
 		all = append(all, cur.Bundle)
 	}
 	all = slices.DeleteFunc(all, func(reference string) bool {
 		return reference == "" || (b != nil && b.Status.Repository+"@"+b.Status.Digest == reference)
 	})
-	if len(all) == 0 || g.inventory.Len() == 0 {
+	if len(all) == 0 || p.site.inventory.Len() == 0 {
 		return nil, nil
 	}
 	var unopened error
 	for _, reference := range all {
-		o, err := g.openSource(ctx, reference)
+		o, err := p.openSource(ctx, reference)
 		if err == nil {
 			return o, nil
 		}
@@ -132,14 +132,14 @@ func (g *gatherer) openLast(ctx context.Context, b *v1alpha1.DriverBundle) (*ope
 // imageNames is how pods name the images of a bundle: as the DriverBundle says while it refers
 // to the bundle's repository, whose layout it speaks of; else as they were last named when
 // that was in force. To another mirror images may have been pushed another way.
-func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.ImageNames {
+func (p *pass) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.ImageNames {
 	repository, _, _ := strings.Cut(bundle, "@")
 	if b != nil {
 		if ref, err := image.ParseReference(b.Spec.Reference); err == nil && ref.Repository() == repository {
 			return b.Spec.ImageNames
 		}
 	}
-	r, _ := g.inventory.Memory().Revisions.OfBundle(bundle)
+	r, _ := p.site.inventory.Memory().Revisions.OfBundle(bundle)
 	return r.ImageNames
 }
 
@@ -156,14 +156,14 @@ func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
 // verifiedBundle holds installations and upgrades where the accepted bundle's
 // signature is not good under the trust policy of now, or was not held against it yet; it
 // tells whether it is good.
-func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
+func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	switch {
 	case verified == nil || verified.ObservedGeneration != b.Generation,
 		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
-		g.waiting, g.bundleHeld = "DriverBundle "+b.Name+" is being verified", true
+		p.waiting, p.bundleHeld = "DriverBundle "+b.Name+" is being verified", true
 	case verified.Status != metav1.ConditionTrue:
-		g.holdBundle(&fault.Error{
+		p.holdBundle(&fault.Error{
 			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
 			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
 		})
@@ -211,10 +211,10 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 
 // notAccepted says why a bundle cannot be installed from; one that was not looked
 // at yet is only waited for.
-func (g *gatherer) notAccepted(b *v1alpha1.DriverBundle) error {
+func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
-		g.waiting = "DriverBundle " + b.Name + " is being verified"
+		p.waiting = "DriverBundle " + b.Name + " is being verified"
 		return nil
 	}
 	return &fault.Error{
@@ -225,49 +225,49 @@ func (g *gatherer) notAccepted(b *v1alpha1.DriverBundle) error {
 
 // goBackTo makes a revision's drivers the current ones, if what they come from is trusted still and
 // suits the cluster of now.
-func (g *gatherer) goBackTo(ctx context.Context, rec revision.Record) error {
-	if err := g.trusts(ctx, rec.Bundle); err != nil {
+func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
+	if err := p.trusts(ctx, rec.Bundle); err != nil {
 		return err
 	}
-	o, err := g.openSource(ctx, rec.Bundle)
+	o, err := p.openSource(ctx, rec.Bundle)
 	if err != nil {
 		return err
 	}
-	if why := g.unsuited(o, rec); why != "" {
+	if why := p.unsuited(o, rec); why != "" {
 		return &fault.Error{
 			Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
 	}
-	back := g.currentOfRecords(ctx, rec)
+	back := p.currentOfRecords(ctx, rec)
 	for _, d := range inOrder {
 		if err := back[d].err; err != nil {
 			return err
 		}
 	}
-	maps.Copy(g.current, back)
+	maps.Copy(p.current, back)
 	return nil
 }
 
 // unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
 // own bundle, or by what the accepted one says of the same releases since.
-func (g *gatherer) unsuited(o *opened, rec revision.Record) string {
-	why := g.unfit(o.matrix, rec)
-	if why != "" || !g.bundle.verified {
+func (p *pass) unsuited(o *opened, rec revision.Record) string {
+	why := p.misfits(o.matrix, rec)
+	if why != "" || !p.bundle.verified {
 		return why
 	}
 	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
 		lists := func(r matrix.Release) bool { return r.ReleaseID.String() == id }
-		return !slices.ContainsFunc(g.bundle.matrix.Releases, lists)
+		return !slices.ContainsFunc(p.bundle.matrix.Releases, lists)
 	})
-	return g.unfit(g.bundle.matrix, rec)
+	return p.misfits(p.bundle.matrix, rec)
 }
 
-// unfit says why a revision's releases do not suit the cluster any more, "" where they do.
-func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
+// misfits says why a revision's releases do not suit the cluster any more, "" where they do.
+func (p *pass) misfits(doc *matrix.Document, rec revision.Record) string {
 	pins, rules, own := matrix.Pins{}, map[matrix.Driver]matrix.Rule{}, *doc
 	own.Releases = slices.Clone(doc.Releases)
 	for i, r := range own.Releases { // another group's driver that is installed is there, whatever it is
 		own.Releases[i].Requires = slices.DeleteFunc(slices.Clone(r.Requires), func(need matrix.Requirement) bool {
-			_, there := g.installed[need.Driver]
+			_, there := p.installed[need.Driver]
 			return there && rec.Version(string(need.Driver)) == ""
 		})
 	}
@@ -279,7 +279,7 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 		}
 		pins[d], rules[d] = v, matrix.Latest
 	}
-	facts := matrix.Facts{Kubernetes: g.kubernetes.version, VCenters: g.versions, Distribution: g.distribution}
+	facts := matrix.Facts{Kubernetes: p.kubernetes.version, VCenters: p.versions, Distribution: p.distribution}
 	if _, refusal := matrix.Resolve(&own, facts, pins, matrix.Policy{Rules: rules}, nil); refusal != nil {
 		return refusal.Error()
 	}
@@ -289,22 +289,22 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 // openSource opens a bundle that releases came from, whether or not that may be installed from: the
 // copy in the cluster, or the mirror. It tries once: several drivers come from one bundle, and a mirror
 // that is away takes its time to say so.
-func (g *gatherer) openSource(ctx context.Context, reference string) (*opened, error) {
-	if g.bundle != nil && g.bundle.reference() == reference {
-		return g.bundle, nil
+func (p *pass) openSource(ctx context.Context, reference string) (*opened, error) {
+	if p.bundle != nil && p.bundle.reference() == reference {
+		return p.bundle, nil
 	}
-	if t, known := g.tried[reference]; known {
+	if t, known := p.tried[reference]; known {
 		return t.opened, t.err
 	}
 	var t tried
-	b, err := g.sourceOf(ctx, reference)
+	b, err := p.sourceOf(ctx, reference)
 	if t.err = err; err == nil {
-		t.opened, t.err = g.open(ctx, b)
+		t.opened, t.err = p.open(ctx, b)
 	}
-	if g.tried == nil {
-		g.tried = map[string]tried{}
+	if p.tried == nil {
+		p.tried = map[string]tried{}
 	}
-	g.tried[reference] = t
+	p.tried[reference] = t
 	return t.opened, t.err
 }
 
@@ -314,29 +314,29 @@ type tried struct {
 }
 
 // trusts fails where a bundle is not trusted now, or it cannot be known.
-func (g *gatherer) trusts(ctx context.Context, reference string) error {
-	if g.bundle.verified && g.bundle.reference() == reference {
+func (p *pass) trusts(ctx context.Context, reference string) error {
+	if p.bundle.verified && p.bundle.reference() == reference {
 		return nil
 	}
-	b, err := g.sourceOf(ctx, reference)
+	b, err := p.sourceOf(ctx, reference)
 	if err != nil {
 		return err
 	}
-	return g.Trust.Trusted(ctx, b)
+	return p.Trust.Trusted(ctx, b)
 }
 
 // sourceOf returns the DriverBundle of a bundle that releases came from, as it was when that was
 // accepted. Where it is gone, the trust policies of the one that the site has now count.
-func (g *gatherer) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
-	site, err := FindBundle(ctx, g.Client, g.config)
+func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
+	site, err := FindBundle(ctx, p.Client, p.config)
 	if fault.ReasonOf(err) == fault.Unreachable {
 		return nil, err
 	}
-	rec, known := g.inventory.Memory().Revisions.OfBundle(reference)
+	rec, known := p.site.inventory.Memory().Revisions.OfBundle(reference)
 	b := &v1alpha1.DriverBundle{}
-	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, g.sourceName(rec, site), reference
+	b.Namespace, b.Name, b.Spec.Reference = p.name.Namespace, p.sourceName(rec, site), reference
 	var there v1alpha1.DriverBundle
-	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
+	switch err := p.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
 	case err == nil:
 		b, site = there.DeepCopy(), &there
 	case !apierrors.IsNotFound(err):
@@ -344,7 +344,7 @@ func (g *gatherer) sourceOf(ctx context.Context, reference string) (*v1alpha1.Dr
 	case site != nil:
 		b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
 	}
-	b.Spec.ImageNames = g.imageNames(site, reference)
+	b.Spec.ImageNames = p.imageNames(site, reference)
 	b.Status.Repository, b.Status.Digest, _ = strings.Cut(reference, "@")
 	if b.Status.AcceptedAt = nil; known {
 		b.Status.AcceptedAt = timeOf(rec.Made)
@@ -354,12 +354,12 @@ func (g *gatherer) sourceOf(ctx context.Context, reference string) (*v1alpha1.Dr
 
 // sourceName is the name of the DriverBundle that a revision's bundle came from, by which its copy is
 // found: as the revision says, else as the site names it now.
-func (g *gatherer) sourceName(rec revision.Record, site *v1alpha1.DriverBundle) string {
+func (p *pass) sourceName(rec revision.Record, site *v1alpha1.DriverBundle) string {
 	switch {
 	case rec.Source != "":
 		return rec.Source
-	case g.config.Spec.Bundle != nil:
-		return g.config.Spec.Bundle.Name
+	case p.config.Spec.Bundle != nil:
+		return p.config.Spec.Bundle.Name
 	case site != nil:
 		return site.Name
 	}

@@ -62,26 +62,26 @@ var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 // gatherChecks asks what is known, and keeps the configuration of drivers that would not
 // start with another one. Of a VDOConfig that asks for no driver of vSphere, or that is
 // being deleted, nothing is asked.
-func (g *gatherer) gatherChecks(context.Context) error {
-	wants, _ := preflight.WantsOf(&g.config.Spec)
-	if g.Checks == nil || g.frozen != "" || (!wants.CPI && !wants.CSI) {
+func (p *pass) gatherChecks(context.Context) error {
+	wants, _ := preflight.WantsOf(&p.config.Spec)
+	if p.Checks == nil || p.frozen != "" || (!wants.CPI && !wants.CSI) {
 		return nil
 	}
-	q := g.question()
-	g.checks = settled(g.config.Status.Preflight, q, g.Checks.Look(q))
-	g.keepConfiguration()
+	q := p.question()
+	p.checks = settled(p.config.Status.Preflight, q, p.Checks.Look(q))
+	p.keepConfiguration()
 	return nil
 }
 
-func (g *gatherer) question() preflight.Question {
+func (p *pass) question() preflight.Question {
 	var places []preflight.Place
-	for _, name := range slices.Sorted(slices.Values(vCenterNames(&g.config.Spec))) {
-		vc := g.vcenters[name]
+	for _, name := range slices.Sorted(slices.Values(vCenterNames(&p.config.Spec))) {
+		vc := p.vcenters[name]
 		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
 	}
-	q := preflight.NewQuestion(g.name, &g.config.Spec, places)
-	q.Pass, q.RolledOut = v1alpha1.Asked(g.config, v1alpha1.AnnotationRequestedAt), rolloutEnded(&g.config.Status)
-	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
+	q := preflight.NewQuestion(p.name, &p.config.Spec, places)
+	q.Pass, q.RolledOut = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt), rolloutEnded(&p.config.Status)
+	if st := p.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
 		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
 	}
@@ -135,24 +135,24 @@ func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.holds[d].Co
 // keepConfiguration takes the settings that drivers run with for those asked for, where
 // they would not start with these, or nobody knows yet. What vCenters let in goes on to
 // them: a password that is rotated is no other configuration.
-func (g *gatherer) keepConfiguration() {
-	was := g.inventory.Memory()
+func (p *pass) keepConfiguration() {
+	was := p.site.inventory.Memory()
 	keep := func(d matrix.Driver, differs bool) bool {
-		if !g.checks.keeps(d) || !g.runs(d) || !differs {
+		if !p.checks.keeps(d) || !p.runs(d) || !differs {
 			return false
 		}
-		g.checks.kept[d] = true
+		p.checks.kept[d] = true
 		return true
 	}
-	g.checks.kept = map[matrix.Driver]bool{}
-	if now := g.spec.CloudProvider; now != nil && was.CloudProvider != nil && keep(matrix.CPI, !reflect.DeepEqual(now, was.CloudProvider)) {
-		g.spec.CloudProvider = was.CloudProvider.DeepCopy()
+	p.checks.kept = map[matrix.Driver]bool{}
+	if now := p.spec.CloudProvider; now != nil && was.CloudProvider != nil && keep(matrix.CPI, !reflect.DeepEqual(now, was.CloudProvider)) {
+		p.spec.CloudProvider = was.CloudProvider.DeepCopy()
 	}
-	if now := g.spec.StorageProvider; now != nil && was.StorageProvider != nil && keep(matrix.CSI, !reflect.DeepEqual(now, was.StorageProvider)) {
-		g.spec.StorageProvider = was.StorageProvider.DeepCopy()
+	if now := p.spec.StorageProvider; now != nil && was.StorageProvider != nil && keep(matrix.CSI, !reflect.DeepEqual(now, was.StorageProvider)) {
+		p.spec.StorageProvider = was.StorageProvider.DeepCopy()
 	}
 	for _, d := range checked {
-		keep(d, len(g.moved(d, &g.spec)) > 0)
+		keep(d, len(p.moved(d, &p.spec)) > 0)
 	}
 }
 
@@ -363,16 +363,16 @@ func findingOf(r *v1alpha1.PreflightResult) string {
 // gatherImages checks what the bundle holds against the cluster as it is now, which needs no
 // answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered.
 // Of a VDOConfig for which nothing but repairs is done nothing is checked.
-func (g *gatherer) gatherImages(ctx context.Context) error {
-	if g.frozen != "" {
+func (p *pass) gatherImages(ctx context.Context) error {
+	if p.frozen != "" {
 		return nil
 	}
-	g.gatherMirrors(ctx)
+	p.gatherMirrors(ctx)
 	var found []preflight.Result
-	if images := g.images(); images != nil {
-		found = preflight.Turned(preflight.CheckImages(images), g.config.Spec.Preflight)
+	if images := p.images(); images != nil {
+		found = preflight.Turned(preflight.CheckImages(images), p.config.Spec.Preflight)
 	}
-	g.checks = g.checks.with(found)
+	p.checks = p.checks.with(found)
 	return nil
 }
 
@@ -406,17 +406,17 @@ func (c *checks) unanswered(found []preflight.Result) *v1alpha1.PreflightStatus 
 
 // gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That
 // it cannot be read is a finding.
-func (g *gatherer) gatherMirrors(ctx context.Context) {
-	if g.bundle == nil || g.distribution != openshift || !g.namesUpstream() {
+func (p *pass) gatherMirrors(ctx context.Context) {
+	if p.bundle == nil || p.distribution != openshift || !p.namesUpstream() {
 		return
 	}
-	g.mirrors = &preflight.Mirrors{Repository: g.bundle.source.Status.Repository, Bundle: g.bundle.reference()}
-	if g.leads {
-		g.mirrors.Rules = g.sets.rules
-		g.countOwnSet(ctx, g.mirrors)
+	p.mirrors = &preflight.Mirrors{Repository: p.bundle.source.Status.Repository, Bundle: p.bundle.reference()}
+	if p.leads {
+		p.mirrors.Rules = p.sets.rules
+		p.countOwnSet(ctx, p.mirrors)
 		return
 	}
-	g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx)
+	p.mirrors.Rules, p.mirrors.Err = p.Cluster.MirrorRules(ctx)
 }
 
 // images are those of the releases that the bundle would be installed in if no check kept

@@ -93,13 +93,13 @@ func TestWhatMakesAnotherQuestion(t *testing.T) {
 }
 
 // running is a site on which both drivers run, with what they were configured with.
-func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *gatherer {
+func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *pass {
 	workload := func(d matrix.Driver, name string) inventory.Entry {
 		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
 	}
-	g := &gatherer{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", proven: true}},
-		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}
-	g.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
+	g := &pass{result: result{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "a vc.site:443 dc", proven: true}},
+		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}}
+	g.site.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
 		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
 	return g
 }
@@ -194,7 +194,7 @@ func (r *tellings) Eventf(_, _ runtime.Object, kind, reason, _, note string, arg
 
 func TestFindingsAreToldWhenTheyChange(t *testing.T) {
 	var told tellings
-	p := &pass{Reconciler: &Reconciler{Recorder: &told}, result: result{config: &v1alpha1.VDOConfig{}}}
+	p := &pass{Reconciler: &Reconciler{Recorder: &told}, result: result{site: site{config: &v1alpha1.VDOConfig{}}}}
 	one := preflight.Result{ID: "vm-disk-uuid", Action: preflight.BlockInstall, On: "east", Found: "disk.EnableUUID is off", Objects: []string{"a"}, Count: 1}
 	look := func(results ...preflight.Result) {
 		p.site.checks = checks{made: true, status: preflight.Status(results)}
@@ -239,7 +239,7 @@ func TestTheConditionOfChecks(t *testing.T) {
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockUpgrade: true, preflight.BlockInstall: true} {
-		g := &gatherer{site: *withCSI(t)}
+		g := &pass{result: result{site: *withCSI(t)}}
 		q := g.question()
 		require.False(t, q.KeptBack)
 		at := metav1.NewTime(g.now)
@@ -290,7 +290,7 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 				require.Equal(t, c.passed, st.Passed)
 				require.Equal(t, c.listed, listedIDs(st))
 			}
-			got := (&result{config: s.config, site: s}).preflightCondition()
+			got := (&result{site: s}).preflightCondition()
 			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
 			require.Contains(t, got.Message, c.says)
 			held := s.checkHolds()

@@ -175,22 +175,22 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 }
 
 func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
-	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config), result: result{config: config, now: r.Now(), site: site{config: config}}}
+	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config),
+		result: result{site: site{config: config, spec: *config.Spec.DeepCopy(), now: r.Now()}}}
 }
 
 type pass struct {
 	*Reconciler
-	name types.NamespacedName
+	name  types.NamespacedName
+	tried map[string]tried // to open, by REPOSITORY@DIGEST
 	result
 }
 
 // run is the pass over a VDOConfig that is in force: gather, decide, act, judge. Where it
 // is frozen nothing but repairs is done.
 func (p *pass) run(ctx context.Context, frozen string) {
-	g := p.gatherer(p.config, p.now, frozen)
-	g.volumes = p.outcome.volumes // they were counted
-	err := g.settle(ctx)
-	p.site, p.inventory, p.kept = g.site, g.inventory, g.kept
+	p.frozen, p.volumes = frozen, p.outcome.volumes // they were counted
+	err := p.settle(ctx)
 	if !p.config.Spec.DryRun {
 		p.outcome.renewed = p.keepCertificate(ctx, err == nil)
 	}
@@ -198,11 +198,10 @@ func (p *pass) run(ctx context.Context, frozen string) {
 		p.outcome.applied = err
 		return
 	}
-	g.inventory, g.certificate = p.inventory, p.certificate
-	err = g.gather(ctx)
-	p.site = g.site
-	p.outcome.faults, p.outcome.notes = maps.Clone(g.faults), g.notes
-	p.outcome.resolved, p.outcome.volumes = g.unresolved, cmp.Or(g.volumes, p.outcome.volumes)
+	p.site.inventory, p.site.certificate = p.inventory, p.certificate
+	err = p.gather(ctx)
+	p.outcome.faults, p.outcome.notes = maps.Clone(p.faults), p.notes
+	p.outcome.resolved, p.outcome.volumes = p.site.unresolved, cmp.Or(p.volumes, p.outcome.volumes)
 	spec := p.site.spec
 	if p.outcome.broken = err; err == nil {
 		spec, err = p.install(ctx)

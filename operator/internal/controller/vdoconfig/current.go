@@ -33,7 +33,7 @@ type current struct {
 	why     string // why it stays, in a decision
 }
 
-func (g *gatherer) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
+func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
 	out := map[matrix.Driver]current{}
 	for _, rec := range all {
 		for _, text := range rec.Releases {
@@ -42,7 +42,7 @@ func (g *gatherer) currentOfRecords(ctx context.Context, all ...revision.Record)
 				continue
 			}
 			c := current{id: id, content: rec.Contents[string(id.Driver)], bundle: rec.Bundle}
-			c.from, c.err = g.openCurrent(ctx, c)
+			c.from, c.err = p.openCurrent(ctx, c)
 			out[id.Driver] = c
 		}
 	}
@@ -50,16 +50,16 @@ func (g *gatherer) currentOfRecords(ctx context.Context, all ...revision.Record)
 }
 
 // openCurrent opens what a driver is rendered from while it stays what it is.
-func (g *gatherer) openCurrent(ctx context.Context, c current) (*opened, error) {
-	made, err := g.bundle.made(c.id)
+func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
+	made, err := p.bundle.made(c.id)
 	if err != nil {
 		return nil, err
 	}
-	own := g.bundle.reference() == c.bundle
-	if made != "" && (own || (!g.bundleHeld && c.content != "" && strings.HasSuffix(made, "/"+c.content))) {
-		return g.bundle, nil
+	own := p.bundle.reference() == c.bundle
+	if made != "" && (own || (!p.bundleHeld && c.content != "" && strings.HasSuffix(made, "/"+c.content))) {
+		return p.bundle, nil
 	}
-	o, err := g.openSource(ctx, c.bundle)
+	o, err := p.openSource(ctx, c.bundle)
 	if err != nil {
 		return nil, err
 	}

@@ -35,9 +35,9 @@ func asking(t *testing.T, reported, bundle string, edit func(*site)) *site {
 }
 
 // decide gathers what is desired, and decides.
-func (g *gatherer) decide(ctx context.Context) error {
-	g.desired = g.desire()
-	return g.gatherRevisions(ctx)
+func (p *pass) decide(ctx context.Context) error {
+	p.desired = p.desire()
+	return p.gatherRevisions(ctx)
 }
 
 // resolved is what comes of a site as it is.

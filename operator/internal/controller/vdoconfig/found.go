@@ -25,24 +25,24 @@ const maxDropped = 20
 
 // gatherFound reads what the drivers are configured with now: the cloud provider must not
 // lose sight of nodes, and what an installation that is taken over had set by hand is named.
-func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) error {
-	c, memory := &g.cluster, g.inventory.Memory()
+func (p *pass) gatherFound(ctx context.Context, storage map[string][]byte) error {
+	c, memory := &p.cluster, p.site.inventory.Memory()
 	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
-	used := slices.Concat(render.CloudVCenters(g.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
-	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return g.vcenters[name].another })
-	if wants := g.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
-		if err := g.at(matrix.CPI, g.gatherCloud(ctx)); err != nil {
+	used := slices.Concat(render.CloudVCenters(p.spec.Cloud()), render.CloudVCenters(memory.CloudProvider))
+	c.AnotherVCenter = slices.ContainsFunc(used, func(name string) bool { return p.vcenters[name].another })
+	if wants := p.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
+		if err := p.at(matrix.CPI, p.gatherCloud(ctx)); err != nil {
 			return err
 		}
 		// A pass that was about to make it again and was killed has written the records first.
 		c.UnsureOfNodes = c.UnsureOfNodes || memory.KeepsNodes && len(c.CloudConfig) == 0
 	}
-	if g.spec.StorageProvider == nil || memory.StorageProvider != nil {
+	if p.spec.StorageProvider == nil || memory.StorageProvider != nil {
 		return nil
 	}
-	states, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
+	states, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
 	c.FoundStorageConfig, c.FoundFeatureStates = storage[render.CSIConfigKey], states
-	return g.at(matrix.CSI, err)
+	return p.at(matrix.CSI, err)
 }
 
 // unsureOfNodes tells whether with the records of a cloud provider of ours that is gone which tells
@@ -138,14 +138,14 @@ func (s *site) onVSphere(nodes []*corev1.Node) []*corev1.Node {
 // gatherCloud reads what the cloud provider is configured with: what its DaemonSet mounts, which
 // with upstream's deprecated manifests is another ConfigMap than ours. Where it looked for nodes is
 // remembered from now on, whatever becomes of that DaemonSet and its ConfigMap.
-func (g *gatherer) gatherCloud(ctx context.Context) error {
-	c, memory := &g.cluster, g.inventory.Memory()
+func (p *pass) gatherCloud(ctx context.Context) error {
+	c, memory := &p.cluster, p.site.inventory.Memory()
 	unremembered := memory.CloudProvider == nil
-	place, named := placeOfCloudConfig(g.observed)
-	config, err := g.configAt(ctx, place)
-	if err == nil && len(config) == 0 && unremembered && g.noCloudYet() {
+	place, named := placeOfCloudConfig(p.observed)
+	config, err := p.configAt(ctx, place)
+	if err == nil && len(config) == 0 && unremembered && p.noCloudYet() {
 		place = v1alpha1.KeyReference{ConfigMap: drivers.CloudDeprecatedConfigMap, Key: render.CPIConfigKey}
-		config, err = g.configAt(ctx, place)
+		config, err = p.configAt(ctx, place)
 	}
 	if err != nil {
 		return err
@@ -155,21 +155,21 @@ func (g *gatherer) gatherCloud(ctx context.Context) error {
 		return nil
 	}
 	c.FoundCloudConfig = config
-	c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
+	c.KeepsNodes = c.KeepsNodes || keepsNodes(p.observed) // nobody remembers it
 	if c.Searched == nil && len(config) > 0 {
 		c.Searched = render.Places(config)
 	}
 	if !unremembered {
 		return nil
 	}
-	c.UnsureOfNodes = g.unsureOfNodes(config)
+	c.UnsureOfNodes = p.unsureOfNodes(config)
 	if named && !render.NamesVCenters(config) {
 		c.UnsureOfNodes = true
 		where := "neither a ConfigMap nor a Secret"
 		if place != (v1alpha1.KeyReference{}) {
 			where = source.Subject(render.CPINamespace, place) + ", key " + place.Key
 		}
-		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read or "+
+		p.notes = append(p.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read or "+
 			"names no vCenter (%s): where it looks for nodes and what was set by hand is not known", where))
 	}
 	return nil
@@ -177,8 +177,8 @@ func (g *gatherer) gatherCloud(ctx context.Context) error {
 
 // noCloudYet tells whether there is no cloud provider, nor was there one of ours: one of upstream's
 // deprecated manifests may have been deleted by hand, so that it can be installed anew.
-func (g *gatherer) noCloudYet() bool {
-	return !slices.ContainsFunc(g.observed.DaemonSets, isCloud) && !g.hadCloudProvider()
+func (p *pass) noCloudYet() bool {
+	return !slices.ContainsFunc(p.observed.DaemonSets, isCloud) && !p.hadCloudProvider()
 }
 
 var ownCloudConfig = v1alpha1.KeyReference{ConfigMap: render.CPIConfigMap, Key: render.CPIConfigKey}
@@ -208,14 +208,14 @@ func placeOfCloudConfig(o *assess.Observed) (place v1alpha1.KeyReference, named 
 }
 
 // configAt reads a configuration; it is empty where there is none.
-func (g *gatherer) configAt(ctx context.Context, at v1alpha1.KeyReference) ([]byte, error) {
+func (p *pass) configAt(ctx context.Context, at v1alpha1.KeyReference) ([]byte, error) {
 	name := types.NamespacedName{Namespace: render.CPINamespace, Name: cmp.Or(at.ConfigMap, at.Secret)}
 	switch {
 	case at.ConfigMap != "":
-		data, err := g.Cluster.ConfigMap(ctx, name)
+		data, err := p.Cluster.ConfigMap(ctx, name)
 		return []byte(data[at.Key]), err
 	case at.Secret != "":
-		data, err := g.Cluster.Secret(ctx, name)
+		data, err := p.Cluster.Secret(ctx, name)
 		return data[at.Key], err
 	}
 	return nil, nil

@@ -69,11 +69,11 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"the deprecated one was deleted":    {config: conf, found: true, searched: found},
 		"ours was deleted with its records": {edit: func(s *site) { s.config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}} }},
 	} {
-		g := &gatherer{Reconciler: &Reconciler{Cluster: configs{
+		g := &pass{Reconciler: &Reconciler{Cluster: configs{
 			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
-		}}, site: *withCSI(t)}
-		g.observed, g.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
+		}}, result: result{site: *withCSI(t)}}
+		g.observed, g.site.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
 		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
 			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}

@@ -154,7 +154,7 @@ func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
 func TestARevisionIsNotCompleteWhileADriverOfItCannotBeRendered(t *testing.T) {
 	for name, behind := range map[string]bool{"its bundle is read": false, "nothing that can be read has it": true} {
 		p := &pass{result: result{site: *withCSI(t)}}
-		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		p.observed = &assess.Observed{}
 		if behind {
 			p.site.current = comingFrom(t, "csi@3.5.1", "")
 		}
@@ -195,7 +195,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
 	} {
 		p := &pass{result: result{site: *withCSI(t)}}
-		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		p.observed = &assess.Observed{}
 		health := assess.Health{Version: "3.5.1", Complete: true}
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: health}}
 		c.edit(p)
@@ -257,7 +257,7 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pass{result: result{site: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
-			p.config, p.site.observed = p.site.config, &assess.Observed{}
+			p.observed = &assess.Observed{}
 			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
 				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
 			for _, d := range c.falls {
@@ -288,7 +288,6 @@ func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
 // A revision that has just failed is not said to be in force until it is gone back from.
 func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 	p := &result{site: *withCSI(t)}
-	p.config = p.site.config
 	h := revision.History{}.Begin(revision.Revision{Releases: []string{"csi@3.7.3"}}, revision.Beginning{})
 	h = h.Fail("it crashes", p.now)
 	p.inventory = p.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
@@ -307,12 +306,12 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	cur, _ := h.InForce()
 	cur.Approval = &revision.Approval{By: "alice", Seen: g.at0()}
 	g.revisions.history = g.revisions.history.With(matrix.CSI, h.With(cur))
-	g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
+	g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: g.revisions.history})
 	g.revisions.offered = &revision.Revision{Releases: split(pair133)}
 	opens := g.at0().Add(time.Hour)
 	window := decide.Verdict{Action: decide.Wait, Reason: decide.WindowClosed, Message: "at noon", Until: opens}
 	approval := decide.Verdict{Action: decide.Wait, Reason: decide.NotApproved, Message: "approve it"}
-	found := result{config: g.config, site: g.site, inventory: g.inventory, now: g.now}
+	found := result{site: g.site, inventory: g.site.inventory}
 	p := &pass{Reconciler: g.Reconciler, result: found}
 	for _, c := range []struct {
 		cpi, csi decide.Verdict

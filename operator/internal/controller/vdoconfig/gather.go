@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -32,38 +30,24 @@ const (
 // clusterIDConfigMap is where the storage driver keeps the cluster id that it made.
 var clusterIDConfigMap = types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap}
 
-// gatherer fills a site. It is at hand while a site is filled, and not after.
-type gatherer struct {
-	*Reconciler
-	name  types.NamespacedName
-	kept  record           // as it was found
-	tried map[string]tried // to open, by REPOSITORY@DIGEST
-	site
-}
-
-func (r *Reconciler) gatherer(config *v1alpha1.VDOConfig, now time.Time, frozen string) *gatherer {
-	return &gatherer{Reconciler: r, name: client.ObjectKeyFromObject(config),
-		site: site{config: config, spec: *config.Spec.DeepCopy(), now: now, frozen: frozen}}
-}
-
-func (g *gatherer) fault(d matrix.Driver, err error) { g.faults = joined(g.faults, d, err) }
+func (p *pass) fault(d matrix.Driver, err error) { p.faults = joined(p.faults, d, err) }
 
 // hold keeps new installations and upgrades back.
-func (g *gatherer) hold(err error) { g.held = fault.Join(g.held, err) }
+func (p *pass) hold(err error) { p.site.held = fault.Join(p.site.held, err) }
 
 // holdBundle does, for the sake of the bundle.
-func (g *gatherer) holdBundle(err error) {
-	g.hold(err)
-	g.bundleHeld = true
+func (p *pass) holdBundle(err error) {
+	p.hold(err)
+	p.bundleHeld = true
 }
 
 // at notes an error of reading a driver's place as that driver's fault, where it is
 // about the place; else it is returned.
-func (g *gatherer) at(d matrix.Driver, err error) error {
+func (p *pass) at(d matrix.Driver, err error) error {
 	if fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
-	g.fault(d, err)
+	p.fault(d, err)
 	return nil
 }
 
@@ -84,36 +68,37 @@ func joinAll[K comparable](each map[K]error, err error) error {
 // settle reads what was installed, and finds the drivers that have to stay though they
 // are not asked for any more: the storage driver goes only as the deletion of the
 // VDOConfig would let it. Those are cared for as they were last asked for.
-func (g *gatherer) settle(ctx context.Context) error {
+func (p *pass) settle(ctx context.Context) error {
 	var err error
-	if g.kept, err = g.load(ctx, g.config); err != nil {
+	p.kept, err = p.load(ctx, p.config)
+	p.inventory, p.site.inventory, p.hash = p.kept.Inventory, p.kept.Inventory, p.kept.key
+	if err != nil {
 		return err
 	}
-	g.inventory, g.hash = g.kept.Inventory, g.kept.key
-	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
-	if g.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+	gone := slices.DeleteFunc(p.unasked(), func(d matrix.Driver) bool { return !p.runs(d) })
+	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
 		return nil
 	}
-	if g.retained, err = g.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
+	if p.retained, err = p.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
 		return err
 	}
-	if g.volumes == nil && slices.Contains(gone, matrix.CSI) && g.config.Spec.OnDelete != v1alpha1.DeleteRemove {
-		if g.volumes, err = g.volumesInUse(ctx); err != nil {
+	if p.volumes == nil && slices.Contains(gone, matrix.CSI) && p.config.Spec.OnDelete != v1alpha1.DeleteRemove {
+		if p.volumes, err = p.volumesInUse(ctx); err != nil {
 			return err
 		}
 	}
-	if g.volumes != nil {
+	if p.volumes != nil {
 		for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
 			if slices.Contains(gone, d) {
-				g.retained[d] = "volumes use it"
+				p.retained[d] = "volumes use it"
 			}
 		}
 	}
-	if len(g.retained) == 0 {
+	if len(p.retained) == 0 {
 		return nil
 	}
-	if g.spec.StorageProvider == nil {
-		g.spec.StorageProvider = g.inventory.Memory().StorageProvider
+	if p.spec.StorageProvider == nil {
+		p.spec.StorageProvider = p.site.inventory.Memory().StorageProvider
 	}
 	return nil
 }
@@ -134,41 +119,41 @@ func (r *Reconciler) neededByOthers(ctx context.Context, installed bool) (map[ma
 
 // gather reads everything that decisions depend on. It fails only where the API
 // server does; what is wrong with the site is part of what is found.
-func (g *gatherer) gather(ctx context.Context) error {
-	observed, err := g.Cluster.Observe(ctx)
+func (p *pass) gather(ctx context.Context) error {
+	observed, err := p.Cluster.Observe(ctx)
 	if err != nil {
 		return err
 	}
-	observed.Nodes = g.onVSphere(observed.Nodes)
-	g.observed = &observed
-	servers, err := g.Cluster.APIServers(ctx)
+	observed.Nodes = p.onVSphere(observed.Nodes)
+	p.observed = &observed
+	servers, err := p.Cluster.APIServers(ctx)
 	if err != nil {
 		return err
 	}
-	was := g.inventory.Memory()
-	if g.kubernetes, err = chosenFor(servers, was.Kubernetes, was.NewerSince, g.at0()); err != nil {
+	was := p.site.inventory.Memory()
+	if p.kubernetes, err = chosenFor(servers, was.Kubernetes, was.NewerSince, p.at0()); err != nil {
 		return err
 	}
-	g.notes = append(g.notes, g.kubernetes.notes...)
-	for d, why := range g.observed.Unread {
-		g.fault(d, why)
+	p.notes = append(p.notes, p.kubernetes.notes...)
+	for d, why := range p.observed.Unread {
+		p.fault(d, why)
 	}
-	g.installed = installed(g.observed, g.inventory)
-	g.distribution = g.distributionOf()
+	p.installed = installed(p.observed, p.site.inventory)
+	p.distribution = p.distributionOf()
 	read := []func(context.Context) error{
-		g.gatherBundle, g.gatherOpenShift, g.gatherVCenters, g.gatherDesired, g.gatherChecks, g.gatherCluster,
-		g.gatherImages, g.gatherCertificate,
+		p.gatherBundle, p.gatherOpenShift, p.gatherVCenters, p.gatherDesired, p.gatherChecks, p.gatherCluster,
+		p.gatherImages, p.gatherCertificate,
 	}
 	for _, one := range read {
 		if err := one(ctx); err != nil {
 			return err
 		}
 	}
-	return g.gatherRevisions(ctx)
+	return p.gatherRevisions(ctx)
 }
 
-func (g *gatherer) gatherDesired(context.Context) error {
-	g.desired = g.desire()
+func (p *pass) gatherDesired(context.Context) error {
+	p.desired = p.desire()
 	return nil
 }
 
@@ -196,69 +181,69 @@ func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]ma
 	return recorded
 }
 
-func (g *gatherer) distributionOf() string {
-	if g.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
+func (p *pass) distributionOf() string {
+	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
 		return openshift
 	}
-	if sp := g.spec.StorageProvider; sp != nil {
+	if sp := p.spec.StorageProvider; sp != nil {
 		return sp.ClusterDistribution
 	}
 	return ""
 }
 
-func (g *gatherer) gatherCluster(ctx context.Context) error {
-	c := &g.cluster
-	c.Distribution = g.distribution
-	for _, n := range g.observed.Nodes {
+func (p *pass) gatherCluster(ctx context.Context) error {
+	c := &p.cluster
+	c.Distribution = p.distribution
+	for _, n := range p.observed.Nodes {
 		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
 	}
 	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
-	live, _, err := g.Cluster.Read(ctx, []inventory.ID{system})
+	live, _, err := p.Cluster.Read(ctx, []inventory.ID{system})
 	if err != nil {
 		return err
 	}
 	if ns := live[system.Key]; ns != nil {
 		c.UID = string(ns.GetUID())
 	}
-	ids, err := g.Cluster.ConfigMap(ctx, clusterIDConfigMap)
-	if err := g.at(matrix.CSI, err); err != nil {
+	ids, err := p.Cluster.ConfigMap(ctx, clusterIDConfigMap)
+	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
 	c.GeneratedClusterID = ids[clusterIDKey]
-	conf, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
-	if err := g.at(matrix.CSI, err); err != nil {
+	conf, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
+	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
 	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
-	if known := g.inventory.Memory().ClusterID; known != "" {
+	if known := p.site.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
-	if err := g.identify(ctx); err != nil {
+	if err := p.identify(ctx); err != nil {
 		return err
 	}
-	if err := g.gatherFound(ctx, conf); err != nil {
+	if err := p.gatherFound(ctx, conf); err != nil {
 		return err
 	}
-	if g.hash != nil {
+	if p.hash != nil {
 		return nil
 	}
-	g.hash, g.newHash = make([]byte, 32), true // it is written before anything else is
-	_, err = rand.Read(g.hash)
+	p.hash, p.newHash = make([]byte, 32), true // it is written before anything else is
+	_, err = rand.Read(p.hash)
 	return err
 }
 
 // gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
 // before the webhook is registered, one from its Secret or a new one, which is kept by being applied.
-func (g *gatherer) gatherCertificate(ctx context.Context) error {
-	remembered := g.remembered()
-	if g.certificate != nil || (!wantsWebhook(&g.spec) && !wantsWebhook(&remembered)) {
+func (p *pass) gatherCertificate(ctx context.Context) error {
+	remembered := p.remembered()
+	if p.site.certificate != nil || (!wantsWebhook(&p.spec) && !wantsWebhook(&remembered)) {
 		return nil
 	}
-	data, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
+	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
 	if err != nil {
-		return g.at(matrix.CSI, err)
+		return p.at(matrix.CSI, err)
 	}
-	g.certificate, _, g.certificateErr = webhookcert.Ensure(data, nil, g.now, rand.Reader)
+	p.site.certificate, _, p.certificateErr = webhookcert.Ensure(data, nil, p.now, rand.Reader)
 	return nil
 }
 
@@ -294,15 +279,15 @@ func (s *site) confirms(id string) bool {
 // identify refuses a cluster id that came with the records of another cluster, since two clusters with one id overwrite
 // each other's volumes in CNS, and one that is not that of the volumes. It also refuses to install or take over the
 // storage driver while there are volumes of it and nobody knows under which id.
-func (g *gatherer) identify(ctx context.Context) error {
-	c, sp, memory := &g.cluster, g.spec.StorageProvider, g.inventory.Memory()
+func (p *pass) identify(ctx context.Context) error {
+	c, sp, memory := &p.cluster, p.spec.StorageProvider, p.site.inventory.Memory()
 	conflict := func(why error, hint string) {
-		g.fault(matrix.CSI, &fault.Error{
+		p.fault(matrix.CSI, &fault.Error{
 			Reason: fault.Conflict, Op: "use", Subject: "the cluster id of " + drivers.CSIDriver, Err: why, Hint: hint})
 	}
-	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || g.inventory.Has(matrix.CSI)
-	_, unread := g.faults[matrix.CSI]
-	switch foreign, stray := g.foreignClusterID(), g.strayClusterID(); {
+	known := c.GeneratedClusterID != "" || c.ConfiguredClusterID != "" || p.site.inventory.Has(matrix.CSI)
+	_, unread := p.faults[matrix.CSI]
+	switch foreign, stray := p.foreignClusterID(), p.strayClusterID(); {
 	case sp == nil:
 		return nil
 	case foreign != "":
@@ -311,7 +296,7 @@ func (g *gatherer) identify(ctx context.Context) error {
 			fmt.Sprintf("where this cluster replaces the other one, set spec.storageProvider.clusterID: %[1]q; "+
 				"where both run, delete what was restored: Secret %[2]s/%[3]s, ConfigMaps %[2]s/%[4]s and %[5]s/%[6]s",
 				foreign, render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap,
-				g.name.Namespace, inventory.VDOConfigs.ConfigMap(g.name.Name)))
+				p.name.Namespace, inventory.VDOConfigs.ConfigMap(p.name.Name)))
 		return nil
 	case stray != "":
 		conflict(fmt.Errorf("the driver has made %q, and its volumes are registered under %q", stray, memory.ClusterID),
@@ -322,11 +307,11 @@ func (g *gatherer) identify(ctx context.Context) error {
 	case known || sp.ClusterID != "" || unread:
 		return nil
 	}
-	volumes, attachments, err := g.Cluster.Volumes(ctx)
+	volumes, attachments, err := p.Cluster.Volumes(ctx)
 	if err != nil || volumes+attachments == 0 {
 		return err
 	}
-	g.fault(matrix.CSI, &fault.Error{
+	p.fault(matrix.CSI, &fault.Error{
 		Reason: fault.NotFound, Op: "find", Subject: "the cluster id of " + drivers.CSIDriver,
 		Err: fmt.Errorf("there are %s PersistentVolumes and %s VolumeAttachments, and nothing says under which cluster id they were made",
 			howMany(volumes), howMany(attachments)),

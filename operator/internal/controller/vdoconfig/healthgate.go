@@ -96,22 +96,22 @@ func (p *pass) afterLook(was revision.Histories) (now revision.Histories, health
 func (p *pass) elsewhere(cur revision.Record) bool {
 	own := slices.ContainsFunc(cur.Drivers(), func(name string) bool {
 		d := matrix.Driver(name)
-		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.held(d)
+		return p.site.faults[d] != nil || condition.Passing(p.outcome.failed[d]) || p.stuck(d)
 	})
 	stale := p.site.stale != nil && p.site.held == p.site.stale //nolint:errorlint // it is the same one
 	return own || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
 		p.site.waiting != "" || p.site.sets.taking.rolls(p.site.now)
 }
 
-// held tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
-func (p *pass) held(d matrix.Driver) bool { return p.behind(d) || p.site.vCenterHolds(d) != nil }
+// stuck tells whether a driver is behind, or uses a vCenter that is away or not checked yet.
+func (p *pass) stuck(d matrix.Driver) bool { return p.behind(d) || p.site.vCenterHolds(d) != nil }
 
 // mayLackOthers tells whether the storage driver may not work for the sake of a driver that comes before it: one
 // that is held and not well.
 func (p *pass) mayLackOthers(group revision.Group) bool {
 	return group == matrix.CSI && slices.ContainsFunc([]matrix.Driver{matrix.CNI, matrix.CPI}, func(d matrix.Driver) bool {
 		h, judged := p.outcome.report.Drivers[d]
-		return judged && !h.Healthy() && p.held(d)
+		return judged && !h.Healthy() && p.stuck(d)
 	})
 }
 

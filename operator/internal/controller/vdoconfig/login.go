@@ -41,52 +41,52 @@ var copies = []inventory.Key{
 
 // gatherLogin reads the mirror's login. A Secret that is gone, or that the mirror did
 // not let in, changes nothing at pods that have one.
-func (g *gatherer) gatherLogin(ctx context.Context) error {
-	b := g.bundle.source
+func (p *pass) gatherLogin(ctx context.Context) error {
+	b := p.bundle.source
 	name, named := b.PullSecretName()
-	data, version, err := g.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name})
+	data, version, err := p.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
 	if err != nil {
 		return err
 	}
 	given := data[corev1.DockerConfigJsonKey]
 	if len(given) > 0 && version == b.Status.VerifiedLogin {
-		g.login = login{data: given}
+		p.login = login{data: given}
 		return nil
 	}
-	if g.login, err = g.installedLogin(ctx); err != nil {
+	if p.login, err = p.installedLogin(ctx); err != nil {
 		return err
 	}
-	secret := g.name.Namespace + "/" + name
+	secret := p.name.Namespace + "/" + name
 	switch {
 	case len(given) > 0:
-		g.unverifiedLogin(secret)
+		p.unverifiedLogin(secret)
 	case named || data != nil:
-		g.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, g.login.note()),
+		p.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, p.login.note()),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
 	case b.Status.VerifiedLogin != v1alpha1.NoLogin:
-		g.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", g.login.note()),
+		p.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", p.login.note()),
 			"create it with `kubectl create secret docker-registry`"))
-	case g.login.kept:
-		g.notes = append(g.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(g.login.note(), "; ")))
+	case p.login.kept:
+		p.notes = append(p.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(p.login.note(), "; ")))
 	}
 	return nil
 }
 
 // unverifiedLogin says why a login that is there is not given to pods.
-func (g *gatherer) unverifiedLogin(secret string) {
-	b := g.bundle.source
+func (p *pass) unverifiedLogin(secret string) {
+	b := p.bundle.source
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
-		g.hold(&fault.Error{
+		p.hold(&fault.Error{
 			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "correct what the conditions of DriverBundle " + b.Name + " name first",
-			Err: errors.New("the mirror has not let it in" + g.login.note() + ": " + ready.Message),
+			Err: errors.New("the mirror has not let it in" + p.login.note() + ": " + ready.Message),
 		})
 	case b.Spec.Suspend:
-		g.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+g.login.note()),
+		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+p.login.note()),
 			"set spec.suspend of the DriverBundle to false"))
 	default:
-		g.waiting = "the login in Secret " + secret + " is being tried at the mirror"
+		p.waiting = "the login in Secret " + secret + " is being tried at the mirror"
 	}
 }
 
@@ -125,15 +125,15 @@ func (l login) note() string {
 }
 
 // installedLogin is what the drivers' pods have.
-func (g *gatherer) installedLogin(ctx context.Context) (login, error) {
+func (p *pass) installedLogin(ctx context.Context) (login, error) {
 	recorded := false
 	for i, key := range copies {
-		if _, is := g.inventory.Get(key); !is {
+		if _, is := p.site.inventory.Get(key); !is {
 			continue
 		}
 		recorded = true
-		data, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
-		if err := g.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+		if err := p.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
 			return login{}, err
 		}
 		if have := data[corev1.DockerConfigJsonKey]; len(have) > 0 {

@@ -77,11 +77,11 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, held: fault.NotFound},
 	} {
 		g := gathering(t)
-		g.Cluster, g.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
+		g.Cluster, g.site.inventory = pulls{given: c.given, copies: c.copies}, inventory.Inventory{}
 		for _, key := range copies {
 			if c.copies != nil {
 				id := inventory.ID{Key: key, Version: "v1"}
-				g.inventory = g.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
+				g.site.inventory = g.site.inventory.With(inventory.Entry{ID: id, Driver: matrix.CPI})
 			}
 		}
 		if g.bundle.source.Status.VerifiedLogin = c.verified; c.edit != nil {
@@ -90,9 +90,9 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		require.NoError(t, g.gatherLogin(t.Context()), name)
 		require.Equal(t, c.want, string(g.login.data), name)
 		require.Equal(t, []bool{c.kept, c.lost}, []bool{g.login.kept, g.login.lost}, name)
-		require.Equal(t, c.held != "", g.held != nil, name)
+		require.Equal(t, c.held != "", g.site.held != nil, name)
 		if c.held != "" {
-			require.Equal(t, c.held, fault.ReasonOf(g.held), name)
+			require.Equal(t, c.held, fault.ReasonOf(g.site.held), name)
 		}
 		require.Equal(t, c.waiting, g.waiting != "", name)
 		require.Len(t, g.notes, c.notes, name)

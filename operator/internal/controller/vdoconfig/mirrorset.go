@@ -33,23 +33,23 @@ import (
 
 // gatherOpenShift finds out whether the operator leads the nodes, and holds everything new
 // where it is asked to and there is nothing to lead them by.
-func (g *gatherer) gatherOpenShift(ctx context.Context) error {
-	if !g.config.Spec.WritesMirrorSet() {
+func (p *pass) gatherOpenShift(ctx context.Context) error {
+	if !p.config.Spec.WritesMirrorSet() {
 		return nil
 	}
 	kind := mirrorset.Digests
-	if g.leads = g.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); g.leads {
-		if !g.namesUpstream() {
-			g.notes = append(g.notes, "spec.openShift.mirrorSet is Write and has no effect: imageNames of DriverBundle "+
-				g.bundle.source.Name+" is not Upstream, so that pods name images in the mirror itself")
+	if p.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.leads {
+		if !p.namesUpstream() {
+			p.notes = append(p.notes, "spec.openShift.mirrorSet is Write and has no effect: imageNames of DriverBundle "+
+				p.bundle.source.Name+" is not Upstream, so that pods name images in the mirror itself")
 		}
-		return g.gatherSets(ctx)
+		return p.gatherSets(ctx)
 	}
 	why := errors.New("the cluster is not OpenShift")
-	if g.distribution == openshift {
+	if p.distribution == openshift {
 		why = fmt.Errorf("the cluster has no %ss: OpenShift has them since 4.13", kind.Kind)
 	}
-	g.hold(&fault.Error{
+	p.hold(&fault.Error{
 		Reason: fault.Refused, Op: "write", Subject: kind.Kind + " " + render.MirrorSetName, Err: why,
 		Hint: "take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
 	})
@@ -65,35 +65,35 @@ type mirrorSets struct {
 
 // gatherSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
 // be read the set stays as it is.
-func (g *gatherer) gatherSets(ctx context.Context) error {
-	rules, err := g.Cluster.MirrorRules(ctx)
+func (p *pass) gatherSets(ctx context.Context) error {
+	rules, err := p.Cluster.MirrorRules(ctx)
 	if fault.ReasonOf(err) == fault.Forbidden {
-		g.leads = false
-		g.hold(err)
+		p.leads = false
+		p.hold(err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	id := plan.IDOf(render.MirrorSet(nil).Unstructured)
-	live, _, err := g.Cluster.Read(ctx, []inventory.ID{id})
+	live, _, err := p.Cluster.Read(ctx, []inventory.ID{id})
 	if err != nil {
 		return err
 	}
-	g.sets = mirrorSets{rules: rules, others: rules}
-	if set := live[id.Key]; set != nil && g.isOwn(set) {
-		g.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
+	p.sets = mirrorSets{rules: rules, others: rules}
+	if set := live[id.Key]; set != nil && p.isOwn(set) {
+		p.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		isOwn := func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() }
-		g.sets.others = slices.DeleteFunc(slices.Clone(rules), isOwn)
-		return g.gatherPools(ctx, set)
+		p.sets.others = slices.DeleteFunc(slices.Clone(rules), isOwn)
+		return p.gatherPools(ctx, set)
 	}
 	return nil
 }
 
 // isOwn tells whether the set on the cluster is the operator's: recorded as such, or, where the
 // records are lost, labelled.
-func (g *gatherer) isOwn(set *unstructured.Unstructured) bool {
-	known, recorded := g.inventory.Get(plan.IDOf(set).Key)
+func (p *pass) isOwn(set *unstructured.Unstructured) bool {
+	known, recorded := p.site.inventory.Get(plan.IDOf(set).Key)
 	labels := set.GetLabels()
 	return (recorded && plan.Ours(set, known)) ||
 		(labels[render.LabelManagedBy] == render.ManagedBy && labels[render.LabelDriver] == string(drivers.MirrorSet))
@@ -185,16 +185,16 @@ func contentOfMirrorSet(entries mirrorset.Entries) (string, error) {
 
 // countOwnSet has the rules that nodes have by the operator's own set be those that it is going
 // to have, where it can be written; else it is noted why not.
-func (g *gatherer) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
-	entries, left := g.ownEntries([]*opened{g.bundle})
+func (p *pass) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
+	entries, left := p.ownEntries([]*opened{p.bundle})
 	if m.Left = left; len(entries) == 0 {
 		return
 	}
 	o := render.MirrorSet(entries)
-	if m.Unwritten = g.mayWrite(ctx, o); m.Unwritten != nil {
+	if m.Unwritten = p.mayWrite(ctx, o); m.Unwritten != nil {
 		return
 	}
-	m.Own, m.Rules = plan.IDOf(o.Unstructured).Key.String(), slices.Clone(g.sets.others)
+	m.Own, m.Rules = plan.IDOf(o.Unstructured).Key.String(), slices.Clone(p.sets.others)
 	for _, e := range entries {
 		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy})
 	}
@@ -202,14 +202,14 @@ func (g *gatherer) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
 
 // mayWrite says why an object could not be written, as far as reading it tells: it may not
 // be read, or is somebody else's.
-func (g *gatherer) mayWrite(ctx context.Context, o render.Object) error {
-	live, refused, err := g.Cluster.Read(ctx, []inventory.ID{plan.IDOf(o.Unstructured)})
+func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
+	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{plan.IDOf(o.Unstructured)})
 	if err != nil {
 		return err
 	}
 	made := plan.Make(plan.Input{
 		Stages: []render.Stage{{Name: render.StageMirrors, Drivers: []matrix.Driver{o.Driver}, Objects: []render.Object{o}}},
-		Live:   live, Refused: refused, Inventory: g.inventory, Key: g.hash,
+		Live:   live, Refused: refused, Inventory: p.site.inventory, Key: p.hash,
 	})
 	return made.Conflicts()
 }
@@ -229,19 +229,19 @@ type taking struct {
 }
 
 // gatherPools reads how far nodes are with the set, until they have it.
-func (g *gatherer) gatherPools(ctx context.Context, set *unstructured.Unstructured) error {
-	t := &g.sets.taking
+func (p *pass) gatherPools(ctx context.Context, set *unstructured.Unstructured) error {
+	t := &p.sets.taking
 	t.set, t.written = fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration()), writtenAt(set)
-	if t.known = g.inventory.Memory().Taken == t.set; t.known {
+	if t.known = p.site.inventory.Memory().Taken == t.set; t.known {
 		return nil
 	}
 	var err error
-	if t.pools, err = g.Cluster.MachineConfigPools(ctx); fault.ReasonOf(err) != fault.Forbidden {
+	if t.pools, err = p.Cluster.MachineConfigPools(ctx); fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
 	t.unread = err
-	if !g.ignores("MachineConfigPools") && g.namesUpstream() {
-		g.notes = append(g.notes, "upgrades wait: "+t.change(g.now))
+	if !p.ignores("MachineConfigPools") && p.namesUpstream() {
+		p.notes = append(p.notes, "upgrades wait: "+t.change(p.now))
 	}
 	return nil
 }

@@ -99,11 +99,11 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 		g, held := gathering(t), asked == v1alpha1.MirrorSetWrite
 		g.Cluster, g.config.Spec.OpenShift = serves{}, &v1alpha1.OpenShift{MirrorSet: asked}
 		require.NoError(t, g.gatherOpenShift(t.Context()))
-		require.Equal(t, held, g.held != nil)
+		require.Equal(t, held, g.site.held != nil)
 		require.False(t, g.leads)
 		if held {
-			require.Equal(t, fault.Refused, fault.ReasonOf(g.held))
-			require.Contains(t, fault.HintOf(g.held), "take spec.openShift.mirrorSet out of the VDOConfig")
+			require.Equal(t, fault.Refused, fault.ReasonOf(g.site.held))
+			require.Contains(t, fault.HintOf(g.site.held), "take spec.openShift.mirrorSet out of the VDOConfig")
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestWhatIsForeseen(t *testing.T) {
 
 func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
 	before := &v1alpha1.PlanStatus{Bundle: "b"}
-	p := &result{config: &v1alpha1.VDOConfig{}, outcome: outcome{applied: because(fault.Unreachable)}}
+	p := &result{site: site{config: &v1alpha1.VDOConfig{}}, outcome: outcome{applied: because(fault.Unreachable)}}
 	require.Equal(t, before, p.planStatus(before))
 	p.outcome.applied = nil
 	require.Nil(t, p.planStatus(before))

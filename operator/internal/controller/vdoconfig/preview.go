@@ -114,26 +114,23 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 
 // look gathers and decides, as any pass, and returns the marks of one-way releases.
 func (p *pass) look(ctx context.Context) ([]decide.OneWay, error) {
-	g := p.gatherer(p.config, p.now, "")
-	if err := g.settle(ctx); err != nil {
+	if err := p.settle(ctx); err != nil {
 		return nil, err
 	}
-	p.inventory = g.inventory
-	for _, r := range g.inventory.Memory().Revisions.Records() {
-		g.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
+	for _, r := range p.site.inventory.Memory().Revisions.Records() {
+		p.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
 	}
-	err := g.gather(ctx)
-	p.site = g.site
+	err := p.gather(ctx)
 	switch {
 	case err != nil:
 		return nil, err
-	case g.bundle == nil && g.unresolved == nil:
-		return nil, awaited(g.waiting)
-	case g.bundle == nil:
-		return nil, g.unresolved
+	case p.bundle == nil && p.site.unresolved == nil:
+		return nil, awaited(p.waiting)
+	case p.bundle == nil:
+		return nil, p.site.unresolved
 	}
 	p.decision = p.site.resolve()
-	return g.oneWay(ctx), nil
+	return p.oneWay(ctx), nil
 }
 
 // upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.

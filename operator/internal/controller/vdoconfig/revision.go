@@ -41,20 +41,20 @@ func (r *revisions) first() (decide.Verdict, bool) {
 
 // gatherRevisions decides which groups go from what is current of them to what was chosen. It is last:
 // it asks what the rest was gathered for.
-func (g *gatherer) gatherRevisions(ctx context.Context) error {
-	if g.bundle == nil {
+func (p *pass) gatherRevisions(ctx context.Context) error {
+	if p.bundle == nil {
 		return nil
 	}
-	r := &g.revisions
-	r.history = g.inventory.Memory().Revisions
-	g.current = g.currentOfRecords(ctx, r.history.InForce()...)
-	g.revoke(ctx)
-	facts, err := g.upgradeFacts(ctx)
+	r := &p.revisions
+	r.history = p.site.inventory.Memory().Revisions
+	p.current = p.currentOfRecords(ctx, r.history.InForce()...)
+	p.revoke(ctx)
+	facts, err := p.upgradeFacts(ctx)
 	if err != nil {
-		g.hold(err)
+		p.hold(err)
 	}
-	if g.site.hold() == nil && g.desired.refused == nil {
-		free := g.site
+	if p.site.hold() == nil && p.desired.refused == nil {
+		free := p.site
 		free.ungated = true
 		if r.offered, err = revisionOf(free.keep(nil, free.unseen())); err != nil {
 			return err
@@ -65,28 +65,28 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 		}
 	}
 	facts.Offered = r.offered
-	return g.decideGroups(ctx, facts)
+	return p.decideGroups(ctx, facts)
 }
 
 // decideGroups decides on one group after the other, in order of installation: what a group needs of those before it
 // is known by then.
-func (g *gatherer) decideGroups(ctx context.Context, facts decide.Facts) error {
-	r := &g.revisions
+func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) error {
+	r := &p.revisions
 	r.verdicts, r.candidates = map[revision.Group]decide.Verdict{}, map[revision.Group]*revision.Revision{}
 	for _, group := range revision.Groups {
 		var err error
-		if r.candidates[group], err = g.candidate(group); err != nil {
+		if r.candidates[group], err = p.candidate(group); err != nil {
 			return err
 		}
 		of := facts
 		of.History, of.Candidate, of.Untrusted = r.history[group], r.candidates[group], r.untrusted[group]
-		of.Interlock = g.interlock(group)
-		r.verdicts[group] = g.decideGroup(ctx, of, group)
+		of.Interlock = p.interlock(group)
+		r.verdicts[group] = p.decideGroup(ctx, of, group)
 		if !r.verdicts[group].Gates() {
 			continue
 		}
-		g.gate(group, r.verdicts[group].Message)
-		if r.candidates[group], err = g.candidate(group); err != nil {
+		p.gate(group, r.verdicts[group].Message)
+		if r.candidates[group], err = p.candidate(group); err != nil {
 			return err
 		}
 	}
@@ -94,15 +94,15 @@ func (g *gatherer) decideGroups(ctx context.Context, facts decide.Facts) error {
 }
 
 // decideGroup decides on one, and has the drivers of what is gone back to be the current ones.
-func (g *gatherer) decideGroup(ctx context.Context, facts decide.Facts, group revision.Group) decide.Verdict {
+func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revision.Group) decide.Verdict {
 	facts.Unusable = map[string]string{}
 	for {
 		v := decide.Decide(facts)
 		if v.Action != decide.RollBack {
 			return v
 		}
-		target, _ := g.revisions.history[group].Named(v.To)
-		err := g.goBackTo(ctx, target)
+		target, _ := p.revisions.history[group].Named(v.To)
+		err := p.goBackTo(ctx, target)
 		switch {
 		case err == nil:
 			return v
@@ -114,8 +114,8 @@ func (g *gatherer) decideGroup(ctx context.Context, facts decide.Facts, group re
 	}
 }
 
-func (g *gatherer) gate(group revision.Group, why string) {
-	g.revisions.gates = joined(g.revisions.gates, group, &fault.Error{
+func (p *pass) gate(group revision.Group, why string) {
+	p.revisions.gates = joined(p.revisions.gates, group, &fault.Error{
 		Reason: fault.Refused, Op: "change", Subject: string(group), Err: errors.New(why),
 		Hint: "until then it stays as it is",
 	})
@@ -123,22 +123,22 @@ func (g *gatherer) gate(group revision.Group, why string) {
 
 // revoke notes which current drivers come from a bundle that is not trusted any more, while their revision is
 // rolled out: nothing new of them is applied, and the revision fails.
-func (g *gatherer) revoke(ctx context.Context) {
-	g.revisions.untrusted = map[revision.Group]string{}
-	for group, h := range g.revisions.history {
+func (p *pass) revoke(ctx context.Context) {
+	p.revisions.untrusted = map[revision.Group]string{}
+	for group, h := range p.revisions.history {
 		cur, _ := h.InForce()
 		if cur.Outcome != revision.Progressing || cur.Returned {
 			continue
 		}
-		err := g.trusts(ctx, cur.Bundle)
+		err := p.trusts(ctx, cur.Bundle)
 		if fault.ReasonOf(err) != fault.Untrusted {
 			continue // it is trusted, or nobody can tell
 		}
-		g.revisions.untrusted[group] = fault.Text(err)
-		for d, c := range g.current {
+		p.revisions.untrusted[group] = fault.Text(err)
+		for d, c := range p.current {
 			if revision.GroupOf(d) == group {
 				c.revoked = fault.Text(err)
-				g.current[d] = c
+				p.current[d] = c
 			}
 		}
 	}
@@ -182,10 +182,10 @@ func (s *site) attempt() revision.Attempt {
 
 // oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
 // says, and those of the bundles that drivers come from: an older bundle knows nothing of a newer release.
-func (g *gatherer) oneWay(ctx context.Context) []decide.OneWay {
-	read := []*opened{g.bundle}
-	for _, cur := range g.revisions.history.InForce() {
-		o, err := g.openSource(ctx, cur.Bundle)
+func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
+	read := []*opened{p.bundle}
+	for _, cur := range p.revisions.history.InForce() {
+		o, err := p.openSource(ctx, cur.Bundle)
 		if err == nil && !slices.Contains(read, o) { // one that cannot be read says nothing
 			read = append(read, o)
 		}
@@ -202,11 +202,11 @@ func (g *gatherer) oneWay(ctx context.Context) []decide.OneWay {
 }
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
-func (g *gatherer) upgradeFacts(ctx context.Context) (decide.Facts, error) {
-	policy, err := upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source))
+func (p *pass) upgradeFacts(ctx context.Context) (decide.Facts, error) {
+	policy, err := upgradePolicy(&p.config.Spec, manual(&p.config.Spec, p.bundle.source))
 	return decide.Facts{
-		Now: g.at0(), Policy: policy, Running: g.installed, Attempt: g.attempt(), Frozen: g.frozen,
-		OneWay: g.oneWay(ctx),
+		Now: p.at0(), Policy: policy, Running: p.installed, Attempt: p.attempt(), Frozen: p.frozen,
+		OneWay: p.oneWay(ctx),
 	}, err
 }
 

@@ -39,14 +39,14 @@ func (s shelf) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Co
 	return &c, nil
 }
 
-// gathering is a gatherer that has read nothing of what is installed.
-func gathering(t *testing.T) *gatherer {
+// gathering is a pass that has read nothing of what is installed.
+func gathering(t *testing.T) *pass {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	site := &v1alpha1.DriverBundle{}
 	site.Namespace, site.Name = "ns", "site"
-	g := &gatherer{site: *withCSI(t)}
+	g := &pass{result: result{site: *withCSI(t)}}
 	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(),
 		Store: shelf{"sha256:last": holding(t, "sha256:last", "csi@3.5.1"), "sha256:new": g.bundle},
 		Trust: nobody{"sha256:last": true, "sha256:new": true}}
@@ -56,7 +56,7 @@ func gathering(t *testing.T) *gatherer {
 }
 
 // withRevision is a site where a revision of csi@3.5.1 is in force, whose bundle is the last one.
-func withRevision(t *testing.T) (*gatherer, revision.Record) {
+func withRevision(t *testing.T) (*pass, revision.Record) {
 	t.Helper()
 	g := gathering(t)
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
@@ -126,23 +126,23 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 // What runs and has no history is a revision in the version that runs, whatever holds others, if the accepted bundle
 // has it; only the bundle itself holds that.
 func TestWhatHasNoHistoryIsAdopted(t *testing.T) {
-	takenBack := func(g *gatherer) {
+	takenBack := func(g *pass) {
 		of := revision.Revision{Bundle: g.bundle.reference(), Releases: []string{"csi@3.5.1"}}
 		h := revision.History{Consent: &revision.Consent{Name: "x", Revision: of.Name()}}
-		g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
+		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: revision.Histories{matrix.CSI: h}})
 		g.waiting, g.config.Spec.Upgrade = "the login is being tried", v1alpha1.UpgradeManual
 	}
 	for name, c := range map[string]struct {
 		holds string
-		edit  func(g *gatherer)
+		edit  func(g *pass)
 		is    []string
 	}{
-		"a login is tried":           {pair133, func(g *gatherer) { g.waiting = "the login is being tried" }, []string{"csi@3.5.1"}},
+		"a login is tried":           {pair133, func(g *pass) { g.waiting = "the login is being tried" }, []string{"csi@3.5.1"}},
 		"an approval was taken back": {pair133, takenBack, []string{"csi@3.5.1"}},
-		"the bundle is not":          {pair133, func(g *gatherer) { g.holdBundle(because(fault.Untrusted)) }, nil},
-		"the bundle lacks it":        {"csi@3.7.3", func(g *gatherer) { g.waiting = "the login is being tried" }, nil},
-		"the VDOConfig goes":         {pair133, func(g *gatherer) { g.frozen = "it is being deleted" }, nil},
-		"nothing fits the vCenter":   {pair133, func(g *gatherer) { g.versions[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
+		"the bundle is not":          {pair133, func(g *pass) { g.holdBundle(because(fault.Untrusted)) }, nil},
+		"the bundle lacks it":        {"csi@3.7.3", func(g *pass) { g.waiting = "the login is being tried" }, nil},
+		"the VDOConfig goes":         {pair133, func(g *pass) { g.frozen = "it is being deleted" }, nil},
+		"nothing fits the vCenter":   {pair133, func(g *pass) { g.versions[0].Version = mustVersion("6.7.0") }, []string{"csi@3.5.1"}},
 	} {
 		g := gathering(t)
 		g.bundle, g.current = holding(t, "sha256:new", c.holds), nil
@@ -176,7 +176,7 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		b.Namespace, b.Name = "ns", "site"
 		g.name.Namespace = "ns"
 		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build()}
-		memory := g.inventory.Memory()
+		memory := g.site.inventory.Memory()
 		of := func(digest string) revision.Revision {
 			return revision.Revision{Bundle: "mirror.site/vdo@sha256:" + digest}
 		}
@@ -184,11 +184,11 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		h := revision.History{}.Begin(of("old"), at).WithImageNames(v1alpha1.ImageNamesPaths).
 			Begin(of("last"), at).WithImageNames(v1alpha1.ImageNamesRepository)
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.inventory = g.inventory.WithMemory(memory)
+		g.site.inventory = g.site.inventory.WithMemory(memory)
 		for _, source := range []string{"site", "gone"} {
 			g.bundle.source = b
 			h.Records[0].Source, h.Records[1].Source = source, source
-			g.inventory = g.inventory.WithMemory(memory)
+			g.site.inventory = g.site.inventory.WithMemory(memory)
 			got, err := g.sourceOf(t.Context(), c.bundle)
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
@@ -200,33 +200,33 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 // else goes on as far as its own rules let it, and what the bundle has of what runs is repaired from
 // it. It is begun once.
 func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
-	manual := func(g *gatherer) { g.config.Spec.Upgrade = v1alpha1.UpgradeManual }
-	closed := func(g *gatherer) {
+	manual := func(g *pass) { g.config.Spec.Upgrade = v1alpha1.UpgradeManual }
+	closed := func(g *pass) {
 		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
 	}
-	pinned := func(version string) func(g *gatherer) {
-		return func(g *gatherer) {
+	pinned := func(version string) func(g *pass) {
+		return func(g *pass) {
 			g.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: version}}
 		}
 	}
-	emptied := func(g *gatherer) {
+	emptied := func(g *pass) {
 		since := metav1.NewTime(g.now)
 		g.observed.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Unschedulable: true,
 			Taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &since}}}}}
 	}
-	approved := func(g *gatherer) {
+	approved := func(g *pass) {
 		manual(g)
 		closed(g)
 		of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
 		g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"}
 	}
-	upgraded := func(g *gatherer) { // a vCenter
-		memory := g.inventory.Memory()
+	upgraded := func(g *pass) { // a vCenter
+		memory := g.site.inventory.Memory()
 		memory.Seen = []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}
-		g.inventory = g.inventory.WithMemory(memory)
+		g.site.inventory = g.site.inventory.WithMemory(memory)
 	}
-	of := func(kubernetes string, edit func(g *gatherer)) func(g *gatherer) {
-		return func(g *gatherer) {
+	of := func(kubernetes string, edit func(g *pass)) func(g *pass) {
+		return func(g *pass) {
 			version, err := matrix.ParseKubernetes(kubernetes)
 			require.NoError(t, err)
 			g.kubernetes.version = version
@@ -237,7 +237,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		inForce      string // "" for nothing
 		bundle, runs string
-		edit         func(*gatherer)
+		edit         func(*pass)
 		reason       decide.Reason
 		offered      string
 		begins       string // what is in force then, "" for nothing
@@ -248,14 +248,14 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		"the cloud provider is newer":        {"", pair133, "cpi@1.34.0", nil, decide.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
 		"no window is open":                  {"", both, "csi@3.5.1", closed, decide.WindowClosed, newest, asItRuns, "snapshot-controller"},
 		"nobody consented":                   {"", both, "csi@3.5.1", manual, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
-		"nobody consented, by the DriverBundle": {"", both, "csi@3.5.1", func(g *gatherer) {
+		"nobody consented, by the DriverBundle": {"", both, "csi@3.5.1", func(g *pass) {
 			g.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
 		}, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
 		"nobody consented, and the bundle lacks it": {"", pair133, "csi@3.3.1", manual, decide.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
 		"a node is emptied":                         {"", both, "csi@3.5.1", emptied, decide.Interlocked, newest, asItRuns, "snapshot-controller"},
 		"a node is emptied, and it does not run":    {"", both, "", emptied, "", newest, newest, ""},
 		"a node is emptied, and it is the same":     {"", pair133, "csi@3.5.1", emptied, "", pair133, pair133, ""},
-		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *gatherer) { g.config.Spec.CloudProvider = nil }, decide.DowngradeRefused,
+		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *pass) { g.config.Spec.CloudProvider = nil }, decide.DowngradeRefused,
 			"snapshot-controller@8.2.0 csi@3.5.1", "", "csi snapshot-controller"},
 		"it is the same": {"", pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
 		"it is older":    {"", both, "csi@3.5.1", nil, "", newest, newest, ""},
@@ -273,19 +273,19 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gathering(t)
-			g.inventory = inventory.Inventory{}
+			g.site.inventory = inventory.Inventory{}
 			from, ours := withBoth(t, c.bundle, c.runs), withBoth(t, c.bundle, c.inForce)
 			g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
 				from.bundle, nil
 			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 			g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
 			remember := func(h revision.Histories) {
-				memory := g.inventory.Memory()
+				memory := g.site.inventory.Memory()
 				memory.Revisions = h
-				g.inventory = g.inventory.WithMemory(memory)
+				g.site.inventory = g.site.inventory.WithMemory(memory)
 			}
 			if c.inForce != "" {
-				g.inventory = ours.inventory
+				g.site.inventory = ours.inventory
 				rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(c.inForce)}
 				g.Store = shelf{"sha256:last": holding(t, "sha256:last", c.inForce)}
 				remember(healthy(rev, g.at0()))
@@ -360,9 +360,9 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 		}
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: []string{"csi@3.7.3"}}
 		h := g.revisions.history[matrix.CSI].Begin(rev, revision.Beginning{Now: g.at0()})
-		memory := g.inventory.Memory()
+		memory := g.site.inventory.Memory()
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		g.inventory, g.Trust = g.inventory.WithMemory(memory), c.trusted
+		g.site.inventory, g.Trust = g.site.inventory.WithMemory(memory), c.trusted
 		g.holdBundle(because(fault.Untrusted))
 		require.NoError(t, g.decide(t.Context()), name)
 		v := g.revisions.verdicts[matrix.CSI]
@@ -445,11 +445,11 @@ func TestTheChosenNodesGoOnWithABundleThatHasExpired(t *testing.T) {
 		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
 		g.stale = because(fault.Expired)
 		g.holdBundle(g.stale)
-		memory := g.inventory.Memory()
+		memory := g.site.inventory.Memory()
 		begins := revision.Beginning{Now: g.at0(), Canary: true}
 		h := g.revisions.history[matrix.CSI].Begin(revision.Revision{Bundle: "b"}, begins)
 		memory.Revisions = revision.Histories{matrix.CSI: h}
-		found := result{config: g.config, site: g.site, inventory: g.inventory.WithMemory(memory)}
+		found := result{site: g.site, inventory: g.site.inventory.WithMemory(memory)}
 		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: found}}
 		a.rendering.decision = decided(matrix.CSI, "3.7.3")
 		a.rendering.decision.current = map[matrix.Driver]current{matrix.CSI: {revoked: revoked}}
@@ -470,54 +470,54 @@ func (v volumes) Volumes(context.Context) (int, int, error) { return v.n, 0, nil
 func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
 	for asked, holds := range map[string]bool{"": true, "one": true, "two": false} {
 		g := gathering(t)
-		g.inventory = g.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
+		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: "here"})
 		g.cluster.UID, g.cluster.GeneratedClusterID, g.cluster.ConfiguredClusterID = "here", "two", "one"
 		g.config.Spec.StorageProvider.ClusterID = asked
 		g.spec = g.config.Spec
 		require.NoError(t, g.identify(t.Context()))
 		require.Equal(t, holds, fault.ReasonOf(g.faults[matrix.CSI]) == fault.Conflict)
-		kept := g.remember(g.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterID
+		kept := g.remember(g.site.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterID
 		require.Equal(t, map[bool]string{true: "one", false: "two"}[holds], kept)
 	}
 }
 
 // While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
-	restored := func(uid, asked string) func(*gatherer) {
-		return func(g *gatherer) {
-			g.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: uid})
+	restored := func(uid, asked string) func(*pass) {
+		return func(g *pass) {
+			g.site.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{ClusterID: "one", ClusterUID: uid})
 			g.cluster.UID, g.cluster.ConfiguredClusterID, g.config.Spec.StorageProvider.ClusterID = "here", "one", asked
 		}
 	}
 	for name, c := range map[string]struct {
-		edit  func(g *gatherer)
+		edit  func(g *pass)
 		holds bool
 	}{
-		"nothing says it":                {func(*gatherer) {}, true},
-		"there are no volumes":           {func(g *gatherer) { g.Cluster = volumes{} }, false},
-		"the driver is not asked for":    {func(g *gatherer) { g.spec.StorageProvider = nil }, false},
-		"the spec says it":               {func(g *gatherer) { g.spec.StorageProvider.ClusterID = "one" }, false},
-		"the driver's configuration":     {func(g *gatherer) { g.cluster.ConfiguredClusterID = "one" }, false},
-		"it is installed":                {func(g *gatherer) { g.inventory = withCSI(t).inventory }, false},
-		"it was generated":               {func(g *gatherer) { g.cluster.GeneratedClusterID = "one" }, false},
-		"its configuration is forbidden": {func(g *gatherer) { g.fault(matrix.CSI, because(fault.Forbidden)) }, false},
+		"nothing says it":                {func(*pass) {}, true},
+		"there are no volumes":           {func(g *pass) { g.Cluster = volumes{} }, false},
+		"the driver is not asked for":    {func(g *pass) { g.spec.StorageProvider = nil }, false},
+		"the spec says it":               {func(g *pass) { g.spec.StorageProvider.ClusterID = "one" }, false},
+		"the driver's configuration":     {func(g *pass) { g.cluster.ConfiguredClusterID = "one" }, false},
+		"it is installed":                {func(g *pass) { g.site.inventory = withCSI(t).inventory }, false},
+		"it was generated":               {func(g *pass) { g.cluster.GeneratedClusterID = "one" }, false},
+		"its configuration is forbidden": {func(g *pass) { g.fault(matrix.CSI, because(fault.Forbidden)) }, false},
 		"another cluster's":              {restored("another", ""), true},
 		"another cluster's, not it":      {restored("another", "two"), true},
 		"another cluster's, confirmed":   {restored("another", "one"), false},
-		"another cluster's, generated":   {func(g *gatherer) { restored("another", "")(g); g.cluster.GeneratedClusterID = "one" }, true},
-		"another cluster's, for nobody":  {func(g *gatherer) { restored("another", "one")(g); g.spec.StorageProvider = nil }, false},
+		"another cluster's, generated":   {func(g *pass) { restored("another", "")(g); g.cluster.GeneratedClusterID = "one" }, true},
+		"another cluster's, for nobody":  {func(g *pass) { restored("another", "one")(g); g.spec.StorageProvider = nil }, false},
 		"this cluster's":                 {restored("here", ""), false},
 		"a cluster's that was not noted": {restored("", ""), false},
 	} {
 		g := gathering(t)
-		g.inventory = inventory.Inventory{}
+		g.site.inventory = inventory.Inventory{}
 		g.Cluster, g.spec.StorageProvider = volumes{n: 2}, &v1alpha1.StorageProvider{}
 		c.edit(g)
 		before := g.faults[matrix.CSI]
 		require.NoError(t, g.identify(t.Context()), name)
 		require.Equal(t, c.holds, g.faults[matrix.CSI] != nil && before == nil, name)
-		if was := g.inventory.Memory(); was.ClusterID != "" {
-			noted := g.remember(g.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
+		if was := g.site.inventory.Memory(); was.ClusterID != "" {
+			noted := g.remember(g.site.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
 			require.Equal(t, !c.holds, noted == "here", "%s: it is noted whose the id is once that is known", name)
 		}
 	}

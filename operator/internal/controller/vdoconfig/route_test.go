@@ -167,7 +167,7 @@ func TestWhatAPreviewSaysThatIsNotReady(t *testing.T) {
 		"it was said of another spec":               {edit: config(1)},
 	} {
 		p := &pass{result: result{site: *withCSI(t)}}
-		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		p.observed = &assess.Observed{}
 		rev := revision.Revision{Bundle: p.site.bundle.reference(), Releases: []string{"csi@3.5.1"}}
 		current := begun(rev, revision.Beginning{})
 		p.site.inventory = p.site.inventory.WithMemory(inventory.Memory{Revisions: current})

@@ -18,10 +18,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// site is what a pass found. A [gatherer] fills it, once; nothing changes it after, and
-// all that decides is a function of it.
+// site is what a pass found. It is filled once, nothing changes it after, and all that decides is a
+// function of it.
 type site struct {
-	config *v1alpha1.VDOConfig
+	config *v1alpha1.VDOConfig // as it was found; never changed
 	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
 	// though it is not asked for any more, and for providers that a check keeps as they are:
 	// those are as they were last asked for.

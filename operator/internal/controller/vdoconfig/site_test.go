@@ -231,7 +231,7 @@ func TestWhatTheVerificationOfABundleMeans(t *testing.T) {
 		require.Equal(t, c.good, g.verifiedBundle(c.b, "p"), name)
 		require.Equal(t, !c.good, g.bundleHeld, name)
 		require.Equal(t, c.waiting, g.waiting != "", name)
-		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.held) == fault.Untrusted, name)
+		require.Equal(t, !c.good && !c.waiting, fault.ReasonOf(g.site.held) == fault.Untrusted, name)
 		require.Equal(t, !c.good, g.site.hold() != nil, name)
 	}
 }
@@ -258,21 +258,21 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 		g.Client = fake.NewClientBuilder().WithScheme(g.Client.Scheme()).WithObjects(c.there...).Build()
 		g.Cluster, g.bundle = pulls{}, nil
 		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Releases: []string{"csi@3.5.1"}}
-		g.inventory = g.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
+		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Revisions: healthy(rev, g.at0())})
 		if c.spec != "" {
 			g.config.Spec.Bundle = &v1alpha1.LocalReference{Name: c.spec}
 		}
 		require.NoError(t, g.gatherBundle(t.Context()), name)
-		require.Equal(t, c.held, fault.ReasonOf(g.held), name)
+		require.Equal(t, c.held, fault.ReasonOf(g.site.held), name)
 		require.True(t, g.bundleHeld, name)
 		require.Equal(t, "sha256:last", g.bundle.source.Status.Digest, name)
 		require.Equal(t, []string{"csi@3.5.1"}, chosen(resolved(&g.site)), name)
 
-		memory := inventory.Memory{Revisions: g.inventory.Memory().Revisions}
-		g.bundle, g.inventory = nil, inventory.Inventory{}.WithMemory(memory)
+		memory := inventory.Memory{Revisions: g.site.inventory.Memory().Revisions}
+		g.bundle, g.site.inventory = nil, inventory.Inventory{}.WithMemory(memory)
 		require.NoError(t, g.gatherBundle(t.Context()), name)
 		require.Nil(t, g.bundle, "nothing is installed")
-		require.Equal(t, c.held, fault.ReasonOf(g.unresolved), name)
+		require.Equal(t, c.held, fault.ReasonOf(g.site.unresolved), name)
 	}
 }
 
@@ -340,8 +340,8 @@ func TestWhatAPassMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
-			p := &result{config: config, now: time.Now(), decision: decided(matrix.CSI, "1.0.0"), outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
-			p.decision.from, p.site.config = &opened{}, config
+			p := &result{site: site{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"), outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
+			p.decision.from = &opened{}
 			if c.edit != nil {
 				c.edit(p)
 			}
@@ -432,7 +432,7 @@ func TestExcludedNodesAreNotLookedAt(t *testing.T) {
 		node("vm", map[string]string{"site/metal": "no", "kubernetes.io/os": "linux"}), node("metal", map[string]string{"site/metal": "yes"}),
 		node("bare", nil), node("cloud", map[string]string{"cloud": "other"}),
 	}
-	g := &gatherer{}
+	g := &pass{}
 	require.Equal(t, all, g.onVSphere(all))
 	g.spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
 	left := g.onVSphere(all)
@@ -521,7 +521,7 @@ func TestNodesThatAreNotReadyDoNotUseUpWhatMayBeUnavailable(t *testing.T) {
 func TestARevisionDoesNotFailForNodesThatAreNotReady(t *testing.T) {
 	for pods, elsewhere := range map[int32]bool{1: true, 2: false} {
 		p := &pass{result: result{site: *withCSI(t)}}
-		p.config, p.site.observed = p.site.config, awayNode(pods, pods-1)
+		p.observed = awayNode(pods, pods-1)
 		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CPI: {Version: "1.33.1",
 			Findings: []assess.Finding{{Driver: matrix.CPI, Reason: fault.Unreachable, Away: true}}}}}
 		look := p.lookAt(revision.Record{Revision: revision.Revision{Releases: []string{"cpi@1.33.1"}}})

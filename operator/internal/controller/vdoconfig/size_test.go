@@ -61,8 +61,7 @@ func testBound(t *testing.T, long string, limit int) {
 		}
 	}
 	report := assess.Assess(in)
-	p := &result{config: &v1alpha1.VDOConfig{}}
-	p.site.config = p.config
+	p := &result{site: site{config: &v1alpha1.VDOConfig{}}}
 	p.config.Spec.Suspend = true
 	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
 	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}

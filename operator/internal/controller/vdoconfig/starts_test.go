@@ -26,19 +26,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.Histories)) {
+func beginning(t *testing.T, bundle, runs string) (*pass, func(revision.Histories)) {
 	g := gathering(t)
-	g.inventory = inventory.Inventory{}
+	g.site.inventory = inventory.Inventory{}
 	from, ours := withBoth(t, bundle, runs), withBoth(t, bundle, "")
 	g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
 		from.bundle, nil
-	g.inventory = ours.inventory
+	g.site.inventory = ours.inventory
 	g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
 	return g, func(h revision.Histories) {
-		memory := g.inventory.Memory()
+		memory := g.site.inventory.Memory()
 		memory.Revisions = h
-		g.inventory = g.inventory.WithMemory(memory)
+		g.site.inventory = g.site.inventory.WithMemory(memory)
 	}
 }
 
@@ -72,36 +72,36 @@ func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T
 }
 
 // inForceOf is a site where a revision of the last bundle is in force and healthy.
-func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.Histories)) {
+func inForceOf(t *testing.T, bundle, inForce string) (*pass, func(revision.Histories)) {
 	g, remember := beginning(t, bundle, inForce)
-	g.inventory = withBoth(t, bundle, inForce).inventory
+	g.site.inventory = withBoth(t, bundle, inForce).inventory
 	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
 	g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
 	remember(healthy(rev, g.at0()))
 	return g, remember
 }
 
-// pass returns what is told first, and the histories after it.
-func (g *gatherer) pass(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
+// again decides once more, and returns what is told first, and the histories after it.
+func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
-	g.revisions, g.current, g.held = revisions{}, nil, nil
-	require.NoError(t, g.decide(t.Context()))
-	d := g.resolve()
-	h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
+	p.revisions, p.current, p.site.held = revisions{}, nil, nil
+	require.NoError(t, p.decide(t.Context()))
+	d := p.resolve()
+	h := p.begun(rendering{Rendered: &render.Rendered{}, decision: d})
 	remember(h)
-	first, _ := g.revisions.first()
+	first, _ := p.revisions.first()
 	return first, d, h
 }
 
 // consent consents to what the bundle offers, while no window is open before the next 29 February.
-func (g *gatherer) consent() revision.Revision {
+func (p *pass) consent() revision.Revision {
 	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
-	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
-	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
+	p.config.Spec.Upgrade = v1alpha1.UpgradeManual
+	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
 		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
 		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"},
 	}
-	g.spec = g.config.Spec
+	p.spec = p.config.Spec
 	return of
 }
 
@@ -110,12 +110,12 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
 	g.spec = g.config.Spec
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	_, d, cur := g.pass(t, remember)
+	_, d, cur := g.again(t, remember)
 	assert.Equal(t, chosen(d), inForce(cur), "what is in force is what is installed")
 
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}
 	delete(g.vcenters, vcStorage) // it is back: csi goes from 3.5.1 to 3.7.3
-	g.revisions, g.current, g.held = revisions{}, nil, nil
+	g.revisions, g.current, g.site.held = revisions{}, nil, nil
 	require.NoError(t, g.decide(t.Context()))
 	require.True(t, g.canaryBegins(matrix.CSI) || g.revisions.verdicts[matrix.CSI].Reason == decide.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
 }
@@ -124,7 +124,7 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	g, remember := inForceOf(t, pair133, pair133)
 	g.spec = g.config.Spec
-	all := g.inventory.Memory().Revisions
+	all := g.site.inventory.Memory().Revisions
 	for group, h := range all {
 		cur, _ := h.InForce()
 		cur.Contents = map[string]string{}
@@ -139,7 +139,7 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 	remember(all)
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	bundles := func() (of []string) {
-		_, _, all := g.pass(t, remember)
+		_, _, all := g.again(t, remember)
 		for _, cur := range all.InForce() {
 			require.Equal(t, revision.Healthy, cur.Outcome)
 			of = append(of, strings.TrimPrefix(cur.Bundle, "mirror.site/vdo@sha256:"))
@@ -154,17 +154,17 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 // The history of what was removed is forgotten.
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
 	g, remember := inForceOf(t, pair133, pair133)
-	memory := g.inventory.Memory()
+	memory := g.site.inventory.Memory()
 	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
-	_, _, all := g.pass(t, remember)
+	_, _, all := g.again(t, remember)
 	require.Len(t, all, 2, "its objects are there")
-	for _, e := range g.inventory.Entries() {
+	for _, e := range g.site.inventory.Entries() {
 		if e.Driver != matrix.CPI {
-			g.inventory = g.inventory.Without(e.Key)
+			g.site.inventory = g.site.inventory.Without(e.Key)
 		}
 	}
-	g.inventory = g.inventory.WithMemory(memory)
-	_, _, all = g.pass(t, remember)
+	g.site.inventory = g.site.inventory.WithMemory(memory)
+	_, _, all = g.again(t, remember)
 	require.Equal(t, []string{"cpi@1.33.1"}, inForce(all))
 	require.Len(t, all, 1)
 }
@@ -189,26 +189,26 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 // before anything is in force.
 func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
 	const bundle = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
-	held := func(g *gatherer) func() {
+	held := func(g *pass) func() {
 		g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 		return func() { delete(g.vcenters, vcStorage) }
 	}
-	unread := func(g *gatherer) func() {
+	unread := func(g *pass) func() {
 		runs, forbidden := g.installed, because(fault.Forbidden)
 		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
 		g.observed.AddUnread(matrix.CSI, forbidden)
 		g.fault(matrix.CSI, forbidden)
 		return func() { g.observed.Unread, g.faults, g.installed = nil, nil, runs }
 	}
-	waits := func(g *gatherer) func() { // for what is no fault of the bundle
+	waits := func(g *pass) func() { // for what is no fault of the bundle
 		g.waiting = "the login is being tried at the mirror"
 		return func() { g.waiting = "" }
 	}
 	for name, c := range map[string]struct {
 		inForce  string
-		leaveOut func(g *gatherer) (back func())
+		leaveOut func(g *pass) (back func())
 	}{
-		"nothing else":        {"", func(*gatherer) func() { return func() {} }},
+		"nothing else":        {"", func(*pass) func() { return func() {} }},
 		"unread":              {"", unread},
 		"held":                {"", held},
 		"all held":            {"", waits},
@@ -221,16 +221,16 @@ func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
 			}
 			of := g.consent()
 			back := c.leaveOut(g)
-			_, _, cur := g.pass(t, remember)
+			_, _, cur := g.again(t, remember)
 			if c.inForce != "" {
 				require.Equal(t, of.Name(), g.revisions.offered.Name(), "what the consent is of stays the same")
 			}
 			require.NotContains(t, inForce(cur), "csi@3.7.3", "it begins in the window")
 			back()
-			v, _, _ := g.pass(t, remember)
+			v, _, _ := g.again(t, remember)
 			require.Equal(t, decide.WindowClosed, v.Reason, v.Message)
 			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-			_, _, cur = g.pass(t, remember)
+			_, _, cur = g.again(t, remember)
 			require.Equal(t, of.Releases, inForce(cur))
 		})
 	}
@@ -245,7 +245,7 @@ func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 		forbidden := because(fault.Forbidden)
 		g.observed.AddUnread(matrix.CNI, forbidden)
 		g.fault(matrix.CNI, forbidden)
-		v, _, cur := g.pass(t, remember)
+		v, _, cur := g.again(t, remember)
 		require.Equal(t, of.Releases, inForce(cur), v.Message)
 	}
 }
@@ -255,37 +255,37 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
 	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
 	const half = "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.0"
-	nodes := func(g *gatherer) {
+	nodes := func(g *pass) {
 		for _, kubelet := range []string{"v1.33.4", "v1.34.1"} {
 			n := &corev1.Node{}
 			n.Status.NodeInfo.KubeletVersion = kubelet
 			g.observed.Nodes = append(g.observed.Nodes, n)
 		}
 	}
-	vcenterToo := func(g *gatherer) {
+	vcenterToo := func(g *pass) {
 		nodes(g)
-		g.inventory = g.inventory.WithMemory(inventory.Memory{
-			Seen: []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}, Revisions: g.inventory.Memory().Revisions})
+		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{
+			Seen: []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}, Revisions: g.site.inventory.Memory().Revisions})
 	}
-	csiAlone := func(g *gatherer) {
+	csiAlone := func(g *pass) {
 		nodes(g)
 		g.kubernetes.version = mustVersion("1.33.4")
 	}
-	oldVCenter := func(g *gatherer) { g.versions[0].Version = mustVersion("6.7.0") }
-	mixed := func(ignored string) func(g *gatherer) {
-		return func(g *gatherer) {
+	oldVCenter := func(g *pass) { g.versions[0].Version = mustVersion("6.7.0") }
+	mixed := func(ignored string) func(g *pass) {
+		return func(g *pass) {
 			g.kubernetes.mixed = "the API servers are of Kubernetes v1.34.1 to v1.35.0"
 			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
 		}
 	}
 	for name, c := range map[string]struct {
 		bundle string
-		edit   func(g *gatherer)
+		edit   func(g *pass)
 		want   string
 		reason decide.Reason
 		unfit  string // what Ready says
 	}{
-		"nothing changes": {newer, func(*gatherer) {}, newer, "", ""},
+		"nothing changes": {newer, func(*pass) {}, newer, "", ""},
 		"no release fits a vCenter": {older + " " + newer, oldVCenter, older, "",
 			"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"},
 		"nodes change: cpi goes on":           {half + " csi@3.7.3", nodes, half, decide.Interlocked, ""},
@@ -303,11 +303,11 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 			c.edit(g)
 			g.spec = g.config.Spec
 			for range 2 { // in the pass that begins something, and after it
-				v, d, cur := g.pass(t, remember)
+				v, d, cur := g.again(t, remember)
 				require.Equal(t, c.reason, v.Reason, v.Message)
 				require.Equal(t, split(c.want), chosen(d))
 				require.Equal(t, split(c.want), inForce(cur))
-				p := result{config: g.config, site: g.site, decision: d}
+				p := result{site: g.site, decision: d}
 				ready := p.phase(&g.config.Status)
 				require.Equal(t, c.unfit != "", ready.Err != nil)
 				if c.unfit != "" {
@@ -320,7 +320,7 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 			}
 			if c.want == half { // csi follows
 				g.observed.Nodes = nil
-				_, d, _ := g.pass(t, remember)
+				_, d, _ := g.again(t, remember)
 				require.Equal(t, split(newer), chosen(d))
 			}
 		})
@@ -367,7 +367,7 @@ func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 func TestNothingWaitsForALeftoverOfADriverThatIsKeptBack(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		g := gathering(t)
-		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site}}}
+		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: result{site: g.site}}}
 		if held {
 			a.site.checks = checks{made: true, holds: preflight.Gate([]preflight.Result{blocking(matrix.CSI, false)})}
 		}
@@ -462,14 +462,14 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 		g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
 		require.NoError(t, err)
 		g.spec = g.config.Spec
-		_, d, _ := g.pass(t, func(revision.Histories) {})
+		_, d, _ := g.again(t, func(revision.Histories) {})
 		r := rendering{Rendered: &render.Rendered{}, decision: d}
-		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, site: g.site, inventory: g.inventory}}
+		p := &pass{Reconciler: g.Reconciler, result: result{site: g.site, inventory: g.site.inventory}}
 		edit(p, &r)
 		h := p.site.begun(r)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, inForce(h), name)
 		remember(h)
-		_, _, h = g.pass(t, remember)
+		_, _, h = g.again(t, remember)
 		require.Equal(t, []string{"cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, inForce(h), name)
 	}
 }
@@ -483,9 +483,9 @@ func TestARollbackWaitsForABundleThatCannotBeRead(t *testing.T) {
 	h = h.Begin(cur.Revision, revision.Beginning{}).Succeed(g.at0().Add(time.Hour))
 	next := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}}
 	h = h.Begin(next, revision.Beginning{}).Fail("it crashes", g.at0())
-	memory := g.inventory.Memory()
+	memory := g.site.inventory.Memory()
 	memory.Revisions = revision.Histories{matrix.CSI: h}
-	g.inventory = g.inventory.WithMemory(memory)
+	g.site.inventory = g.site.inventory.WithMemory(memory)
 	g.Store = shelf{
 		"sha256:older": holding(t, "sha256:older", "csi@3.5.1"), "sha256:new": g.bundle,
 		"sha256:last": holding(t, "sha256:last", "csi@3.5.1"),
@@ -519,7 +519,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 	for n, mode := range modes {
 		g := gathering(t)
 		g.Cluster = snapshots{n: n}
-		g.inventory = withBoth(t, "", pair133).inventory
+		g.site.inventory = withBoth(t, "", pair133).inventory
 		g.config.Spec.StorageProvider, g.config.Spec.OnDelete = nil, mode
 		needed, err := g.neededByOthers(t.Context(), true)
 		require.NoError(t, err)
@@ -530,7 +530,7 @@ func TestTheSnapshotControllerStaysForOtherDrivers(t *testing.T) {
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Keep)
 		require.Empty(t, leave[matrix.CSI])
 
-		p := &pass{Reconciler: g.Reconciler, result: result{config: g.config, inventory: g.inventory}}
+		p := &pass{Reconciler: g.Reconciler, result: result{site: g.site, inventory: g.site.inventory}}
 		leave, err = p.leftBehind(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, n > 0, leave[matrix.SnapshotController].Action == plan.Forget)

@@ -46,10 +46,7 @@ var partOf = []struct {
 
 // result is what a pass found, decided and did: all that the status is made of.
 type result struct {
-	config *v1alpha1.VDOConfig // as it was found; never changed
-	now    time.Time
-
-	site     site     // gathered once
+	site              // gathered once
 	decision decision // with what rendering had to leave out
 	outcome  outcome
 

@@ -33,36 +33,36 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 
 // gatherVCenters reads every vCenter that a driver uses or was last rendered with, and all
 // that is wrong with them. Those that nobody asks for any more hold nothing back.
-func (g *gatherer) gatherVCenters(ctx context.Context) error {
-	g.vcenters = map[string]vcenter{}
-	remembered := g.remembered()
-	named := vCenterNames(&g.config.Spec)
-	for _, name := range slices.Concat(vCenterNames(&g.spec), vCenterNames(&remembered)) {
-		if _, is := g.vcenters[name]; is {
+func (p *pass) gatherVCenters(ctx context.Context) error {
+	p.vcenters = map[string]vcenter{}
+	remembered := p.remembered()
+	named := vCenterNames(&p.config.Spec)
+	for _, name := range slices.Concat(vCenterNames(&p.spec), vCenterNames(&remembered)) {
+		if _, is := p.vcenters[name]; is {
 			continue
 		}
-		vc, err := g.vcenter(ctx, name)
+		vc, err := p.vcenter(ctx, name)
 		if err != nil {
 			return err
 		}
-		if g.vcenters[name] = vc; slices.Contains(named, name) && vc.version != nil {
-			g.versions = append(g.versions, *vc.version)
+		if p.vcenters[name] = vc; slices.Contains(named, name) && vc.version != nil {
+			p.versions = append(p.versions, *vc.version)
 		}
 	}
 	return nil
 }
 
 // vcenter reads a vCenter; it is proven where what is there now was let in.
-func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
+func (p *pass) vcenter(ctx context.Context, name string) (vcenter, error) {
 	var vcc v1alpha1.VsphereCloudConfig
-	err := g.Client.Get(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name}, &vcc)
+	err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
 	switch {
 	case apierrors.IsNotFound(err):
 		return vcenter{held: render.NoVCenter("find", name)}, nil
 	case err != nil:
 		return vcenter{}, err
 	}
-	read, err := g.Cluster.Credentials(ctx, &vcc)
+	read, err := p.Cluster.Credentials(ctx, &vcc)
 	return judgeVCenter(&vcc, read, err), nil
 }
 
