@@ -231,8 +231,11 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
 	}
 	for _, rule := range rules {
-		if v, gated := rule(f, cur, changing); gated && len(changing) > 0 {
-			v.Action = actionOf(v.Reason)
+		if why := rule.why(f, cur, changing); why != "" && len(changing) > 0 {
+			v := Verdict{Action: rule.action, Reason: rule.reason, Message: why}
+			if v.Reason == WindowClosed {
+				_, v.Until = f.Policy.Closed(f.Now)
+			}
 			return v
 		}
 	}
@@ -253,17 +256,18 @@ func (f *Facts) adopts(cur revision.Record, d string) bool {
 	return there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String()
 }
 
-// rules are what gates a group of which drivers change, in order.
-var rules = []func(f *Facts, cur revision.Record, changing []string) (Verdict, bool){
-	(*Facts).failedBefore, (*Facts).downgrades, (*Facts).unapproved, (*Facts).interlocked, (*Facts).outside,
-}
-
-// actionOf is what a reason means: some end by themselves or by an approval.
-func actionOf(r Reason) Action {
-	if slices.Contains([]Reason{NotApproved, WindowClosed, Interlocked}, r) {
-		return Wait
-	}
-	return Hold
+// rules are what gates a group of which drivers change, in order, and say why, "" where they do not. Some end by
+// themselves or by an approval.
+var rules = []struct {
+	reason Reason
+	action Action
+	why    func(f *Facts, cur revision.Record, changing []string) string
+}{
+	{Failed, Hold, (*Facts).failedBefore},
+	{DowngradeRefused, Hold, (*Facts).downgrades},
+	{NotApproved, Wait, (*Facts).unapproved},
+	{Interlocked, Wait, func(f *Facts, _ revision.Record, _ []string) string { return f.Interlock }},
+	{WindowClosed, Wait, (*Facts).outside},
 }
 
 // Canaries tells whether a revision that takes the place of another one changes pods that
@@ -278,15 +282,13 @@ func Canaries(from revision.Record, to revision.Revision) bool {
 	return to.Version(d) != "" && (changes || from.Canary.Open())
 }
 
-func (f *Facts) failedBefore(revision.Record, []string) (Verdict, bool) {
+func (f *Facts) failedBefore(revision.Record, []string) string {
 	for _, known := range f.History.Records {
 		if known.Failed() && known.Equal(*f.Candidate) && !f.again(known) {
-			return Verdict{Reason: Failed, Message: fmt.Sprintf(
-				"%s failed at %s and is not tried again: %s", known.Name(), known.Since.UTC().Format(time.RFC3339),
-				known.Reason)}, true
+			return fmt.Sprintf("%s failed at %s and is not tried again: %s", known.Name(), clock(known.Since), known.Reason)
 		}
 	}
-	return Verdict{}, false
+	return ""
 }
 
 // again tells whether a revision that failed may be tried again.
@@ -306,7 +308,7 @@ func (f *Facts) offered() revision.Revision {
 	return *f.Candidate
 }
 
-func (f *Facts) downgrades(cur revision.Record, changing []string) (Verdict, bool) {
+func (f *Facts) downgrades(cur revision.Record, changing []string) string {
 	var all []string
 	for _, d := range changing {
 		to, err := matrix.ParseVersion(f.Candidate.Version(d))
@@ -321,7 +323,7 @@ func (f *Facts) downgrades(cur revision.Record, changing []string) (Verdict, boo
 			all = append(all, fmt.Sprintf("%s: add %s to spec.upgradePolicy.allowDowngrade to approve the downgrade", was, id))
 		}
 	}
-	return Verdict{Reason: DowngradeRefused, Message: strings.Join(all, "; ")}, len(all) > 0
+	return strings.Join(all, "; ")
 }
 
 // runs is the highest version of a driver that runs or was installed.
@@ -344,10 +346,10 @@ func NoWayBack(marks []OneWay, driver matrix.Driver, to, from matrix.Version) st
 }
 
 // unapproved gates a group under Manual unless this of it was approved.
-func (f *Facts) unapproved(_ revision.Record, changing []string) (Verdict, bool) {
+func (f *Facts) unapproved(_ revision.Record, changing []string) string {
 	consent := f.History.Consent
 	if !f.Policy.Manual || (consent != nil && consent.Revision == f.Candidate.Name()) {
-		return Verdict{}, false
+		return ""
 	}
 	releases := slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
 		d, _, _ := strings.Cut(id, "@")
@@ -358,16 +360,12 @@ func (f *Facts) unapproved(_ revision.Record, changing []string) (Verdict, bool)
 	if f.Policy.Approved != "" && consent == nil {
 		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
 	}
-	return Verdict{Reason: NotApproved, Message: text}, true
+	return text
 }
 
-func (f *Facts) interlocked(revision.Record, []string) (Verdict, bool) {
-	return Verdict{Reason: Interlocked, Message: f.Interlock}, f.Interlock != ""
-}
-
-func (f *Facts) outside(revision.Record, []string) (Verdict, bool) {
-	why, next := f.Policy.Closed(f.Now)
-	return Verdict{Reason: WindowClosed, Until: next, Message: why}, why != ""
+func (f *Facts) outside(revision.Record, []string) string {
+	why, _ := f.Policy.Closed(f.Now)
+	return why
 }
 
 // Closed says that no maintenance window is open, "" where one is or there are none, and when the next
@@ -387,7 +385,7 @@ func (p Policy) Closed(now time.Time) (why string, next time.Time) {
 	if next.IsZero() {
 		return "no maintenance window ever opens: correct spec.upgradePolicy.windows", next
 	}
-	return "the next maintenance window opens at " + next.UTC().Format(time.RFC3339), next
+	return "the next maintenance window opens at " + clock(next), next
 }
 
 // rollBack goes back from a revision that failed, where it can.
