@@ -48,7 +48,8 @@ func (r *Run) until(ctx context.Context, op string, look func() (string, error))
 
 // drain evicts the node's pods and waits until they are gone. kubectl's own code for it is
 // not used, since it brings kubectl's commands along; the rules are the same.
-func (r *Run) drain(ctx context.Context, node string) error {
+func (r *Run) drain(ctx context.Context, _ VMs, m Machine) error {
+	node := m.Node
 	pods, err := r.pods(ctx, node)
 	if err != nil || len(pods) == 0 {
 		return err

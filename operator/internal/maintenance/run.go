@@ -155,7 +155,11 @@ func (r *Run) machine(ctx context.Context, m Machine) error {
 		return err
 	}
 	r.say(m.Node, "cordoned")
-	if err := r.fix(ctx, vms, m, len(fixes(state, r.Hardware)) > 0 && state.On); err != nil {
+	steps := []step{r.change, r.powerOn, r.back, r.verify, r.uncordon}
+	if len(fixes(state, r.Hardware)) > 0 && state.On {
+		steps = slices.Concat([]step{r.drain, r.detached, r.shutDown}, steps)
+	}
+	if err := inOrder(ctx, vms, m, steps...); err != nil {
 		r.say(m.Node, "stopped; it stays cordoned, and the same command goes on with it")
 		return err
 	}
@@ -189,59 +193,38 @@ func (r *Run) prepare(ctx context.Context, vms VMs, m Machine) error {
 	if err != nil {
 		return err
 	}
-	on := state.On
+	steps := []step{r.change}
 	switch { // a further run does not know how it was, so that it is said before anything is done
-	case on && m.Template:
-		return &fault.Error{Reason: fault.Conflict, Op: "change template", Subject: m.Path,
-			Err: errors.New("it is a VM that runs"), Hint: "name it with --vm"}
-	case m.Template:
+	case state.On && m.Template:
+		return fault.Errorf(fault.Conflict, "change template", m.Path, "name it with --vm", "it is a VM that runs")
+	case m.Template || state.Template:
 		r.say(m.Name(), "if this is stopped, and leaves it as no template: govc vm.markastemplate "+fault.Quote(m.Path))
-	case on:
+		if state.Template {
+			steps = []step{unmark, r.change}
+		}
+		steps = append(steps, mark)
+	case state.On:
 		r.say(m.Name(), "if this is stopped, and leaves it off: govc vm.power -on "+fault.Quote(m.Path))
+		steps = []step{r.shutDown, r.change, r.powerOn}
 	}
-	switch {
-	case state.Template:
-		err = vms.UnmarkTemplate(ctx, m.ID)
-	case on:
-		err = r.shutDown(ctx, vms, m)
-	}
-	if err == nil {
-		err = r.change(ctx, vms, m)
-	}
-	switch {
-	case err != nil:
-		return err
-	case m.Template:
-		err = vms.MarkTemplate(ctx, m.ID)
-	case on:
-		err = r.powerOn(ctx, vms, m)
-	}
-	if err != nil {
-		return err
-	}
-	return r.verify(ctx, vms, m)
+	return inOrder(ctx, vms, m, append(steps, r.verify)...)
 }
 
-// fix takes a cordoned node through a restart with the right settings, and uncordons it.
-func (r *Run) fix(ctx context.Context, vms VMs, m Machine, shutDown bool) error {
-	if shutDown {
-		if err := r.off(ctx, vms, m); err != nil {
+// step is one thing that is done with a VM.
+type step func(ctx context.Context, vms VMs, m Machine) error
+
+func unmark(ctx context.Context, vms VMs, m Machine) error { return vms.UnmarkTemplate(ctx, m.ID) }
+
+func mark(ctx context.Context, vms VMs, m Machine) error { return vms.MarkTemplate(ctx, m.ID) }
+
+// inOrder does steps until one fails.
+func inOrder(ctx context.Context, vms VMs, m Machine, steps ...step) error {
+	for _, do := range steps {
+		if err := do(ctx, vms, m); err != nil {
 			return err
 		}
 	}
-	if err := r.change(ctx, vms, m); err != nil {
-		return err
-	}
-	if err := r.powerOn(ctx, vms, m); err != nil {
-		return err
-	}
-	if err := r.back(ctx, m.Node); err != nil {
-		return err
-	}
-	if err := r.verify(ctx, vms, m); err != nil {
-		return err
-	}
-	return r.uncordon(ctx, m.Node)
+	return nil
 }
 
 func (r *Run) verify(ctx context.Context, vms VMs, m Machine) error {
@@ -332,16 +315,6 @@ func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (
 	})
 }
 
-func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
-	if err := r.drain(ctx, m.Node); err != nil {
-		return err
-	}
-	if err := r.detached(ctx, m.Node); err != nil {
-		return err
-	}
-	return r.shutDown(ctx, vms, m)
-}
-
 func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.Off {
@@ -371,15 +344,15 @@ func (r *Run) shutDown(ctx context.Context, vms VMs, m Machine) error {
 
 // detached waits until no volume is attached to the node: one that stays attached to a VM
 // that is off cannot be mounted elsewhere.
-func (r *Run) detached(ctx context.Context, node string) error {
-	return r.until(ctx, "detach the volumes of "+node, func() (string, error) {
+func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
+	return r.until(ctx, "detach the volumes of "+m.Node, func() (string, error) {
 		var list storagev1.VolumeAttachmentList
 		if err := r.API.List(ctx, &list); err != nil {
 			return "", err
 		}
 		left := 0
 		for i := range list.Items {
-			if list.Items[i].Spec.NodeName == node {
+			if list.Items[i].Spec.NodeName == m.Node {
 				left++
 			}
 		}
@@ -431,11 +404,11 @@ func (r *Run) powerOn(ctx context.Context, vms VMs, m Machine) error {
 	return vms.PowerOn(ctx, m.ID)
 }
 
-func (r *Run) back(ctx context.Context, name string) error {
-	r.say(name, "waiting until it is ready")
-	return r.until(ctx, "wait for node "+name, func() (string, error) {
+func (r *Run) back(ctx context.Context, _ VMs, m Machine) error {
+	r.say(m.Node, "waiting until it is ready")
+	return r.until(ctx, "wait for node "+m.Node, func() (string, error) {
 		var n corev1.Node
-		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+		if err := r.API.Get(ctx, client.ObjectKey{Name: m.Node}, &n); err != nil {
 			return "", err
 		}
 		var was begun
@@ -448,14 +421,14 @@ func (r *Run) back(ctx context.Context, name string) error {
 }
 
 // uncordon uncordons what was cordoned here, and ends the work on the node.
-func (r *Run) uncordon(ctx context.Context, name string) error {
-	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
+func (r *Run) uncordon(ctx context.Context, _ VMs, m Machine) error {
+	return r.edit(ctx, m.Node, func(n *corev1.Node) (bool, error) {
 		var was begun
 		note, ok := n.Annotations[Annotation]
 		_ = json.Unmarshal([]byte(note), &was) // what cannot be read was not cordoned here
 		if was.Cordoned {
 			n.Spec.Unschedulable = false
-			r.say(name, "uncordoned")
+			r.say(m.Node, "uncordoned")
 		}
 		delete(n.Annotations, Annotation)
 		return ok, nil
