@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -189,11 +188,9 @@ func immutableConflict(live *unstructured.Unstructured, field string) error {
 	if field == "spec.selector" {
 		pods = ", pods included,"
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "take over", Subject: id.Key.String(),
-		Hint: fmt.Sprintf("delete it with `kubectl delete %s%s %s`%s and it is installed again as the bundle has it", in, strings.ToLower(id.Kind), id.Name, pods),
-		Err:  fmt.Errorf("it was installed from another source: its %s differs and cannot be changed", field),
-	}
+	return fault.Errorf(fault.Conflict, "take over", id.Key.String(),
+		fmt.Sprintf("delete it with `kubectl delete %s%s %s`%s and it is installed again as the bundle has it", in, strings.ToLower(id.Kind), id.Name, pods),
+		"it was installed from another source: its %s differs and cannot be changed", field)
 }
 
 // Other is a workload of a driver that is somebody else's.
@@ -238,10 +235,8 @@ func otherConflict(o Other) error {
 	if o.Version != "" {
 		what += " of version " + o.Version
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "install", Subject: string(o.Driver), Hint: hint,
-		Err: errors.New("another installation of it exists: " + what),
-	}
+	return fault.Errorf(fault.Conflict, "install", string(o.Driver), hint, "another installation of it exists: %s",
+		what)
 }
 
 // tool applies its objects again and again, and prunes those that leave its source.
@@ -314,11 +309,9 @@ func frozen(live, wanted *unstructured.Unstructured) error {
 	if i < 0 {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "apply", Subject: IDOf(live).Key.String(),
-		Hint: "give the class with the new settings another name; or delete this one, if nothing is to use it any more",
-		Err:  fmt.Errorf("its %s differs and cannot change", fields[i]),
-	}
+	return fault.Errorf(fault.Conflict, "apply", IDOf(live).Key.String(),
+		"give the class with the new settings another name; or delete this one, if nothing is to use it any more",
+		"its %s differs and cannot change", fields[i])
 }
 
 // alone tells whether a step concerns nothing but its object.

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,48 +179,6 @@ func TestStepOfAWantedObject(t *testing.T) {
 			require.Equal(t, c.action == plan.Conflict, s.Err != nil)
 		})
 	}
-}
-
-func TestTheCauseOfAStep(t *testing.T) {
-	base := ours(object(t, daemonSet), "cpi@1.33.1")
-	other := base.DeepCopy()
-	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
-	id := plan.IDOf(base)
-	content := func(c string) func(*plan.Input) {
-		return func(in *plan.Input) { in.Key, in.Content = []byte("key"), map[matrix.Driver]string{matrix.CPI: c} }
-	}
-	applied := one(t, base, nil, nil, content("a"))
-	entry := inventory.Entry{ID: id, Driver: matrix.CPI, UID: "uid-" + id.Name, Release: "cpi@1.33.1", Rendered: applied.Rendered, Content: applied.Content}
-	before := entry
-	before.Release = "cpi@1.32.1"
-	for name, c := range map[string]struct {
-		wanted, live *unstructured.Unstructured
-		known        inventory.Entry
-		content      string
-		cause        plan.Cause
-	}{
-		"somebody changed it":                {base, other, entry, "a", plan.Drift},
-		"somebody deleted it":                {base, nil, entry, "a", plan.Drift},
-		"deleted, and the bundle is rebuilt": {other, nil, entry, "b", plan.Drift},
-		"the site says something else":       {other, base, entry, "a", plan.Configuration},
-		"the bundle, mirror or program is":   {other, base, entry, "b", plan.Content},
-		"another release":                    {base, other, before, "a", plan.Release},
-		"never applied":                      {base, nil, inventory.Entry{}, "a", plan.Release},
-		"in the place of a deprecated one":   {base, nil, inventory.Entry{ID: id, Driver: matrix.CPI, Release: "cpi@1.33.1", Content: "a"}, "a", plan.Release},
-	} {
-		live := c.live
-		if live != nil {
-			live = alive(live)
-		}
-		s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
-			content(c.content)(in)
-			if c.known.Kind != "" {
-				in.Inventory = inventory.Of(c.known)
-			}
-		})
-		require.Equal(t, c.cause, s.Cause, name)
-	}
-	require.NotEqual(t, applied.Rendered, one(t, base, nil, nil, nil).Rendered, "the hash is keyed")
 }
 
 // Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be taken over.
@@ -429,6 +388,24 @@ func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
 	require.Equal(t, plan.Keep, plan.Make(plan.Input{Inventory: inventory.Of(e), Refused: refused}).Steps[0].Action, "not to be seen is not gone")
 }
 
+// removed are the waves in which all that may go does.
+func removed(t *testing.T, inv inventory.Inventory, live plan.Live, leaving map[matrix.Driver]plan.Leave) (waves [][]string) {
+	t.Helper()
+	for {
+		wave := plan.Removal(inv, live, nil, leaving).NextWave()
+		if len(wave) == 0 {
+			return waves
+		}
+		var names []string
+		for _, s := range wave {
+			names = append(names, s.Key.String())
+			require.NotEmpty(t, s.UID)
+			delete(live, s.Key)
+		}
+		waves = append(waves, names)
+	}
+}
+
 func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 	all := []inventory.Entry{
 		entry("", "Namespace", "", "made", matrix.CSI), entry("", "Namespace", "", "there-before", matrix.CSI),
@@ -439,21 +416,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 		entry("rbac.authorization.k8s.io", "ClusterRole", "", "r", matrix.CSI), entry("rbac.authorization.k8s.io", "ClusterRoleBinding", "", "b", matrix.CSI),
 		entry("apiextensions.k8s.io", "CustomResourceDefinition", "", "crd", matrix.SnapshotController),
 	}
-	live, inv := liveOf(all...), inventory.Of(all...)
-	var waves [][]string
-	for {
-		wave := plan.Removal(inv, live, nil, nil).NextWave()
-		if len(wave) == 0 {
-			break
-		}
-		var names []string
-		for _, s := range wave {
-			names = append(names, s.Key.String())
-			require.NotEmpty(t, s.UID)
-			delete(live, s.Key)
-		}
-		waves = append(waves, names)
-	}
+	live := liveOf(all...)
 	require.Equal(t, [][]string{
 		{"ValidatingWebhookConfiguration w"},
 		{"Deployment made/csi", "DaemonSet kube-system/cpi"},
@@ -462,7 +425,7 @@ func TestRemovalGoesInWavesWebhooksFirstAndLeavesNamespaces(t *testing.T) {
 		{"ClusterRoleBinding b"},
 		{"ClusterRole r"},
 		{"ServiceAccount made/sa"},
-	}, waves)
+	}, removed(t, inventory.Of(all...), live, nil))
 	for _, e := range all[:2] {
 		require.Contains(t, live, e.Key, "others may have objects in it")
 	}
@@ -476,26 +439,14 @@ func TestTheNetworkIsRemovedLastAndNotByDefault(t *testing.T) {
 		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "crdvalidator.antrea.io", matrix.CNI),
 		entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI), entry("", "ServiceAccount", "kube-system", "cpi", matrix.CPI),
 	}
-	removed := func(leaving map[matrix.Driver]plan.Leave) []string {
-		live, inv := liveOf(all...), inventory.Of(all...)
-		var names []string
-		for {
-			wave := plan.Removal(inv, live, nil, leaving).NextWave()
-			if len(wave) == 0 {
-				return names
-			}
-			for _, s := range wave {
-				names = append(names, s.Key.String())
-				delete(live, s.Key)
-			}
-		}
-	}
+	inv := inventory.Of(all...)
 	require.Equal(t, []string{
 		"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi",
 		"ValidatingWebhookConfiguration crdvalidator.antrea.io", "DaemonSet kube-system/antrea-agent", "ServiceAccount kube-system/antrea-agent",
-	}, removed(nil))
+	}, slices.Concat(removed(t, inv, liveOf(all...), nil)...))
+	stays := map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}
 	require.Equal(t, []string{"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi"},
-		removed(map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}))
+		slices.Concat(removed(t, inv, liveOf(all...), stays)...))
 }
 
 func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
@@ -536,36 +487,40 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 	}
 }
 
-// Of a bundle that is not trusted nothing is applied that it did not give before.
-func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
+// A step has its cause. Of a bundle that is not trusted nothing is applied that it did not give before.
+func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 	base := ours(object(t, daemonSet), "cpi@1.33.1")
 	other := base.DeepCopy()
 	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
 	id := plan.IDOf(base)
 	key := func(in *plan.Input) { in.Key = []byte("key") }
 	entry := inventory.Entry{ID: id, Driver: matrix.CPI, UID: "uid-" + id.Name, Release: "cpi@1.33.1", Rendered: one(t, base, nil, nil, key).Rendered, Content: "p/a"}
+	require.NotEqual(t, entry.Rendered, one(t, base, nil, nil, nil).Rendered, "the hash is keyed")
 	before, unknown := entry, entry
 	before.Release, unknown.Content = "cpi@1.32.1", "a"
+	deprecated := inventory.Entry{ID: id, Driver: matrix.CPI, Release: "cpi@1.33.1", Content: "p/a"}
 	for name, c := range map[string]struct {
 		wanted, live *unstructured.Unstructured
 		known        inventory.Entry
 		content      string
-		action       plan.Action
+		cause        plan.Cause
+		action       plan.Action // without trust
 	}{
-		"somebody changed it":                    {base, other, entry, "p/a", plan.Change},
-		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Change},
-		"somebody deleted it":                    {base, nil, entry, "p/a", plan.Create},
-		"somebody deleted what both have alike":  {base, nil, entry, "p/b", plan.Create},
-		"the bundle is rebuilt":                  {other, base, entry, "p/b", plan.Wait},
-		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", plan.Wait},
-		"what the bundle gave before is unknown": {other, base, unknown, "p/a", plan.Wait},
-		"the site says something else":           {other, base, entry, "p/a", plan.Change},
-		"deleted, and the site says another":     {other, nil, entry, "p/a", plan.Create},
-		"the program is another":                 {other, base, entry, "q/a", plan.Change},
-		"deleted, and the program is another":    {other, nil, entry, "q/a", plan.Create},
-		"another release":                        {base, other, before, "p/b", plan.Wait},
-		"never applied":                          {base, nil, inventory.Entry{}, "p/a", plan.Wait},
-		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", plan.Wait},
+		"somebody changed it":                    {base, other, entry, "p/a", plan.Drift, plan.Change},
+		"somebody changed what both have alike":  {base, other, entry, "p/b", plan.Drift, plan.Change},
+		"somebody deleted it":                    {base, nil, entry, "p/a", plan.Drift, plan.Create},
+		"somebody deleted what both have alike":  {base, nil, entry, "p/b", plan.Drift, plan.Create},
+		"the bundle is rebuilt":                  {other, base, entry, "p/b", plan.Content, plan.Wait},
+		"deleted, and the bundle is rebuilt":     {other, nil, entry, "p/b", plan.Drift, plan.Wait},
+		"what the bundle gave before is unknown": {other, base, unknown, "p/a", plan.Content, plan.Wait},
+		"the site says something else":           {other, base, entry, "p/a", plan.Configuration, plan.Change},
+		"deleted, and the site says another":     {other, nil, entry, "p/a", plan.Drift, plan.Create},
+		"the program is another":                 {other, base, entry, "q/a", plan.Content, plan.Change},
+		"deleted, and the program is another":    {other, nil, entry, "q/a", plan.Drift, plan.Create},
+		"another release":                        {base, other, before, "p/b", plan.Release, plan.Wait},
+		"never applied":                          {base, nil, inventory.Entry{}, "p/a", plan.Release, plan.Wait},
+		"somebody else's, never applied":         {base, other, inventory.Entry{}, "p/a", plan.Release, plan.Wait},
+		"in the place of a deprecated one":       {base, nil, deprecated, "p/a", plan.Release, plan.Wait},
 	} {
 		for _, untrusted := range []bool{true, false} {
 			live := c.live
@@ -588,6 +543,8 @@ func TestWhatABundleThatIsNotTrustedWouldChangeWaits(t *testing.T) {
 			require.Equal(t, waits, !s.Writes(), name)
 			if untrusted {
 				require.Equal(t, c.action, s.Action, name)
+			} else {
+				require.Equal(t, c.cause, s.Cause, name)
 			}
 		}
 	}
@@ -657,16 +614,8 @@ func TestAMirrorSetGoesAfterThePods(t *testing.T) {
 		entries = append(entries, inventory.Entry{ID: plan.IDOf(o), UID: string(o.GetUID()), Driver: matrix.Driver(o.GetLabels()[render.LabelDriver])})
 	}
 	inv := inventory.Of(entries...)
-	var kinds []string
-	for len(live) > 0 {
-		wave := plan.Removal(inv, live, nil, nil).NextWave()
-		require.NotEmpty(t, wave)
-		for _, s := range wave {
-			kinds = append(kinds, s.Kind)
-			delete(live, s.Key)
-		}
-	}
-	require.Equal(t, []string{"DaemonSet", "ClusterRole", "ImageDigestMirrorSet"}, kinds)
+	require.Equal(t, []string{plan.IDOf(pods).Key.String(), "ClusterRole r", plan.IDOf(set).Key.String()},
+		slices.Concat(removed(t, inv, live, nil)...))
 
 	live = plan.Live{plan.IDOf(set).Key: set, plan.IDOf(pods).Key: pods}
 	stays := plan.Removal(inv, live, nil, map[matrix.Driver]plan.Leave{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
