@@ -106,9 +106,8 @@ func (a *applier) remove(ctx context.Context, u *unstructured.Unstructured, name
 		case err != nil || !ok:
 			continue
 		case !a.force:
-			return &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: name,
-				Err:  fmt.Errorf("%s would stay: others have set the field", strings.Join(path, ".")),
-				Hint: "remove the field there, or with --force-conflicts"}
+			return fault.Errorf(fault.Conflict, "apply", name, "remove the field there, or with --force-conflicts",
+				"%s would stay: others have set the field", strings.Join(path, "."))
 		}
 		unstructured.RemoveNestedField(u.Object, path...)
 		if err := unstructured.SetNestedField(patch, nil, path...); err != nil {
@@ -231,9 +230,8 @@ func conflicting(err error) map[string]bool {
 }
 
 func changedMeanwhile(name string, err error) error {
-	return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name,
-		Err:  fmt.Errorf("it was changed since it was read: %w", err),
-		Hint: "run the same command again: it begins with what is there now"}
+	return fault.Errorf(fault.Conflict, "write", name, "run the same command again: it begins with what is there now",
+		"it was changed since it was read: %w", err)
 }
 
 // check has the API server check objects, and returns what would change. It reports all that is invalid.
@@ -452,11 +450,6 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 	for _, x := range edits {
 		is := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
-			err := c.Patch(ctx, x.after.DeepCopyObject().(client.Object), patch) //nolint:forcetypeassert // a copy
-			if !apierrors.IsConflict(err) {
-				return err
-			}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
 				return err
 			}
@@ -464,7 +457,8 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 				return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
 			}
 			x.before.SetResourceVersion(is.GetResourceVersion())
-			return err
+			patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
+			return c.Patch(ctx, x.after.DeepCopyObject().(client.Object), patch) //nolint:forcetypeassert // a copy
 		})
 		if fault.ReasonOf(err) == fault.Conflict {
 			return err

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
@@ -99,24 +98,22 @@ func (d *draft) hasVCenter(name string) bool {
 // readResources reads the resources of the namespace: what is changed, and what to begin with where
 // the file has none of a kind.
 func (d *draft) readResources(ctx context.Context, c client.Client) error {
-	all, known, err := readResources(ctx, c)
+	has, err := readResources(ctx, c, d.namespace)
 	if err != nil {
 		return err
 	}
-	if !known {
+	if !has.known {
 		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds,
 			Hint: "install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml"}
 	}
-	r, _ := inNamespace(all, d.namespace)
-	for _, x := range r {
+	for _, x := range append(has.configs, has.rest...) {
 		d.seen[describeObject(x)] = x.GetResourceVersion()
 	}
-	if configs, _ := parted(r); len(configs) > 0 && d.config != nil && d.seen[describeObject(d.config)] == "" {
-		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
-			Err:  fmt.Errorf("the cluster has another one, %s, and the operator takes no second", configs[0].GetName()),
-			Hint: "give it that name in the file"}
+	if len(has.configs) > 0 && d.config != nil && d.seen[describeObject(d.config)] == "" {
+		return fault.Errorf(fault.Conflict, "configure", describeObject(d.config), "give it that name in the file",
+			"the cluster has another one, %s, and the operator takes no second", has.configs[0].GetName())
 	}
-	d.beginWith(r)
+	d.beginWith(has)
 	for _, x := range d.own() {
 		if _, ok := d.seen[describeObject(x)]; !ok {
 			d.seen[describeObject(x)] = "" // it is made, unless somebody does that first
@@ -126,16 +123,16 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 }
 
 // beginWith takes the resources that are there, of kinds that the file has none of.
-func (d *draft) beginWith(all []client.Object) {
-	if configs := ofType[*v1alpha1.VDOConfig](all); d.config == nil && len(configs) > 0 {
+func (d *draft) beginWith(has resources) {
+	if configs := ofType[*v1alpha1.VDOConfig](has.configs); d.config == nil && len(configs) > 0 {
 		d.config = bare(configs[0])
 	}
 	if len(d.vcenters) == 0 {
-		for _, v := range ofType[*v1alpha1.VsphereCloudConfig](all) {
+		for _, v := range ofType[*v1alpha1.VsphereCloudConfig](has.rest) {
 			d.vcenters = append(d.vcenters, *bare(v))
 		}
 	}
-	for _, b := range ofType[*v1alpha1.DriverBundle](all) {
+	for _, b := range ofType[*v1alpha1.DriverBundle](has.rest) {
 		named := d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == b.Name
 		if d.bundle == nil && named {
 			d.bundle = bare(b)
@@ -398,10 +395,10 @@ func (d *draft) specs() (map[string]map[string]any, error) {
 	return out, nil
 }
 
-// objects are all resources, in the order in which they are written: the Secrets and ConfigMaps that
+// manifests are all resources, in the order in which they are written: the Secrets and ConfigMaps that
 // vCenters and the bundle name, and the operator's own. A file that begins with the cluster has the CAs
 // of all vCenters: a tool that applies it may delete what it lacks.
-func (d *draft) objects(ctx context.Context) ([]client.Object, error) {
+func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var out []client.Object
 	done := map[string]bool{}
 	add := func(x client.Object) {
@@ -419,37 +416,27 @@ func (d *draft) objects(ctx context.Context) ([]client.Object, error) {
 	if d.file != nil {
 		referring = append(referring, d.bundle)
 	}
-	for _, ref := range referencesOf(referring) {
-		named := []client.Object{
-			&corev1.Secret{ObjectMeta: d.meta(ref.Secret)}, &corev1.ConfigMap{ObjectMeta: d.meta(ref.ConfigMap)},
-		}
-		from, of := client.Reader(d.file), func(x client.Object) client.Object { return x }
-		if d.file == nil {
-			if !d.writesFile || len(d.readers) == 0 {
-				continue
-			}
-			from, of, named = d.readers[0], bare, named[1:]
-		}
-		found, err := present(ctx, from, named)
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range found {
-			add(of(x))
-		}
+	from, of := client.Reader(d.file), func(x client.Object) client.Object { return x }
+	named := referenced(d.namespace, referencesOf(referring)...)
+	switch {
+	case d.file != nil:
+	case d.writesFile && len(d.readers) > 0:
+		from, of = d.readers[0], bare
+		named = slices.DeleteFunc(named, func(x client.Object) bool { return kindOf(x) == "Secret" })
+	default:
+		named = nil
+	}
+	found, err := present(ctx, from, named)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range found {
+		add(of(x))
 	}
 	for _, x := range d.own() {
 		add(x)
 	}
-	return out, nil
-}
-
-func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	all, err := d.objects(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return manifests(all...)
+	return manifests(out...)
 }
 
 // readCluster reads what the cluster has where the file has none. The cluster is nil where a file is written
@@ -556,7 +543,7 @@ func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := itemsOf(was)
+	kept, err := readManifest(was)
 	if err != nil {
 		return nil, err
 	}
@@ -570,7 +557,7 @@ func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
 	for _, u := range own {
 		done[describeObject(u)] = true
 	}
-	for _, u := range kept {
+	for _, u := range ofType[*unstructured.Unstructured](kept) {
 		named := u.DeepCopy()
 		named.SetNamespace(cmp.Or(u.GetNamespace(), d.namespace))
 		if !done[describeObject(named)] {
@@ -590,25 +577,6 @@ func documentOf(objects []*unstructured.Unstructured) ([]byte, error) {
 		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer takes all
 	}
 	return out.Bytes(), nil
-}
-
-// itemsOf returns the resources of a file, those of lists too.
-func itemsOf(data []byte) (out []*unstructured.Unstructured, err error) {
-	all, err := readManifest(data)
-	for _, x := range all {
-		u, ok := x.(*unstructured.Unstructured)
-		if ok && !u.IsList() {
-			out = append(out, u)
-		} else if ok {
-			err = errors.Join(err, u.EachListItem(func(item runtime.Object) error {
-				if u, ok := item.(*unstructured.Unstructured); ok {
-					out = append(out, u)
-				}
-				return nil
-			}))
-		}
-	}
-	return out, err
 }
 
 // replaces returns the file that would be replaced; nil where none exists. It refuses a name that
@@ -640,9 +608,16 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	return has, nil
 }
 
-// writeWhole writes a file beside its name, and names it once it is whole. A link stays one, and the mode
-// of a file that is replaced.
 func writeWhole(name string, data []byte, mode os.FileMode) error {
+	return fillWhole(name, mode, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
+}
+
+// fillWhole fills a file beside its name, and names it once it is whole. A link stays one, and the mode
+// of a file that is replaced.
+func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 	to, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		to = name // it is not there
@@ -651,20 +626,21 @@ func writeWhole(name string, data []byte, mode os.FileMode) error {
 		mode = info.Mode().Perm() // what is kept of it may be secret
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
-	if err == nil {
-		_, err = f.Write(data)
-		err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), to)
-		}
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}
 	if err != nil {
 		return notWritten(name, err)
 	}
-	return nil
+	if err = fault.Join(fill(f), f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	var of *fs.PathError
+	var from *os.LinkError
+	if errors.As(err, &of) || errors.As(err, &from) {
+		return notWritten(name, err)
+	}
+	return err
 }
 
 // notWritten is why a file is not, without the name of the file beside it that was tried.

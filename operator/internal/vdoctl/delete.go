@@ -53,14 +53,7 @@ func newDeleteCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
 		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
-each part is gone:
-
-  --drivers        the VDOConfig; the operator then removes the drivers
-  --configuration  VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the
-                   namespace that they name
-  --operator       the operator, its rights, and, where nothing else is kept in it, its
-                   namespace; the drivers' namespaces stay
-  --crds           the kinds of the operator
+each part is gone. The drivers' namespaces stay.
 
 Nothing is deleted while volumes use the storage driver and --drivers is asked for, or where
 spec.onDelete: Orphan of the VDOConfig would leave the drivers. A namespace in which somebody
@@ -81,9 +74,9 @@ installed later takes them over. Interrupted, it goes on when it is run again.`,
 
 func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.BoolVar(&o.drivers, "drivers", false, "the drivers, with the VDOConfig")
-	fl.BoolVar(&o.settings, "configuration", false, "vCenters, bundles, and the credentials and trust that they name")
-	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights and namespace")
+	fl.BoolVar(&o.drivers, "drivers", false, "the VDOConfig; the operator then removes the drivers")
+	fl.BoolVar(&o.settings, "configuration", false, "VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the namespace that they name")
+	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights, and its namespace if nothing else is in it")
 	fl.BoolVar(&o.crds, "crds", false, "the operator's kinds")
 	fl.BoolVar(&o.all, "all", false, "all of these")
 	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")
@@ -145,8 +138,8 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 		return err
 	}
 	// Asked again: while somebody reads the question volumes are made.
-	if err := o.stillFree(ctx, c); err != nil {
-		return err
+	if _, refused, err := o.observe(ctx, c); refused != nil || err != nil {
+		return fault.Join(refused, err)
 	}
 	for _, s := range r.Stages {
 		if s.Name == stageNamespaces { // asked again too
@@ -198,11 +191,9 @@ func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client
 	if err != nil || why == "" {
 		return err
 	}
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: "delete", Subject: describeObject(left[0]),
-		Err:  fmt.Errorf("it is still there after %s%s", o.timeout, whyNotGone(left[0])),
-		Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
-	}
+	return fault.Errorf(fault.Incomplete, "delete", describeObject(left[0]),
+		"see to what it waits for, then run the same command again; that drivers are removed takes a running operator",
+		"it is still there after %s%s", o.timeout, whyNotGone(left[0]))
 }
 
 func (o *deleteOptions) text(l *lines, r removal) {
@@ -229,51 +220,37 @@ func (o *deleteOptions) text(l *lines, r removal) {
 
 // orphaned refuses to remove drivers that the operator was told to leave: the VDOConfig would
 // go and they would stay, with nobody who removes them.
-func (o *deleteOptions) orphaned(own []client.Object) error {
-	for _, v := range ofType[*v1alpha1.VDOConfig](own) {
+func (o *deleteOptions) orphaned(configs []client.Object) error {
+	for _, v := range ofType[*v1alpha1.VDOConfig](configs) {
 		if o.drivers && v.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: describeObject(v), Err: errors.New("spec.onDelete is Orphan: the drivers would stay installed"),
-				Hint: fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name)}
+			return fault.Errorf(fault.Refused, "delete", describeObject(v),
+				fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name),
+				"spec.onDelete is Orphan: the drivers would stay installed")
 		}
 	}
 	return nil
 }
 
-func (o *deleteOptions) stillFree(ctx context.Context, c client.Client) error {
-	all, _, err := readResources(ctx, c)
-	own, _ := inNamespace(all, o.cluster.namespace)
-	return fault.Join(err, o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c))
-}
-
 // kindsInUse refuses to delete kinds of which resources are left: those of the namespace,
 // where the configuration was not asked for, and those of others, tenants for instance.
-func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, own, others []client.Object) error {
+func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has resources) error {
 	if !o.crds {
 		return nil
 	}
-	named := func(all []client.Object) (out []string) {
-		for _, x := range all {
-			out = append(out, describeObject(x))
-		}
-		return out
-	}
-	_, rest := parted(own)
 	tenants, err := tenantClusters(ctx, c)
 	if err != nil {
 		return err
 	}
-	refused := fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the CRDs"}
-	switch needed := append(named(others), tenants...); {
+	switch needed := append(described(has.others), tenants...); {
 	case len(needed) > 0:
-		refused.Err = errors.New("others in the cluster need them: " + firstOf(needed))
-		refused.Hint = "leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have the owners of these remove them first"
-	case len(rest) > 0 && !o.settings:
-		refused.Err = errors.New("with them would go " + firstOf(named(rest)))
-		refused.Hint = "delete these too: --configuration"
-	default:
-		return nil
+		return fault.Errorf(fault.Refused, "delete", "the CRDs",
+			"leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have the owners of these remove them first",
+			"others in the cluster need them: %s", firstOf(needed))
+	case len(has.rest) > 0 && !o.settings:
+		return fault.Errorf(fault.Refused, "delete", "the CRDs", "delete these too: --configuration",
+			"with them would go %s", firstOf(described(has.rest)))
 	}
-	return &refused
+	return nil
 }
 
 // tenantClusters are the SIPClusters, whose operator needs the kinds of bundles.
@@ -315,7 +292,7 @@ func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error
 	if len(secrets) == 0 {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the configuration or the operator",
-		Err:  errors.New("users create made accounts in vCenters, which would stay there: of Secrets " + firstOf(secrets)),
-		Hint: "remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN`), then the rest"}
+	return fault.Errorf(fault.Refused, "delete", "the configuration or the operator",
+		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN`), then the rest",
+		"users create made accounts in vCenters, which would stay there: of Secrets %s", firstOf(secrets))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,9 +35,13 @@ const (
 	stageCRDs          = "crds"
 )
 
-// readResources reads what of the operator's kinds is in the cluster, in all namespaces: a kind takes all of
-// its own with it. known tells whether the cluster knows any of the kinds.
-func readResources(ctx context.Context, c client.Reader) (all []client.Object, known bool, err error) {
+// resources are what of the operator's kinds is in the cluster.
+type resources struct {
+	known                 bool            // the cluster knows one of the kinds
+	configs, rest, others []client.Object // VDOConfigs, what the namespace has besides, and what others have
+}
+
+func readResources(ctx context.Context, c client.Reader, namespace string) (out resources, err error) {
 	lists := []client.ObjectList{&v1alpha1.VDOConfigList{}, &v1alpha1.VsphereCloudConfigList{},
 		&v1alpha1.DriverBundleList{}, &v1alpha1.CompatibilityConfigList{}}
 	for _, list := range lists {
@@ -46,30 +49,26 @@ func readResources(ctx context.Context, c client.Reader) (all []client.Object, k
 		if isGone(err) {
 			continue
 		}
-		if err != nil {
-			return nil, false, clusterstate.Fault("read the operator's resources", err)
+		if err == nil {
+			out.known = true
+			err = meta.EachListItem(list, func(x runtime.Object) error { out.add(namespace, x); return nil })
 		}
-		known = true
-		err = meta.EachListItem(list, func(x runtime.Object) error {
-			all = append(all, x.(client.Object)) //nolint:forcetypeassert,errcheck // all are
-			return nil
-		})
 		if err != nil {
-			return nil, false, err
+			return out, clusterstate.Fault("read the operator's resources", err)
 		}
 	}
-	return all, known, nil
+	return out, nil
 }
 
-func inNamespace(all []client.Object, namespace string) (own, others []client.Object) {
-	for _, x := range all {
-		if x.GetNamespace() == namespace {
-			own = append(own, x)
-		} else {
-			others = append(others, x)
-		}
+func (r *resources) add(namespace string, x runtime.Object) {
+	of := x.(client.Object) //nolint:forcetypeassert,errcheck // all are
+	to := &r.rest
+	if of.GetNamespace() != namespace {
+		to = &r.others
+	} else if _, ok := x.(*v1alpha1.VDOConfig); ok {
+		to = &r.configs
 	}
-	return own, others
+	*to = append(*to, of)
 }
 
 func ofType[T client.Object](all []client.Object) (out []T) {
@@ -81,15 +80,11 @@ func ofType[T client.Object](all []client.Object) (out []T) {
 	return out
 }
 
-func parted(own []client.Object) (configs, rest []client.Object) {
-	for _, x := range own {
-		if _, ok := x.(*v1alpha1.VDOConfig); ok {
-			configs = append(configs, x)
-		} else {
-			rest = append(rest, x)
-		}
+func described(all []client.Object) (out []string) {
+	for _, x := range all {
+		out = append(out, describeObject(x))
 	}
-	return configs, rest
+	return out
 }
 
 // referencesOf are the Secrets and ConfigMaps that vCenters and bundles name.
@@ -112,21 +107,26 @@ func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 
 // plan says what is deleted, stage by stage. What speaks against it is the error beside that.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
-	all, _, err := readResources(ctx, c)
+	has, refused, err := o.observe(ctx, c)
 	if err != nil {
 		return removal{}, err
 	}
-	own, others := inNamespace(all, o.cluster.namespace)
-	refused := fault.Join(o.leftWithoutOperator(own), o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c),
-		o.kindsInUse(ctx, c, own, others))
-	out, err := o.stages(ctx, c, own)
+	out, err := o.stages(ctx, c, has)
 	return out, fault.Join(refused, err)
 }
 
+// observe reads the operator's resources, and says what speaks against what is asked for.
+func (o *deleteOptions) observe(ctx context.Context, c client.Client) (has resources, refused, err error) {
+	if has, err = readResources(ctx, c, o.cluster.namespace); err != nil {
+		return has, nil, err
+	}
+	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
+		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has)), nil
+}
+
 // stages are what is asked for and there, and what stays of it.
-func (o *deleteOptions) stages(ctx context.Context, c client.Client, own []client.Object) (removal, error) {
+func (o *deleteOptions) stages(ctx context.Context, c client.Client, has resources) (removal, error) {
 	out := removal{Stages: []stage{}}
-	configs, rest := parted(own)
 	var errs []error
 	add := func(name string, objects []client.Object, err error) {
 		if errs = append(errs, err); len(objects) > 0 {
@@ -135,12 +135,12 @@ func (o *deleteOptions) stages(ctx context.Context, c client.Client, own []clien
 	}
 	switch {
 	case o.keepDrivers:
-		add(stageConfig, configs, nil)
+		add(stageConfig, has.configs, nil)
 	case o.drivers:
-		add(stageDrivers, configs, nil)
+		add(stageDrivers, has.configs, nil)
 	}
 	if o.settings {
-		named, err := o.namedBy(ctx, c, rest)
+		named, err := o.namedBy(ctx, c, has.rest)
 		add(stageConfiguration, named, err)
 	}
 	if o.operator {
@@ -172,14 +172,13 @@ func newStage(name string, objects []client.Object) stage {
 }
 
 // leftWithoutOperator refuses to take away what the removal of the drivers needs.
-func (o *deleteOptions) leftWithoutOperator(own []client.Object) error {
-	configs, _ := parted(own)
+func (o *deleteOptions) leftWithoutOperator(configs []client.Object) error {
 	if o.drivers || o.keepDrivers || len(configs) == 0 {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "VDOConfig " + configs[0].GetName(),
-		Err:  errors.New("the drivers are installed, and need what is to be deleted"),
-		Hint: "remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)"}
+	return fault.Errorf(fault.Refused, "delete", "VDOConfig "+configs[0].GetName(),
+		"remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)",
+		"the drivers are installed, and need what is to be deleted")
 }
 
 const maxNamed = 10
@@ -202,9 +201,9 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the drivers",
-		Err:  errors.New("volumes use the storage driver: " + firstOf(volumes)),
-		Hint: "delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers"}
+	return fault.Errorf(fault.Refused, "delete", "the drivers",
+		"delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers",
+		"volumes use the storage driver: %s", firstOf(volumes))
 }
 
 // namedBy are the resources of the configuration in the namespace, and what they name there, or the operator
@@ -215,13 +214,16 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, own []clie
 		v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName} {
 		refs = append(refs, v1alpha1.KeyReference{ConfigMap: name})
 	}
-	out := own
+	return present(ctx, c, append(own, referenced(o.cluster.namespace, refs...)...))
+}
+
+// referenced are the Secrets and ConfigMaps of references; those that are not set have no name.
+func referenced(namespace string, refs ...v1alpha1.KeyReference) (out []client.Object) {
 	for _, ref := range refs {
-		out = append(out,
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: ref.Secret}},
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: ref.ConfigMap}})
+		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Secret}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.ConfigMap}})
 	}
-	return present(ctx, c, out)
+	return out
 }
 
 // operatorObjects are what the operator was installed by, the last applied first, and its

@@ -396,9 +396,8 @@ func sameIn(ctx context.Context, c client.Reader, place, file string, x client.O
 	if apiequality.Semantic.DeepEqual(dataOf(x), dataOf(is)) {
 		return nil
 	}
-	return &fault.Error{Reason: fault.Conflict, Op: "use", Subject: describeObject(x),
-		Err:  fmt.Errorf("%s has another one than %s", place, file),
-		Hint: "keep the one that works, and delete the other one"}
+	return fault.Errorf(fault.Conflict, "use", describeObject(x), "keep the one that works, and delete the other one",
+		"%s has another one than %s", place, file)
 }
 
 func dataOf(x client.Object) any {

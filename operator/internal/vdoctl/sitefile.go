@@ -63,11 +63,9 @@ func parseSite(name string, data []byte, namespace string) (*objects, error) {
 		err = out.chooseBundle(name)
 	}
 	if err == nil && out.config == nil && len(out.vcenters) == 0 {
-		err = &fault.Error{
-			Reason: fault.NotFound, Op: "read", Subject: name,
-			Err:  errors.New("it has neither a VDOConfig nor a VsphereCloudConfig"),
-			Hint: "name a YAML file with them: `vdoctl configure -o site.yaml` writes one",
-		}
+		err = fault.Errorf(fault.NotFound, "read", name,
+			"name a YAML file with them: `vdoctl configure -o site.yaml` writes one",
+			"it has neither a VDOConfig nor a VsphereCloudConfig")
 	}
 	return out, err
 }
@@ -274,6 +272,7 @@ func documents(data []byte) (out [][]byte, err error) {
 	}
 }
 
+// readManifest returns the resources of a file, those of lists too.
 func readManifest(data []byte) (out []client.Object, err error) {
 	docs, err := documents(data)
 	for _, doc := range docs {
@@ -281,7 +280,14 @@ func readManifest(data []byte) (out []client.Object, err error) {
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
 			return nil, err
 		}
-		if u.Object != nil { // else comments
+		switch {
+		case u.Object == nil: // comments
+		case u.IsList():
+			err = errors.Join(err, u.EachListItem(func(item runtime.Object) error {
+				out = append(out, item.(client.Object)) //nolint:forcetypeassert,errcheck // all are
+				return nil
+			}))
+		default:
 			out = append(out, u)
 		}
 	}

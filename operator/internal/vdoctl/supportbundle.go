@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -116,7 +115,20 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	x := &collection{supportOptions: o, client: c, logs: k, hide: newRedactor()}
-	size, err := o.write(name, func(w *tar.Writer) error { return x.collect(ctx, cfg, w) })
+	if err := vacant(name); err != nil {
+		return err
+	}
+	size := int64(0)
+	err = fillWhole(name, 0o600, func(f *os.File) error {
+		z := gzip.NewWriter(f)
+		t := tar.NewWriter(z)
+		if err := x.collect(ctx, cfg, t); err != nil {
+			return err
+		}
+		err := errors.Join(t.Close(), z.Close())
+		size, _ = f.Seek(0, io.SeekCurrent)
+		return cmp.Or(err, vacant(name))
+	})
 	if err != nil {
 		return err
 	}
@@ -146,41 +158,6 @@ func vacant(name string) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or remove it"}
 	}
 	return nil
-}
-
-// write makes the file, for nobody else to read, in the place of none. It has its name once it is whole, and is
-// removed where it does not become so.
-func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size int64, err error) {
-	part := name + ".part"
-	if err := cmp.Or(vacant(name), vacant(part)); err != nil {
-		return 0, err
-	}
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, notWritten(part, err)
-	}
-	z := gzip.NewWriter(f)
-	t := tar.NewWriter(z)
-	filled := fill(t)
-	var of *fs.PathError
-	if errors.As(filled, &of) { // the archive is all that is written
-		filled = notWritten(name, of)
-	}
-	err = errors.Join(t.Close(), z.Close(), f.Sync())
-	if info, errStat := f.Stat(); errStat == nil {
-		size = info.Size()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = notWritten(name, err)
-	}
-	if err = cmp.Or(filled, err, vacant(name)); err == nil {
-		if err = os.Rename(part, name); err == nil {
-			return size, nil
-		}
-		err = notWritten(name, err)
-	}
-	_ = os.Remove(part)
-	return 0, err
 }
 
 func (a *app) passwords() (out []string) {

@@ -65,10 +65,7 @@ that --attach names, and attaches those to datacenters, folders, clusters or hos
 is there is left as it is, so that it can be run again. A tag of the same category that
 an object has is taken off with --replace only. No node loses a tag that it or a
 PersistentVolume uses. Other clusters that use the vCenter are not asked.
-
-The vCenters are changed with the login that --username names. Its password comes by
---password-file, ` + passwordEnv + ` or a prompt, is used for this call alone, and is stored
-nowhere.`,
+` + adminHelp,
 		Example: "  vdoctl topology tag --username administrator@vsphere.local --dry-run\n" +
 			"  vdoctl topology tag --username administrator@vsphere.local --attach k8s-region:north=/dc-1 --attach k8s-zone:a=/dc-1/host/cluster-a",
 	})

@@ -514,8 +514,7 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 	for _, r := range slices.Backward(config.Status.Revisions) {
 		switch {
 		case r.Current && r.Name == name:
-			return r, &fault.Error{Reason: fault.Conflict, Op: op, Subject: name, Err: errors.New("it is current"),
-				Hint: "see `vdoctl upgrade list`"}
+			return r, fault.Errorf(fault.Conflict, op, name, "see `vdoctl upgrade list`", "it is current")
 		case r.Current:
 		case r.Name == name && r.Outcome != string(revision.Healthy):
 			return r, &fault.Error{Reason: fault.Refused, Op: op, Subject: name,
