@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -513,6 +512,9 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 		return out, err
 	}
 	s, state, err := o.asAdmin(ctx, o.app, "the vCenters", o.offline())
+	if len(o.forget) > 0 && errors.Is(err, errNotConfigured) {
+		err = nil // what is left of the account is its record
+	}
 	if err = fault.Join(err, state.Err); err != nil {
 		return out, err
 	}
@@ -607,9 +609,7 @@ func (o *accountOptions) onlyIn(ctx context.Context, c, site client.Reader, v *v
 func (o *accountOptions) siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, name, ns string) (*accounts.Site, error) {
 	ns = cmp.Or(ns, o.cluster.namespace) // a file need not name it
 	for _, at := range []string{credentials.Fallback, ns} {
-		found, err := present(ctx, c, []client.Object{
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: at, Name: name}},
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: at, Name: accountRecord + name}}})
+		found, err := present(ctx, c, referenced(at, v1alpha1.KeyReference{Secret: name, ConfigMap: accountRecord + name}))
 		if err != nil {
 			return nil, err
 		}

@@ -168,6 +168,8 @@ func (a *app) theConfig(ctx context.Context) (client.Client, *v1alpha1.VDOConfig
 	return c, config, err
 }
 
+var errNoConfig = errors.New("there is none")
+
 func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha1.VDOConfig, error) {
 	var list v1alpha1.VDOConfigList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -176,7 +178,7 @@ func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha
 	switch n := len(list.Items); n {
 	case 0:
 		return nil, &fault.Error{Reason: fault.NotFound, Op: "read the VDOConfig", Subject: "namespace " + namespace,
-			Err: errors.New("there is none"), Hint: "make one with `vdoctl configure`, or name its namespace with -n"}
+			Err: errNoConfig, Hint: "make one with `vdoctl configure`, or name its namespace with -n"}
 	case 1:
 		return &list.Items[0], nil
 	default:

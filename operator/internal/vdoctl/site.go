@@ -80,25 +80,22 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 	return s
 }
 
+var errNotConfigured = errors.New("there is neither a VDOConfig nor a VsphereCloudConfig")
+
 func clusterSite(ctx context.Context, c client.Client, namespace string) (site, error) {
-	var configs v1alpha1.VDOConfigList
-	if err := c.List(ctx, &configs, client.InNamespace(namespace)); err != nil {
-		return site{}, orOfFile(clusterstate.Fault("read the VDOConfig", err))
+	config, err := theConfig(ctx, c, namespace)
+	if err != nil && !errors.Is(err, errNoConfig) {
+		return site{}, orOfFile(err)
 	}
 	var vcenters v1alpha1.VsphereCloudConfigList
 	if err := c.List(ctx, &vcenters, client.InNamespace(namespace)); err != nil {
 		return site{}, orOfFile(clusterstate.Fault("read the VsphereCloudConfigs", err))
 	}
-	switch n := len(configs.Items); {
-	case n > 1:
-		return site{}, &fault.Error{Reason: fault.Conflict, Op: "read the VDOConfig", Subject: namespace, Err: fmt.Errorf("there are %d", n), Hint: "delete all but one"}
-	case n == 1:
-		return siteOf(&configs.Items[0], vcenters.Items, c), nil
-	case len(vcenters.Items) == 0:
+	if config == nil && len(vcenters.Items) == 0 {
 		return site{}, &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Subject: "namespace " + namespace,
-			Err: errors.New("there is neither a VDOConfig nor a VsphereCloudConfig"), Hint: "apply them, name their namespace with -n, or check a file: --from-file site.yaml"}
+			Err: errNotConfigured, Hint: "apply them, name their namespace with -n, or check a file: --from-file site.yaml"}
 	}
-	return siteOf(nil, vcenters.Items, c), nil
+	return siteOf(config, vcenters.Items, c), nil
 }
 
 // orOfFile adds to the hint about a cluster without the operator's kinds what these commands can do

@@ -191,7 +191,7 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 		r.config(&configs.Items[i])
 	}
 	if len(configs.Items) == 0 {
-		r.wait("VDOConfig", "NotFound", "there is none in namespace "+namespace+": nothing is installed from there; where it is in another namespace, name that with -n; else check one beforehand with `vdoctl check --from-file site.yaml`, then apply it")
+		r.wait("VDOConfig", "NotFound", "no VDOConfig in namespace "+namespace+"; use -n, or create one with `vdoctl configure`")
 	}
 	r.Ready = len(r.Waiting) == 0
 	return r, r.tenants(ctx, c)

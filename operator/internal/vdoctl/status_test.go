@@ -114,7 +114,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
 			s.more = append(s.more, lease)
 		}, true, []string{"operator 1.2.4, 1/1 ready, vdo-operator-abc leads (last said 1h"}},
-		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"there is none in namespace vdo: nothing is installed from there"}},
+		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"no VDOConfig in namespace vdo; use -n, or create one with `vdoctl configure`"}},
 		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen it as it is now"}},
 		"a vCenter that refuses": {func(s *installed) {
 			refused := condition("Ready", "False", "Unauthorized", "the vCenter refuses the user name")

@@ -266,6 +266,7 @@ func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
 		{nil, "delete", "none,away", 2, []string{`--forget "none": neither the configuration nor the record`, "hint: name one of away, old, west"}},
 		{func() { remove("west") }, "delete", "away,old,west", 4, []string{"no VsphereCloudConfig names the Secret", "--secret NAME"}},
 		{nil, "delete --secret vc", "away,old,west", 0, []string{left + "west"}},
+		{func() { require.NoError(t, s.k.Delete(t.Context(), s.config())) }, "delete --secret vc", "away,old,west", 0, []string{left + "west"}},
 	} {
 		if x.arrange != nil {
 			x.arrange()
