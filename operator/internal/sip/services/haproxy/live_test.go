@@ -1,7 +1,6 @@
 package haproxy
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -19,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -52,7 +49,7 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	first.checked(stranger)
 	site.service.Store(&first.address)
 	onA, onB := site.hold("cp-a"), site.hold("cp-b")
-	load := site.load()
+	end := site.load()
 
 	b.die()
 	require.Error(t, onB.echo(), "a connection to a dead host cannot go on")
@@ -66,7 +63,7 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	site.reached("cp-c")
 	require.NoError(t, errors.Join(onA.echo(), onB.echo()), "a reload cuts nothing")
 	require.NoError(t, os.WriteFile(first.file, []byte("nonsense\n"), 0o600))
-	refused := func() bool { return strings.Contains(first.logs.String(), "unknown keyword") }
+	refused := func() bool { return strings.Contains(first.logged(), "unknown keyword") }
 	require.Eventually(t, refused, patience, time.Millisecond)
 	site.reached("cp-c")
 
@@ -78,7 +75,7 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 		stop := StopCommand(first.pid)
 		stopped <- exec.Command(stop[0], stop[1:]...).Run()
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(first.logs.String(), "stop") }, patience, time.Millisecond, "the hook has told it")
+	require.Eventually(t, func() bool { return strings.Contains(first.logged(), "stop") }, patience, time.Millisecond, "the hook has told it")
 	late := site.dial(first.address) // by a node that does not know yet
 	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
 	site.reached("cp-c")
@@ -95,7 +92,7 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 	waitFor(t, first.ended, "the pod to end, with its last connection")
 	waitFor(t, stopped, "the hook to return")
 
-	require.NoError(t, load.stop())
+	require.NoError(t, end())
 	require.Zero(t, stranger.requests.Load(), "a host of another authority was used")
 	require.Positive(t, b.checks.Load())
 }
@@ -105,25 +102,14 @@ func TestWorkersKeepThePort(t *testing.T) {
 	program := toolchain.Installed(t, "haproxy")
 	site := newSite(t)
 	kubelet := site.host("w-a", site.ca, "")
-	var listeners []net.Listener
-	var start uint16
-	for start = 31000; len(listeners) < 3; start += 3 {
-		for _, l := range listeners {
-			require.NoError(t, l.Close())
-		}
-		listeners = nil
-		for i := range uint16(3) {
-			if l, err := net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, start+i).String()); err == nil {
-				listeners = append(listeners, l)
-			}
-		}
-	}
-	start -= 3
-	for _, l := range listeners {
+	const start = 31000
+	for port := uint16(start); port < start+3; port++ {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, port).String())
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		go func() {
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-				_, _ = fmt.Fprint(conn, l.Addr().(*net.TCPAddr).Port)
+				_, _ = fmt.Fprint(conn, port)
 				_ = conn.Close()
 			}
 		}()
@@ -142,7 +128,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 		said, err := io.ReadAll(conn)
 		return err == nil && string(said) == fmt.Sprint(port)
 	}
-	for port := start; port < start+3; port++ {
+	for port := uint16(start); port < start+3; port++ {
 		require.Eventually(t, func() bool { return reached(port) }, patience, 20*time.Millisecond)
 	}
 
@@ -187,12 +173,9 @@ type host struct {
 	name     string
 	addr     netip.Addr
 	cert     tls.Certificate
+	server   *http.Server
 	checks   atomic.Int64
 	requests atomic.Int64
-
-	mu     sync.Mutex
-	server *http.Server
-	open   map[net.Conn]bool
 }
 
 func (s *site) host(name string, issuer pki.Authority, ip string) *host {
@@ -212,53 +195,25 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.requests.Add(1)
-	if r.URL.Path != "/hold" {
-		_, _ = io.WriteString(w, h.name)
-		return
-	}
-	conn, buffered, err := w.(http.Hijacker).Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close() //nolint:errcheck // echo
-	_, _ = io.WriteString(conn, h.name+"\n")
-	_, _ = io.Copy(conn, buffered)
+	_, _ = io.WriteString(w, h.name)
 }
 
 func (h *host) live() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.addr, h.site.port).String())
 	require.NoError(h.site.t, err)
-	h.open = map[net.Conn]bool{}
-	h.server = &http.Server{
+	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.cert}, MinVersion: tls.VersionTLS12},
-		ConnState: func(c net.Conn, now http.ConnState) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.open[c] = now != http.StateClosed
-		},
 	}
-	server := h.server
+	h.server = server
 	go func() { _ = server.ServeTLS(l, "", "") }()
 }
 
-// die closes the listener and resets every connection, those that were taken over
-// included.
+// die closes the listener and every connection.
 func (h *host) die() {
 	deaths.Add(1)
 	defer deaths.Add(1)
-	h.mu.Lock()
-	server, open := h.server, maps.Clone(h.open)
-	h.mu.Unlock()
-	for c, is := range open {
-		if overTLS, ok := c.(*tls.Conn); ok && is {
-			_ = overTLS.NetConn().(*net.TCPConn).SetLinger(0)
-			_ = overTLS.NetConn().Close()
-		}
-	}
-	_ = server.Close()
+	_ = h.server.Close()
 }
 
 // pod is a running HAProxy.
@@ -269,25 +224,19 @@ type pod struct {
 	file    string
 	site    *site
 	ended   chan error
-	logs    logs
+	log     string // file
 }
 
-// logs are what a pod says, in a file.
-type logs string
-
-func (l logs) String() string {
-	data, err := os.ReadFile(string(l))
-	if err != nil {
-		return err.Error()
-	}
-	return string(data)
+func (p *pod) logged() string {
+	data, err := os.ReadFile(p.log)
+	return fmt.Sprint(string(data), err)
 }
 
 // checked waits until a host was found unfit. Until its first check, which takes as long
 // as readiness is delayed, a host counts as fit.
 func (p *pod) checked(h *host) {
 	require.Eventually(h.site.t, func() bool {
-		return strings.Contains(p.logs.String(), "Server hosts/"+h.name+" is DOWN")
+		return strings.Contains(p.logged(), "Server hosts/"+h.name+" is DOWN")
 	}, patience, 10*time.Millisecond, h.name)
 }
 
@@ -318,8 +267,8 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 	require.NoError(s.t, err)
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
 	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
-	logged := logs(filepath.Join(s.t.TempDir(), "log")) // beside no file that makes it load again
-	out, err := os.Create(string(logged))
+	logged := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
+	out, err := os.Create(logged)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = out.Close() })
 	command := Command(file)
@@ -328,7 +277,7 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(s.t, cmd.Start())
-	p := &pod{site: s, file: file, ip: ip, logs: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
+	p := &pod{site: s, file: file, ip: ip, log: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
 	exited := make(chan struct{})
 	go func() {
 		p.ended <- cmd.Wait()
@@ -338,7 +287,7 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-exited
 		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", file, logged.String())
+			s.t.Logf("%s:\n%s", file, p.logged())
 		}
 	})
 	health := "http://" + netip.AddrPortFrom(ip, c.HealthPort()).String() + "/healthz"
@@ -352,35 +301,44 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 	return p
 }
 
-// held is a connection that stays open, through a load balancer, to one host.
+// held is a client whose only connection, through a load balancer to one host, stays open.
 type held struct {
-	*tls.Conn
-	r    *bufio.Reader
-	host string
-}
-
-func (s *site) client() *tls.Config {
-	return &tls.Config{RootCAs: s.ca.Pool(), ServerName: "kubernetes", MinVersion: tls.VersionTLS12}
+	net.Conn
+	ask func() (string, error)
 }
 
 func (s *site) dial(address string) *held {
-	conn, err := tls.Dial("tcp", address, s.client())
+	conn, err := net.Dial("tcp", address)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
-	_, err = io.WriteString(conn, "GET /hold HTTP/1.1\r\nHost: kubernetes\r\n\r\n")
-	require.NoError(s.t, err)
-	h := &held{Conn: conn, r: bufio.NewReader(conn)}
-	line, err := h.r.ReadString('\n')
-	require.NoError(s.t, err)
-	h.host = strings.TrimSpace(line)
-	return h
+	client := s.client(func(context.Context, string, string) (net.Conn, error) { return conn, nil })
+	return &held{conn, func() (string, error) { return get(client, address) }}
+}
+
+// client trusts the tenant's authority.
+func (s *site) client(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
+	return &http.Client{Timeout: patience, Transport: &http.Transport{
+		DialContext: dial, DisableKeepAlives: dial == nil,
+		TLSClientConfig: &tls.Config{RootCAs: s.ca.Pool(), ServerName: "kubernetes", MinVersion: tls.VersionTLS12},
+	}}
+}
+
+// get asks who answers.
+func get(client *http.Client, address string) (string, error) {
+	resp, err := client.Get("https://" + address + "/") //nolint:noctx // a test's
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	name, err := io.ReadAll(resp.Body)
+	return string(name), err
 }
 
 // hold holds a connection to the host of that name.
 func (s *site) hold(name string) *held {
 	for range 1000 {
 		h := s.dial(*s.service.Load())
-		if h.host == name {
+		if got, err := h.ask(); err == nil && got == name {
 			return h
 		}
 		_ = h.Close()
@@ -391,30 +349,12 @@ func (s *site) hold(name string) *held {
 }
 
 func (h *held) echo() error {
-	if err := h.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(h, "still there\n"); err != nil {
-		return err
-	}
-	line, err := h.r.ReadString('\n')
-	if err == nil && line != "still there\n" {
-		err = fmt.Errorf("got %q", line)
-	}
+	_, err := h.ask()
 	return err
 }
 
 // ask makes a new connection through the Service and asks who answers.
-func (s *site) ask() (string, error) {
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.client()}}
-	resp, err := client.Get("https://" + *s.service.Load() + "/") //nolint:noctx // a test's
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	name, err := io.ReadAll(resp.Body)
-	return string(name), err
-}
+func (s *site) ask() (string, error) { return get(s.client(nil), *s.service.Load()) }
 
 // reached waits until new connections are led to a host.
 func (s *site) reached(name string) {
@@ -424,48 +364,39 @@ func (s *site) reached(name string) {
 	}, patience, 10*time.Millisecond, name)
 }
 
-// clients ask all the time, each over a connection of its own.
-type clients struct {
-	done  context.CancelFunc
-	group *errgroup.Group
-	asked atomic.Int64
-}
-
-// load starts clients. A request that was under way when a host died may have been on it;
-// any other has to be answered.
-func (s *site) load() *clients {
+// load starts clients that ask all the time, each over a connection of its own, until end. A request that was
+// under way when a host died may have been on it; any other has to be answered.
+func (s *site) load() (end func() error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
-	c := &clients{done: cancel, group: &errgroup.Group{}}
+	var group errgroup.Group
+	var asked atomic.Int64
 	for range 4 {
-		c.group.Go(func() error {
+		group.Go(func() error {
 			for ctx.Err() == nil {
 				before := deaths.Load()
 				if _, err := s.ask(); err != nil && before%2 == 0 && deaths.Load() == before {
 					return err
 				}
-				c.asked.Add(1)
+				asked.Add(1)
 				time.Sleep(10 * time.Millisecond) // others want the processors too
 			}
 			return nil
 		})
 	}
-	return c
+	return func() error {
+		cancel()
+		if err := group.Wait(); err != nil || asked.Load() >= 10 {
+			return err
+		}
+		return fmt.Errorf("only %d requests were made: this shows nothing", asked.Load())
+	}
 }
 
 // deaths are counted as they begin and as they end, so that who asks knows whether one came
 // in between, or was under way.
 var deaths atomic.Int64
 
-func (c *clients) stop() error {
-	c.done()
-	err := c.group.Wait()
-	if c.asked.Load() < 10 {
-		return errors.Join(err, fmt.Errorf("only %d requests were made: this shows nothing", c.asked.Load()))
-	}
-	return err
-}
-
-func waitFor[T any](t *testing.T, done <-chan T, what string) {
+func waitFor(t *testing.T, done <-chan error, what string) {
 	t.Helper()
 	select {
 	case <-done:
