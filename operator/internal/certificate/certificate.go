@@ -1,5 +1,5 @@
 // Package certificate has what is the same wherever the operator makes certificates:
-// signing one, and reading and writing PEM. Names, lifetimes and who trusts what belong
+// issuing one, and reading and writing PEM. Names, lifetimes and who trusts what belong
 // to who asks: package webhookcert for the storage driver's webhook, and the login of
 // tenant clusters.
 package certificate
@@ -18,21 +18,32 @@ import (
 	"strings"
 )
 
-// NewKey makes a key: P-256.
-func NewKey(random io.Reader) (*ecdsa.PrivateKey, error) {
-	return ecdsa.GenerateKey(elliptic.P256(), random)
+// Issued is a certificate with its private key.
+type Issued struct {
+	Cert *x509.Certificate
+	Key  crypto.Signer
 }
 
-// Sign issues a certificate for a public key, with a serial number of its own, and
-// returns its DER. A template that is its own parent is self-signed.
-func Sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer, random io.Reader) ([]byte, error) {
+// Issue issues a certificate for a new key, P-256, with a serial number of its own. Without who
+// signs, it is self-signed.
+func Issue(template *x509.Certificate, by *Issued, random io.Reader) (Issued, error) {
 	serial := make([]byte, 16)
-	if _, err := io.ReadFull(random, serial); err != nil {
-		return nil, err
+	_, noSerial := io.ReadFull(random, serial)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err = errors.Join(noSerial, err); err != nil {
+		return Issued{}, err
 	}
 	serial[0] = serial[0]&0x7f | 1 // positive, and never zero
-	template.SerialNumber = new(big.Int).SetBytes(serial)
-	return x509.CreateCertificate(random, template, parent, public, key)
+	template.SerialNumber, template.BasicConstraintsValid = new(big.Int).SetBytes(serial), true
+	if by == nil {
+		by = &Issued{template, key}
+	}
+	der, err := x509.CreateCertificate(random, template, by.Cert, key.Public(), by.Key)
+	if err != nil {
+		return Issued{}, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return Issued{cert, key}, err
 }
 
 // Encode returns the PEM of a certificate's DER.

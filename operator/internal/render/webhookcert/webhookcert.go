@@ -112,45 +112,29 @@ func ours(bundle []byte, now time.Time) []byte {
 
 // Issue makes a certificate from scratch.
 func Issue(now time.Time, random io.Reader) (*Certificate, error) {
-	fail := func(err error) (*Certificate, error) {
-		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
-	}
 	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
-	caKey, err := certificate.NewKey(random)
-	if err != nil {
-		return fail(err)
-	}
-	ca := &x509.Certificate{
+	leaf, keyPEM := certificate.Issued{}, []byte(nil)
+	ca, err := certificate.Issue(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: caName + now.UTC().Format("2006-01-02T15:04:05Z")},
 		NotBefore: notBefore, NotAfter: notAfter,
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, random)
+	if err == nil {
+		leaf, err = certificate.Issue(&x509.Certificate{
+			Subject:   pkix.Name{CommonName: DNSName},
+			DNSNames:  []string{DNSName},
+			NotBefore: notBefore, NotAfter: notAfter,
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		}, &ca, random)
 	}
-	caDER, err := certificate.Sign(ca, ca, caKey.Public(), caKey, random)
+	if err == nil {
+		keyPEM, err = certificate.EncodeKey(leaf.Key)
+	}
 	if err != nil {
-		return fail(err)
-	}
-	key, err := certificate.NewKey(random)
-	if err != nil {
-		return fail(err)
-	}
-	leaf := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: DNSName},
-		DNSNames:  []string{DNSName},
-		NotBefore: notBefore, NotAfter: notAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true,
-	}
-	leafDER, err := certificate.Sign(leaf, ca, key.Public(), caKey, random)
-	if err != nil {
-		return fail(err)
-	}
-	keyPEM, err := certificate.EncodeKey(key)
-	if err != nil {
-		return fail(err)
+		return nil, fault.Errorf(fault.Internal, "make certificate", DNSName, "", "%w", err)
 	}
 	return &Certificate{
-		CA: certificate.Encode(caDER), Cert: certificate.Encode(leafDER), Key: keyPEM,
+		CA: certificate.Encode(ca.Cert.Raw), Cert: certificate.Encode(leaf.Cert.Raw), Key: keyPEM,
 	}, nil
 }
 

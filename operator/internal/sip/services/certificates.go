@@ -2,7 +2,6 @@ package services
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -25,9 +24,8 @@ const (
 
 // issued is a certificate with its private key.
 type issued struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-	pem  Secret // tls.crt, with nothing but certificates; tls.key; of a leaf also ca.crt, which clients trust
+	certificate.Issued
+	pem Secret // tls.crt, with nothing but certificates; tls.key; of a leaf also ca.crt, which clients trust
 }
 
 // readIssued reads a certificate that counts and its private key.
@@ -39,41 +37,30 @@ func (r *rendering) readIssued(data Secret) (issued, error) {
 			Reason: fault.Expired, Hint: "renew the authority", Err: fmt.Errorf("its certificate counts from %s to %s", from, to),
 		}
 	}
-	return issued{cert, key, data}, err
+	return issued{certificate.Issued{Cert: cert, Key: key}, data}, err
 }
 
-// issue signs a certificate for a new key. Without who signs, it is self-signed.
-func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *issued) (issued, error) {
+// issue issues a certificate. Without who signs, it is self-signed.
+func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *certificate.Issued) (issued, error) {
 	now := r.in.Now.UTC()
 	template.NotBefore, template.NotAfter = now.Add(-skew).Truncate(time.Second), now.Add(life).Truncate(time.Second)
-	template.BasicConstraintsValid = true
-	key, err := certificate.NewKey(rand.Reader)
+	if by != nil && template.NotAfter.After(by.Cert.NotAfter) { // it does not outlive its authority
+		template.NotAfter = by.Cert.NotAfter
+	}
+	made, err := certificate.Issue(template, by, rand.Reader)
 	if err != nil {
 		return issued{}, err
 	}
-	if by == nil {
-		by = &issued{cert: template, key: key}
-	} else if template.NotAfter.After(by.cert.NotAfter) { // it does not outlive its authority
-		template.NotAfter = by.cert.NotAfter
-	}
-	der, err := certificate.Sign(template, by.cert, key.Public(), by.key, rand.Reader)
-	if err != nil {
-		return issued{}, err
-	}
-	keyPEM, err := certificate.EncodeKey(key)
-	if err != nil {
-		return issued{}, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return issued{cert, key, Secret{tlsCert: certificate.Encode(der), tlsKey: keyPEM}}, err
+	keyPEM, err := certificate.EncodeKey(made.Key)
+	return issued{made, Secret{tlsCert: certificate.Encode(made.Cert.Raw), tlsKey: keyPEM}}, err
 }
 
 // ownAuthority is the one that is kept, or a new one. It is made once: the tenant's API
 // server is given it to trust, so that it has to outlive the certificates it issues.
 func (r *rendering) ownAuthority() (issued, error) {
 	own, err := r.readIssued(r.in.Kept[r.name+suffixCA])
-	if err == nil && own.cert.IsCA && r.in.Now.Add(leafLife).Before(own.cert.NotAfter) {
-		own.pem = Secret{tlsCert: certificate.Encode(own.cert.Raw), tlsKey: own.pem[tlsKey]} // it could have more in it
+	if err == nil && own.Cert.IsCA && r.in.Now.Add(leafLife).Before(own.Cert.NotAfter) {
+		own.pem = Secret{tlsCert: certificate.Encode(own.Cert.Raw), tlsKey: own.pem[tlsKey]} // it could have more in it
 		return own, nil
 	}
 	own, err = r.issue(&x509.Certificate{
@@ -97,7 +84,7 @@ func (r *rendering) authority(data Secret) (issued, error) {
 		return issued{}, err
 	case err != nil:
 		return issued{}, r.wrong(field, err.Error(), "write the authority's certificate alone into tls.crt and its private key into tls.key, PEM both, unencrypted")
-	case !by.cert.IsCA || by.cert.KeyUsage != 0 && by.cert.KeyUsage&x509.KeyUsageCertSign == 0:
+	case !by.Cert.IsCA || by.Cert.KeyUsage != 0 && by.Cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return issued{}, r.wrong(field, "its certificate is not that of an authority", "write one that may issue others, or leave caSecret out")
 	}
 	public, err := certificate.Public(data[tlsCert])
@@ -110,8 +97,8 @@ func (r *rendering) authority(data Secret) (issued, error) {
 func (r *rendering) leaf(by issued, host string) (issued, error) {
 	trusted := by.pem[tlsCert]
 	kept, err := r.readIssued(r.in.Kept[r.name+suffixTLS])
-	if err == nil && r.in.Now.Before(kept.renewAt()) && kept.cert.VerifyHostname(host) == nil &&
-		kept.cert.CheckSignatureFrom(by.cert) == nil && bytes.Equal(kept.pem[balancerCA], trusted) {
+	if err == nil && r.in.Now.Before(kept.renewAt()) && kept.Cert.VerifyHostname(host) == nil &&
+		kept.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept.pem[balancerCA], trusted) {
 		kept.pem = Secret{tlsCert: kept.pem[tlsCert], tlsKey: kept.pem[tlsKey], balancerCA: trusted}
 		return kept, nil
 	}
@@ -124,14 +111,14 @@ func (r *rendering) leaf(by issued, host string) (issued, error) {
 	} else {
 		template.DNSNames = []string{host}
 	}
-	made, err := r.issue(template, leafLife, &by)
+	made, err := r.issue(template, leafLife, &by.Issued)
 	if err == nil {
-		err = made.cert.CheckSignatureFrom(by.cert)
+		err = made.Cert.CheckSignatureFrom(by.Cert)
 	}
 	if err != nil {
 		return issued{}, r.wrong(".caSecret", "what the authority signs does not count: "+err.Error(), "write another one, or leave caSecret out")
 	}
-	if !bytes.Equal(by.cert.RawSubject, by.cert.RawIssuer) {
+	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) {
 		made.pem[tlsCert] = append(made.pem[tlsCert], trusted...)
 	}
 	made.pem[balancerCA] = trusted
@@ -140,5 +127,5 @@ func (r *rendering) leaf(by issued, host string) (issued, error) {
 
 // renewAt is when two thirds of a certificate's life are over.
 func (i issued) renewAt() time.Time {
-	return i.cert.NotBefore.Add(i.cert.NotAfter.Sub(i.cert.NotBefore) * 2 / 3)
+	return i.Cert.NotBefore.Add(i.Cert.NotAfter.Sub(i.Cert.NotBefore) * 2 / 3)
 }
