@@ -143,7 +143,7 @@ func (l *job) deliver(tag, key string, releases ...string) {
 	for _, r := range releases {
 		chosen = append(chosen, "--release", r)
 	}
-	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
+	l.run(l.connected, "vdo-bundle lock -o lock.yaml --replace", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml -o drivers.tar", l.upstream.Flags()...)
 	var certificate []string
 	if key == "signer" {

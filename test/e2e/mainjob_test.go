@@ -341,7 +341,7 @@ func (l *job) bundleWithOperator(releases ...string) {
 	for _, r := range releases {
 		chosen = append(chosen, "--release", r)
 	}
-	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
+	l.run(l.connected, "vdo-bundle lock -o lock.yaml --replace", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml --sign-key vdo.key -o drivers.tar", l.upstream.Flags()...)
 	l.carry("drivers.tar")
 	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))

@@ -104,7 +104,7 @@ func (c *connected) deliver(ctx context.Context, d Delivery) error {
 		lock = append(lock, "--operator", operator)
 	}
 	archive := d.Tag + ".tar"
-	err := c.run(ctx, "lock -o "+d.Tag+".yaml", lock...)
+	err := c.run(ctx, "lock -o "+d.Tag+".yaml --replace", lock...)
 	if err == nil {
 		err = c.run(ctx, "pull --lock "+d.Tag+".yaml -o "+archive, flags...)
 	}

@@ -112,7 +112,7 @@ func (w *DirWriter) openFolder() (err error) {
 func (w *DirWriter) checkFolder(in *folder, g *bundle.Graph) (*index, error) {
 	bad := func(why string) (*index, error) {
 		return nil, fault.Errorf(fault.Conflict, "write", w.path,
-			"name another folder, that is empty or not there yet", "%s", why)
+			"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
 	}
 	list, err := os.ReadDir(w.path)
 	switch {

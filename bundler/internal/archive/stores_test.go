@@ -454,18 +454,19 @@ func TestAPullThatIsDoneIsDone(t *testing.T) {
 			require.NoError(t, s.pull(t, b))
 			s.verify(t)
 		}
-		require.Equal(t, fault.Conflict, fault.ReasonOf(s.pull(t, other)))
+		err := s.pull(t, other)
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+		require.Contains(t, fault.HintOf(err), "--replace")
 		s.verify(t)
 		if s.dir {
 			return // of which what is damaged is fetched again
 		}
-		require.Contains(t, fault.HintOf(s.pull(t, other)), "--replace")
 		name := s.path
 		if s.o.VolumeSize > 0 {
 			name += ".002"
 		}
 		flip(t, name, 20_000)
-		_, err := s.begin(t, b)
+		_, err = s.begin(t, b)
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "it is damaged")
 	})
 }

@@ -160,8 +160,7 @@ in a registry.`,
   vdo-bundle sign drivers.tar --key release.key
   vdo-bundle verify drivers.tar --key release.pub
   vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1`,
-		Version:           version().String(),
-		PersistentPreRunE: checkOutputs,
+		Version: version().String(),
 	}
 	command.Root(root, "")
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {

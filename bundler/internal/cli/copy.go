@@ -17,7 +17,7 @@ import (
 // copyOptions are the flags of `copy`.
 type copyOptions struct {
 	common
-	replace, restart bool
+	restart bool
 }
 
 const copyHelp = `copy takes a bundle from one place to another: FILE.tar or its parts, oci:DIR,
@@ -44,9 +44,8 @@ func newCopyCommand(a *app) *cobra.Command {
 		Args: flags.Exactly("SRC", "DEST"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
-	fl := cmd.Flags()
-	fl.BoolVar(&o.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
-	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted copy or pull of another bundle has left at DEST")
+	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
+	cmd.Flags().BoolVar(&o.restart, "restart", false, "drop what an interrupted copy or pull of another bundle has left at DEST")
 	with(cmd, o.bindBase, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload)
 	return with(cmd, o.bindFormat, o.bindNoTrunc, o.bindProgress)
 }

@@ -16,8 +16,8 @@ import (
 // exportOptions are the flags of `export`.
 type exportOptions struct {
 	common
-	dest, repository, names string
-	replace, restart        bool
+	repository, names string
+	restart           bool
 }
 
 const exportHelp = `export writes the images of a bundle into an archive for nodes that reach no registry.
@@ -52,7 +52,7 @@ func newExportCommand(a *app) *cobra.Command {
 	names := []string{string(export.Repository), string(export.Paths), string(export.Upstream)}
 	fl.Var(&flags.Choice{To: &o.names, Of: names}, "image-names",
 		"how pods name images, as spec.imageNames of the DriverBundle says: repository, paths or upstream")
-	fl.BoolVar(&o.replace, "replace", false, "replace an archive that is there already, once the new one is complete")
+	o.bindReplace(cmd, "a file that is there already, once the new one is complete")
 	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted pull, or another export, has left at FILE.tar")
 	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }

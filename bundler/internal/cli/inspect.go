@@ -29,7 +29,6 @@ import (
 // inspectOptions are the flags of `inspect`.
 type inspectOptions struct {
 	common
-	dest string
 }
 
 const inspectHelp = `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
@@ -53,7 +52,7 @@ func newInspectCommand(a *app) *cobra.Command {
 		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the result to, - for standard output")
+	o.bindOutput(cmd, "`FILE` to write the result to, - for standard output")
 	o.trustFlags.bind(cmd)
 	o.registryFlags.bind(cmd)
 	o.format = flags.Text
@@ -226,7 +225,7 @@ func page(w io.Writer, e *evidence.Page) error {
 // sbomOptions are the flags of `sbom`.
 type sbomOptions struct {
 	common
-	kind, dest string
+	kind string
 }
 
 func newSBOMCommand(a *app) *cobra.Command {
@@ -249,7 +248,7 @@ the bundle holds, and proves nothing: see verify.`,
 		},
 	}
 	cmd.Flags().Var(&flags.Choice{To: &o.kind, Of: []string{sbom.SPDX, sbom.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
-	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write to, - for standard output")
+	o.bindOutput(cmd, "`FILE` to write to, - for standard output")
 	return with(cmd, o.registryFlags.bind)
 }
 

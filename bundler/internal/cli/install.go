@@ -14,8 +14,7 @@ import (
 // installOptions are the flags of `install-manifests`.
 type installOptions struct {
 	common
-	to   install.Options
-	dest string
+	to install.Options
 }
 
 func newInstallManifestsCommand(a *app) *cobra.Command {
@@ -46,7 +45,7 @@ nothing is printed where anything is wrong.`,
 			return o.run(cmd.Context(), args[0])
 		},
 	}
-	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the manifests to, - for standard output")
+	o.bindOutput(cmd, "`FILE` to write the manifests to, - for standard output")
 	cmd.Flags().StringVar(&o.to.Repository, "repository", "", "`REGISTRY/REPO` in the site that the bundle is pushed to (default SRC's)")
 	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")

@@ -19,7 +19,6 @@ import (
 // lockOptions are the flags of `lock`.
 type lockOptions struct {
 	lockFlags
-	dest string
 }
 
 func newLockCommand(a *app) *cobra.Command {
@@ -40,7 +39,7 @@ three Kubernetes versions that the matrix covers.`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the lock to, - for standard output")
+	o.bindOutput(cmd, "`FILE` to write the lock to, - for standard output")
 	return with(cmd, o.bindLock, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }
 

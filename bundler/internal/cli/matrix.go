@@ -43,15 +43,6 @@ var forms = map[string]string{
 	"--serial and --valid-days": "give numbers from 1 on",
 }
 
-// writeMatrix writes a document to a file, or to standard output where none is named.
-func (c *common) writeMatrix(to string, data []byte) error {
-	if to != "" {
-		return userfile.Write(to, data, 0o644)
-	}
-	_, err := c.out.Write(data)
-	return err
-}
-
 // document is one that was read, with its bytes.
 type document struct {
 	*matrix.Document
@@ -148,6 +139,7 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		Args: flags.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
+	o.bindReplace(cmd, "a signature that is there already")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) { o.bindCA(fl, ", for --timestamp-server") })
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
@@ -179,7 +171,7 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := userfile.Free("FILE", file+".sig", userfile.IsText); err != nil {
+	if err := userfile.Vacant(file+".sig", o.replace); err != nil {
 		return err
 	}
 	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {

@@ -22,7 +22,7 @@ import (
 
 // addition is a release that is added to a matrix, as flags say it.
 type addition struct {
-	folder, like, k8s, vSphere, basis, file, out string
+	folder, like, k8s, vSphere, basis, file string
 }
 
 func newMatrixAddCommand(a *app) *cobra.Command {
@@ -48,7 +48,7 @@ difference from that release. Check it, above all the addresses, then sign the m
 	fl.StringVar(&f.vSphere, "vsphere", "", "vSphere `RANGE`: 7.0.3-8.0, 8.0.3 or 8.0- without an end")
 	fl.StringVar(&f.basis, "basis", "", "`TEXT` that says where these ranges come from")
 	fl.StringVar(&f.file, "matrix", "", "compatibility matrix in `FILE` to add to (default: the one that is built in)")
-	fl.StringVarP(&f.out, "output", "o", "", "`FILE` to write (default standard output)")
+	c.bindOutput(cmd, "`FILE` to write to, - for standard output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := matrix.ParseReleaseID(args[0])
 		switch {
@@ -105,7 +105,7 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 		c.say("note: %s may not be gone back from (%s): add oneWay where that holds for %s too",
 			like.ReleaseID, like.OneWay, id)
 	}
-	return c.writeMatrix(f.out, data)
+	return c.deliver(c.dest, data, "")
 }
 
 // model is the release to take over from.
@@ -268,7 +268,7 @@ The manifests have to be those that the matrix names, by sha256.`,
 		if err != nil {
 			return err
 		}
-		return c.writeMatrix("", data)
+		return c.deliver("-", data, "")
 	}
 	return cmd
 }

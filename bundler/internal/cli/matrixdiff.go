@@ -42,7 +42,6 @@ cluster. Write "" for the built-in matrix.`,
 
 func newMatrixExportCommand(a *app) *cobra.Command {
 	c := &common{app: a}
-	var out string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write the complete built-in matrix",
@@ -50,9 +49,9 @@ func newMatrixExportCommand(a *app) *cobra.Command {
 need of a cluster. Begin a matrix of your own with it.`,
 		Example: `  vdo-bundle matrix export -o matrix.yaml`,
 		Args:    flags.Exactly(),
-		RunE:    func(*cobra.Command, []string) error { return c.writeMatrix(out, matrix.Default()) },
+		RunE:    func(*cobra.Command, []string) error { return c.deliver(c.dest, matrix.Default(), "") },
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write (default standard output)")
+	c.bindOutput(cmd, "`FILE` to write to, - for standard output")
 	return cmd
 }
 

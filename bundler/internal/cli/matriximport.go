@@ -21,7 +21,7 @@ const maxManifest = 64 << 20
 
 func newMatrixImportCommand(a *app) *cobra.Command {
 	c := &common{app: a}
-	var out, manifests string
+	var manifests string
 	var serial int64
 	var days int
 	cmd := &cobra.Command{
@@ -37,7 +37,7 @@ reported, and nothing is written.`,
 		Args: flags.Exactly("LEGACY.json"),
 	}
 	known := cmd.Flags().String("matrix", "", "matrix in `FILE` that completes the import (default: built in)")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write (default standard output)")
+	c.bindOutput(cmd, "`FILE` to write to, - for standard output")
 	cmd.Flags().StringVar(&manifests, "manifest-dir", "", "`FOLDER` of manifests, as DRIVER/VERSION/FILE")
 	cmd.Flags().Int64Var(&serial, "serial", 1, "serial of the new matrix: more than that of any matrix that sites know")
 	cmd.Flags().IntVar(&days, "valid-days", 365, "days from now until it expires")
@@ -46,7 +46,7 @@ reported, and nothing is written.`,
 			return badForm("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
 		}
 		now := c.now().UTC().Truncate(time.Second)
-		return c.convert(args[0], *known, out, matrix.ImportOptions{
+		return c.convert(args[0], *known, matrix.ImportOptions{
 			Serial: serial, Issued: now, Expires: now.AddDate(0, 0, days),
 			File: finder(manifests), Place: placer(manifests),
 		})
@@ -54,7 +54,7 @@ reported, and nothing is written.`,
 	return cmd
 }
 
-func (c *common) convert(from, known, to string, options matrix.ImportOptions) error {
+func (c *common) convert(from, known string, options matrix.ImportOptions) error {
 	data, err := userfile.Read("LEGACY.json", from, matrix.MaxSize)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *common) convert(from, known, to string, options matrix.ImportOptions) e
 	if err != nil {
 		return err
 	}
-	return c.writeMatrix(to, written)
+	return c.deliver(c.dest, written, "")
 }
 
 // finder looks for a manifest below a folder, the version with and without a v.

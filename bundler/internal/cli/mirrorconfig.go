@@ -23,7 +23,7 @@ import (
 // mirrorConfigOptions are the flags of `mirror-config`.
 type mirrorConfigOptions struct {
 	common
-	runtime, dir, nodeCA    string
+	runtime, nodeCA         string
 	only, withLogin, asTags bool
 }
 
@@ -64,7 +64,8 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run (`RUNTIME`): "+strings.Join(nodeconfig.Runtimes(), ", "))
-	fl.StringVarP(&o.dir, "output", "o", "", "`FOLDER` to write the files into (default: standard output)")
+	fl.StringVarP(&o.dest, "output", "o", "", "`FOLDER` to write the files into (default: standard output)")
+	o.bindReplace(cmd, "files that are there already")
 	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's certificate authority, where they do not trust it already")
 	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
 	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
@@ -115,7 +116,7 @@ func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runti
 	if o.withLogin && runtime != nodeconfig.Containerd && runtime != nodeconfig.K3s {
 		bad("--with-login", "true", o.runtime+" keeps logins elsewhere", "CRI-O: global_auth_file; OpenShift: the cluster's pull secret")
 	}
-	if o.withLogin && o.dir == "" {
+	if o.withLogin && o.dest == "" {
 		bad("--with-login", "true", "a login is not written to standard output", "name a folder with -o")
 	}
 	if o.asTags && runtime != nodeconfig.OpenShift {
@@ -152,8 +153,8 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	var errs []error
 	for n, f := range files {
 		switch {
-		case o.dir != "":
-			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), isMirrorConfig))
+		case o.dest != "":
+			errs = append(errs, o.vacant(filepath.Join(o.dest, filepath.FromSlash(f.Name))))
 		case len(files) > 1:
 			_, err := fmt.Fprintf(o.out, "%s# --- %s\n%s", map[bool]string{true: "\n"}[n > 0], f.Name, f.Data)
 			errs = append(errs, err)
@@ -162,7 +163,7 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 			errs = append(errs, err)
 		}
 	}
-	if err := fault.Join(errs...); err != nil || o.dir == "" {
+	if err := fault.Join(errs...); err != nil || o.dest == "" {
 		return err
 	}
 	for _, f := range files {
@@ -170,10 +171,10 @@ func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 		if f.Secret {
 			mode = 0o600
 		}
-		if err := userfile.WriteBelow(o.dir, name, f.Data, mode); err != nil {
+		if err := userfile.WriteBelow(o.dest, name, f.Data, mode); err != nil {
 			return err
 		}
-		if err := o.print(filepath.Join(o.dir, name)); err != nil {
+		if err := o.print(filepath.Join(o.dest, name)); err != nil {
 			return err
 		}
 	}

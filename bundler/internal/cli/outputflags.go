@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // outputFlags say how a result is printed, and whether progress is.
@@ -12,7 +13,29 @@ type outputFlags struct {
 	format  string
 	quiet   bool
 	noTrunc bool
-	shows   bool // progress
+	shows   bool   // progress
+	dest    string // where the result is written to
+	replace bool   // what is there
+}
+
+// bindOutput binds -o and --replace of a command that writes one file. One that is there is refused
+// before the command does anything.
+func (f *outputFlags) bindOutput(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVarP(&f.dest, "output", "o", "-", usage)
+	f.bindReplace(cmd, "a file that is there already")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return f.vacant(f.dest) }
+}
+
+func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace "+what)
+}
+
+// vacant refuses to write a file where one is, unless it may be replaced.
+func (f *outputFlags) vacant(name string) error {
+	if name == "-" {
+		return nil
+	}
+	return userfile.Vacant(name, f.replace)
 }
 
 // bindFormat binds --format.

@@ -73,8 +73,6 @@ func (f *volumeFlags) archiveOptions(replace, restart bool) archive.Options {
 type splitOptions struct {
 	common
 	volumeFlags
-	dest    string
-	replace bool
 }
 
 func newSplitCommand(a *app) *cobra.Command {
@@ -100,7 +98,7 @@ pull --volume-size makes the parts at once, without an archive to split.`,
 	}
 	o.volumeFlags.bind(cmd)
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "", "`FILE` that the parts begin with (default FILE.tar)")
-	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace the archive or parts at FILE")
+	o.bindReplace(cmd, "the archive or parts at FILE")
 	return with(cmd, o.bindFormat)
 }
 

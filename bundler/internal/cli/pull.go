@@ -32,10 +32,9 @@ type pullOptions struct {
 	upstreamFlags
 	signingFlags
 	volumeFlags
-	signatureFormat  signatureFormatFlag
-	dest, lockFile   string
-	replace, restart bool
-	provenance       bool
+	signatureFormat     signatureFormatFlag
+	lockFile            string
+	restart, provenance bool
 }
 
 const pullHelp = `pull fetches the manifests and images of a lock, or of the same selection that
@@ -43,8 +42,8 @@ lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
 REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
-A bundle that is there already is not replaced unless --replace is given; where it is
-the very one that is asked for, whole, there is nothing to do. Two runs never write one
+What is there already is not replaced unless --replace is given; where it is
+the very bundle that is asked for, whole, there is nothing to do. Two runs never write one
 place at once: the second one ends with exit code 8.
 
 With --base it makes a delta: layers that an earlier bundle has, or that the receipt
@@ -86,7 +85,7 @@ func newPullCommand(a *app) *cobra.Command {
 func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVarP(&o.dest, "output", "o", "", "where (`DEST`) to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
-	fl.BoolVar(&o.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
+	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
 	fl.BoolVar(&o.restart, "restart", false, "drop what an interrupted pull of another bundle, or with other options, has left at DEST")
 	fl.StringVar(&o.base, "base", "", "make a delta: leave out the layers that the far side has, as an earlier bundle or the receipt of a push says: `BUNDLE|RECEIPT`")
 	o.volumeFlags.bind(cmd)

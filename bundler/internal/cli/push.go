@@ -77,6 +77,7 @@ func newPushCommand(a *app) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&o.receipt, "receipt", "", "write what the repository holds after the push into this `FILE`")
+	o.bindReplace(cmd, "a receipt that is there already")
 	fl.Var(&flags.Choice{To: &o.layout, Of: []string{layoutSingle, layoutPaths}}, "layout",
 		"single: everything in one repository; paths: beside it each image below REPO under its upstream name, for nodes with a mirror configuration")
 	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "take over what this `REGISTRY/REPO`, of the same registry, has already: mounted there, or read from it (repeatable)")
@@ -159,7 +160,7 @@ func (o *pushOptions) checkReceipt() error {
 		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(o.receipt), Err: userfile.WithoutPath(err),
 			Hint: "name a file in a folder that is there with --receipt"}
 	}
-	return nil
+	return o.vacant(o.receipt)
 }
 
 func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {

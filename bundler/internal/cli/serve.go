@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -201,8 +202,9 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	case "-":
 		return o.err, nil
 	}
-	if err := userfile.Free("--access-log", o.accessLog, userfile.IsText); err != nil {
-		return nil, err
+	if !isText(o.accessLog) {
+		return nil, fault.Errorf(fault.Conflict, "write access log", o.accessLog, "name another file with --access-log",
+			"it is there already, and is no text")
 	}
 	f, err := os.OpenFile(o.accessLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
@@ -210,6 +212,18 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 			"name a file that can be written with --access-log", "%w", userfile.WithoutPath(err))
 	}
 	return f, nil
+}
+
+// isText reports whether a log may be added to a file: one with text, or none.
+func isText(name string) bool {
+	f, err := userfile.Open(name)
+	if err != nil {
+		return true // opening it to write says what is wrong
+	}
+	defer f.Close() //nolint:errcheck // only read
+	head := make([]byte, 512)
+	n, _ := io.ReadFull(f, head)
+	return strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
 }
 
 // serveSetup is what the flags of serve come to.

@@ -2,8 +2,9 @@
 // say which file and what to look at.
 //
 //	data, err := userfile.Read("--key", "release.pub", 64<<10)
-//	err := userfile.Write("lock.yaml", data, 0o644)
-//	err := userfile.WriteBelow("certs.d", "registry.site/hosts.toml", data, 0o644)
+//	err := userfile.Vacant("lock.yaml", replace)
+//	err = userfile.Write("lock.yaml", data, 0o644)
+//	err = userfile.WriteBelow("certs.d", "registry.site/hosts.toml", data, 0o644)
 //
 // What is read is a regular file, or what the caller hands over open, such as
 // /dev/stdin or a shell's <(command). A pipe or a device of another name is refused: a
@@ -93,6 +94,22 @@ func with(given, flag string) string {
 		return ""
 	}
 	return given + " with " + flag
+}
+
+// Vacant refuses a name whose file would be lost, unless that may be replaced. Nothing is lost of
+// an empty file, a pipe or a device.
+func Vacant(name string, replace bool) error {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil //nolint:nilerr // it is made, or writing says why not
+	case info.IsDir():
+		return fault.Errorf(fault.InvalidInput, "write", name, "name a file in it", "it is a folder")
+	case replace, !info.Mode().IsRegular(), info.Size() == 0:
+		return nil
+	}
+	return fault.Errorf(fault.Conflict, "write", name, "choose another name, or replace it with --replace",
+		"it is there already")
 }
 
 // Write writes a file so that it is there whole, or not at all. Links go on leading
