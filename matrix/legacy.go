@@ -209,8 +209,8 @@ func (im *legacyImport) fromFile(id ReleaseID, m Manifest, item item) Manifest {
 			hint = "download it to " + im.options.Place(id, m.Name)
 		}
 		im.problem(item.node.Line, item.path, fmt.Sprintf("size and sha256 of %s are not known", m.URL), hint)
-	case len(data) > maxManifestSize:
-		im.problem(item.node.Line, item.path, fmt.Sprintf("%s is larger than %d bytes", m.Name, maxManifestSize), "give the manifest itself")
+	case len(data) > MaxManifestSize:
+		im.problem(item.node.Line, item.path, fmt.Sprintf("%s is larger than %d bytes", m.Name, MaxManifestSize), "give the manifest itself")
 	default:
 		sum := sha256.Sum256(data)
 		m.Size, m.SHA256 = int64(len(data)), hex.EncodeToString(sum[:])

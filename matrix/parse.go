@@ -11,8 +11,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
-// maxManifestSize bounds one upstream file; the largest known has a quarter MiB.
-const maxManifestSize = 64 << 20
+// MaxManifestSize bounds one manifest file, in bytes. The largest known, Antrea's, has 240 kB.
+const MaxManifestSize = 8 << 20
 
 // maxReleases and maxElements bound the list of releases and every other list.
 const (
@@ -314,7 +314,7 @@ func (r *reader) manifests(o object) []Manifest {
 		m := r.object(item.node, item.path, "name", "part", "url", "size", "sha256")
 		manifest := Manifest{
 			Name: field(m, "name", required, fileName), Part: field(m, "part", optional, parsePart),
-			URL: field(m, "url", required, address), Size: field(m, "size", required, positive[int64](maxManifestSize)),
+			URL: field(m, "url", required, address), Size: field(m, "size", required, positive[int64](MaxManifestSize)),
 			SHA256: field(m, "sha256", required, sha256Text),
 		}
 		if manifest.Name != "" && slices.ContainsFunc(out, func(n Manifest) bool { return n.Name == manifest.Name }) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // Titles of the layers of the contents manifest that are no manifest files.
@@ -58,7 +59,7 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 		case MatrixSigMediaType:
 			c.MatrixSignature = read(l, maxSignature)
 		case ManifestMediaType:
-			c.Manifests[l.Annotations[ocispec.AnnotationTitle]] = read(l, MaxFileSize)
+			c.Manifests[l.Annotations[ocispec.AnnotationTitle]] = read(l, matrix.MaxManifestSize)
 		}
 	}
 	if err := fault.Join(errs...); err != nil {

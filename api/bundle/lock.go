@@ -32,7 +32,6 @@ const (
 const (
 	MaxLockSize   = 4 << 20 // bytes of a lock document
 	MaxMatrixSize = 4 << 20 // bytes of a matrix document
-	MaxFileSize   = 8 << 20 // bytes of one upstream manifest file
 	MaxReleases   = 256
 	MaxLockImages = 1024
 	maxTextInLock = 2048 // bytes of one text
@@ -268,7 +267,7 @@ func checkFiles(c *checker, key string, r Release) {
 			checkURL(c, key+".url", f.URL)
 		}
 		c.require(!f.Digest.IsZero(), key+".digest", "there is no digest")
-		checkSize(c, key+".size", f.Size, MaxFileSize)
+		checkSize(c, key+".size", f.Size, matrix.MaxManifestSize)
 	}
 }
 

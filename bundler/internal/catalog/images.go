@@ -10,11 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
-
-// MaxManifestSize bounds one manifest file, in bytes. The largest upstream file (Antrea's) has
-// 237 kB.
-const MaxManifestSize = 8 << 20
 
 // maxDocuments bounds the documents of one manifest file.
 const maxDocuments = 1000
@@ -58,8 +55,8 @@ func unreadable(name string, err error) error {
 
 // parse returns the objects of a multi-document file; items of a List stand for themselves.
 func parse(name string, data []byte) ([]map[string]any, error) {
-	if len(data) > MaxManifestSize {
-		return nil, unreadable(name, fmt.Errorf("larger than %d bytes", MaxManifestSize))
+	if len(data) > matrix.MaxManifestSize {
+		return nil, unreadable(name, fmt.Errorf("larger than %d bytes", matrix.MaxManifestSize))
 	}
 	var objects []map[string]any
 	decoder := yaml.NewDecoder(bytes.NewReader(data))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -109,7 +110,7 @@ func TestBadManifestsAreRefused(t *testing.T) {
 		"no containers": {"kind: Pod\nmetadata: {name: p}\nspec: {containers: {}}", "read manifest f.yaml: Pod p: containers is not a list"},
 		"deep":          {strings.Repeat("[", 200), "read manifest f.yaml: document 1: line 1: did not find expected node content"},
 		"bomb":          {bomb(), "read manifest f.yaml: document 1: document contains excessive aliasing"},
-		"large":         {strings.Repeat("#", catalog.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
+		"large":         {strings.Repeat("#", matrix.MaxManifestSize+1), "read manifest f.yaml: larger than 8388608 bytes"},
 		"many":          {strings.Repeat("---\n", 1001), "read manifest f.yaml: more than 1000 documents"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -147,7 +147,7 @@ func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Rele
 	r.Manifests = nil
 	files := map[string][]byte{}
 	for _, name := range names {
-		data, err := userfile.Read("--manifests", filepath.Join(f.folder, name), maxManifest)
+		data, err := userfile.Read("--manifests", filepath.Join(f.folder, name), matrix.MaxManifestSize)
 		if err != nil {
 			return r, nil, err
 		}
@@ -286,7 +286,7 @@ func describe(cmd *cobra.Command, doc *matrix.Document, arg string) error {
 	files := map[string][]byte{}
 	r, _ := doc.Release(id) // one that is not listed has no needs either
 	for _, m := range r.Manifests {
-		if files[m.Name], err = userfile.Read("FOLDER", filepath.Join(folder, m.Name), maxManifest); err != nil {
+		if files[m.Name], err = userfile.Read("FOLDER", filepath.Join(folder, m.Name), matrix.MaxManifestSize); err != nil {
 			return err
 		}
 	}

@@ -16,9 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// maxManifest is one byte more than a manifest may have, so that the parser sees it.
-const maxManifest = 64 << 20
-
 func newMatrixImportCommand(a *app) *cobra.Command {
 	c := &common{app: a}
 	var manifests string
@@ -88,7 +85,7 @@ func finder(dir string) func(matrix.ReleaseID, string) ([]byte, error) {
 			return nil, userfile.Unreadable("--manifest-dir", dir, err)
 		}
 		for _, version := range []string{id.Version.String(), "v" + id.Version.String()} {
-			data, err := userfile.Read("--manifest-dir", filepath.Join(dir, string(id.Driver), version, name), maxManifest)
+			data, err := userfile.Read("--manifest-dir", filepath.Join(dir, string(id.Driver), version, name), matrix.MaxManifestSize)
 			if errors.Is(err, fs.ErrNotExist) || fault.ReasonOf(err) == fault.NotFound {
 				continue
 			}

@@ -37,10 +37,7 @@ type Options struct {
 	Client *remote.Client // downloads what is in neither
 }
 
-const (
-	maxFile    = 8 << 20 // bytes
-	maxEntries = 200_000 // files of the folder
-)
+const maxEntries = 200_000 // files of the folder
 
 // Store fetches files. It is safe for concurrent use.
 type Store struct {
@@ -67,8 +64,8 @@ func (s *Store) Look() error {
 
 // Get returns the file that m names.
 func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
-	if m.Size < 0 || m.Size > maxFile {
-		return nil, failed(fault.InvalidInput, m, fmt.Errorf("a size of %d bytes is not between 0 and %d", m.Size, maxFile), "correct the size in the matrix")
+	if m.Size < 0 || m.Size > matrix.MaxManifestSize {
+		return nil, failed(fault.InvalidInput, m, fmt.Errorf("a size of %d bytes is not between 0 and %d", m.Size, matrix.MaxManifestSize), "correct the size in the matrix")
 	}
 	data, err := s.local(m)
 	if err != nil || data != nil {
@@ -134,7 +131,7 @@ func scan(dir string) (bySize map[int64][]string, unread, err error) {
 			unread = fault.Join(unread, unreadable(path, err))
 			return nil
 		}
-		if info.Mode().IsRegular() && info.Size() <= maxFile {
+		if info.Mode().IsRegular() && info.Size() <= matrix.MaxManifestSize {
 			bySize[info.Size()] = append(bySize[info.Size()], path)
 		}
 		return nil

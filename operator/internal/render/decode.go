@@ -12,13 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Limits of a manifest file. The largest known, Antrea's, has 240 kB and 47 objects.
-const (
-	maxFileBytes = 8 << 20
-	maxObjects   = 500
-)
+// maxObjects bounds a manifest file. The largest known, Antrea's, has 47 objects.
+const maxObjects = 500
 
 // decode reads a manifest of several YAML documents. Documents that are empty or
 // hold comments only are skipped.
@@ -26,8 +24,8 @@ func decode(name string, data []byte) ([]*unstructured.Unstructured, error) {
 	bad := func(err error) error {
 		return fault.Errorf(fault.Corrupt, "read manifest", name, "make the bundle again from upstream's manifests", "%w", err)
 	}
-	if len(data) > maxFileBytes {
-		return nil, bad(fmt.Errorf("%d bytes: more than %d", len(data), maxFileBytes))
+	if len(data) > matrix.MaxManifestSize {
+		return nil, bad(fmt.Errorf("%d bytes: more than %d", len(data), matrix.MaxManifestSize))
 	}
 	var objects []*unstructured.Unstructured
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
