@@ -10,9 +10,7 @@ package push
 
 import (
 	"context"
-
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -65,31 +63,17 @@ func (in Input) deliver(ctx context.Context, g *bundle.Graph, lock *bundle.Lock,
 	if err != nil {
 		return nil, err
 	}
-	var found elsewhere
-	if in.Registry != nil { // a file holds a delta as it is
-		if found, err = in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter()); err != nil {
-			return nil, err
-		}
+	origins := d.Origins(mover.From(in.Bundle))
+	if in.Registry == nil { // a file holds a delta as it is
+		return d.Deliver(ctx, origins)
+	}
+	found, err := in.elsewhere(ctx, g, lock, d.Missing(), o.Reporter())
+	if err != nil {
+		return nil, err
+	}
+	for blob, at := range found.at { // last, since it is mounted from there or not at all
+		origins[blob] = slices.Concat(origins[blob], at)
 	}
 	d.Also(found.lacks)
-	return d.Deliver(ctx, in.origins(g, d.Missing(), found.at))
-}
-
-// origins are where what is missing is read from: from the bundle, or else from where it
-// is in the registry; that comes last, since it is mounted from there or not at all.
-func (in Input) origins(g *bundle.Graph, missing []ocispec.Descriptor, others mover.Origins) mover.Origins {
-	origins, from := mover.InMemory(g), mover.From(in.Bundle)
-	left := map[digest.Digest]bool{}
-	for _, d := range g.Left() {
-		left[d.Digest] = true
-	}
-	for _, d := range missing {
-		if len(origins[d.Digest]) == 0 && !left[d.Digest] {
-			origins.Add(d.Digest, from)
-		}
-		for _, other := range others[d.Digest] {
-			origins.Add(d.Digest, other)
-		}
-	}
-	return origins
+	return d.Deliver(ctx, origins)
 }

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -21,22 +22,24 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
-// Delivery is a graph on its way into a target.
-type Delivery struct {
-	what    string
-	graph   *bundle.Graph
-	target  medium.Target
-	can     medium.Capabilities
-	names   bundle.Owners
-	missing []ocispec.Descriptor
-	options run.Options
-}
-
 // Job is what is moved where.
 type Job struct {
 	What   string // for progress: "pull", "push"
 	Graph  *bundle.Graph
 	Target medium.Target
+}
+
+// Delivery is a graph on its way into a target.
+type Delivery struct {
+	job     Job
+	can     medium.Capabilities
+	names   bundle.Owners
+	missing []ocispec.Descriptor
+	options run.Options
+	stop    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	failed []failure
 }
 
 // Delivered is a bundle that was written.
@@ -83,10 +86,7 @@ func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Delivery{
-		what: job.What, graph: job.Graph, target: job.Target, can: job.Target.Can(),
-		names: job.Graph.Owners(), missing: missing, options: o,
-	}, nil
+	return &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), missing: missing, options: o}, nil
 }
 
 // Missing is what the target does not have.
@@ -95,7 +95,7 @@ func (d *Delivery) Missing() []ocispec.Descriptor { return d.missing }
 // Origins are those of what is missing: memory where the graph carries it, else the places given,
 // in the order in which they are tried.
 func (d *Delivery) Origins(from ...Origin) Origins {
-	origins := InMemory(d.graph)
+	origins := InMemory(d.job.Graph)
 	for _, m := range d.missing {
 		if len(origins[m.Digest]) == 0 {
 			origins[m.Digest] = from
@@ -113,13 +113,13 @@ func (d *Delivery) Also(more []ocispec.Descriptor) {
 // move.
 func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, error) {
 	if len(d.missing) > 0 {
-		if err := medium.Preflight(ctx, d.target); err != nil {
+		if err := medium.Preflight(ctx, d.job.Target); err != nil {
 			return nil, err
 		}
 	}
 	done := &Delivered{
-		Root: d.graph.Root, Images: len(d.graph.Images()), Bytes: d.graph.HeldSize(),
-		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.graph.LeftOut(),
+		Root: d.job.Graph.Root, Images: len(d.job.Graph.Images()), Bytes: d.job.Graph.HeldSize(),
+		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.job.Graph.LeftOut(),
 	}
 	if d.options.DryRun {
 		done.Plan = d.planned()
@@ -128,7 +128,7 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 	if err := d.move(ctx, origins); err != nil {
 		return nil, err
 	}
-	err := d.target.Commit(ctx)
+	err := d.job.Target.Commit(ctx)
 	if d.can.Notices != nil && err == nil {
 		for _, line := range d.can.Notices() {
 			d.options.Reporter().Say(line)
@@ -142,17 +142,17 @@ func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, er
 // read included, except for a target that can take no more at all (a full disk).
 func (d *Delivery) move(ctx context.Context, origins Origins) error {
 	blobs, manifests := d.sortOut(origins)
-	d.options.Reporter().Phase(d.what, len(d.missing), bundle.SizeOf(d.missing))
+	d.options.Reporter().Phase(d.job.What, len(d.missing), bundle.SizeOf(d.missing))
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	m := mover{target: d.target, can: d.can, options: d.options, stop: stop}
+	d.stop = stop
 	if d.can.InOrder {
-		m.inOrder(ctx, blobs)
+		d.inOrder(ctx, blobs)
 	} else {
-		m.queues(ctx, blobs)
+		d.queues(ctx, blobs)
 	}
-	if len(m.failed) == 0 {
-		m.inOrder(ctx, manifests)
+	if len(d.failed) == 0 {
+		d.inOrder(ctx, manifests)
 	}
-	return m.result(ctx, len(d.missing))
+	return d.result(ctx)
 }

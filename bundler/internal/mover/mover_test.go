@@ -83,7 +83,7 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 		for _, d := range missing {
 			places[d.Digest] = origins
 		}
-		delivery := &Delivery{what: "push", graph: &bundle.Graph{}, target: target, missing: missing, options: run.Options{Concurrency: 1}}
+		delivery := &Delivery{job: Job{What: "push", Graph: &bundle.Graph{}, Target: target}, missing: missing, options: run.Options{Concurrency: 1}}
 		err := delivery.move(t.Context(), places)
 		return target, err
 	}

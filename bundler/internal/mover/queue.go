@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -25,7 +23,7 @@ type item struct {
 // sortOut parts what is missing into blobs and manifests in the order of the graph.
 func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
 	rank := map[digest.Digest]int{}
-	for i, n := range d.graph.All() {
+	for i, n := range d.job.Graph.All() {
 		rank[n.Descriptor.Digest] = i + 1
 	}
 	for _, missing := range d.missing {
@@ -42,24 +40,13 @@ func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
 	return blobs, manifests
 }
 
-// mover carries the state of one move.
-type mover struct {
-	target  medium.Target
-	can     medium.Capabilities
-	options run.Options
-	stop    context.CancelCauseFunc
-
-	mu     sync.Mutex
-	failed []failure
-}
-
 type failure struct {
 	item item
 	err  error
 }
 
 // queues runs two queues for each host, largest first: large and small items.
-func (m *mover) queues(ctx context.Context, items []item) {
+func (d *Delivery) queues(ctx context.Context, items []item) {
 	byHost := map[string][]item{}
 	for _, i := range items {
 		byHost[i.origins[0].Host] = append(byHost[i.origins[0].Host], i)
@@ -71,18 +58,18 @@ func (m *mover) queues(ctx context.Context, items []item) {
 		if first < 0 {
 			first = len(queue)
 		}
-		hosts.Go(func() error { return m.queue(ctx, queue[:first], m.options.Limit()) })
-		hosts.Go(func() error { return m.queue(ctx, queue[first:], m.options.Small()) })
+		hosts.Go(func() error { return d.queue(ctx, queue[:first], d.options.Limit()) })
+		hosts.Go(func() error { return d.queue(ctx, queue[first:], d.options.Small()) })
 	}
-	_ = hosts.Wait() // failures are in m.failed
+	_ = hosts.Wait() // failures are in d.failed
 }
 
 // smallItem is up to how many bytes an item costs a round trip rather than a part
 // of the link: those do not wait behind the large ones.
 const smallItem = 128 << 10
 
-// queue puts items, so many at a time. Failures are in m.failed.
-func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
+// queue puts items, so many at a time. Failures are in d.failed.
+func (d *Delivery) queue(ctx context.Context, queue []item, limit int) error {
 	var group errgroup.Group
 	group.SetLimit(limit)
 	for _, i := range queue {
@@ -90,7 +77,7 @@ func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
 			break
 		}
 		group.Go(func() error {
-			m.put(ctx, i)
+			d.put(ctx, i)
 			return nil
 		})
 	}
@@ -98,46 +85,46 @@ func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
 }
 
 // inOrder puts one after the other; where there is an order, nothing comes after a failure.
-func (m *mover) inOrder(ctx context.Context, items []item) {
+func (d *Delivery) inOrder(ctx context.Context, items []item) {
 	for _, i := range items {
-		if ctx.Err() != nil || m.can.InOrder && len(m.failed) > 0 {
+		if ctx.Err() != nil || d.can.InOrder && len(d.failed) > 0 {
 			return
 		}
-		m.put(ctx, i)
+		d.put(ctx, i)
 	}
 }
 
-func (m *mover) put(ctx context.Context, i item) {
-	p := &position{progress: m.options.Reporter()}
-	ofTarget, err := m.tryOrigins(ctx, i, p)
+func (d *Delivery) put(ctx context.Context, i item) {
+	p := &position{progress: d.options.Reporter()}
+	ofTarget, err := d.tryOrigins(ctx, i, p)
 	if err != nil {
 		p.set(0)
 	} else {
 		p.set(i.descriptor.Size)
 	}
-	m.options.Reporter().Done(i.name, err)
+	d.options.Reporter().Done(i.name, err)
 	if err == nil {
 		return
 	}
-	m.mu.Lock()
-	m.failed = append(m.failed, failure{i, err})
-	m.mu.Unlock()
+	d.mu.Lock()
+	d.failed = append(d.failed, failure{i, err})
+	d.mu.Unlock()
 	if ofTarget && fault.ReasonOf(err) == fault.Storage {
-		m.stop(err) // every further write would fail as well
+		d.stop(err) // every further write would fail as well
 	}
 }
 
 // tryOrigins puts from the first origin that works, and tells whether it is the target
 // that failed last. A fault of the target's storage is final; one of an origin's is
 // not, since another origin may have the item.
-func (m *mover) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
-	if done, err := m.mount(ctx, i); done || err != nil {
+func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
+	if done, err := d.mount(ctx, i); done || err != nil {
 		return true, err
 	}
 	var errs []error
 	for _, from := range i.origins {
 		r := &reading{ctx: ctx, item: i, from: from, position: p}
-		err := m.target.Put(ctx, i.descriptor, r.open)
+		err := d.job.Target.Put(ctx, i.descriptor, r.open)
 		if err == nil {
 			return false, nil
 		}
@@ -151,15 +138,15 @@ func (m *mover) tryOrigins(ctx context.Context, i item, p *position) (ofTarget b
 }
 
 // mount has the target take an item over from one of its origins, where it can.
-func (m *mover) mount(ctx context.Context, i item) (bool, error) {
-	if m.can.Mount == nil {
+func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
+	if d.can.Mount == nil {
 		return false, nil
 	}
 	for _, from := range i.origins {
 		if from.Repository.IsZero() {
 			continue
 		}
-		if done, err := m.can.Mount(ctx, i.descriptor, from.Repository); done || err != nil {
+		if done, err := d.can.Mount(ctx, i.descriptor, from.Repository); done || err != nil {
 			return done, err
 		}
 	}
@@ -168,10 +155,10 @@ func (m *mover) mount(ctx context.Context, i item) (bool, error) {
 
 // remedy says what to do about what is missing: first what the faults ask for, unless
 // one of them may pass by itself.
-func (m *mover) remedy() string {
+func (d *Delivery) remedy() string {
 	const again = "run the same command again: it goes on with what is missing"
 	hint := ""
-	for _, f := range m.failed {
+	for _, f := range d.failed {
 		switch fault.ReasonOf(f.err) {
 		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
 			return again
@@ -187,8 +174,8 @@ func (m *mover) remedy() string {
 }
 
 // result says what is missing, when anything is.
-func (m *mover) result(ctx context.Context, items int) error {
-	if len(m.failed) == 0 {
+func (d *Delivery) result(ctx context.Context) error {
+	if len(d.failed) == 0 {
 		if ctx.Err() != nil {
 			return run.Interrupted(ctx)
 		}
@@ -200,15 +187,15 @@ func (m *mover) result(ctx context.Context, items int) error {
 		}
 		return run.Interrupted(ctx)
 	}
-	if m.can.InOrder {
-		return m.failed[0].err // what was written is of no use
+	if d.can.InOrder {
+		return d.failed[0].err // what was written is of no use
 	}
-	errs := make([]error, len(m.failed))
-	for i, f := range m.failed {
+	errs := make([]error, len(d.failed))
+	for i, f := range d.failed {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
 	}
 	return &fault.Error{
-		Reason: fault.Incomplete, Op: fmt.Sprintf("incomplete: missing %d of %d items", len(errs), items),
-		Err: fault.Join(errs...), Hint: m.remedy(),
+		Reason: fault.Incomplete, Op: fmt.Sprintf("incomplete: missing %d of %d items", len(errs), len(d.missing)),
+		Err: fault.Join(errs...), Hint: d.remedy(),
 	}
 }
