@@ -352,7 +352,7 @@ func TestSlackThatIsUsedUpIsRenewed(t *testing.T) {
 	s := store{path: filepath.Join(t.TempDir(), "b.tar")}
 	require.NoError(t, s.pull(t, b))
 	a := s.open(t)
-	size := func() int64 { return tarOf(a.index()).entries[1].size }
+	size := func() int64 { return a.index().tar.entries[1].size }
 	before, many := size(), []bundle.Attachment{}
 	for n := range 200 {
 		many = append(many, referrer(t, rootOf(b), n))
@@ -415,9 +415,9 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 	}
 	require.NoError(t, f.Close())
 	a := opened(t, path)
-	require.Len(t, tarOf(a.x).entries, 4)
-	require.EqualValues(t, size, tarOf(a.x).entries[2].size)
-	require.NoError(t, tarOf(a.x).checkHeaders())
+	require.Len(t, a.x.tar.entries, 4)
+	require.EqualValues(t, size, a.x.tar.entries[2].size)
+	require.NoError(t, a.x.tar.checkHeaders())
 	store, err := oci.NewFromTar(t.Context(), path)
 	require.NoError(t, err)
 	rc, err := store.Fetch(t.Context(), d)
@@ -444,7 +444,7 @@ func FuzzScan(f *testing.F) {
 				require.NotEqual(t, fault.Internal, fault.ReasonOf(err), err)
 				continue
 			}
-			for _, e := range tarOf(s).entries {
+			for _, e := range s.tar.entries {
 				require.LessOrEqual(t, e.dataOffset()+e.size, int64(len(data)))
 			}
 		}

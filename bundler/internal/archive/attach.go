@@ -35,22 +35,24 @@ func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *ind
 	return errors.Join(storageFault("sign", a.path, err), lock.release())
 }
 
-// lockPlace takes the lock of the archive at a path: where a link leads, of the file behind it;
-// of parts, of the archive whose parts the file lists, whatever that is called: whoever writes
+// lockedName is the archive whose lock is that of a path: where a link leads, the file behind it;
+// of parts, the archive whose parts the file lists, whatever that is called: whoever writes
 // these parts has that one.
-func lockPlace(path string) (*folder, *archiveLock, error) {
-	name := func() (string, error) {
-		if filepath.Ext(path) != parts.Suffix {
-			real, err := filepath.EvalSymlinks(path)
-			return real, openFault(path, err)
-		}
-		l, err := readParts(path)
-		if err != nil {
-			return "", err
-		}
-		return filepath.Join(filepath.Dir(path), l.File()), nil
+func lockedName(path string) (string, error) {
+	if filepath.Ext(path) != parts.Suffix {
+		real, err := filepath.EvalSymlinks(path)
+		return real, openFault(path, err)
 	}
-	named, err := name()
+	l, err := readParts(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(path), l.File()), nil
+}
+
+// lockPlace takes the lock of the archive at a path.
+func lockPlace(path string) (*folder, *archiveLock, error) {
+	named, err := lockedName(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +64,7 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, dir.Close())
 	}
-	now, err := name() // as it is under the lock
+	now, err := lockedName(path) // as it is under the lock
 	if err == nil && now != named {
 		err = busy(path)
 	}
@@ -92,11 +94,8 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 	if err != nil {
 		return err
 	}
-	t := tarOf(x)
+	t := x.tar
 	if err := t.checkBeforeSigning(ctx, v, atts); err != nil {
-		return err
-	}
-	if err := sameTags(v.path, atts, was, x); err != nil {
 		return err
 	}
 	if err := t.ownCopy(v.dir); err != nil {
@@ -106,7 +105,7 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 	if err != nil {
 		return err
 	}
-	add, err := checkAttachments(v.path, atts, t.has, func(d ocispec.Descriptor) (bool, error) {
+	add, text, err := x.adding(atts, was, t.has, func(d ocispec.Descriptor) (bool, error) {
 		there, whole, err := t.whole(ctx, d.Digest.Encoded())
 		if err == nil && there && !whole {
 			err = brokenFile(v.path, "it has an entry %s%s whose bytes are others: the archive was changed",
@@ -114,10 +113,6 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 		}
 		return whole, err
 	})
-	if err != nil {
-		return err
-	}
-	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
 		return err
 	}
@@ -361,7 +356,7 @@ func (v *storage) beginChange() error {
 		return nil
 	}
 	v.list.Changing = true
-	return v.dir.write(filepath.Base(v.partsPath), v.list.Text())
+	return v.dir.write(filepath.Base(v.place), v.list.Text())
 }
 
 // endChange writes the recovery parts and the list of parts that have been changed.
@@ -389,17 +384,21 @@ func (v *storage) endChange(ctx context.Context) error {
 	if err := v.dir.sync("."); err != nil {
 		return err
 	}
-	return v.dir.write(filepath.Base(v.partsPath), l.Text())
+	return v.dir.write(filepath.Base(v.place), l.Text())
 }
 
-// checkAttachments demands that attachments can be added: what they are about is
-// there, and what is not there yet comes with its bytes. It returns what to add.
-func checkAttachments(path string, atts []bundle.Attachment, has func(hex string) bool,
-	whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
-	add := map[string]ocispec.Descriptor{}
+// adding demands that attachments can be added: their tags name what they did in was, what they are
+// about is there, and what is not there yet comes with its bytes. It returns the blobs to add, and
+// the index.json that names them.
+func (x *index) adding(atts []bundle.Attachment, was *index, has func(hex string) bool,
+	whole func(ocispec.Descriptor) (bool, error)) (add []ocispec.Descriptor, text []byte, err error) {
+	if err := sameTags(x.path, atts, was, x); err != nil {
+		return nil, nil, err
+	}
+	lacks := map[string]ocispec.Descriptor{}
 	for _, a := range atts {
-		bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
-			return nil, fault.Errorf(reason, "attach to", path, "sign the bundle that is there", format, args...)
+		bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, []byte, error) {
+			return nil, nil, fault.Errorf(reason, "attach to", x.path, "sign the bundle that is there", format, args...)
 		}
 		if !has(a.Subject.Hex()) {
 			return bad(fault.NotFound, "it holds no %s", a.Subject)
@@ -411,11 +410,11 @@ func checkAttachments(path string, atts []bundle.Attachment, has func(hex string
 		node.Data = a.Node.Data
 		for _, d := range append(slices.Clone(a.Blobs), node) {
 			if err := bundle.CheckDescriptor(d); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			there, err := whole(d)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if there {
 				continue
@@ -423,11 +422,12 @@ func checkAttachments(path string, atts []bundle.Attachment, has func(hex string
 			if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
 				return bad(fault.InvalidInput, "the bytes of its part %s are not at hand", d.Digest)
 			}
-			add[d.Digest.Encoded()] = d
+			lacks[d.Digest.Encoded()] = d
 		}
 	}
-	return slices.SortedFunc(maps.Values(add), func(x,
-		y ocispec.Descriptor) int {
-		return strings.Compare(x.Digest.String(), y.Digest.String())
-	}), nil
+	for _, hex := range slices.Sorted(maps.Keys(lacks)) {
+		add = append(add, lacks[hex])
+	}
+	text, err = indexJSON(with(x.entries, atts...), x.base)
+	return add, text, err
 }

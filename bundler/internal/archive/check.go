@@ -24,8 +24,7 @@ import (
 // byte of the file.
 func (a *Archive) CheckLayout(ctx context.Context) error {
 	x := a.index()
-	t := tarOf(x)
-	if t != nil {
+	if t := x.tar; t != nil {
 		return t.unlessChanged(t.check(ctx, x))
 	}
 	g, err := x.graph(ctx)
@@ -163,15 +162,15 @@ func (t *tarball) checkRest(ctx context.Context, g *bundle.Graph) error {
 // checkParts checks what belongs to the archive and is not in it: the parts file's mark,
 // and recovery parts. Those may be left behind, and must not be damaged.
 func (t *tarball) checkParts(ctx context.Context) error {
-	v := t.parted()
-	if v == nil {
+	v := t.v
+	if v.list == nil {
 		return nil
 	}
 	if v.list.Changing {
-		return interruptedSigning(fault.Incomplete, "verify", v.partsPath)
+		return interruptedSigning(fault.Incomplete, "verify", v.place)
 	}
 	return damaged(ctx, v, func(i int) bool {
-		return i >= int(v.list.Count()) && isThere(filepath.Join(filepath.Dir(v.partsPath), v.list.Name(i)))
+		return i >= int(v.list.Count()) && isThere(filepath.Join(filepath.Dir(v.place), v.list.Name(i)))
 	})
 }
 

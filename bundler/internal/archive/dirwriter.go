@@ -333,16 +333,12 @@ func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descri
 	return out, checkSpace(w.existing(), need)
 }
 
-// existing is a path in the innermost folder of the writer's path that is there.
+// existing is a path in the folder, or in the one that it will be made in.
 func (w *DirWriter) existing() string {
-	path := filepath.Join(w.path, indexName)
-	for {
-		dir := filepath.Dir(path)
-		if _, err := os.Stat(dir); err == nil || dir == path {
-			return path
-		}
-		path = dir
+	if isThere(w.path) {
+		return filepath.Join(w.path, indexName)
 	}
+	return w.path
 }
 
 // Preflight makes sure that files can be written where the folder is, or will be.

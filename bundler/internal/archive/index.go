@@ -29,6 +29,7 @@ type index struct {
 	entries []ocispec.Descriptor
 	base    *bundle.Base // of a delta
 	fetch   blobs
+	tar     *tarball // nil of a folder
 
 	mu       sync.Mutex
 	attached []attached // what is attached to something, once it was read

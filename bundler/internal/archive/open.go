@@ -35,8 +35,7 @@ func (a *tarFile) read() (*index, error) {
 	if err != nil {
 		return nil, fault.Join(err, damageOf(a.path))
 	}
-	t := tarOf(x)
-	a.path, a.open = t.place(), append(a.open, t.r.(*storage)) //nolint:forcetypeassert // it was opened as one
+	a.path, a.open = x.tar.v.place, append(a.open, x.tar.v)
 	return x, nil
 }
 
@@ -46,12 +45,6 @@ func (a *tarFile) Close() error {
 		errs = append(errs, v.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// tarOf is the archive that an index.json is of; nil of a folder.
-func tarOf(x *index) *tarball {
-	t, _ := x.fetch.Reader.(*tarball)
-	return t
 }
 
 // openSteadily opens an archive, again where that fails while another process has its lock,
@@ -94,7 +87,13 @@ func damageOf(path string) error {
 
 // scanStorage reads the headers of an archive, and its index.json before them and before its
 // size: what an index.json names is there when it is written.
-func scanStorage(v *storage) (*index, error) { return scanAfter(v.path, v, v.size) }
+func scanStorage(v *storage) (*index, error) {
+	x, err := scanAfter(v.path, v, v.size)
+	if err == nil {
+		x.tar.v = v
+	}
+	return x, err
+}
 
 func scanAfter(path string, r io.ReaderAt, size func() (int64, error)) (*index, error) {
 	n, err := size()
@@ -128,7 +127,7 @@ func beingChanged(path string) error {
 // unlessChanged is what is wrong with an archive, or that another process has changed it, or
 // does at this moment: a signing that is not done has not the form that is checked for.
 func (t *tarball) unlessChanged(err error) error {
-	if err != nil && (beingWritten(t.place()) || t.changed()) { // in this order: it may end in between
+	if err != nil && (beingWritten(t.v.place) || t.changed()) { // in this order: it may end in between
 		return beingChanged(t.path)
 	}
 	return err
@@ -137,12 +136,11 @@ func (t *tarball) unlessChanged(err error) error {
 // changed tells whether an archive is not as it was read. What another archive took the
 // place of is still as it was.
 func (t *tarball) changed() bool {
-	v := t.r.(*storage) //nolint:forcetypeassert // it was opened as one
-	if v.list != nil {
-		now, err := readParts(v.partsPath)
-		return err == nil && !bytes.Equal(now.Text(), v.list.Text())
+	if t.v.list != nil {
+		now, err := readParts(t.v.place)
+		return err == nil && !bytes.Equal(now.Text(), t.v.list.Text())
 	}
-	size, err := v.size()
+	size, err := t.v.size()
 	data, readErr := t.small(indexName, maxIndexSize)
 	return err == nil && size != t.size || readErr == nil && !bytes.Equal(data, t.data)
 }
@@ -158,9 +156,8 @@ func behindLinks(path string) string {
 // beingWritten says whether somebody has the lock of an archive at this moment. It is
 // asked only where something is wrong: for the time of the question it keeps others off.
 func beingWritten(path string) bool {
-	path = behindLinks(path)
-	if l, err := readParts(path); err == nil {
-		path = filepath.Join(filepath.Dir(path), l.File())
+	if name, err := lockedName(path); err == nil {
+		path = name
 	}
 	lock, err := openQuietly(path + journalSuffix)
 	if err != nil {
@@ -168,20 +165,4 @@ func beingWritten(path string) bool {
 	}
 	defer lock.Close() //nolint:errcheck // nothing was written
 	return !lockFile(lock)
-}
-
-// parted is the storage of an archive in parts, nil of one that is not.
-func (t *tarball) parted() *storage {
-	if v, ok := t.r.(*storage); ok && v.list != nil {
-		return v
-	}
-	return nil
-}
-
-// place is the path by which the archive was opened: of parts, that of the parts file.
-func (t *tarball) place() string {
-	if v := t.parted(); v != nil {
-		return v.partsPath
-	}
-	return t.path
 }

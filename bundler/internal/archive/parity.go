@@ -237,16 +237,16 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File, suf
 // Damage reads all parts and names those that are not what they were; recovery
 // parts among them. Of what is in no parts it says nothing.
 func (a *Archive) Damage(ctx context.Context) error {
-	t := tarOf(a.index())
-	if t == nil || t.parted() == nil || t.parted().list.Changing {
+	t := a.index().tar
+	if t == nil || t.v.list == nil || t.v.list.Changing {
 		return nil
 	}
-	return t.unlessChanged(damaged(ctx, t.parted(), func(int) bool { return true }))
+	return t.unlessChanged(damaged(ctx, t.v, func(int) bool { return true }))
 }
 
 func damaged(ctx context.Context, v *storage, which func(i int) bool) error {
-	damage, err := sumParts(ctx, filepath.Dir(v.partsPath), v.list, which)
-	return fault.Join(err, partFaults(v.list, v.partsPath, damage))
+	damage, err := sumParts(ctx, filepath.Dir(v.place), v.list, which)
+	return fault.Join(err, partFaults(v.list, v.place, damage))
 }
 
 // partFaults says what to do about damaged parts.

@@ -90,8 +90,8 @@ func (w *FileWriter) openExisting() (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := tarOf(a.x).parted()
-	if v != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery || v.list.Changing) {
+	v := a.x.tar.v
+	if v.list != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery || v.list.Changing) {
 		return nil, a.Close()
 	}
 	return a, nil
@@ -141,8 +141,8 @@ func (a *Archive) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
 		return false, ctx.Err()
 	}
 	for _, att := range g.Attachments {
-		want := entryOf(att)
-		if !slices.ContainsFunc(a.index().entries, func(d ocispec.Descriptor) bool { return sameEntry(d, want) }) {
+		isIt := func(d ocispec.Descriptor) bool { return compareAttached(d, entryOf(att)) == 0 }
+		if !slices.ContainsFunc(a.index().entries, isIt) {
 			return false, nil
 		}
 	}
@@ -155,11 +155,6 @@ func (a *Archive) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-func sameEntry(a, b ocispec.Descriptor) bool {
-	return a.MediaType == b.MediaType && a.Digest == b.Digest && a.Size == b.Size && a.ArtifactType == b.ArtifactType &&
-		maps.Equal(a.Annotations, b.Annotations)
 }
 
 // Plan tells what Begin would return, without writing anything, and refuses what

@@ -219,12 +219,9 @@ func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *inde
 	if err != nil {
 		return err
 	}
-	if err := sameTags(d.path, atts, was, x); err != nil {
-		return err
-	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
 	whole := func(b ocispec.Descriptor) (bool, error) { return d.holds(ctx, b) }
-	add, err := checkAttachments(d.path, atts, has, whole)
+	add, text, err := x.adding(atts, was, has, whole)
 	if err != nil {
 		return err
 	}
@@ -235,10 +232,6 @@ func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *inde
 		if err := d.write(blobPrefix+b.Digest.Encoded(), b.Data); err != nil {
 			return err
 		}
-	}
-	text, err := indexJSON(with(x.entries, atts...), x.base)
-	if err != nil {
-		return err
 	}
 	return d.write(indexName, text)
 }

@@ -123,7 +123,7 @@ func TestWhoIsStoppedAmongTheNamesGoesOn(t *testing.T) {
 			s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: o}
 			a, err := OpenFile(whole)
 			require.NoError(t, err)
-			journal := sealed(journalMagic + " split " + digest.FromBytes(tarOf(a.x).data).String() + volumeID(o))
+			journal := sealed(journalMagic + " split " + digest.FromBytes(a.x.tar.data).String() + volumeID(o))
 			if !isSplit {
 				w := s.mustCreate(t)
 				missing, err := w.Begin(t.Context(), b.Graph)
@@ -182,7 +182,7 @@ func TestASplitStoppedBeforeTheOldListIsGoneGoesOn(t *testing.T) {
 	require.NoError(t, s.pull(t, bundles.New(t, bundles.Options{Seed: 236})))
 	a, err := OpenFile(source)
 	require.NoError(t, err)
-	id := "split " + image.DigestOf(tarOf(a.x).data).String() + volumeID(s.o)
+	id := "split " + image.DigestOf(a.x.tar.data).String() + volumeID(s.o)
 	require.NoError(t, a.Close())
 	stopped := sealed(journalMagic+" "+id) + sealed(namedWith(0))
 	require.NoError(t, os.WriteFile(s.path+journalSuffix, []byte(stopped), 0o600))

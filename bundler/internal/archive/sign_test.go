@@ -240,8 +240,8 @@ func openInterrupted(t *testing.T, path string, at int, change func()) (a *Archi
 		return scanAfter(v.path, seen, v.size)
 	})
 	require.NoError(t, err, "read %d", at)
-	tarOf(v).r = seen.ReaderAt
-	a = &Archive{form: &tarFile{path, []*storage{seen.ReaderAt.(*storage)}}, x: v, was: v}
+	v.tar.r, v.tar.v = seen.ReaderAt, seen.ReaderAt.(*storage)
+	a = &Archive{form: &tarFile{path, []*storage{v.tar.v}}, x: v, was: v}
 	t.Cleanup(func() { _ = a.Close() }) // again
 	return a, seen.reads
 }

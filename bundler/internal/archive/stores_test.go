@@ -119,7 +119,7 @@ func (s store) verify(t testing.TB) {
 	require.NoError(t, errors.Join(verify(t.Context(), a), a.Damage(t.Context())))
 	want := []string{filepath.Base(s.place())}
 	if s.o.VolumeSize > 0 {
-		want = append(tarOf(a.x).parted().list.Names(), want...)
+		want = append(a.x.tar.v.list.Names(), want...)
 	}
 	require.ElementsMatch(t, want, names(t, filepath.Dir(s.path)))
 	if s.dir {

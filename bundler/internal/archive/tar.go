@@ -20,7 +20,8 @@ const maxEntries = 1 << 17 // of a tar, folders among them
 // A tarball is an archive in a file or in parts, as its headers say. It finds blobs by digest.
 type tarball struct {
 	path    string // of the archive, if it were one file
-	r       io.ReaderAt
+	v       *storage
+	r       io.ReaderAt    // v
 	entries []entry        // regular files, in order; without the bytes of their headers
 	byName  map[string]int // cleaned name → entry
 	end     int64          // where the end blocks begin
@@ -171,16 +172,16 @@ func incomplete(path, format string, args ...any) error {
 func (t *tarball) parse(data []byte) (*index, error) {
 	t.data = data
 	x, err := parseIndex(t.path, data, t)
-	if err == nil {
-		return x, nil
+	if err != nil {
+		copied, copyErr := readRegular(indexCopy(behindLinks(t.path)), maxIndexSize)
+		if copyErr != nil || len(copied) != len(data) {
+			return nil, err
+		}
+		if x, copyErr = parseIndex(t.path, copied, t); copyErr != nil {
+			return nil, err
+		}
 	}
-	copied, copyErr := readRegular(indexCopy(behindLinks(t.path)), maxIndexSize)
-	if copyErr != nil || len(copied) != len(data) {
-		return nil, err
-	}
-	if x, copyErr = parseIndex(t.path, copied, t); copyErr != nil {
-		return nil, err
-	}
+	x.tar = t
 	return x, nil
 }
 

@@ -19,13 +19,13 @@ import (
 // storage is what an archive is kept in: one file, or parts. Reading and writing at once
 // are safe, as of a file; growing is not.
 type storage struct {
-	path      string // of the archive, if it were one file
-	partsPath string // of the parts file
-	list      *parts.List
-	volume    int64   // bytes of a file but the last
-	dir       *folder // to write into; nil: only read
-	suffix    string  // of the parts' names
-	files     []*os.File
+	path   string // of the archive, if it were one file
+	place  string // by which it is opened: of parts, that of the parts file
+	list   *parts.List
+	volume int64   // bytes of a file but the last
+	dir    *folder // to write into; nil: only read
+	suffix string  // of the parts' names
+	files  []*os.File
 }
 
 // name of part i, in its folder; there may be more than the list has.
@@ -35,7 +35,7 @@ func (v *storage) name(i int) string {
 
 // oneFile is an archive that is in no parts.
 func oneFile(f *os.File) *storage {
-	return &storage{path: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
+	return &storage{path: f.Name(), place: f.Name(), volume: math.MaxInt64, files: []*os.File{f}}
 }
 
 // flush makes the bytes last, Sync what else is known of the files too.
@@ -110,7 +110,7 @@ func openVolumes(path string, in *folder) (*storage, error) {
 	}
 	dir := filepath.Dir(path)
 	v := &storage{
-		path: filepath.Join(dir, list.File()), partsPath: path, list: list, volume: list.Volume(), dir: in,
+		path: filepath.Join(dir, list.File()), place: path, list: list, volume: list.Volume(), dir: in,
 	}
 	n := int(list.Count())
 	if list.Changing { // how long the archive is by now, the disk knows
@@ -221,8 +221,8 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 		return "", err
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
-	from := tarOf(a.x)
-	if from.parted() != nil && sameFile(from.place(), to+parts.Suffix) {
+	from := a.x.tar
+	if from.v.list != nil && sameFile(from.v.place, to+parts.Suffix) {
 		return "", fault.Errorf(fault.InvalidInput, "split", path,
 			"choose another name with -o, and remove these parts afterwards",
 			"its parts have the names that would be written")

@@ -44,16 +44,11 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	}
 	w := &FileWriter{path: path, o: o}
 	if err := w.checkTargets(); err != nil {
-		if fault.ReasonOf(err) != fault.Conflict {
+		existing := w.Existing()
+		if existing == nil {
 			return nil, err
 		}
-		a, openErr := w.openExisting()
-		if openErr != nil || a == nil {
-			return nil, err
-		}
-		if err := a.Close(); err != nil {
-			return nil, err
-		}
+		return w, existing.Close()
 	}
 	return w, nil
 }
@@ -226,7 +221,7 @@ func (w *FileWriter) open() error {
 			return err
 		}
 	}
-	w.f = &storage{path: w.path, partsPath: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize, dir: w.dir,
+	w.f = &storage{path: w.path, place: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize, dir: w.dir,
 		suffix: partialSuffix}
 	for i := range int(l.Count()) {
 		f, err := w.dir.resume(w.f.name(i))
