@@ -86,16 +86,15 @@ func PickPlatform(ctx context.Context, f Fetcher, index []byte, p image.Platform
 
 // few lists platforms, each once, as many as a person reads.
 func few(platforms []image.Platform) string {
-	const most = 50
-	slices.SortFunc(platforms, byName)
-	platforms = slices.Compact(platforms)
-	switch n := len(platforms); {
-	case n == 0:
+	if len(platforms) == 0 {
 		return "no platforms"
-	case n > most:
-		return fmt.Sprintf("%s and %d more", image.JoinPlatforms(platforms[:most]), n-most)
 	}
-	return image.JoinPlatforms(platforms)
+	var names []string
+	for _, p := range platforms {
+		names = append(names, p.String())
+	}
+	slices.Sort(names)
+	return fault.Few(slices.Compact(names), 50)
 }
 
 func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }

@@ -259,6 +259,14 @@ func Join(errs ...error) error {
 	return errors.Join(all...)
 }
 
+// Few names the first of some things, at most so many, and counts the rest: "a, b and 3 more".
+func Few(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Distinct drops, of what Join has joined, a fault that says what another one says
 // already.
 func Distinct(err error) error {

@@ -67,6 +67,11 @@ func TestJoinSortsFlattensAndText(t *testing.T) {
 	require.Empty(t, fault.Text(nil))
 }
 
+func TestFewNamesTheFirstAndCountsTheRest(t *testing.T) {
+	require.Equal(t, "a, b", fault.Few([]string{"a", "b"}, 2))
+	require.Equal(t, "a, b and 1 more", fault.Few([]string{"a", "b", "c"}, 2))
+}
+
 func TestAListKeepsFiftyAndCountsTheOthers(t *testing.T) {
 	var l fault.List
 	require.NoError(t, l.Join("read", "x"))

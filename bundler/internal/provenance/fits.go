@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Fits holds a statement against the lock: it is of such a build, and names the lock,
@@ -61,18 +61,9 @@ func sameDependencies(got, want []Resource) error {
 	}
 	switch {
 	case len(missing) > 0:
-		return fmt.Errorf("it does not name %s", few(missing))
+		return fmt.Errorf("it does not name %s", fault.Few(missing, 3))
 	case len(more) > 0:
-		return fmt.Errorf("it names %s, which the bundle does not have", few(more))
+		return fmt.Errorf("it names %s, which the bundle does not have", fault.Few(more, 3))
 	}
 	return nil
-}
-
-// few lists the first of many.
-func few(names []string) string {
-	const enough = 3
-	if more := len(names) - enough; more > 0 {
-		return strings.Join(names[:enough], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -71,13 +72,7 @@ func counted(all map[string]int) string {
 	return few(out)
 }
 
-func few(all []string) string {
-	const most = 5
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
-}
+func few(all []string) string { return fault.Few(all, 5) }
 
 // SeenVCenters is what is remembered of vCenters once their versions of now were seen, sorted
 // by name. Of one whose version is not known now what was known stays; those that are not

@@ -1,13 +1,14 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Diff returns the paths of the fields that differ, in no order; no values, since an
@@ -65,12 +66,7 @@ func diff(a, b any, path []string) [][]string {
 
 // summary names a few paths and counts the rest.
 func summary(paths [][]string) string {
-	const few = 3
-	fields := Fields(paths)
-	if len(fields) <= few {
-		return strings.Join(fields, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(fields[:few], ", "), len(fields)-few)
+	return fault.Few(Fields(paths), 3)
 }
 
 // Merged returns what a whole replacement puts: the live object with the rendered

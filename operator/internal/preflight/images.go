@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -164,18 +165,14 @@ const maxImages = 2
 // named is "registry.k8s.io/csi-vsphere/driver (linux/amd64) and 3 more".
 func (i *Images) named(images []render.Image) string {
 	var parts []string
-	for _, im := range images[:min(len(images), maxImages)] {
+	for _, im := range images {
 		var has []string
 		for _, p := range i.Platforms[im.Digest] {
 			has = append(has, p.String())
 		}
 		parts = append(parts, im.Upstream+" ("+strings.Join(has, ", ")+")")
 	}
-	text := strings.Join(parts, ", ")
-	if more := len(images) - maxImages; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return fault.Few(parts, maxImages)
 }
 
 // remedy is another bundle where there may be one with the platform, and to keep the pods away

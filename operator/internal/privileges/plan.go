@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Object is one that the drivers' account needs privileges on.
@@ -196,7 +198,7 @@ func Losses(list []PlannedPermission) string {
 	if x.Has != nil {
 		text = " of its role " + x.Has.Role
 	}
-	text = strings.Join(x.Loses[:min(len(x.Loses), few)], ", ") + more(len(x.Loses)-few) + text + " on " + x.Path
+	text = fault.Few(x.Loses, few) + text + " on " + x.Path
 	if n := len(list) - 1; n > 0 {
 		text += fmt.Sprintf(", and on %d more objects", n)
 	}
@@ -205,13 +207,6 @@ func Losses(list []PlannedPermission) string {
 
 // few is how many privileges a message names.
 const few = 3
-
-func more(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", n)
-}
 
 // DomainUser writes an account as DOMAIN\name, as vCenters name principals.
 func DomainUser(account string) string {

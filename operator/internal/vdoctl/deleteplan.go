@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -368,13 +367,7 @@ func (o *deleteOptions) empty(
 	return empty, stays, nil
 }
 
-func firstOf(names []string) string {
-	text := strings.Join(names[:min(len(names), maxNamed)], ", ")
-	if n := len(names) - maxNamed; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
-}
+func firstOf(names []string) string { return fault.Few(names, maxNamed) }
 
 // foreign are the objects of a namespace that would go with it though nobody asked for that.
 func (o *deleteOptions) foreign(ctx context.Context, c client.Reader, ns string, planned map[string]bool) ([]string, error) {
