@@ -55,15 +55,6 @@ type Node struct {
 // sorted by it.
 func (g *Graph) Images() []ocispec.Descriptor { return g.images }
 
-// Node returns a manifest of the graph.
-func (g *Graph) Node(d image.Digest) (Node, bool) {
-	i := slices.IndexFunc(g.Manifests, func(n Node) bool { return n.Descriptor.Digest.String() == d.String() })
-	if i < 0 {
-		return Node{}, false
-	}
-	return g.Manifests[i], true
-}
-
 // All returns every manifest that travels: those of the graph, and after them those of
 // what is attached to it.
 func (g *Graph) All() []Node {

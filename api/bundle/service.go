@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -52,19 +51,6 @@ func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matr
 func noService(service matrix.Driver, why error) error {
 	return fault.Errorf(fault.NotFound, "find service", string(service),
 		"make the bundle with `vdo-bundle lock --services sip`, sign it and push it", "%w", why)
-}
-
-// Holds finds the image that a person names: by its reference upstream, or by its digest,
-// whatever the repository.
-func (l *Lock) Holds(ref image.Reference) (Image, bool) {
-	if d := ref.Digest(); !d.IsZero() {
-		i := slices.IndexFunc(l.Images, func(i Image) bool { return i.Digest == d })
-		if i < 0 {
-			return Image{}, false
-		}
-		return l.Images[i], true
-	}
-	return l.Image(ref.String())
 }
 
 func checkService(c *checker, key string, r Release) {

@@ -57,15 +57,6 @@ func TestServicesOfALock(t *testing.T) {
 	_, _, err = serviceLock(t, "dex@2.44.0").Service(matrix.HAProxy, doc)
 	require.ErrorContains(t, err, "find service haproxy: the bundle holds no release of it")
 	require.Contains(t, fault.HintOf(err), "--services sip")
-
-	for text, want := range map[string]bool{
-		"registry.test/haproxy:v2.8.28": true, "registry.test/haproxy:v3.2.23": false, "other.test/haproxy:v2.8.28": false,
-		"mirror.site/vdo@" + image.DigestOf([]byte("haproxy@2.8.28")).String(): true, "registry.test/haproxy@" + image.DigestOf([]byte("x")).String(): false,
-	} {
-		ref := must(image.ParseReference(text))(t)
-		_, ok := l.Holds(ref)
-		require.Equal(t, want, ok, text)
-	}
 }
 
 func TestServicesThatALockCannotHave(t *testing.T) {
