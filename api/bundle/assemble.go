@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -124,23 +124,29 @@ func (c *Contents) node() (Node, []ocispec.Descriptor, error) {
 }
 
 func contentsNode(config ocispec.Descriptor, layers []ocispec.Descriptor) Node {
-	return NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		ArtifactType: ContentsArtifactType, Config: config, Layers: layers,
-	})
+	return NewManifest(ocispec.Manifest{ArtifactType: ContentsArtifactType, Config: config, Layers: layers})
 }
 
 func rootNode(contents ocispec.Descriptor, images []ocispec.Descriptor) Node {
 	contents = Plain(contents)
 	contents.ArtifactType = ContentsArtifactType
-	return NewNode(ocispec.MediaTypeImageIndex, ocispec.Index{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex,
-		ArtifactType: ArtifactType, Manifests: append([]ocispec.Descriptor{contents}, images...),
-	})
+	children := append([]ocispec.Descriptor{contents}, images...)
+	return NewIndex(ocispec.Index{ArtifactType: ArtifactType, Manifests: children})
 }
 
-// NewNode makes the node of a manifest or an index, as the OCI image specification's types have it.
-func NewNode(mediaType string, v any) Node {
+// NewManifest makes the node of an image manifest, of the OCI's media type where it says none.
+func NewManifest(m ocispec.Manifest) Node {
+	m.SchemaVersion, m.MediaType = 2, cmp.Or(m.MediaType, ocispec.MediaTypeImageManifest)
+	return newNode(m.MediaType, m)
+}
+
+// NewIndex makes the node of an image index.
+func NewIndex(x ocispec.Index) Node {
+	x.SchemaVersion, x.MediaType = 2, ocispec.MediaTypeImageIndex
+	return newNode(x.MediaType, x)
+}
+
+func newNode(mediaType string, v any) Node {
 	data, err := encodeJSON(v)
 	if err != nil {
 		panic(err) // the types hold text and numbers only

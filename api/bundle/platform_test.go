@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -33,12 +31,12 @@ func described(t *testing.T, platforms []image.Platform, of func(s bundles.Store
 
 func manifestOf(s bundles.Store, config string) ocispec.Descriptor {
 	c := s.Add(ocispec.MediaTypeImageConfig, []byte(config))
-	return s.Add(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageManifest+`","config":{"mediaType":"`+c.MediaType+`","digest":"`+c.Digest.String()+`","size":`+strconv.FormatInt(c.Size, 10)+`},"layers":[]}`))
+	manifest := bundle.NewManifest(ocispec.Manifest{Config: c, Layers: []ocispec.Descriptor{}})
+	return s.Add(ocispec.MediaTypeImageManifest, manifest.Data)
 }
 
 func indexOf(s bundles.Store, children ...ocispec.Descriptor) ocispec.Descriptor {
-	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children}
-	return s.Add(ocispec.MediaTypeImageIndex, bundle.NewNode(ocispec.MediaTypeImageIndex, index).Data)
+	return s.Add(ocispec.MediaTypeImageIndex, bundle.NewIndex(ocispec.Index{Manifests: children}).Data)
 }
 
 func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {

@@ -141,7 +141,7 @@ func (r *Repository) joined(
 	}
 	made := bundle.Blob(ocispec.MediaTypeImageConfig, config)
 	ours.Config = bundle.Plain(made)
-	return bundle.NewNode(a.Node.Descriptor.MediaType, ours), r.attachBlob(ctx, p, made)
+	return bundle.NewManifest(ours), r.attachBlob(ctx, p, made)
 }
 
 // lacking returns the layers of b that a lacks. The same payload under another

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +22,7 @@ import (
 func attachment(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads ...string) bundle.Attachment {
 	t.Helper()
 	config := bundle.Blob(ocispec.MediaTypeImageConfig, fmt.Appendf(nil, `{"rootfs":{"type":"layers"},"of":%q}`, payloads))
-	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: bundle.Plain(config)}
+	m := ocispec.Manifest{Config: bundle.Plain(config)}
 	digest := image.MustDigest(subject.Digest.String())
 	a := bundle.Attachment{Subject: digest, Blobs: []ocispec.Descriptor{config}}
 	for _, p := range payloads {
@@ -39,7 +38,7 @@ func attachment(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads 
 		s := bundle.Plain(subject)
 		m.Subject, m.ArtifactType = &s, "application/vnd.example.signature"
 	}
-	a.Node = bundle.NewNode(ocispec.MediaTypeImageManifest, m)
+	a.Node = bundle.NewManifest(m)
 	return a
 }
 

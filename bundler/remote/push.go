@@ -14,7 +14,6 @@ import (
 	"time"
 
 	godigest "github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -519,8 +518,7 @@ func (r *Repository) remember(ctx context.Context, p *push) error {
 		return nil
 	}
 	nothing := bundle.Plain(ocispec.DescriptorEmptyJSON)
-	note := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+	note := bundle.NewManifest(ocispec.Manifest{
 		ArtifactType: noteType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
 		Annotations: map[string]string{
 			noteRepository: r.ref.Repository(), noteRoot: p.graph.Root.Digest.String(),

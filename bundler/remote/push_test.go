@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -370,10 +369,7 @@ func TestALayerThatIsAManifestIsPushed(t *testing.T) {
 	g := &bundle.Graph{Blobs: []ocispec.Descriptor{config}}
 	layer := config
 	for range 2 {
-		n := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-			Config: config, Layers: []ocispec.Descriptor{layer},
-		})
+		n := bundle.NewManifest(ocispec.Manifest{Config: config, Layers: []ocispec.Descriptor{layer}})
 		g.Root, g.Manifests = n.Descriptor, append(g.Manifests, n)
 		layer = s.Add("application/vnd.example.other", n.Data)
 	}

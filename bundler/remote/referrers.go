@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	godigest "github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -176,7 +175,7 @@ func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 func (r *Repository) fallback(
 	l Look, subject image.Digest, d ocispec.Descriptor, data []byte,
 ) (ocispec.Index, error) {
-	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
+	var index ocispec.Index
 	switch {
 	case data == nil || d.Digest.String() == subject.String():
 	case d.MediaType == ocispec.MediaTypeImageIndex:
@@ -223,7 +222,7 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 			return none, err
 		}
 		index.Manifests = append(index.Manifests, n.Referrer())
-		return bundle.NewNode(ocispec.MediaTypeImageIndex, index), nil
+		return bundle.NewIndex(index), nil
 	})
 	return err == nil, err
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	godigest "github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -78,9 +77,8 @@ func (w *world) referrer(t *testing.T, subject image.Digest, kind string, n int)
 	t.Helper()
 	empty, root := ocispec.DescriptorEmptyJSON, bundle.Plain(w.Graph.Root)
 	layer := bundle.Blob(kind, fmt.Appendf(nil, "document %d", n))
-	node := bundle.NewNode(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: kind,
-		Config: bundle.Plain(empty), Layers: []ocispec.Descriptor{bundle.Plain(layer)}, Subject: &root,
+	node := bundle.NewManifest(ocispec.Manifest{
+		ArtifactType: kind, Config: bundle.Plain(empty), Layers: []ocispec.Descriptor{bundle.Plain(layer)}, Subject: &root,
 		Annotations: map[string]string{"n": strconv.Itoa(n)},
 	})
 	a, err := bundle.NewAttachment(subject, "", node, empty, layer)

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -97,14 +96,11 @@ func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachm
 	}
 	config := ocispec.DescriptorEmptyJSON
 	subject := x.of.Descriptor()
-	m := ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject,
-	}
+	m := ocispec.Manifest{ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject}
 	for _, l := range layers {
 		if !slices.ContainsFunc(m.Layers, func(o ocispec.Descriptor) bool { return o.Digest == l.Digest }) {
 			m.Layers = append(m.Layers, bundle.Plain(l))
 		}
 	}
-	return bundle.NewAttachment(x.of.Digest, "", bundle.NewNode(m.MediaType, m), append(layers, config)...)
+	return bundle.NewAttachment(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
 }
