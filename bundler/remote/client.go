@@ -94,11 +94,6 @@
 // from the last part's beginning at most. A blob that another repository of the
 // same registry has is mounted, where the registry offers that.
 //
-// # Sources
-//
-// A blob is hashed as it streams, and its last bytes go out once all of them are right:
-// what changes after it was verified never arrives, whatever the registry compares.
-//
 // # Settings of single hosts
 //
 // [ParseConfig] reads them from a file of YAML; bundler/docs/registries.md shows its form. Unknown
@@ -174,9 +169,6 @@ type Options struct {
 	Rate int64
 	// Attempts is how often a request is made before its fault is final. Zero: 6.
 	Attempts int
-	// Backoff is the wait before the second attempt; it doubles up to a minute.
-	// Zero: half a second.
-	Backoff time.Duration
 	// Stall is how long a host may be silent, before its answer or in the middle
 	// of it, and over how long it has to send 64 bytes a second at least. Zero: one
 	// minute.
@@ -242,7 +234,6 @@ func (o Options) withDefaults() Options {
 	o.UserAgent = cmp.Or(o.UserAgent, "vdo-bundle")
 	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 6)
 	o.Attempts = cmp.Or(max(o.Attempts, 0), 6)
-	o.Backoff = cmp.Or(max(o.Backoff, 0), 500*time.Millisecond)
 	o.Stall = cmp.Or(max(o.Stall, 0), time.Minute)
 	return o
 }

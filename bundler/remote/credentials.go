@@ -157,8 +157,10 @@ func credentialOf(entry json.RawMessage) (Credential, error) {
 
 // normalKey reduces a key of auths to host[/path]: docker's older keys are URLs.
 func normalKey(key string) string {
-	if rest, ok := cutScheme(key); ok {
-		key, _, _ = strings.Cut(rest, "/")
+	for _, scheme := range []string{"https://", "http://"} {
+		if rest, ok := strings.CutPrefix(key, scheme); ok {
+			key, _, _ = strings.Cut(rest, "/")
+		}
 	}
 	key = strings.TrimSuffix(key, "/")
 	host, path, hasPath := strings.Cut(key, "/")
@@ -169,13 +171,6 @@ func normalKey(key string) string {
 		return host
 	}
 	return host + "/" + path
-}
-
-func cutScheme(key string) (string, bool) {
-	if rest, ok := strings.CutPrefix(key, "https://"); ok {
-		return rest, true
-	}
-	return strings.CutPrefix(key, "http://")
 }
 
 // find returns the login of the longest key. A helper that the file names for a key comes

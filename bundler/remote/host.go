@@ -48,7 +48,8 @@ func (c *Client) Host(name string) *Host {
 	if h := c.hosts[name]; h != nil {
 		return h
 	}
-	set := c.Settings(name)
+	set := c.opts.Hosts[name]
+	set.Concurrency = cmp.Or(max(set.Concurrency, 0), c.opts.Concurrency)
 	small := func() *slots {
 		return newSlots(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
 	}

@@ -255,9 +255,9 @@ func TestOnePauseShrinksOnce(t *testing.T) {
 
 func TestBackoffDoublesAndIsBounded(t *testing.T) {
 	for n := 1; n < 40; n++ {
-		d, whole := backoff(time.Second, n), time.Minute
-		if n < 7 {
-			whole = min(time.Second<<(n-1), time.Minute)
+		d, whole := backoff(n), time.Minute
+		if n < 8 {
+			whole = min(firstWait<<(n-1), time.Minute)
 		}
 		require.GreaterOrEqual(t, d, whole/2)
 		require.LessOrEqual(t, d, whole)

@@ -34,15 +34,6 @@ type blobStream struct {
 	err      error // what ended it
 }
 
-// openBlob opens a blob: over several connections where that was asked for, and it
-// is large, and the host gives ranges.
-func (r *Repository) openBlob(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	if r.client.opts.Ranges > 1 && d.Size-offset >= rangesFrom && !r.host.noRanges.Load() {
-		return r.openSegmented(ctx, d, offset)
-	}
-	return r.openStream(ctx, d, offset)
-}
-
 // openStream takes a slot of the host and opens the stream.
 func (r *Repository) openStream(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	s := &blobStream{r: r, ctx: ctx, d: d, offset: offset, end: d.Size, release: func() {}}

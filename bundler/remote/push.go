@@ -56,11 +56,9 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
-// Begin asks the registry for every blob and every manifest of the graph, one by
-// one: that a root is there says nothing about what is below it, since a push that
-// broke off may have left anything. Where nothing of a sample is there, small blobs and
-// manifests are taken to be missing, unasked, and are sent. It returns what is missing, in
-// the graph's order. Nothing is written.
+// Begin asks the registry for every blob and every manifest of the graph, or for a sample, as the
+// package comment says under "What is there already". It returns what is missing, in the graph's
+// order. Nothing is written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	return r.begin(ctx, g, true)
 }
@@ -264,7 +262,7 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 	p.mu.Unlock()
 	lacks, err := r.Lacks(ctx, sent)
 	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
-		if err = r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, n)); err == nil {
+		if err = r.client.opts.Sleep(ctx, backoff(n)); err == nil {
 			lacks, err = r.Lacks(ctx, lacks)
 		}
 	}

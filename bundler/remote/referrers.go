@@ -210,7 +210,7 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 			return false, fault.Errorf(fault.Refused, op, id, "look at the registry's logs, and run it again",
 				"the registry has taken it and does not list it as a referrer of %s", subject)
 		}
-		if err := r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, asked)); err != nil {
+		if err := r.client.opts.Sleep(ctx, backoff(asked)); err != nil {
 			return false, r.client.Explain(ctx, r.host, op, id, err)
 		}
 	}

@@ -228,7 +228,10 @@ func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset
 		}
 		return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
 	}
-	return r.openBlob(ctx, d, offset)
+	if r.client.opts.Ranges > 1 && d.Size-offset >= rangesFrom && !r.host.noRanges.Load() {
+		return r.openSegmented(ctx, d, offset)
+	}
+	return r.openStream(ctx, d, offset)
 }
 
 // Reply is an answer that was read into memory.

@@ -388,7 +388,7 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	if !CanPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
 		return err
 	}
-	pause := max(after, backoff(c.opts.Backoff, n))
+	pause := max(after, backoff(n))
 	switch {
 	case isThrottling(err):
 		h.throttled(pause)
@@ -398,14 +398,17 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	return c.opts.Sleep(ctx, pause)
 }
 
-const longestWait = time.Minute
+const (
+	firstWait   = 500 * time.Millisecond
+	longestWait = time.Minute
+)
 
-// backoff is the wait after the n-th attempt, counted from 1, where the first is about so
-// long: half of it at least, so that many who were cut off at once do not come back at once.
-func backoff(first time.Duration, n int) time.Duration {
+// backoff is the wait after the n-th attempt, counted from 1; it doubles: half of it at least, so
+// that many who were cut off at once do not come back at once.
+func backoff(n int) time.Duration {
 	d := longestWait
 	if n < 16 {
-		d = min(first<<(n-1), longestWait)
+		d = min(firstWait<<(n-1), longestWait)
 	}
 	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
 }

@@ -154,15 +154,6 @@ func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// Settings returns those of a host: its own, or those of all.
-func (c *Client) Settings(name string) HostOptions {
-	o := c.opts.Hosts[name]
-	if o.Concurrency <= 0 {
-		o.Concurrency = c.opts.Concurrency
-	}
-	return o
-}
-
 // transport returns what carries a request to an address: the address of a host
 // that the user named, or (foreign) one that a server named.
 func (c *Client) transport(address string, foreign bool) *http.Transport {

@@ -421,8 +421,9 @@ func (r *Repository) takeUpload() *session {
 }
 
 // source is a blob that is uploaded. It opens when the first byte is needed, hashes every
-// byte on its way out, and keeps the last ones back until all of them are right. It reads
-// again from the last mark if the registry wants a part again.
+// byte on its way out, and keeps the last ones back until all of them are right: what changes
+// after it was verified never arrives, whatever the registry compares. It reads again from the
+// last mark if the registry wants a part again.
 type source struct {
 	d    ocispec.Descriptor
 	open func(int64) (io.ReadCloser, error)
