@@ -401,12 +401,13 @@ func (o *Observed) capacity(w Workload) int32 {
 	return max(up, 1)
 }
 
-func ready(n *corev1.Node) bool { return readiness(n).Status == corev1.ConditionTrue }
+func ready(n *corev1.Node) bool { return Readiness(n).Status == corev1.ConditionTrue }
 
 // notReadySince is the zero time where it is not known.
-func notReadySince(n *corev1.Node) time.Time { return readiness(n).LastTransitionTime.Time }
+func notReadySince(n *corev1.Node) time.Time { return Readiness(n).LastTransitionTime.Time }
 
-func readiness(n *corev1.Node) corev1.NodeCondition {
+// Readiness is a node's condition Ready, the zero one where it has none.
+func Readiness(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c

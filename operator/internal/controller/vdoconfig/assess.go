@@ -24,49 +24,45 @@ import (
 
 // assess judges the drivers that are asked for and installed, after what
 // this pass changed. Where that cannot be seen nothing is judged.
-func (p *pass) assess(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
-	observed := p.site.observed
-	if observed == nil {
+func (p *pass) assess(ctx context.Context) error {
+	if p.observed == nil {
 		return nil // why is known
 	}
 	if p.outcome.changed > 0 {
-		fresh, err := p.Cluster.Observe(ctx)
-		if err != nil {
+		if err := p.observe(ctx, p.Cluster.Observe); err != nil {
 			return err
 		}
-		fresh.Nodes = p.site.onVSphere(fresh.Nodes)
-		observed = &fresh
 	}
-	return p.assessed(ctx, spec, observed)
+	return p.assessed(ctx)
 }
 
-// observeListed observes past everything that is kept by watching, for what is not taken
-// back: a removal, and that a revision is healthy.
-func (p *pass) observeListed(ctx context.Context) error {
-	listed, err := p.Cluster.ObserveListed(ctx)
+// observe looks at the drivers: as watching shows them or, before what is not taken back, a removal and that a
+// revision is healthy, as they are listed.
+func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.Observed, error)) error {
+	observed, err := look(ctx)
 	if err != nil {
 		return err
 	}
-	listed.Nodes = p.site.onVSphere(listed.Nodes)
-	p.site.observed = &listed
+	observed.Nodes = p.onVSphere(observed.Nodes)
+	p.observed = &observed
 	return nil
 }
 
-func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, observed *assess.Observed) error {
-	certificate, err := p.servedCertificate(ctx, spec)
+func (p *pass) assessed(ctx context.Context) error {
+	certificate, err := p.servedCertificate(ctx)
 	if err != nil {
 		return err
 	}
 	if err := p.knowPasswords(ctx); err != nil {
 		return err
 	}
-	judged := p.judged(observed)
+	judged, cloud, storage := p.judged(), p.outcome.spec.CloudProvider, p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
-		Observed: *observed, Now: p.now, Wanted: judged,
-		Topology:           spec.StorageProvider != nil && len(spec.StorageProvider.TopologyCategories) > 0,
-		CloudAddresses:     spec.CloudProvider != nil && (spec.CloudProvider.NodeAddresses != nil || len(spec.CloudProvider.IPFamilies) > 0),
-		CloudZones:         spec.CloudProvider != nil && spec.CloudProvider.Topology != nil && spec.CloudProvider.Topology.Zone != "",
-		WebhookCertificate: certificate, Missing: p.missing(observed), Secrets: p.site.secrets(),
+		Observed: *p.observed, Now: p.now, Wanted: judged,
+		Topology:           storage != nil && len(storage.TopologyCategories) > 0,
+		CloudAddresses:     cloud != nil && (cloud.NodeAddresses != nil || len(cloud.IPFamilies) > 0),
+		CloudZones:         cloud != nil && cloud.Topology != nil && cloud.Topology.Zone != "",
+		WebhookCertificate: certificate, Missing: p.missing(), Secrets: p.site.secrets(),
 		Replicas: p.replicas(),
 	})
 	p.outcome.report = &report
@@ -96,8 +92,8 @@ func (p *pass) knowPasswords(ctx context.Context) error {
 // judged are the drivers to judge: those decided for, and those that are asked for, or
 // that have to stay, and are there or were installed. A snapshot-controller that the
 // site cares for is not ours to judge.
-func (p *result) judged(observed *assess.Observed) []matrix.Driver {
-	there := installed(observed, p.inventory)
+func (p *result) judged() []matrix.Driver {
+	there := installed(p.observed, p.inventory)
 	planned := p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool {
 		return s.Driver == matrix.SnapshotController && s.Object != nil
 	})
@@ -111,9 +107,9 @@ func (p *result) judged(observed *assess.Observed) []matrix.Driver {
 
 // missing are the workloads that the inventory has and the cluster has not, but for
 // those that shall not be there any more.
-func (p *result) missing(observed *assess.Observed) []assess.Missing {
+func (p *result) missing() []assess.Missing {
 	there := map[inventory.Key]bool{}
-	for _, w := range observed.All() {
+	for _, w := range p.observed.All() {
 		there[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
 	}
 	steps := map[inventory.Key]plan.Step{}
@@ -125,7 +121,7 @@ func (p *result) missing(observed *assess.Observed) []assess.Missing {
 	var all []assess.Missing
 	for _, e := range p.inventory.Entries() {
 		s := steps[e.Key]
-		if observed.Unread[e.Driver] != nil {
+		if p.observed.Unread[e.Driver] != nil {
 			continue // nobody knows
 		}
 		if !isWorkload(e.Key) || e.Release == "" || there[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
@@ -158,8 +154,8 @@ func isWorkload(k inventory.Key) bool {
 	return k.Group == "apps" && (k.Kind == "DaemonSet" || k.Kind == "Deployment")
 }
 
-func (p *pass) servedCertificate(ctx context.Context, spec *v1alpha1.VDOConfigSpec) ([]byte, error) {
-	if !wantsWebhook(spec) {
+func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
+	if !wantsWebhook(&p.outcome.spec) {
 		return nil, nil
 	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})

@@ -40,7 +40,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -189,7 +188,7 @@ type pass struct {
 // run is the pass over a VDOConfig that is in force: gather, decide, act, judge. Where it
 // is frozen nothing but repairs is done.
 func (p *pass) run(ctx context.Context, frozen string) {
-	p.frozen, p.volumes = frozen, p.outcome.volumes // they were counted
+	p.frozen = frozen
 	err := p.settle(ctx)
 	if !p.config.Spec.DryRun {
 		p.outcome.renewed = p.keepCertificate(ctx, err == nil)
@@ -201,40 +200,39 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	p.site.inventory, p.site.certificate = p.inventory, p.certificate
 	err = p.gather(ctx)
 	p.outcome.faults, p.outcome.notes = maps.Clone(p.faults), p.notes
-	p.outcome.resolved, p.outcome.volumes = p.site.unresolved, cmp.Or(p.volumes, p.outcome.volumes)
-	spec := p.site.spec
+	p.outcome.spec, p.outcome.resolved = p.spec, p.site.unresolved
 	if p.outcome.broken = err; err == nil {
-		spec, err = p.install(ctx)
+		err = p.install(ctx)
 	}
-	unseen := p.assess(ctx, &spec)
+	unseen := p.assess(ctx)
 	err, p.outcome.broken = fault.Join(err, unseen), fault.Join(p.outcome.broken, unseen)
 	p.outcome.applied = joinAll(p.outcome.faults, err)
-	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevisions(ctx, &spec))
+	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevisions(ctx))
 }
 
-// install decides, renders, plans and applies. It returns the spec that was rendered from.
-func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
+// install decides, renders, plans and applies.
+func (p *pass) install(ctx context.Context) error {
 	s, before := &p.site, p.outcome
 	before.faults = maps.Clone(before.faults)
 	p.decision = s.resolve()
 	if s.bundle == nil {
-		return s.spec, nil // there is nothing to install from
+		return nil // there is nothing to install from
 	}
 	p.outcome.resolved = fault.Join(p.outcome.resolved, s.held, p.decision.refused)
 	rendered, err := s.render(p.decision)
 	p.rendered(rendered)
 	if err != nil {
-		return rendered.spec, err
+		return err
 	}
 	tried, err := p.dryRun(ctx, rendered)
 	if err != nil {
 		p.outcome.broken = err
-		return rendered.spec, err
+		return err
 	}
 	made := s.plan(tried)
 	switch why, err := p.gateConflicts(made); {
 	case err != nil:
-		return rendered.spec, err
+		return err
 	case why != nil: // it is decided anew what they are
 		p.outcome = before
 		p.outcome.resolved = fault.Join(before.resolved, why)
@@ -247,13 +245,13 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	p.foresee(ctx)
 	if stopped(&p.config.Spec) {
 		p.outcome.drift = p.config.Status.Drift
-		return rendered.spec, made.Conflicts()
+		return made.Conflicts()
 	}
-	return rendered.spec, p.apply(ctx, tried)
+	return p.apply(ctx, tried)
 }
 
 func (p *pass) rendered(r rendering) {
-	p.decision = r.decision
+	p.decision, p.outcome.spec = r.decision, r.spec
 	p.outcome.resolved = joinAll(r.refused, p.outcome.resolved)
 	p.outcome.notes = append(p.outcome.notes, r.Notes...)
 	if dropped, _ := p.site.droppedNow(r, p.site.inventory.Memory()); len(dropped) > 0 {

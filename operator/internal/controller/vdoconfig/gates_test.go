@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -128,45 +127,18 @@ func needing(cpi string) func(*site) {
 	}
 }
 
-// What a driver waits for is in its own words: the storage driver names the cloud provider.
+// What a driver waits for is in its own words: the storage driver names the cloud provider. A vCenter that no driver is
+// asked for with any more holds nothing back.
 func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
+	s.vcenters["another"] = vcenter{held: because(fault.Unreachable)}
+	require.Empty(t, s.holds())
 	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
 	d := resolved(s)
 	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
 	waiting, held := s.vcentersHeld()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
 	require.Empty(t, waiting)
-}
-
-// A vCenter that no driver is asked for with any more holds nothing back.
-func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
-	s := withBoth(t, "cpi@1.33.1", "")
-	s.vcenters["another"] = vcenter{held: because(fault.Unreachable)}
-	require.Empty(t, s.holds())
-	s.config.Spec.StorageProvider = nil
-	s.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	require.Empty(t, s.holds())
-}
-
-// A revision is not complete while nothing that can be read has the release of one of its drivers, and its
-// time does not count.
-func TestARevisionIsNotCompleteWhileADriverOfItCannotBeRendered(t *testing.T) {
-	for name, behind := range map[string]bool{"its bundle is read": false, "nothing that can be read has it": true} {
-		p := &pass{result: result{site: *withCSI(t)}}
-		p.observed = &assess.Observed{}
-		if behind {
-			p.site.current = comingFrom(t, "csi@3.5.1", "")
-		}
-		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: {Version: "3.5.1", Complete: true}}}
-		cur := revision.Record{Revision: revision.Revision{Bundle: "new", Releases: []string{"csi@3.5.1"}}}
-		look := p.lookAt(cur)
-		require.Equal(t, behind, !look.Complete, name)
-		require.Equal(t, behind, look.Elsewhere, name)
-
-		p.outcome.report.Drivers[matrix.CSI] = fallenOver("3.5.1")
-		require.Equal(t, behind, p.lookAt(cur).Elsewhere, "%s, and what runs of it falls over", name)
-	}
 }
 
 // Only what is a revision's own doing, or keeps it from being judged, counts.
@@ -189,8 +161,9 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"the mirror lets nobody in":      {func(p *pass) { p.site.held = refused }, true, true},
 		"the bundle is being verified":   {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up": {func(p *pass) {
-			p.site.sets.taking = taking{set: "u/1", pools: []decide.Pool{{Target: "b", Has: "a"}}}
+			p.site.sets.taking = taking{set: "u/1", rolls: true}
 		}, true, true},
+		"nothing that can be read has it":   {func(p *pass) { p.site.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},
 		"something was changed just before": {func(p *pass) { p.outcome.changed = 1 }, false, false},
 	} {
@@ -300,7 +273,7 @@ func TestARevisionThatHasJustFailedIsNotSaidToBeInForce(t *testing.T) {
 // once for each reason.
 func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	g, _ := withRevision(t)
-	told := &events{}
+	told := &tellings{}
 	g.Recorder = told
 	h := g.revisions.history[matrix.CSI]
 	cur, _ := h.InForce()
@@ -343,11 +316,4 @@ func TestWhatIsSaidOfAnUpgradeThatWaits(t *testing.T) {
 	row := g.config.Status.Revisions[0]
 	require.Equal(t, []any{"csi", true, "alice", "Healthy"}, []any{row.Group, row.Current, row.ApprovedBy, row.Outcome})
 	require.Equal(t, cur.Approval.Seen, row.ApprovedAt.UTC())
-}
-
-// events are the reasons of those that were told.
-type events []string
-
-func (e *events) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
-	*e = append(*e, reason)
 }

@@ -82,12 +82,12 @@ func (p *pass) settle(ctx context.Context) error {
 	if p.retained, err = p.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
 		return err
 	}
-	if p.volumes == nil && slices.Contains(gone, matrix.CSI) && p.config.Spec.OnDelete != v1alpha1.DeleteRemove {
-		if p.volumes, err = p.volumesInUse(ctx); err != nil {
+	if p.outcome.volumes == nil && slices.Contains(gone, matrix.CSI) && p.config.Spec.OnDelete != v1alpha1.DeleteRemove {
+		if p.outcome.volumes, err = p.volumesInUse(ctx); err != nil {
 			return err
 		}
 	}
-	if p.volumes != nil {
+	if p.outcome.volumes != nil {
 		for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
 			if slices.Contains(gone, d) {
 				p.retained[d] = "volumes use it"
@@ -120,12 +120,9 @@ func (r *Reconciler) neededByOthers(ctx context.Context, installed bool) (map[ma
 // gather reads everything that decisions depend on. It fails only where the API
 // server does; what is wrong with the site is part of what is found.
 func (p *pass) gather(ctx context.Context) error {
-	observed, err := p.Cluster.Observe(ctx)
-	if err != nil {
+	if err := p.observe(ctx, p.Cluster.Observe); err != nil {
 		return err
 	}
-	observed.Nodes = p.onVSphere(observed.Nodes)
-	p.observed = &observed
 	servers, err := p.Cluster.APIServers(ctx)
 	if err != nil {
 		return err

@@ -50,17 +50,17 @@ func amiss(report *assess.Report, of []matrix.Driver) []string {
 
 // judgeRevisions looks at how the current revisions fare, and records what came of them.
 // That one is healthy is listed before.
-func (p *pass) judgeRevisions(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
+func (p *pass) judgeRevisions(ctx context.Context) error {
 	was := p.inventory.Memory().Revisions
 	if p.outcome.report == nil || stopped(&p.config.Spec) {
 		return nil
 	}
 	now, healthy := p.afterLook(was)
 	if healthy {
-		if err := p.observeListed(ctx); err != nil {
+		if err := p.observe(ctx, p.Cluster.ObserveListed); err != nil {
 			return err
 		}
-		if err := p.assessed(ctx, spec, p.site.observed); err != nil {
+		if err := p.assessed(ctx); err != nil {
 			return err
 		}
 		now, _ = p.afterLook(was)
@@ -100,7 +100,7 @@ func (p *pass) elsewhere(cur revision.Record) bool {
 	})
 	stale := p.site.stale != nil && p.site.held == p.site.stale //nolint:errorlint // it is the same one
 	return own || p.outcome.broken != nil || (p.site.held != nil && !stale) ||
-		p.site.waiting != "" || p.site.sets.taking.rolls(p.site.now)
+		p.site.waiting != "" || p.site.sets.taking.rolls
 }
 
 // stuck tells whether a driver is behind, or uses a vCenter that is away or not checked yet.

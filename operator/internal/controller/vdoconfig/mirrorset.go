@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -221,27 +222,29 @@ func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 
 // taking is how nodes take up the operator's set.
 type taking struct {
-	set     string // UID/GENERATION of the set that is there, "" where there is none
-	known   bool   // they have taken it up
-	written time.Time
-	pools   []decide.Pool
-	unread  error // why the pools are not known
+	set   string // UID/GENERATION of the set that is there, "" where there is none
+	waits string // that they have not taken it up, "" where they have
+	rolls bool   // they take it up just now
 }
 
 // gatherPools reads how far nodes are with the set, until they have it.
 func (p *pass) gatherPools(ctx context.Context, set *unstructured.Unstructured) error {
 	t := &p.sets.taking
-	t.set, t.written = fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration()), writtenAt(set)
-	if t.known = p.site.inventory.Memory().Taken == t.set; t.known {
+	if t.set = fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration()); p.site.inventory.Memory().Taken == t.set {
 		return nil
 	}
-	var err error
-	if t.pools, err = p.Cluster.MachineConfigPools(ctx); fault.ReasonOf(err) != fault.Forbidden {
+	pools, err := p.Cluster.MachineConfigPools(ctx)
+	if err != nil && fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
-	t.unread = err
+	name, written := plan.IDOf(set).String(), writtenAt(set)
+	t.waits, t.rolls = decide.PoolsChange(name, written, pools, p.now), decide.PoolsRoll(written, pools, p.now)
+	if err == nil {
+		return nil
+	}
+	t.waits = "whether nodes have taken up " + name + " cannot be read: " + fault.Text(err)
 	if !p.ignores("MachineConfigPools") && p.namesUpstream() {
-		p.notes = append(p.notes, "upgrades wait: "+t.change(p.now))
+		p.notes = append(p.notes, "upgrades wait: "+t.waits)
 	}
 	return nil
 }
@@ -257,27 +260,10 @@ func writtenAt(o *unstructured.Unstructured) time.Time {
 	return at
 }
 
-// change says that nodes have not taken up the set that is there, "" where they have.
-func (t *taking) change(now time.Time) string {
-	name := plan.IDOf(render.MirrorSet(nil).Unstructured).String()
-	switch {
-	case t.set == "" || t.known:
-		return ""
-	case t.unread != nil:
-		return "whether nodes have taken up " + name + " cannot be read: " + fault.Text(t.unread)
-	}
-	return decide.PoolsChange(name, t.written, t.pools, now)
-}
-
-// rolls tells whether nodes take it up just now.
-func (t *taking) rolls(now time.Time) bool {
-	return t.set != "" && !t.known && decide.PoolsRoll(t.written, t.pools, now)
-}
-
 // remembered is the set that nodes are known to have taken up.
-func (t *taking) remembered(was string, now time.Time) string {
-	if t.set != "" && t.change(now) == "" {
-		return t.set
+func (t taking) remembered(was string) string {
+	if t.waits == "" {
+		return cmp.Or(t.set, was)
 	}
 	return was
 }
@@ -295,7 +281,7 @@ func (s *site) poolsChange() string {
 		return ""
 	}
 	if s.mirrors == nil || s.mirrors.Own == "" {
-		return s.sets.taking.change(s.now)
+		return s.sets.taking.waits
 	}
 	entries, _ := s.ownEntries([]*opened{s.bundle})
 	var lacks []string
@@ -307,5 +293,5 @@ func (s *site) poolsChange() string {
 	if len(lacks) > 0 {
 		return s.mirrors.Own + " is written first, and does not lead to all mirrors yet: " + few(lacks)
 	}
-	return s.sets.taking.change(s.now)
+	return s.sets.taking.waits
 }

@@ -1,9 +1,9 @@
 package vdoconfig
 
 import (
+	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -108,35 +108,46 @@ func TestLeadingTheNodesIsRefusedWhereThereIsNoOpenShift(t *testing.T) {
 	}
 }
 
+// pools has one that takes the mirror set up, or may not be read.
+type pools struct {
+	Cluster
+	err error
+}
+
+func (p pools) MachineConfigPools(context.Context) ([]decide.Pool, error) {
+	return []decide.Pool{{Name: "worker", Target: "b", Has: "a"}}, p.err
+}
+
 // An upgrade waits for pools only where its pods name images as upstream does, and says which right it lacks.
 func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
-	rolls := taking{set: "u/1", pools: []decide.Pool{{Name: "worker", Target: "b", Has: "a"}}}
-	known, unread := rolls, rolls
-	known.known, unread.unread = true, because(fault.Forbidden)
+	set := render.MirrorSet(nil).Unstructured
+	set.SetUID("u")
+	set.SetGeneration(1)
 	for name, c := range map[string]struct {
 		names  v1alpha1.ImageNames
-		taking taking
+		before string // that nodes have taken up
+		unread error
 		says   string
 	}{
-		"there is no set":              {v1alpha1.ImageNamesUpstream, taking{}, ""},
-		"nodes take it up":             {v1alpha1.ImageNamesUpstream, rolls, "MachineConfigPool worker"},
-		"they have taken it up before": {v1alpha1.ImageNamesUpstream, known, ""},
-		"pools may not be read":        {v1alpha1.ImageNamesUpstream, unread, "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
-		"pods do not need it":          {v1alpha1.ImageNamesRepository, unread, ""},
+		"nodes take it up":             {v1alpha1.ImageNamesUpstream, "u/0", nil, "MachineConfigPool worker"},
+		"they have taken it up before": {v1alpha1.ImageNamesUpstream, "u/1", nil, ""},
+		"pools may not be read":        {v1alpha1.ImageNamesUpstream, "", because(fault.Forbidden), "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
+		"pods do not need it":          {v1alpha1.ImageNamesRepository, "", because(fault.Forbidden), ""},
 	} {
-		s := withCSI(t)
-		s.now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-		s.bundle.source.Spec.ImageNames, s.sets.taking = c.names, c.taking
+		g := gathering(t)
+		g.Cluster, g.bundle.source.Spec.ImageNames = pools{err: c.unread}, c.names
+		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Taken: c.before})
+		require.Empty(t, g.othersChange(true), "there is no set")
+		require.NoError(t, g.gatherPools(t.Context(), set), name)
 		for ignored, says := range map[string]string{"Nodes": c.says, "MachineConfigPools": ""} {
-			s.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
-			got := s.othersChange(true)
+			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
+			got := g.othersChange(true)
 			require.Equal(t, says == "", got == "", "%s: %s", name, got)
 			require.Contains(t, got, says, name)
 		}
-		require.Empty(t, s.othersChange(false), "nothing is in force")
-		waits := c.says != "" && c.names == v1alpha1.ImageNamesUpstream
-		remembered := !waits && c.taking.set != "" && c.taking.unread == nil
-		require.Equal(t, remembered, c.taking.remembered("", s.now) == "u/1", name)
+		require.Empty(t, g.othersChange(false), "nothing is in force")
+		require.Equal(t, c.before == "u/1", g.sets.taking.remembered("") == "u/1", name)
+		require.Equal(t, c.before != "u/1", g.sets.taking.rolls, name)
 	}
 }
 

@@ -175,10 +175,7 @@ func (a Assume) upgrades(s *site) ([]onward, error) {
 		if len(all) > maxMinorsAhead {
 			return bad(asked, fmt.Errorf("the cluster is of %s", now), "name a minor that is not so far ahead")
 		}
-		all = append(all, func(f matrix.Facts) target {
-			t, _ := kubernetesTarget(f, m) //nolint:errcheck // a minor is always a version
-			return t
-		})
+		all = append(all, func(f matrix.Facts) target { return kubernetesTarget(f, m) })
 	}
 	return all, nil
 }

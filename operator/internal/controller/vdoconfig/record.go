@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,7 +77,7 @@ func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*
 	if len(all.Items) < 2 {
 		return nil, nil
 	}
-	var first claim
+	var claims []claim
 	for i := range all.Items {
 		o := &all.Items[i]
 		if client.ObjectKeyFromObject(o) == client.ObjectKeyFromObject(config) {
@@ -86,21 +87,18 @@ func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*
 		if err != nil {
 			return nil, err
 		}
-		if first.config == nil || c.before(first) {
-			first = c
-		}
+		claims = append(claims, c)
 	}
-	if first.config == config {
-		return nil, nil
+	if first := slices.MinFunc(claims, claim.compare).config; first != config {
+		return first, nil
 	}
-	return first.config, nil
+	return nil, nil
 }
 
 // claim is what a VDOConfig's right to be in force rests on.
 type claim struct {
-	config    *v1alpha1.VDOConfig
-	installed bool
-	holds     bool // the finalizer
+	config *v1alpha1.VDOConfig
+	rank   int // 2 for who has installed something, and 1 more with the finalizer
 }
 
 // claim fails where the inventory cannot be read now: who has installed is not guessed. One that makes no sense
@@ -110,20 +108,20 @@ func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, e
 	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
 		return claim{}, err
 	}
-	holds := controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers)
-	return claim{config: o, installed: err != nil || kept.Len() > 0, holds: holds}, nil //nolint:nilerr // it is an answer
+	c := claim{config: o}
+	if err != nil || kept.Len() > 0 {
+		c.rank = 2
+	}
+	if controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers) {
+		c.rank++
+	}
+	return c, nil
 }
 
-func (c claim) before(o claim) bool {
-	if c.installed != o.installed {
-		return c.installed
-	}
-	if c.holds != o.holds {
-		return c.holds
-	}
+func (c claim) compare(o claim) int {
 	a, b := c.config, o.config
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+	return cmp.Or(cmp.Compare(o.rank, c.rank), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func notInForce(other *v1alpha1.VDOConfig) error {

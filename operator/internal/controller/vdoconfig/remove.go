@@ -237,7 +237,7 @@ func (a *applier) removals(ctx context.Context) error {
 // stillOpen lists before something is removed whether what it waited for is there: gates
 // were opened by what is kept by watching, which may be a moment old.
 func (a *applier) stillOpen(ctx context.Context) (bool, error) {
-	if err := a.observeListed(ctx); err != nil {
+	if err := a.observe(ctx, a.Cluster.ObserveListed); err != nil {
 		return false, err
 	}
 	was, of := a.outcome.gate, a.outcome.gated

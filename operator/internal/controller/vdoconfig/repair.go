@@ -165,7 +165,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
-	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
+	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = s.hashes, s.begun(r)
 	switch c := s.cluster; {
@@ -199,18 +199,8 @@ func ofDrivers(are func(matrix.Driver) bool) (func(v1alpha1.DriverPolicy) bool, 
 
 // instead takes what was before of some drivers, and what is now of the others.
 func instead[T any](now, before []T, of func(T) bool) []T {
-	var all []T
-	for _, v := range now {
-		if !of(v) {
-			all = append(all, v)
-		}
-	}
-	for _, v := range before {
-		if of(v) {
-			all = append(all, v)
-		}
-	}
-	return all
+	others := func(v T) bool { return !of(v) }
+	return slices.Concat(slices.DeleteFunc(slices.Clone(now), of), slices.DeleteFunc(slices.Clone(before), others))
 }
 
 func (r rendering) leftAsItIs(d matrix.Driver) bool {

@@ -230,10 +230,7 @@ func lookAhead(q question) ahead {
 }
 
 func (q *question) targets() []target {
-	var all []target
-	if t, err := kubernetesTarget(q.facts, q.facts.Kubernetes.Minor().Next()); err == nil {
-		all = append(all, t)
-	}
+	all := []target{kubernetesTarget(q.facts, q.facts.Kubernetes.Minor().Next())}
 	for i, vc := range q.facts.VCenters {
 		for _, next := range following(vc.Version) {
 			all = append(all, vCenterTarget(q.facts, i, next))
@@ -242,15 +239,14 @@ func (q *question) targets() []target {
 	return all
 }
 
-func kubernetesTarget(facts matrix.Facts, minor matrix.Minor) (target, error) {
-	v, err := matrix.ParseKubernetes(minor.String())
-	facts.Kubernetes = v
+func kubernetesTarget(facts matrix.Facts, minor matrix.Minor) target {
+	facts.Kubernetes, _ = matrix.ParseKubernetes(minor.String()) //nolint:errcheck // a minor is always a version
 	return target{name: "Kubernetes " + minor.String(), facts: facts, covers: func(r matrix.Release) string {
 		if r.Driver == matrix.CPI || r.Kubernetes.Contains(minor) {
 			return ""
 		}
 		return "serves Kubernetes " + r.Kubernetes.String()
-	}}, err
+	}}
 }
 
 func vCenterTarget(facts matrix.Facts, i int, to matrix.Version) target {

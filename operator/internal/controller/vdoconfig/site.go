@@ -36,7 +36,6 @@ type site struct {
 	inventory inventory.Inventory
 	// retained are drivers that are not asked for any more and are still needed, and by what.
 	retained map[matrix.Driver]string
-	volumes  error // those volumes
 
 	kubernetes   kubernetes
 	distribution string

@@ -278,18 +278,18 @@ func TestWithoutTheAcceptedBundleTheLastOneCounts(t *testing.T) {
 
 // Who has installed something is in force, then who has the finalizer, then the older one, then by name.
 func TestWhoIsInForce(t *testing.T) {
-	is := func(name string, at int64, installed, holds bool) claim {
+	is := func(name string, at int64, rank int) claim {
 		meta := metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(at, 0)}
-		return claim{config: &v1alpha1.VDOConfig{ObjectMeta: meta}, installed: installed, holds: holds}
+		return claim{config: &v1alpha1.VDOConfig{ObjectMeta: meta}, rank: rank}
 	}
 	for why, c := range map[string]struct{ first, second claim }{
-		"it has installed":     {is("z", 2, true, false), is("a", 1, false, true)},
-		"it has the finalizer": {is("z", 2, true, true), is("a", 1, true, false)},
-		"it is older":          {is("z", 1, true, true), is("a", 2, true, true)},
-		"its name is first":    {is("a", 1, false, false), is("z", 1, false, false)},
+		"it has installed":     {is("z", 2, 2), is("a", 1, 1)},
+		"it has the finalizer": {is("z", 2, 3), is("a", 1, 2)},
+		"it is older":          {is("z", 1, 3), is("a", 2, 3)},
+		"its name is first":    {is("a", 1, 0), is("z", 1, 0)},
 	} {
-		require.True(t, c.first.before(c.second), why)
-		require.False(t, c.second.before(c.first), why)
+		require.Negative(t, c.first.compare(c.second), why)
+		require.Positive(t, c.second.compare(c.first), why)
 	}
 }
 

@@ -56,6 +56,7 @@ type result struct {
 }
 
 type outcome struct {
+	spec     v1alpha1.VDOConfigSpec  // that was rendered from, or would be
 	resolved error                   // why releases could not be chosen, or may not be
 	faults   map[matrix.Driver]error // of one driver each
 	applied  error                   // why objects could not be applied
@@ -75,7 +76,7 @@ type outcome struct {
 	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
 	driftAll int
 	leaving  error // why what is not wanted cannot be removed
-	volumes  error // the volumes that the removal waits for
+	volumes  error // the volumes that the removal of all, or of the storage driver, waits for
 
 	unwatched error // what the operator has no right to watch
 }

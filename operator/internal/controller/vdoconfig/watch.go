@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -213,18 +214,10 @@ func statusOnly(was, is client.Object) bool {
 var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*corev1.Node)
 	is, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels) || readiness(was) != readiness(is) ||
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) ||
+		!equality.Semantic.DeepEqual(was.Labels, is.Labels) || assess.Readiness(was).Status != assess.Readiness(is).Status ||
 		was.Status.NodeInfo.KubeletVersion != is.Status.NodeInfo.KubeletVersion
 }}
-
-func readiness(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
-	}
-	return ""
-}
 
 // csiNodeChanged drops what other storage drivers say: the driver registers on nodes one by
 // one, and a CSINode without any says nothing.
