@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
@@ -217,24 +216,6 @@ func TestFindingsAreToldWhenTheyChange(t *testing.T) {
 	require.Equal(t, "Normal PreflightChanged vm-disk-uuid in east (BlockInstall): not any more", told[1])
 }
 
-func TestTheConditionOfChecks(t *testing.T) {
-	condition := func(c checks) metav1.Condition {
-		p := &result{site: site{checks: c}}
-		return p.preflightCondition()
-	}
-	warned := preflight.Result{ID: "vm-snapshots", Action: preflight.Warn, Found: "the VM has snapshots"}
-	pass := preflight.Result{ID: "vm-scsi", Action: preflight.Pass}
-	got := condition(checks{made: true, status: preflight.Status([]preflight.Result{pass, warned})})
-	require.Equal(t, []string{"True", "Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says on which objects, and what to do"},
-		[]string{string(got.Status), got.Reason, got.Message})
-	results := []preflight.Result{pass, blocking(matrix.CSI, false)}
-	got = condition(checks{made: true, status: preflight.Status(results), holds: preflight.Gate(results)})
-	require.Equal(t, []string{"False", "BlockInstall"}, []string{string(got.Status), got.Reason})
-	require.Equal(t, metav1.ConditionUnknown, condition(checks{made: true, pending: true}).Status)
-	require.Empty(t, (&result{}).preflightCondition(), "a pass that did not get so far says nothing")
-	require.Equal(t, fault.Refused, fault.ReasonOf(preflight.Gate(results)[matrix.CSI].Err))
-}
-
 // After a restart of the operator the status alone tells that something is kept back, and so
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
@@ -259,6 +240,7 @@ func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 	lacks := preflight.Result{ID: "image-platform", Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CNI, matrix.CPI}, Found: "for other nodes"}
 	passes := preflight.Result{ID: "image-platform", Found: "ok"}
+	warned := preflight.Result{ID: "vm-snapshots", Action: preflight.Warn, Found: "the VM has snapshots"}
 	at := metav1.Now()
 	before := &v1alpha1.PreflightStatus{Question: "other", CheckedAt: &at, Passed: 7, Verdict: "Warn", Results: []v1alpha1.PreflightResult{{ID: "vm-snapshots", Action: "Warn", Found: "x"}}}
 	alone := &v1alpha1.PreflightStatus{Verdict: "BlockInstall", Results: []v1alpha1.PreflightResult{{ID: "image-platform", Action: "BlockInstall"}}}
@@ -280,6 +262,7 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 		"it was amiss, and nobody answers": {checks{made: true, pending: true, status: alone}, []preflight.Result{passes}, nil, 0, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
 		"another question, amiss":          {checks{made: true, pending: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
 		"another question, well":           {checks{made: true, pending: true, status: before}, []preflight.Result{passes}, []string{"vm-snapshots"}, 7, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"all was checked, warned":          {checks{made: true, status: preflight.Status([]preflight.Result{passes, warned})}, nil, []string{"vm-snapshots"}, 1, "True Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says on which objects, and what to do", nil},
 		"all was checked, amiss":           {checks{made: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,6 +280,10 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 			require.ElementsMatch(t, c.held, slices.Collect(maps.Keys(held)))
 		})
 	}
+}
+
+func TestAPassThatDidNotGetSoFarSaysNothingOfChecks(t *testing.T) {
+	require.Empty(t, (&result{}).preflightCondition())
 }
 
 func listedIDs(st *v1alpha1.PreflightStatus) []string {

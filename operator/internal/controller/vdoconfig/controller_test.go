@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
@@ -155,10 +154,7 @@ func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 	require.Contains(t, w.events.all(), "DaemonSet kube-system/antrea-agent of cni@2.7.0 was installed")
 
 	require.NoError(t, w.Delete(t.Context(), v))
-	w.until("the VDOConfig is deleted", func() bool {
-		w.pass(client.ObjectKeyFromObject(v))
-		return gone(w, &v1alpha1.VDOConfig{}, v.Namespace, v.Name)
-	})
+	w.removed(v)
 	require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", ccm))
 	require.Equal(t, agent.UID, get(w, &appsv1.DaemonSet{}, "kube-system", "antrea-agent").UID)
 }

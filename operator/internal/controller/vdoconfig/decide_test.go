@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -103,14 +102,6 @@ func TestARefusalKeepsWhatIsInstalledAsFarAsTheBundleHoldsIt(t *testing.T) {
 	require.Contains(t, d.held, matrix.SnapshotController)
 	d = ask(t, "1.33", both, pin)
 	require.Empty(t, d.releases, "nothing is installed in place of what was asked for")
-}
-
-func TestAHoldInstallsNothingNewAndUpgradesNothing(t *testing.T) {
-	s := asking(t, "1.33", both, runs(matrix.CSI, "3.5.1"))
-	s.held = &fault.Error{Reason: fault.Expired, Err: errors.New("matrix expired")}
-	d := resolved(s)
-	require.Equal(t, []string{"csi@3.5.1"}, chosen(d))
-	require.Contains(t, d.held[matrix.CPI], "matrix expired")
 }
 
 func TestAWithdrawnReleaseThatRunsIsFlagged(t *testing.T) {

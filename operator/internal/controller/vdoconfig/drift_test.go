@@ -14,9 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const csiController = "vsphere-csi-controller"
@@ -58,11 +56,7 @@ func (w *world) scaledToNone(v *v1alpha1.VDOConfig, wanted int32) {
 // Under Warn what differs is shown and stays, under Off nobody looks, and else it is repaired.
 func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	w, v := installed(t)
-	rev := current(v, "csi")
-	w.advance(v, "what the test before has left is healthy again", func() bool {
-		return revisionNamed(v,
-			rev).Outcome == string(revision.Healthy)
-	})
+	w.healthy(v)
 	was := w.scaled()
 	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn})
 	w.look(v)
@@ -161,9 +155,7 @@ func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 	require.Equal(t, "DriftContested", c.Reason)
 	require.Contains(t, c.Message, "field manager scaler sets spec.replicas again each time")
 	require.Equal(t, 1, strings.Count(w.events.all(), "DriftContested"), w.events.all())
-	old := w.r
-	w.r = &vdoconfig.Reconciler{Client: old.Client, Reader: old.Reader, Store: old.Store, Recorder: old.Recorder,
-		Now: old.Now, Cluster: old.Cluster}
+	w.restart()
 	again("the operator has started anew", was+1)
 	written := v.ResourceVersion
 	w.look(v)

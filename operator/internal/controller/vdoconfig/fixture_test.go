@@ -311,21 +311,10 @@ func (w *world) endNamespace(name string) {
 // drivers made. The next test counts what has our label.
 func (w *world) sweep() {
 	ctx := context.Background()
-	workloads := []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}}
-	for _, list := range workloads {
-		require.NoError(w.t, w.List(ctx, list))
-		items, err := meta.ExtractList(list)
-		require.NoError(w.t, err)
-		for _, item := range items {
-			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, item.(client.Object), client.PropagationPolicy(metav1.DeletePropagationForeground))))
-		}
+	for _, o := range w.workloads() {
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground))))
 	}
-	for _, list := range workloads {
-		w.until("workloads gone", func() bool {
-			require.NoError(w.t, w.List(ctx, list))
-			return meta.LenList(list) == 0
-		})
-	}
+	w.until("workloads gone", func() bool { return len(w.workloads()) == 0 })
 	w.until("all that has our label gone", func() bool {
 		left := w.ours()
 		for _, key := range left {
@@ -344,6 +333,19 @@ func (w *world) sweep() {
 	for i := range nodes.Items {
 		require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &nodes.Items[i])))
 	}
+}
+
+// workloads are all DaemonSets and Deployments.
+func (w *world) workloads() (all []client.Object) {
+	w.t.Helper()
+	for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}} {
+		require.NoError(w.t, w.List(context.Background(), list))
+		require.NoError(w.t, meta.EachListItem(list, func(o runtime.Object) error {
+			all = append(all, o.(client.Object))
+			return nil
+		}))
+	}
+	return all
 }
 
 func (w *world) pullSecret() {

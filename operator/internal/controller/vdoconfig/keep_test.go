@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
@@ -66,6 +67,12 @@ func (w *world) whole(why string) {
 }
 
 var errBroken = errors.New("no such manifest")
+
+// removed does passes until a VDOConfig that is being deleted is gone.
+func (w *world) removed(v *v1alpha1.VDOConfig) {
+	w.t.Helper()
+	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+}
 
 // remade waits until what destroy removed is there again.
 func (w *world) remade(v *v1alpha1.VDOConfig) {
@@ -137,7 +144,7 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	require.Contains(t, driver(v, "cpi").Message, "1 of its objects are left")
 	w.until("it is not looked at each second", func() bool { w.look(v); return w.next.RequeueAfter >= 4*time.Second })
 	w.change(held, func() { held.Finalizers = nil })
-	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	w.removed(v)
 	require.Empty(t, w.ours(), "everything goes, pull secrets and configuration too")
 	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name)))
 	for _, kind := range []string{"volumesnapshots.snapshot.storage.k8s.io", "csinodetopologies.cns.vmware.com"} {
@@ -185,7 +192,7 @@ func TestLostRecordsAreMadeAgain(t *testing.T) {
 
 	w.dropRecord(v)
 	require.NoError(t, w.Delete(context.Background(), v))
-	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	w.removed(v)
 	require.Empty(t, w.ours())
 }
 
@@ -209,7 +216,7 @@ func TestDeletingTheOtherVDOConfigHarmsNothing(t *testing.T) {
 	})
 	writes := w.writes
 	require.NoError(t, w.Delete(context.Background(), later))
-	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(later)); return gone(w, later, w.ns, later.Name) })
+	w.removed(later)
 	require.Equal(t, was, w.generations(), "nothing was torn down")
 	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
 	w.ready(v)
@@ -220,15 +227,13 @@ func TestDeletingTheOtherVDOConfigHarmsNothing(t *testing.T) {
 func (w *world) ours() []inventory.Key {
 	w.t.Helper()
 	var all []inventory.Key
-	for _, gvk := range []schema.GroupVersionKind{
-		{Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "Service"},
-		{Group: "apps", Version: "v1", Kind: "DaemonSet"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
-		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"}, {Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
-		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
-		{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}, // of Antrea: nothing serves it, and all discovery waits for that
-	} {
+	for _, gvk := range append(vdoconfig.Watched(), schema.GroupVersionKind{Version: "v1", Kind: "Secret"},
+		schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+		// of Antrea: nothing serves it, and all discovery waits for that
+		schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}) {
+		if gvk.Kind == "CustomResourceDefinition" {
+			continue // they stay
+		}
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk)
 		require.NoError(w.t, w.List(context.Background(), list, client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}))
@@ -301,7 +306,7 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	require.NoError(t, w.Delete(context.Background(), v))
 	secret, hook := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID, &admissionv1.ValidatingWebhookConfiguration{}
 	get(w, hook, "", "validation.csi.vsphere.vmware.com")
-	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	w.removed(v)
 	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 	require.Equal(t, secret, get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID)
 	require.True(t, gone(w, hook, "", hook.Name), "nobody renews its certificate, and it fails closed")
@@ -318,7 +323,7 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	w.change(again, func() { again.Spec.OnDelete = v1alpha1.DeleteOrphan })
 	w.dropRecord(again)
 	require.NoError(t, w.Delete(context.Background(), again))
-	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(again)); return gone(w, again, w.ns, again.Name) })
+	w.removed(again)
 	require.True(t, gone(w, hook, "", hook.Name), "its labels say whose it is where no record does")
 
 	again = w.config("again")

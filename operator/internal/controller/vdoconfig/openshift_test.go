@@ -11,7 +11,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
@@ -226,9 +225,6 @@ func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, w.Delete(t.Context(), c.v))
-	w.until("the drivers are gone", func() bool {
-		w.pass(client.ObjectKeyFromObject(c.v))
-		return gone(w, c.v, w.ns, c.v.Name)
-	})
+	w.removed(c.v)
 	require.Nil(t, c.set())
 }

@@ -272,24 +272,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1", "csi snapshot-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gathering(t)
-			g.site.inventory = inventory.Inventory{}
-			from, ours := withBoth(t, c.bundle, c.runs), withBoth(t, c.bundle, c.inForce)
-			g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
-				from.bundle, nil
-			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-			g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
-			remember := func(h revision.Histories) {
-				memory := g.site.inventory.Memory()
-				memory.Revisions = h
-				g.site.inventory = g.site.inventory.WithMemory(memory)
-			}
-			if c.inForce != "" {
-				g.site.inventory = ours.inventory
-				rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(c.inForce)}
-				g.Store = shelf{"sha256:last": holding(t, "sha256:last", c.inForce)}
-				remember(healthy(rev, g.at0()))
-			}
+			g, remember := beginning(t, c.bundle, c.runs, c.inForce)
 			if c.edit != nil {
 				c.edit(g)
 			}

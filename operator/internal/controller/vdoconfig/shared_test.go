@@ -225,55 +225,33 @@ func (w *world) state() (state string, settled bool) {
 		}
 		w.deletes = w.deletes[1:]
 	}
-	var sets appsv1.DaemonSetList
-	require.NoError(w.t, w.List(ctx, &sets))
-	for i := range sets.Items {
-		if o := &sets.Items[i]; !daemonsRun(o) {
-			fmt.Fprintf(&out, "%s %s;", o.UID, o.ResourceVersion)
-		}
-	}
-	var deployments appsv1.DeploymentList
-	require.NoError(w.t, w.List(ctx, &deployments))
-	for i := range deployments.Items {
-		if o := &deployments.Items[i]; !replicasRun(o) {
-			fmt.Fprintf(&out, "%s %s;", o.UID, o.ResourceVersion)
+	for _, o := range w.workloads() {
+		if !rolledOut(o) {
+			fmt.Fprintf(&out, "%s %s;", o.GetUID(), o.GetResourceVersion())
 		}
 	}
 	return out.String(), out.Len() == 0
 }
 
-func daemonsRun(o *appsv1.DaemonSet) bool {
-	s := o.Status
-	want, onDelete := s.DesiredNumberScheduled, o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
-	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.NumberAvailable == want &&
+func rolledOut(o client.Object) bool {
+	if d, is := o.(*appsv1.Deployment); is {
+		s := d.Status
+		return o.GetDeletionTimestamp().IsZero() && s.ObservedGeneration >= d.Generation && s.Replicas == *d.Spec.Replicas &&
+			s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas
+	}
+	ds := o.(*appsv1.DaemonSet)
+	s, onDelete := ds.Status, ds.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	want := s.DesiredNumberScheduled
+	return o.GetDeletionTimestamp().IsZero() && s.ObservedGeneration >= ds.Generation && s.NumberAvailable == want &&
 		s.CurrentNumberScheduled == want && (s.UpdatedNumberScheduled == want || onDelete)
-}
-
-func replicasRun(o *appsv1.Deployment) bool {
-	s := o.Status
-	return settledMeta(&o.ObjectMeta, s.ObservedGeneration) && s.Replicas == *o.Spec.Replicas &&
-		s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas
-}
-
-func settledMeta(o *metav1.ObjectMeta, observed int64) bool {
-	return o.DeletionTimestamp.IsZero() && observed >= o.Generation
 }
 
 // generations of everything that runs: they move where something rolls.
 func (w *world) generations() map[string]int64 {
 	w.t.Helper()
 	all := map[string]int64{}
-	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-		var sets appsv1.DaemonSetList
-		require.NoError(w.t, w.List(context.Background(), &sets, client.InNamespace(ns)))
-		for _, o := range sets.Items {
-			all[o.Name] = o.Generation
-		}
-		var deployments appsv1.DeploymentList
-		require.NoError(w.t, w.List(context.Background(), &deployments, client.InNamespace(ns)))
-		for _, o := range deployments.Items {
-			all[o.Name] = o.Generation
-		}
+	for _, o := range w.workloads() {
+		all[o.GetName()] = o.GetGeneration()
 	}
 	return all
 }

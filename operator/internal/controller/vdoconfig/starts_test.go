@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,27 +27,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-func beginning(t *testing.T, bundle, runs string) (*pass, func(revision.Histories)) {
+// beginning is a site with what runs, and where a revision of the last bundle is in force and healthy, "" for none.
+func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision.Histories)) {
 	g := gathering(t)
-	g.site.inventory = inventory.Inventory{}
-	from, ours := withBoth(t, bundle, runs), withBoth(t, bundle, "")
+	from := withBoth(t, bundle, runs)
 	g.config, g.installed, g.versions, g.bundle, g.current = from.config, from.installed, from.versions,
 		from.bundle, nil
-	g.site.inventory = ours.inventory
-	g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	g.site.inventory, g.config.Namespace = withBoth(t, bundle, inForce).inventory, "ns"
 	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
-	return g, func(h revision.Histories) {
+	remember := func(h revision.Histories) {
 		memory := g.site.inventory.Memory()
 		memory.Revisions = h
 		g.site.inventory = g.site.inventory.WithMemory(memory)
 	}
+	if inForce != "" {
+		rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
+		g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
+		remember(healthy(rev, g.at0()))
+	}
+	return g, remember
 }
 
 // What runs of csi cannot be read when the first revision is begun; once it can, csi 3.7.3 of
 // somebody else runs, and the bundle has 3.5.1.
 func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T) {
 	for _, inForce := range []string{"", "cpi@1.33.1"} {
-		g, remember := beginning(t, pair133, "")
+		g, remember := beginning(t, pair133, "", "")
 		if inForce != "" {
 			rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: split(inForce)}
 			remember(healthy(rev, g.at0()))
@@ -69,16 +75,6 @@ func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T
 
 		require.Equal(t, decide.DowngradeRefused, g.revisions.verdicts[matrix.CSI].Reason, "csi 3.7.3 runs, chosen is %v", chosen(d))
 	}
-}
-
-// inForceOf is a site where a revision of the last bundle is in force and healthy.
-func inForceOf(t *testing.T, bundle, inForce string) (*pass, func(revision.Histories)) {
-	g, remember := beginning(t, bundle, inForce)
-	g.site.inventory = withBoth(t, bundle, inForce).inventory
-	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
-	g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
-	remember(healthy(rev, g.at0()))
-	return g, remember
 }
 
 // again decides once more, and returns what is told first, and the histories after it.
@@ -107,7 +103,7 @@ func (p *pass) consent() revision.Revision {
 
 // The bundle lacks the release of a driver that is held: all stay with the last one.
 func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
-	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
 	g.spec = g.config.Spec
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	_, d, cur := g.again(t, remember)
@@ -122,7 +118,7 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 
 // A group comes from another bundle with the same as soon as nothing gates it, and begins nothing.
 func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
-	g, remember := inForceOf(t, pair133, pair133)
+	g, remember := beginning(t, pair133, pair133, pair133)
 	g.spec = g.config.Spec
 	all := g.site.inventory.Memory().Revisions
 	for group, h := range all {
@@ -153,7 +149,7 @@ func TestAnotherBundleWithTheSameBeginsNothing(t *testing.T) {
 
 // The history of what was removed is forgotten.
 func TestTheHistoryOfWhatWasRemovedIsForgotten(t *testing.T) {
-	g, remember := inForceOf(t, pair133, pair133)
+	g, remember := beginning(t, pair133, pair133, pair133)
 	memory := g.site.inventory.Memory()
 	g.config.Spec.StorageProvider, g.spec.StorageProvider = nil, nil
 	_, _, all := g.again(t, remember)
@@ -215,10 +211,7 @@ func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
 		"held, once it is in": {pair133, held},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, bundle, "cpi@1.33.1 csi@3.5.1")
-			if c.inForce != "" {
-				g, remember = inForceOf(t, bundle, c.inForce)
-			}
+			g, remember := beginning(t, bundle, cmp.Or(c.inForce, "cpi@1.33.1 csi@3.5.1"), c.inForce)
 			of := g.consent()
 			back := c.leaveOut(g)
 			_, _, cur := g.again(t, remember)
@@ -239,7 +232,7 @@ func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
 // A driver that cannot be read and that nobody asks for is no part of what has its consent.
 func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
 	for _, runs := range []string{"", "cpi@1.33.1 csi@3.5.1"} {
-		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", runs)
+		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", runs, "")
 		of := g.consent()
 		g.config.Spec.UpgradePolicy.Windows = nil
 		forbidden := because(fault.Forbidden)
@@ -296,7 +289,7 @@ func TestWhatAnUpgradeWaitsFor(t *testing.T) {
 		"they are, and nobody minds":          {newer, mixed("APIServers"), newer, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, remember := inForceOf(t, c.bundle, older)
+			g, remember := beginning(t, c.bundle, older, older)
 			var err error
 			g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
 			require.NoError(t, err)
@@ -457,7 +450,7 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 			require.NoError(t, errors.Join(why, err), "it ends")
 		},
 	} {
-		g, remember := inForceOf(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+		g, remember := beginning(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
 		var err error
 		g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
 		require.NoError(t, err)

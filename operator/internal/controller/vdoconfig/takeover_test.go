@@ -2,12 +2,10 @@ package vdoconfig_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,36 +147,6 @@ func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 	w.storageTakenOver(v, storage, pv)
 }
 
-// refusesImages has the API server refuse DaemonSets whose images are of a registry, until the function
-// returned is called.
-func (w *world) refusesImages(registry string) (admit func()) {
-	w.t.Helper()
-	ctx := context.Background()
-	meta := metav1.ObjectMeta{Name: "site.example"}
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-			Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-			Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}}}}}},
-		Validations: []admissionv1.Validation{{
-			Expression: fmt.Sprintf("!object.spec.template.spec.containers.exists(c, c.image.startsWith('%s'))", registry), Message: "no images of " + registry}}}}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
-	admit = func() {
-		for _, o := range []client.Object{binding, policy} {
-			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, o)))
-		}
-	}
-	w.t.Cleanup(admit)
-	w.create(policy)
-	w.create(binding)
-	try := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "try"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "c", Image: registry + "/x"}}}}}}
-	w.until("the API server knows the policy", func() bool { return w.Create(ctx, try.DeepCopy(), client.DryRunAll) != nil })
-	return admit
-}
-
 // away has the check of a vCenter find nobody, as it does of one that let the login in before.
 func (w *world) away(name string) {
 	w.t.Helper()
@@ -242,7 +210,12 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 	c.always("it would lose sight of nodes", stays)
 	require.Contains(t, describe(c.v), narrower)
 	searches("dc", "dc2")
-	admit := w.refusesImages("mirror.site")
+	labels := map[string]string{"a": "b"}
+	admit := w.refuse("apps", "daemonsets", "!object.spec.template.spec.containers.exists(c, c.image.startsWith('mirror.site'))", "no images of mirror.site",
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "try"}, Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", Image: "mirror.site/x"}}}}}})
 	c.always("the new one is refused", stays)
 	require.Contains(t, cond(t, c.v, "Applied").Message, "no images of mirror.site", describe(c.v))
 	require.Contains(t, planned(c.v), "conflict DaemonSet/"+ccm)

@@ -41,31 +41,27 @@ func (w *world) offer(digest string, releases ...string) {
 
 func newerPair() []string { return []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"} }
 
-// refuse has those pods of csi@3.7.3 not come up of which an expression holds: an admission policy
-// refuses its driver's image. It returns what lets them.
-func (w *world) refuse(which string) (end func()) {
+// refuse has the API server refuse what is created or changed of a resource while an expression does not hold, such as
+// what is tried, until what it returns is called, or the test ends.
+func (w *world) refuse(group, resource, unless, message string, try client.Object) (end func()) {
 	w.t.Helper()
-	digest := image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String()
-	ctx := context.Background()
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "crash." + w.ns},
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: resource + "." + w.ns},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
-					Resources: []string{"pods"}}}}}},
-			Validations: []admissionv1.Validation{{Expression: "!(" + which + ") || !object.spec.containers.exists(c, c.image.contains('" + digest + "'))", Message: "it would crash"}},
+				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}}}}}},
+			Validations: []admissionv1.Validation{{Expression: unless, Message: message}},
 		}}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
 	w.create(policy)
 	w.create(binding)
-	end = func() { w.discard(policy, binding) }
+	end = func() { w.discard(binding, policy) }
 	w.t.Cleanup(end)
 	w.until("the policy is in force", func() bool {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "probe", Labels: map[string]string{"app": "vsphere-csi-node"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x@" + digest}}}}
-		err := w.Create(ctx, pod, client.DryRunAll)
-		return err != nil && strings.Contains(err.Error(), "it would crash")
+		err := w.Create(context.Background(), try.DeepCopyObject().(client.Object), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), message)
 	})
 	return end
 }
@@ -86,6 +82,14 @@ func (w *world) advance(v *v1alpha1.VDOConfig, what string, holds func() bool) {
 		w.look(v)
 		return holds()
 	})
+}
+
+// healthy waits until the storage driver's current revision is healthy, whatever the test before has left, and returns
+// its name.
+func (w *world) healthy(v *v1alpha1.VDOConfig) string {
+	w.t.Helper()
+	w.advance(v, "healthy", func() bool { return revisionNamed(v, current(v, "csi")).Outcome == string(revision.Healthy) })
+	return current(v, "csi")
 }
 
 // current is the name of the current revision of a group.
@@ -140,13 +144,13 @@ func canary(soak, deadline time.Duration) *v1alpha1.UpgradePolicy {
 // node was touched; where it does, the others follow after a while.
 func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 	w, v := installed(t)
-	was, before := current(v, "csi"), w.nodePods()
-	w.advance(v, "what the test before has left is healthy again", func() bool {
-		return revisionNamed(v,
-			was).Outcome == string(revision.Healthy)
-	})
+	was, before := w.healthy(v), w.nodePods()
 	require.Len(t, before, 3)
-	let := w.refuse("has(object.metadata.labels) && 'app' in object.metadata.labels && object.metadata.labels['app'] == 'vsphere-csi-node'")
+	digest := image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String()
+	let := w.refuse("", "pods", "!has(object.metadata.labels) || !('app' in object.metadata.labels) || object.metadata.labels['app'] != 'vsphere-csi-node' || "+
+		"!object.spec.containers.exists(c, c.image.contains('"+digest+"'))", "it would crash",
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "probe", Labels: map[string]string{"app": "vsphere-csi-node"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x@" + digest}}}})
 	w.change(v, func() { v.Spec.UpgradePolicy = canary(5*time.Minute, 4*time.Minute) })
 	w.offer(nextDigest, newerPair()...)
 	stop, kills := w.writes+1, 0
@@ -272,11 +276,7 @@ func (w *world) silence(node *corev1.Node) {
 // new pod when it returns; then the DaemonSet is as its manifest says again.
 func TestAnUpgradeGoesOnWithoutANodeThatIsAway(t *testing.T) {
 	w, v := installed(t)
-	was, before := current(v, "csi"), w.nodePods()
-	healthy := func() bool {
-		return current(v, "csi") == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
-	}
-	w.advance(v, "what the test before has left is healthy again", healthy)
+	was, before := w.healthy(v), w.nodePods()
 	unavailable := func() int {
 		s := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.UpdateStrategy
 		return s.RollingUpdate.MaxUnavailable.IntValue()
@@ -336,17 +336,16 @@ func (l *late) ObserveListed(ctx context.Context) (assess.Observed, error) {
 // of it is listed before.
 func TestWhatIsNotTakenBackIsListedBefore(t *testing.T) {
 	w, v := installed(t)
-	healthy := func() bool { return revisionNamed(v, current(v, "csi")).Outcome == "Healthy" }
-	w.advance(v, "healthy", healthy)
-	was, l := current(v, "csi"), &late{Cluster: w.r.Cluster, behind: true}
+	was, l := w.healthy(v), &late{Cluster: w.r.Cluster, behind: true}
 	w.r.Cluster = l
 	w.store.contents = bundleOf(t, strings.Fields(newer)...)
 	w.advance(v, "another revision is looked at", func() bool {
-		require.False(t, current(v, "csi") != was && healthy(), "it is not rolled out")
-		return current(v, "csi") != was && l.listed >= 2
+		is := current(v, "csi")
+		require.False(t, is != was && revisionNamed(v, is).Outcome == "Healthy", "it is not rolled out")
+		return is != was && l.listed >= 2
 	})
 	l.behind = false
-	w.advance(v, "healthy", healthy)
+	w.healthy(v)
 
 	l.behind, l.listed = true, 0
 	w.change(v, func() { v.Spec.StorageProvider = nil })
