@@ -114,7 +114,11 @@ func (h History) Begin(r Revision, b Beginning) History {
 	if b.Canary {
 		rec.Canary = &Canary{}
 	}
-	out := h.leave(b.Now)
+	out := h.clone().changed(func(r *Record) { // another one takes its place
+		if r.Gate = nil; r.Outcome == Progressing {
+			r.Outcome, r.Reason, r.Since = Superseded, "another revision took its place before it was healthy", b.Now
+		}
+	})
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
 	name := wishedFor(b.Attempt.Retry)
 	if rec.Called(name) || (b.Offered != nil && b.Offered.Called(name)) {
@@ -140,15 +144,6 @@ func Changes(from, to Revision, d string) bool {
 	was, is := from.Version(d), to.Version(d)
 	return was != "" && is != "" && (was != is || (from.Contents[d] != "" && to.Contents[d] != "" &&
 		from.Contents[d] != to.Contents[d]))
-}
-
-// leave notes that another one takes the place of the one in force.
-func (h History) leave(now time.Time) History {
-	return h.clone().changed(func(r *Record) {
-		if r.Gate = nil; r.Outcome == Progressing {
-			r.Outcome, r.Reason, r.Since = Superseded, "another revision took its place before it was healthy", now
-		}
-	})
 }
 
 // changed returns the history with the revision in force changed, if there is one.

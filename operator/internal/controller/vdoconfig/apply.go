@@ -128,7 +128,7 @@ func (p *result) blocked() map[matrix.Driver]error {
 
 // gateConflicts has the groups stay what they are that would begin something else though an object of that belongs to
 // somebody else, and returns why, nil where there are none.
-func (p *pass) gateConflicts(made plan.Plan) (conflicts, err error) {
+func (p *pass) gateConflicts(made plan.Plan) (conflicts error) {
 	for d, why := range made.Blocked() {
 		group := revision.GroupOf(d)
 		_, installed := p.site.revisions.history[group].InForce()
@@ -137,12 +137,9 @@ func (p *pass) gateConflicts(made plan.Plan) (conflicts, err error) {
 		}
 		p.revisions.verdicts[group] = decide.Verdict{Action: decide.Stay}
 		p.gate(group, fault.Text(why))
-		if p.revisions.candidates[group], err = p.candidate(group); err != nil {
-			return conflicts, err
-		}
 		conflicts = fault.Join(conflicts, why)
 	}
-	return conflicts, nil
+	return conflicts
 }
 
 // untried tells whether objects could not be tried because their namespace is not

@@ -445,7 +445,7 @@ func (s *site) images() *preflight.Images {
 // it. It writes nothing.
 func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*preflight.Images, error) {
 	p := r.newPass(config)
-	if _, err := p.look(ctx); err != nil {
+	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
 	return p.site.images(), nil

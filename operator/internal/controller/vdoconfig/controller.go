@@ -230,10 +230,7 @@ func (p *pass) install(ctx context.Context) error {
 		return err
 	}
 	made := s.plan(tried)
-	switch why, err := p.gateConflicts(made); {
-	case err != nil:
-		return err
-	case why != nil: // it is decided anew what they are
+	if why := p.gateConflicts(made); why != nil { // it is decided anew what they are
 		p.outcome = before
 		p.outcome.resolved = fault.Join(before.resolved, why)
 		return p.install(ctx)

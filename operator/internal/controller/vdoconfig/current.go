@@ -30,7 +30,6 @@ type current struct {
 	from    *opened
 	err     error
 	revoked string // why its own bundle is not trusted any more while it is rolled out
-	why     string // why it stays, in a decision
 }
 
 func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map[matrix.Driver]current {
@@ -51,19 +50,13 @@ func (p *pass) currentOfRecords(ctx context.Context, all ...revision.Record) map
 
 // openCurrent opens what a driver is rendered from while it stays what it is.
 func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
-	made, err := p.bundle.made(c.id)
-	if err != nil {
-		return nil, err
-	}
+	made := p.bundle.made(c.id)
 	own := p.bundle.reference() == c.bundle
 	if made != "" && (own || (!p.bundleHeld && c.content != "" && strings.HasSuffix(made, "/"+c.content))) {
 		return p.bundle, nil
 	}
 	o, err := p.openSource(ctx, c.bundle)
-	if err != nil {
-		return nil, err
-	}
-	if made, err = o.made(c.id); err == nil && made == "" {
+	if err == nil && o.made(c.id) == "" {
 		err = &fault.Error{
 			Reason: fault.Incomplete, Op: "open", Subject: c.bundle, Err: fmt.Errorf("it does not hold %s", c.id),
 		}
@@ -102,7 +95,6 @@ func (s *site) stay(d decision) decision {
 				sentences(why, fault.Text(c.err)))
 		default:
 			delete(d.held, driver)
-			c.why = why
 			d.current[driver] = c
 			d.releases = append(d.releases, c.id)
 			d.reasons[driver] = []string{"it is installed, and nothing else may be: " + why}
@@ -194,25 +186,18 @@ var program = func() string {
 
 // content identifies, for each driver decided for, what its objects are made of beside the site's configuration:
 // PROGRAM/BUNDLE, hashes of the program, with how pods name images, and of the mirror and the release with its images.
-func content(d decision) (map[matrix.Driver]string, error) {
+func content(d decision) map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
-	if d.from == nil {
-		return all, nil
-	}
 	for _, id := range d.releases {
-		made, err := d.bundleOf(id.Driver).made(id)
-		if err != nil {
-			return nil, err
-		}
-		if made != "" {
-			all[id.Driver] = made
+		if b := d.bundleOf(id.Driver); b != nil {
+			all[id.Driver] = b.made(id)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // made is the content of a release of a bundle, "" where it does not hold it.
-func (o *opened) made(id matrix.ReleaseID) (string, error) {
+func (o *opened) made(id matrix.ReleaseID) string {
 	maker := program
 	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
 		maker += " " + string(names)
@@ -221,7 +206,7 @@ func (o *opened) made(id matrix.ReleaseID) (string, error) {
 	lock := o.contents.Lock
 	i := slices.IndexFunc(lock.Releases, func(r bundle.Release) bool { return r.ID() == id.String() })
 	if i < 0 {
-		return "", nil
+		return ""
 	}
 	digests, images := map[string]string{}, map[string]string{}
 	for _, i := range lock.Images {
@@ -230,7 +215,7 @@ func (o *opened) made(id matrix.ReleaseID) (string, error) {
 	for _, ref := range lock.Releases[i].Images {
 		images[ref] = digests[ref]
 	}
-	data, err := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images})
+	data, _ := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images}) //nolint:errchkjson // none of it can fail
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16]), err
+	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16])
 }

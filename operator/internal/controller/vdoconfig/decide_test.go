@@ -34,9 +34,9 @@ func asking(t *testing.T, reported, bundle string, edit func(*site)) *site {
 }
 
 // decide gathers what is desired, and decides.
-func (p *pass) decide(ctx context.Context) error {
+func (p *pass) decide(ctx context.Context) {
 	p.desired = p.desire()
-	return p.gatherRevisions(ctx)
+	p.gatherRevisions(ctx)
 }
 
 // resolved is what comes of a site as it is.

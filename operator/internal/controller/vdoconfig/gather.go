@@ -138,19 +138,15 @@ func (p *pass) gather(ctx context.Context) error {
 	p.installed = installed(p.observed, p.site.inventory)
 	p.distribution = p.distributionOf()
 	read := []func(context.Context) error{
-		p.gatherBundle, p.gatherOpenShift, p.gatherVCenters, p.gatherDesired, p.gatherChecks, p.gatherCluster,
-		p.gatherImages, p.gatherCertificate,
+		p.gatherBundle, p.gatherOpenShift, p.gatherVCenters, p.gatherChecks, p.gatherCluster, p.gatherImages,
+		p.gatherCertificate,
 	}
 	for _, one := range read {
 		if err := one(ctx); err != nil {
 			return err
 		}
 	}
-	return p.gatherRevisions(ctx)
-}
-
-func (p *pass) gatherDesired(context.Context) error {
-	p.desired = p.desire()
+	p.gatherRevisions(ctx)
 	return nil
 }
 

@@ -75,9 +75,7 @@ func TestWhatNodesWereLedForIsRememberedWithTheSet(t *testing.T) {
 	was, now := mirrorset.Entries{{Source: "was"}}, mirrorset.Entries{{Source: "now"}}
 	id := inventory.ID{Key: inventory.Key{Group: mirrorset.Digests.Group, Kind: mirrorset.Digests.Kind, Name: render.MirrorSetName}, Version: "v1"}
 	applied := func(with mirrorset.Entries) inventory.Inventory {
-		content, err := contentOfMirrorSet(with)
-		require.NoError(t, err)
-		return inventory.Of(inventory.Entry{ID: id, Driver: drivers.MirrorSet, Content: content})
+		return inventory.Of(inventory.Entry{ID: id, Driver: drivers.MirrorSet, Content: contentOfMirrorSet(with)})
 	}
 	require.Equal(t, now, mirroredNow(was, rendering{mirrored: now}, applied(now)))
 	require.Equal(t, was, mirroredNow(was, rendering{mirrored: now}, applied(was)))

@@ -42,7 +42,8 @@ type planned struct {
 
 // dryRun reads what the plan is about, and has the API server try what was rendered.
 func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
-	in := planned{rendering: r}
+	in := planned{rendering: r, content: content(r.decision)}
+	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)
 	var err error
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers(r))); err != nil {
 		return in, err
@@ -56,13 +57,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	allowForAway(r.Rendered, p.site.observed)
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
 	leaveFields(r.Rendered, in.live, rules)
-	if in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live); err != nil {
-		return in, err
-	}
-	if in.content, err = content(r.decision); err != nil {
-		return in, err
-	}
-	in.content[drivers.MirrorSet], err = contentOfMirrorSet(r.mirrored)
+	in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live)
 	return in, err
 }
 

@@ -97,12 +97,11 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 		return nil, &fault.Error{Reason: fault.Refused, Op: "plan for", Subject: "VDOConfig " + config.Name,
 			Err: errors.New("it is being deleted"), Hint: "wait until the drivers are removed"}
 	}
-	marks, err := p.look(ctx)
-	if err != nil {
+	if err := p.look(ctx); err != nil {
 		return nil, err
 	}
 	free := p.site.released()
-	way := &router{question: free.ofMatrix(), oneWay: marks}
+	way := &router{question: free.ofMatrix(), oneWay: p.revisions.oneWay}
 	upgrades, err := a.upgrades(&free)
 	if err := cmp.Or(way.unread, err); err != nil {
 		return nil, err
@@ -112,10 +111,10 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	return out, nil
 }
 
-// look gathers and decides, as any pass, and returns the marks of one-way releases.
-func (p *pass) look(ctx context.Context) ([]decide.OneWay, error) {
+// look gathers and decides, as any pass.
+func (p *pass) look(ctx context.Context) error {
 	if err := p.settle(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for _, r := range p.site.inventory.Memory().Revisions.Records() {
 		p.program = r.Attempt.Program // whoever looks is another program, and changes nothing of what is tried again
@@ -123,14 +122,14 @@ func (p *pass) look(ctx context.Context) ([]decide.OneWay, error) {
 	err := p.gather(ctx)
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case p.bundle == nil && p.site.unresolved == nil:
-		return nil, awaited(p.waiting)
+		return awaited(p.waiting)
 	case p.bundle == nil:
-		return nil, p.site.unresolved
+		return p.site.unresolved
 	}
 	p.decision = p.site.resolve()
-	return p.oneWay(ctx), nil
+	return nil
 }
 
 // upgrades are those that are assumed, in order: vCenters first, then Kubernetes, minor after minor.

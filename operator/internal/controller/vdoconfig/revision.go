@@ -28,6 +28,7 @@ type revisions struct {
 	gates      map[revision.Group]error
 	// untrusted is why the bundle of a revision that is rolled out is not trusted any more.
 	untrusted map[revision.Group]string
+	oneWay    []decide.OneWay // releases that cannot be gone back from
 }
 
 // first is the verdict that is told before those on other groups.
@@ -41,56 +42,46 @@ func (r *revisions) first() (decide.Verdict, bool) {
 
 // gatherRevisions decides which groups go from what is current of them to what was chosen. It is last:
 // it asks what the rest was gathered for.
-func (p *pass) gatherRevisions(ctx context.Context) error {
+func (p *pass) gatherRevisions(ctx context.Context) {
 	if p.bundle == nil {
-		return nil
+		return
 	}
 	r := &p.revisions
 	r.history = p.site.inventory.Memory().Revisions
 	p.current = p.currentOfRecords(ctx, r.history.InForce()...)
 	p.revoke(ctx)
-	facts, err := p.upgradeFacts(ctx)
+	r.oneWay = p.oneWay(ctx)
+	facts, err := p.upgradeFacts()
 	if err != nil {
 		p.hold(err)
 	}
 	if p.site.hold() == nil && p.desired.refused == nil {
 		free := p.site
 		free.ungated = true
-		if r.offered, err = revisionOf(free.keep(nil, free.unseen())); err != nil {
-			return err
-		}
+		r.offered = revisionOf(free.keep(nil, free.unseen()))
 		for _, group := range revision.Groups {
 			part, _ := r.offered.Of(group)
 			r.history = r.history.With(group, r.history[group].Consented(facts.Policy.Approved, *r.offered, part))
 		}
 	}
 	facts.Offered = r.offered
-	return p.decideGroups(ctx, facts)
+	p.decideGroups(ctx, facts)
 }
 
 // decideGroups decides on one group after the other, in order of installation: what a group needs of those before it
 // is known by then.
-func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) error {
+func (p *pass) decideGroups(ctx context.Context, facts decide.Facts) {
 	r := &p.revisions
 	r.verdicts, r.candidates = map[revision.Group]decide.Verdict{}, map[revision.Group]*revision.Revision{}
 	for _, group := range revision.Groups {
-		var err error
-		if r.candidates[group], err = p.candidate(group); err != nil {
-			return err
-		}
+		r.candidates[group] = p.candidate(group)
 		of := facts
 		of.History, of.Candidate, of.Untrusted = r.history[group], r.candidates[group], r.untrusted[group]
 		of.Interlock = p.interlock(group)
-		r.verdicts[group] = p.decideGroup(ctx, of, group)
-		if !r.verdicts[group].Gates() {
-			continue
-		}
-		p.gate(group, r.verdicts[group].Message)
-		if r.candidates[group], err = p.candidate(group); err != nil {
-			return err
+		if r.verdicts[group] = p.decideGroup(ctx, of, group); r.verdicts[group].Gates() {
+			p.gate(group, r.verdicts[group].Message)
 		}
 	}
-	return nil
 }
 
 // decideGroup decides on one, and has the drivers of what is gone back to be the current ones.
@@ -114,11 +105,13 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 	}
 }
 
+// gate has a group stay what it is, whatever was its candidate.
 func (p *pass) gate(group revision.Group, why string) {
 	p.revisions.gates = joined(p.revisions.gates, group, &fault.Error{
 		Reason: fault.Refused, Op: "change", Subject: string(group), Err: errors.New(why),
 		Hint: "until then it stays as it is",
 	})
+	p.revisions.candidates[group] = p.candidate(group)
 }
 
 // revoke notes which current drivers come from a bundle that is not trusted any more, while their revision is
@@ -147,7 +140,7 @@ func (p *pass) revoke(ctx context.Context) {
 // candidate is what comes in force of a group: what is desired of it or, where something gates it, what somebody
 // else installed, or nobody remembers, as it runs; nil where the group stays what it is. No driver counts as being at
 // fault, but those of which nobody knows what runs.
-func (s *site) candidate(group revision.Group) (*revision.Revision, error) {
+func (s *site) candidate(group revision.Group) *revision.Revision {
 	d := s.keep(s.hold(), s.unseen())
 	for _, driver := range inOrder {
 		if revision.GroupOf(driver) != group {
@@ -158,18 +151,14 @@ func (s *site) candidate(group revision.Group) (*revision.Revision, error) {
 		other, adopted := d.current[group]
 		rests := d.held[driver] != "" && (installed || !adopted || other.bundle != "")
 		if (stays && c.bundle != "") || rests {
-			return nil, nil
+			return nil
 		}
 	}
-	chosen, err := revisionOf(d)
-	if err != nil {
-		return nil, err
-	}
-	part, ok := chosen.Of(group)
+	part, ok := revisionOf(d).Of(group)
 	if !ok {
-		return nil, nil
+		return nil
 	}
-	return &part, nil
+	return &part
 }
 
 // at0 is the time of the pass as it is written down.
@@ -202,11 +191,10 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 }
 
 // upgradeFacts are what package decide decides on, but for what is one group's.
-func (p *pass) upgradeFacts(ctx context.Context) (decide.Facts, error) {
-	policy, err := upgradePolicy(&p.config.Spec, manual(&p.config.Spec, p.bundle.source))
+func (s *site) upgradeFacts() (decide.Facts, error) {
+	policy, err := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source))
 	return decide.Facts{
-		Now: p.at0(), Policy: policy, Running: p.installed, Attempt: p.attempt(), Frozen: p.frozen,
-		OneWay: p.oneWay(ctx),
+		Now: s.at0(), Policy: policy, Running: s.installed, Attempt: s.attempt(), Frozen: s.frozen, OneWay: s.revisions.oneWay,
 	}, err
 }
 
@@ -249,16 +237,16 @@ func (s *site) revisionWith(d matrix.Driver) revision.Record {
 }
 
 // revisionOf is what a decision would install, of all groups.
-func revisionOf(d decision) (*revision.Revision, error) {
+func revisionOf(d decision) *revision.Revision {
 	rev := &revision.Revision{Bundle: d.from.reference(), Source: d.from.source.Name, Contents: map[string]string{}}
-	made, err := content(d)
+	made := content(d)
 	for _, id := range d.releases {
 		rev.Releases = append(rev.Releases, id.String())
 		if _, is, ok := strings.Cut(made[id.Driver], "/"); ok {
 			rev.Contents[string(id.Driver)] = is
 		}
 	}
-	return rev, err
+	return rev
 }
 
 func (s *site) begun(r rendering) revision.Histories {

@@ -31,8 +31,8 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 	return names
 }
 
-// gatherVCenters reads every vCenter that a driver uses or was last rendered with, and all
-// that is wrong with them. Those that nobody asks for any more hold nothing back.
+// gatherVCenters reads every vCenter that a driver uses or was last rendered with, and all that is wrong with them, and
+// asks the matrix what is desired with them. Those that nobody asks for any more hold nothing back.
 func (p *pass) gatherVCenters(ctx context.Context) error {
 	p.vcenters = map[string]vcenter{}
 	remembered := p.remembered()
@@ -49,6 +49,7 @@ func (p *pass) gatherVCenters(ctx context.Context) error {
 			p.versions = append(p.versions, *vc.version)
 		}
 	}
+	p.desired = p.desire()
 	return nil
 }
 
