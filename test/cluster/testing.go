@@ -11,10 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,10 +119,6 @@ func InstallCRDs(cfg *rest.Config) error {
 // marked for deletion when the test ends.
 func Namespace(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -132,14 +126,12 @@ func Namespace(t testing.TB, cfg *rest.Config) string {
 		return '-'
 	}, strings.ToLower(t.Name()))
 	name = strings.Trim(name[:min(len(name), 40)], "-") + "-"
-	ns, err := client.CoreV1().Namespaces().Create(context.Background(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name}}, metav1.CreateOptions{})
-	if err != nil {
+	c, ns := Client(t, cfg), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name}}
+	if err := c.Create(context.Background(), ns); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
-		if err != nil && !meta.IsNoMatchError(err) {
+		if err := c.Delete(context.Background(), ns); err != nil {
 			t.Logf("namespace %s stays: %v", ns.Name, err)
 		}
 	})
