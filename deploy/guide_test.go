@@ -91,7 +91,7 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, admin.Delete(context.Background(), operator)) })
 	image := operator.Spec.Template.Spec.Containers[0].Image
 	require.Contains(t, image, mirror.Host+"/vdo/operator@sha256:")
-	require.NoError(t, mirror.Serves(t.Context(), image), "the image is in the mirror as the manifests name it")
+	require.NoError(t, mirror.Serves(image), "the image is in the mirror as the manifests name it")
 	require.False(t, operator.Spec.Template.Spec.HostNetwork)
 
 	d.types(guide(t, "Antrea"))

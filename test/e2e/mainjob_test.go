@@ -111,7 +111,7 @@ func (l *job) everyImageResolvesInTheMirror(images []string) {
 	l.t.Helper()
 	require.NotEmpty(l.t, images)
 	for _, image := range images {
-		require.NoError(l.t, l.site.Mirror.Serves(l.ctx, image))
+		require.NoError(l.t, l.site.Mirror.Serves(image))
 	}
 }
 

@@ -14,8 +14,6 @@
 package registry
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -455,21 +453,41 @@ func (r *Registry) Stored() http.Handler {
 	})
 }
 
-// Retag has a tag name what another one does, past the login, the faults and the record, and
-// returns the digest of that.
-func (r *Registry) Retag(repository, from, to string) (digest string, err error) {
-	const index = "application/vnd.oci.image.index.v1+json"
-	body := &bytes.Buffer{}
-	for _, step := range [][2]string{{http.MethodGet, from}, {http.MethodPut, to}} {
-		req := httptest.NewRequest(step[0], "/v2/"+repository+"/manifests/"+step[1], body)
-		req.Header = http.Header{"Accept": {index}, "Content-Type": {index}}
-		w := httptest.NewRecorder()
-		if r.Stored().ServeHTTP(w, req); w.Code >= 300 {
-			return "", fmt.Errorf("%s %s:%s: %d: %s", step[0], repository, step[1], w.Code, w.Body)
-		}
-		body, digest = w.Body, w.Header().Get("Docker-Content-Digest")
+const index = "application/vnd.oci.image.index.v1+json"
+
+// manifest asks for a manifest, or with a body puts it, past the login, the faults and the record.
+func (r *Registry) manifest(method, repository, at string, body io.Reader) (*httptest.ResponseRecorder, error) {
+	req := httptest.NewRequest(method, "/v2/"+repository+"/manifests/"+at, body)
+	req.Header = http.Header{"Accept": {index + ", application/vnd.oci.image.manifest.v1+json"}, "Content-Type": {index}}
+	w := httptest.NewRecorder()
+	if r.Stored().ServeHTTP(w, req); w.Code >= http.StatusMultipleChoices {
+		return nil, fmt.Errorf("%s %s, %s: %d: %s", method, repository, at, w.Code, w.Body)
 	}
-	return digest, nil
+	return w, nil
+}
+
+// Retag has a tag name the index that another one does, and returns the digest of that.
+func (r *Registry) Retag(repository, from, to string) (digest string, err error) {
+	was, err := r.manifest(http.MethodGet, repository, from, nil)
+	if err != nil {
+		return "", err
+	}
+	is, err := r.manifest(http.MethodPut, repository, to, was.Body)
+	if err != nil {
+		return "", err
+	}
+	return is.Header().Get("Docker-Content-Digest"), nil
+}
+
+// Serves tells whether a node that pulls an image by digest, HOST/PATH@DIGEST, finds it here.
+func (r *Registry) Serves(image string) error {
+	repository, digest, ok := strings.Cut(image, "@")
+	path, here := strings.CutPrefix(repository, r.Host+"/")
+	if !ok || !here {
+		return fmt.Errorf("%s is not an image of %s by digest", image, r.Host)
+	}
+	_, err := r.manifest(http.MethodHead, path, digest, nil)
+	return err
 }
 
 // authorize puts a login on a request that may do everything.
@@ -486,30 +504,4 @@ func (r *Registry) authorize(req *http.Request) {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
-}
-
-// Serves tells whether a node that pulls an image by digest, HOST/PATH@DIGEST, finds
-// it here. The registry has no login or [Basic].
-func (r *Registry) Serves(ctx context.Context, image string) error {
-	repository, digest, ok := strings.Cut(image, "@")
-	path, here := strings.CutPrefix(repository, r.Host+"/")
-	if !ok || !here {
-		return fmt.Errorf("%s is not an image of %s by digest", image, r.Host)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, r.URL()+"/v2/"+path+"/manifests/"+digest, nil)
-	if err != nil {
-		return err
-	}
-	req.SetBasicAuth(r.Username, r.Password)
-	req.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
-	transport := r.Transport()
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", image, resp.Status)
-	}
-	return nil
 }
