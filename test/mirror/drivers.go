@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -23,8 +22,6 @@ type Drivers struct {
 	Serial   int64    // of the matrix; default 1
 	// Edit changes the matrix; nil: it is as the project has it.
 	Edit func(*matrix.Document)
-	// OnlyAMD64 has that image be a manifest by itself, whose configuration says linux/amd64.
-	OnlyAMD64 bool
 }
 
 // PushDrivers puts a bundle of drivers under a tag and returns its root.
@@ -33,9 +30,6 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 	made := bundles.New(t, bundles.Options{Seed: 1, LayerSize: 64, Layers: 1})
 	c := bundle.Contents{Manifests: map[string][]byte{}, Lock: &bundle.Lock{APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind, Platforms: []image.Platform{{}}}}
 	some := made.Trees[0]
-	if d.OnlyAMD64 {
-		some = made.Trees[slices.IndexFunc(made.Trees, func(t bundle.Tree) bool { return !bundle.IsIndex(t.Root.MediaType) })]
-	}
 	var trees []bundle.Tree
 	at := map[string]int{}
 	for _, text := range d.Releases {

@@ -260,45 +260,49 @@ func TestAMapOfThisProgramThatIsAtomicIsKeptWhole(t *testing.T) {
 	require.Empty(t, is, "of others")
 }
 
-// Another repository is accepted before the ConfigMap names it, and also where somebody else has
-// changed the ConfigMap already.
+// Another repository is accepted before the earlier operator's resource names it, and also where somebody else
+// has changed that already.
 func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 	const from, to = "mirror.site/vdo:1", "other.site/vdo:2"
 	const accepts = "vdo.vmware.com/accept-repository of the DriverBundle: - -> other.site/vdo"
 	for _, c := range []struct {
 		url, to string
-		want    []string
+		want    []string // FIELD stands for the field of the resource
 	}{
 		{from, from, nil},
-		{from, "mirror.site/vdo:2", []string{"versionConfigURL: oci://mirror.site/vdo:1 -> oci://mirror.site/vdo:2"}},
-		{from, to, []string{accepts, "versionConfigURL: oci://mirror.site/vdo:1 -> oci://other.site/vdo:2"}},
+		{from, "mirror.site/vdo:2", []string{"FIELD: oci://mirror.site/vdo:1 -> oci://mirror.site/vdo:2"}},
+		{from, to, []string{accepts, "FIELD: oci://mirror.site/vdo:1 -> oci://other.site/vdo:2"}},
 		{to, to, []string{accepts}},
 	} {
 		m := &corev1.ConfigMap{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
 		m.Data = map[string]string{legacyURL: "oci://" + c.url}
-		b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
-		b.Spec.Reference = from
-		owner := *metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-		b.OwnerReferences = []metav1.OwnerReference{owner}
-		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, b).Build()
-		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+		n := &v1alpha1.CompatibilityConfig{ObjectMeta: metaOf("vdo", "old")}
+		n.Spec.MatrixURL = "oci://" + c.url
+		for field, x := range map[string]client.Object{legacyURL: m, "spec.matrixURL": n} {
+			b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
+			b.Spec.Reference = from
+			b.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(x, fullKindOf(x))}
+			k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(x, b).Build()
+			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
 
-		edits, err := edited(t.Context(), k, b, c.to)
-		require.NoError(t, err)
-		var got []string
-		for _, x := range edits {
-			got = append(got, x.changes...)
+			edits, err := edited(t.Context(), k, b, c.to)
+			require.NoError(t, err)
+			var got []string
+			for _, x := range edits {
+				got = append(got, x.changes...)
+			}
+			require.Equal(t, strings.ReplaceAll(strings.Join(c.want, "\n"), "FIELD", field), strings.Join(got, "\n"))
+			would := b.DeepCopy()
+			would.Spec.Reference = c.to
+			o := &matrixOptions{app: &app{}, consentFlags: consentFlags{yes: true}}
+			_, err = o.follow(t.Context(), k, b, would)
+			require.NoError(t, err)
+			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(x), x))
+			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
+			is := map[string]string{legacyURL: m.Data[legacyURL], "spec.matrixURL": n.Spec.MatrixURL}
+			require.Equal(t, "oci://"+c.to, is[field])
+			require.Equal(t, c.to == to, b.Annotations[v1alpha1.AnnotationAcceptRepository] == "other.site/vdo")
 		}
-		require.Equal(t, c.want, got)
-		would := b.DeepCopy()
-		would.Spec.Reference = c.to
-		o := &matrixOptions{app: &app{}, consentFlags: consentFlags{yes: true}}
-		_, err = o.follow(t.Context(), k, b, would)
-		require.NoError(t, err)
-		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(m), m))
-		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
-		require.Equal(t, "oci://"+c.to, m.Data[legacyURL])
-		require.Equal(t, c.to == to, b.Annotations[v1alpha1.AnnotationAcceptRepository] == "other.site/vdo")
 	}
 }
 

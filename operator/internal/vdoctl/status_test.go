@@ -224,7 +224,7 @@ func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
 		o.text(l, statusReport{
 			Waiting: []waiting{{"DriverBundle a", "NotObserved", same}, {"VDOConfig b", "NotObserved", same}},
 			Preflight: &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{
-				{ID: "cluster", Action: "Warn", Found: "one", Remedy: "mend it"}, {ID: "cluster-id", Action: "Warn", Found: "two", Remedy: "mend it"}, {ID: "node-vm", Action: "Warn", Found: "three", Remedy: "and that"}}},
+				{ID: "cluster", Action: "Warn", VCenter: "west", Objects: []string{"a"}, Count: 3, Found: "one", Remedy: "mend it"}, {ID: "cluster-id", Action: "Warn", Found: "two", Remedy: "mend it"}, {ID: "node-vm", Action: "Warn", Found: "three", Remedy: "and that"}}},
 		})
 	}))
 	require.Contains(t, screen.String(), `
@@ -234,6 +234,7 @@ func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
     so:
     `+"`kubectl -n vmware-system-vdo get deployment vdo-operator`"+`
 `)
+	require.Contains(t, screen.String(), "  warn  cluster in west on a and 2 more: one\n")
 	require.Equal(t, 1, strings.Count(screen.String(), "mend it"))
 	require.Contains(t, screen.String(), "three\n        do and that")
 }
