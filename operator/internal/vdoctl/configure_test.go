@@ -20,8 +20,7 @@ import (
 // answersFor are the flags that answer all questions about a vCenter.
 func answersFor(t *testing.T, v *vcsim.VCenter, password string) []string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "password")
-	require.NoError(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
+	file := fileOf(t, "password", password+"\n")
 	return []string{"configure", "--bundle", "registry.site/vdo/drivers:1", "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
 		"--username", vcsim.Admin.Username, "--password-file", file, "--datacenters", "/site/prod/east,/lab"}
 }
@@ -59,9 +58,7 @@ func TestConfigureByFlags(t *testing.T) {
 	out = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...).is(6)
 	require.NotContains(t, out, "canary")
 	require.Contains(t, out, "hint: correct --username, or its password: --password-file")
-	var none v1alpha1.VDOConfigList
-	require.NoError(t, s.k.List(t.Context(), &none, client.InNamespace(s.ns)))
-	require.Empty(t, none.Items, "nothing was written")
+	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), "nothing was written")
 
 	s.run(all...).is(8, "there is no terminal")
 	require.Contains(t, s.ok(append(all[:len(all):len(all)], "--dry-run")...), "Nothing was changed")
@@ -131,9 +128,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
 
-	var none v1alpha1.VDOConfigList
-	require.NoError(t, s.k.List(t.Context(), &none, client.InNamespace(s.ns)))
-	require.Empty(t, none.Items, "nothing was written to the cluster")
+	require.False(t, s.there(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo")}), "nothing was written to the cluster")
 	password := all[12]
 	require.Equal(t, "--password-file", all[11])
 	s.run("configure", "--from-file", file, "--username", vcsim.Admin.Username, "--password-file", password, "--upgrade", "Manual", "--yes", "-o", "json").is(0,
@@ -143,11 +138,9 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes").is(4)
 
 	// What the operator would not read, and what it would look for at Docker Hub, is refused.
-	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
 	refused := func(text string, says ...string) {
 		t.Helper()
-		require.NoError(t, os.WriteFile(wrong, []byte(text), 0o600))
-		s.run("configure", "--from-file", wrong, "--username", vcsim.Admin.Username, "--password-file", password, "--yes").is(2, says...)
+		s.run("configure", "--from-file", fileOf(t, "wrong.yaml", text), "--username", vcsim.Admin.Username, "--password-file", password, "--yes").is(2, says...)
 	}
 	refused(strings.ReplaceAll(text, "namespace: "+s.ns, "namespace: default"), "namespace default", s.ns, "VDOConfig default/", "DriverBundle default/")
 	refused(regexp.MustCompile(`reference: .*`).ReplaceAllString(text, "reference: vdo/drivers:1"), "vdo/drivers:1", "names no registry")
@@ -261,8 +254,7 @@ stringData: {username: u, password: new}
 `
 	login := &corev1.Secret{ObjectMeta: s.meta("west-login"), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("u"), "password": []byte("old"), "ca.crt": west.CA}}
 	require.NoError(t, s.k.Create(t.Context(), login))
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(whole), 0o600))
+	file := fileOf(t, "site.yaml", whole)
 	out := s.run("configure", "--from-file", file, "--yes", "--vcenter", "east").is(8)
 	require.Contains(t, out, "take them over with --force-conflicts", "somebody else set the password")
 	out = s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--force-conflicts")

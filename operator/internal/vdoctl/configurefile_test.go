@@ -21,8 +21,7 @@ import (
 // certificate is checked by its authority.
 func byAuthority(t *testing.T, v *vcsim.VCenter, more ...string) []string {
 	t.Helper()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(ca, v.CA, 0o600))
+	ca := fileOf(t, "ca.pem", string(v.CA))
 	all := answersFor(t, v, vcsim.Admin.Password)
 	i := slices.Index(all, "--thumbprint")
 	return append(slices.Replace(all, i, i+2, "--vcenter-ca-file", ca), append([]string{"--no-check"}, more...)...)
@@ -134,12 +133,11 @@ func TestConfigureKeepsTheRestOfAFile(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	east, _ := vcenters(t)
-	dir := t.TempDir()
-	file, other := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "other.yaml")
+	file := filepath.Join(t.TempDir(), "site.yaml")
 	all := byAuthority(t, east, "--vcenter", "east", "-o", file)
 	s.ok(all...)
 	text := readFile(t, file)
-	require.NoError(t, os.WriteFile(other, []byte(text), 0o600))
+	other := fileOf(t, "other.yaml", text)
 	rest := `---
 apiVersion: v1
 kind: Secret

@@ -1,10 +1,8 @@
 package vdoctl_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,64 +24,35 @@ import (
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
-// release is a signed bundle with an operator, in a mirror with a login and as a folder.
+// release is a signed bundle with an operator, in a mirror with a login.
 type release struct {
-	reference, repository, folder, root string
-	key, stranger, ca, auth             string // files
+	reference, repository, root string
+	key, stranger, ca, auth     string // files
 }
 
 func newRelease(t *testing.T) release {
 	t.Helper()
 	reg := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
 	repo := mirror.New(t, reg, "vdo/drivers")
-	b := mirror.Bundle{Seed: 4, Operator: "1.2.3"}
 	signer, public := mirror.NewKey(t)
 	_, stranger := mirror.NewKey(t)
-	root := repo.Push(t, "1", b)
+	root := repo.Push(t, "1", mirror.Bundle{Seed: 4, Operator: "1.2.3"})
 	repo.Sign(t, root, signer)
-
-	dir := t.TempDir()
-	file := func(name string, data []byte) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, data, 0o600))
-		return path
-	}
-	g, store := b.Build(t)
-	signed, err := signer.Sign(root, "", nil)
-	require.NoError(t, err)
-	for d, data := range store {
-		file("layout/blobs/sha256/"+d[len("sha256:"):], data)
-	}
-	for _, n := range g.Manifests {
-		file("layout/blobs/sha256/"+n.Descriptor.Digest.Encoded(), n.Data)
-	}
-	for _, blob := range signed.Blobs {
-		file("layout/blobs/sha256/"+blob.Descriptor.Digest.Encoded(), blob.Data)
-	}
-	manifest := signed.Manifest
-	signature := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digestOf(manifest), Size: int64(len(manifest)), Annotations: map[string]string{ocispec.AnnotationRefName: signed.Tag}}
-	file("layout/blobs/sha256/"+signature.Digest.Encoded(), manifest)
-	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: []ocispec.Descriptor{g.Manifests[len(g.Manifests)-1].Descriptor, signature}})
-	require.NoError(t, err)
-	file("layout/index.json", index)
-	file("layout/oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
 	return release{
-		reference: repo.Reference("1"), repository: reg.Host + "/vdo/drivers", folder: filepath.Join(dir, "layout"), root: root.String(),
-		key: file("vdo.pub", []byte(public)), stranger: file("stranger.pub", []byte(stranger)), ca: file("ca.crt", reg.CA()), auth: file("auth.json", reg.DockerConfig()),
+		reference: repo.Reference("1"), repository: reg.Host + "/vdo/drivers", root: root.String(),
+		key: fileOf(t, "vdo.pub", public), stranger: fileOf(t, "stranger.pub", stranger),
+		ca: fileOf(t, "ca.crt", string(reg.CA())), auth: fileOf(t, "auth.json", string(reg.DockerConfig())),
 	}
 }
 
-// tarOf packs a folder.
-func tarOf(t *testing.T, folder string) string {
+// copied has vdo-bundle copy the bundle: PREFIX is oci: for a folder.
+func (r release) copied(t *testing.T, prefix, name string) string {
 	t.Helper()
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	require.NoError(t, w.AddFS(os.DirFS(folder)))
-	require.NoError(t, w.Close())
-	name := filepath.Join(t.TempDir(), "drivers.tar")
-	require.NoError(t, os.WriteFile(name, out.Bytes(), 0o600))
-	return name
+	path := filepath.Join(t.TempDir(), name)
+	args := []string{"copy", r.reference, prefix + path, "--ca-file", r.ca, "--authfile", r.auth}
+	out, err := exec.CommandContext(t.Context(), "vdo-bundle", args...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
 }
 
 func (r release) args(args ...string) []string {
@@ -150,7 +116,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
 	// The same from a folder, a tar, and manifests that were printed; nothing differs.
-	for _, src := range []string{"oci:" + r.folder, tarOf(t, r.folder)} {
+	for _, src := range []string{"oci:" + r.copied(t, "oci:", "layout"), r.copied(t, "", "drivers.tar")} {
 		s.run("deploy", src, "--key", r.key, "--yes").is(2, "--repository")
 		s.run("deploy", src, "--key", r.stranger, "--repository", r.repository, "--yes").is(3)
 		out = s.ok("deploy", src, "--key", r.key, "--repository", r.repository, "--yes", "-o", "json")
@@ -160,16 +126,13 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 }
 
 func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "vdo.yaml")
 	for text, want := range map[string]string{
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": "it does not have the operator: Deployment vmware-system-vdo/vdo-operator",
 		"version: 1\nreleases: []\n":                             "document 1 has no apiVersion, kind or name",
 		"- a\n":                                                  "cannot unmarshal array",
 		"# nothing\n":                                            "it does not have the operator",
 	} {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		vdoctl(t, nil, "deploy", "--manifests", file, "--yes").is(2,
-			want,
+		vdoctl(t, nil, "deploy", "--manifests", fileOf(t, "vdo.yaml", text), "--yes").is(2, want,
 			"hint: write them with `vdo-bundle install-manifests`")
 	}
 }
@@ -177,7 +140,8 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {
 	s := wholeCluster(t)
 	r := newRelease(t)
-	blobs, err := filepath.Glob(filepath.Join(r.folder, "blobs/sha256/*"))
+	folder := r.copied(t, "oci:", "layout")
+	blobs, err := filepath.Glob(filepath.Join(folder, "blobs/sha256/*"))
 	require.NoError(t, err)
 	changed := 0
 	for _, name := range blobs {
@@ -189,7 +153,7 @@ func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, bytes.Replace([]byte(data), []byte("replicas: 1"), []byte("replicas: 9"), 1), 0o600))
 	}
 	require.NotZero(t, changed)
-	s.run("deploy", "oci:"+r.folder, "--key", r.key, "--repository", r.repository, "--yes").is(3)
+	s.run("deploy", "oci:"+folder, "--key", r.key, "--repository", r.repository, "--yes").is(3)
 	require.False(t, s.there(&appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}))
 	s.run("deploy", "./nothing.tar", "--key", r.key, "--repository", r.repository, "--yes").is(4)
 	s.run("deploy", r.key, "--key", r.key, "--repository", r.repository, "--yes").is(2, "it is not a bundle's tar")
@@ -199,10 +163,9 @@ func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
 	tier.Later(t, tier.Peers)
 	s := wholeCluster(t)
 	r := newRelease(t)
-	rendered := filepath.Join(t.TempDir(), "vdo.yaml")
-	data := readFile(t, filepath.Join("..", "..", "..", "deploy", "namespaces.yaml")) + "---\n" + readFile(t, filepath.Join("..", "..", "..", "deploy", "rbac.yaml")) + "---\n" +
-		string(bytes.Replace([]byte(readFile(t, filepath.Join("..", "..", "..", "deploy", "operator.yaml"))), []byte("      affinity:"), []byte("      nodeSelector: {nowhere: \"true\"}\n      affinity:"), 1))
-	require.NoError(t, os.WriteFile(rendered, []byte(data), 0o600))
+	read := func(name string) string { return readFile(t, filepath.Join("..", "..", "..", "deploy", name)) }
+	rendered := fileOf(t, "vdo.yaml", read("namespaces.yaml")+"---\n"+read("rbac.yaml")+"---\n"+
+		strings.Replace(read("operator.yaml"), "      affinity:", "      nodeSelector: {nowhere: \"true\"}\n      affinity:", 1))
 	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "node(s) didn't match")
 	s.run("deploy", r.reference, "--manifests", rendered, "--yes").is(2)
 	s.ok("delete", "--all", "--yes")
@@ -215,16 +178,14 @@ func TestFirstRun(t *testing.T) {
 	r := newRelease(t)
 	v := vcsim.Start(t, vcsim.Options{})
 	dir := t.TempDir()
-	site, admin := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "admin")
-	accounts := filepath.Join(dir, "site.accounts.yaml")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password+"\n"), 0o600))
+	site, accounts := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.accounts.yaml")
 	before := func(args ...string) string {
 		t.Helper()
 		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, append(args, "-v", "9")...).is(0)
 		require.NotContains(t, out, vcsim.Administrator.Password)
 		return out
 	}
-	login := []string{"-f", site, "--username", vcsim.Administrator.Username, "--password-file", admin, "--yes"}
+	login := append(asAdministrator(t), "-f", site, "--yes")
 	users := func(verb string) string { return before(append([]string{"users", verb}, login...)...) }
 
 	before("configure", "--bundle", r.reference, "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
@@ -340,5 +301,3 @@ func readFile(t *testing.T, name string) string {
 	require.NoError(t, err)
 	return string(data)
 }
-
-func digestOf(data []byte) digest.Digest { return digest.FromBytes(data) }

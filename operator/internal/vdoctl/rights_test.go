@@ -1,7 +1,6 @@
 package vdoctl_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -46,13 +44,9 @@ func (s *shop) siteToRead() (file, password string) {
 	s.upgraded()
 	s.waits("r4-44444444", "csi@3.7.3", "NotApproved")
 	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}})
-	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}})
-	dir := s.t.TempDir()
-	file, password = filepath.Join(dir, "site.yaml"), filepath.Join(dir, "password")
-	both := strings.SplitN(site(east, east, ""), "---\n", 2)[1] + eastAlone
-	require.NoError(s.t, os.WriteFile(file, []byte(both), 0o600))
-	require.NoError(s.t, os.WriteFile(password, []byte(vcsim.Admin.Password+"\n"), 0o600))
-	return file, password
+	s.add("east", east)
+	file = fileOf(s.t, "site.yaml", withoutSecret(east, east)+eastAlone)
+	return file, fileOf(s.t, "password", vcsim.Admin.Password+"\n")
 }
 
 // Each command works under the rights that deploy/rbac-vdoctl.yaml gives for it, and what

@@ -48,7 +48,7 @@ func (s stopping) Run() int {
 	dir, err := os.MkdirTemp("", "vdoctl-")
 	if err == nil {
 		err = errors.Join(
-			toolchain.Programs(context.Background(), dir, "./operator/cmd/vdoctl"),
+			toolchain.Programs(context.Background(), dir, "./operator/cmd/vdoctl", "./bundler/cmd/vdo-bundle"),
 			os.Symlink("vdoctl", filepath.Join(dir, "kubectl-vdo")),
 			os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")),
 		)
@@ -110,22 +110,25 @@ func vcenters(t *testing.T) (east, west *vcsim.VCenter) {
 
 // site is a configuration with the vCenters and the account.
 func site(east, west *vcsim.VCenter, password string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: vc, namespace: vmware-system-vdo}
 type: kubernetes.io/basic-auth
 stringData: {username: %q, password: %q}
-`, vcsim.Admin.Username, password)
+`, vcsim.Admin.Username, password) + withoutSecret(east, west)
+}
+
+// withoutSecret is the configuration without the account.
+func withoutSecret(east, west *vcsim.VCenter) (out string) {
 	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
-		fmt.Fprintf(&b, `---
+		out += fmt.Sprintf(`---
 apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
 metadata: {name: %s, namespace: vmware-system-vdo}
 spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s"}
 `, name, v.Host, v.Port, v.SHA256)
 	}
-	return b.String()
+	return out
 }
 
 const bothVCenters = `---
@@ -164,8 +167,7 @@ func TestScripts(t *testing.T) {
 	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network", false))
 	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "users-"}}
 	require.NoError(t, clientOf(t, c).Create(t.Context(), users))
-	require.NoError(t, clientOf(t, c).Create(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: users.Name, Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
-		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}))
+	(&shop{t: t, k: clientOf(t, c), ns: users.Name}).add("east", east)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
@@ -184,7 +186,7 @@ func TestScripts(t *testing.T) {
 				"nope.yaml":   site(east, west, vcsim.Admin.Password) + nope,
 				"scheme.yaml": strings.ReplaceAll(site(east, west, vcsim.Admin.Password), "vcIp: ", "vcIp: https://") + eastAlone,
 				"wrong.yaml":  site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n", "admin": vcsim.Administrator.Password + "\n", "wrong": "canary-Wrong#3\n", "corp": "Corp-canary#4\n",
-				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
+				"nosecret.yaml": withoutSecret(east, west) + eastAlone,
 			} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), []byte(data), 0o600); err != nil {
 					return err
@@ -253,9 +255,7 @@ func TestARefusedPasswordIsNotTriedAgain(t *testing.T) {
 
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": "refused-canary"}}
 	require.NoError(t, s.k.Create(ctx, secret))
-	vcc := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{
-		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}
-	require.NoError(t, s.k.Create(ctx, vcc))
+	vcc := s.add("east", east)
 	vcc.Status.ObservedGeneration = vcc.Generation
 	vcc.Status.CredentialsVersion = string(secret.UID) + "/" + secret.ResourceVersion
 	vcc.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unauthorized",

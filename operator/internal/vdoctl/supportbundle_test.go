@@ -26,8 +26,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // The canaries: passwords of a vCenter and of a registry, one that is in a configuration
@@ -112,7 +110,7 @@ func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	east, _ := vcenters(t)
 	s.leaks()
 	s.upgraded()
-	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}})
+	s.add("east", east)
 	file := filepath.Join(t.TempDir(), "support.tar.gz")
 	out := s.run("support-bundle", file).is(0, file+": ")
 	info, err := os.Stat(file)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -248,8 +247,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 func TestUsersOnATerminal(t *testing.T) {
 	s := newShop(t)
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
-	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("west"), Spec: v1alpha1.VsphereCloudConfigSpec{
-		VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: []string{"site/west"}}})
+	s.add("west", v, "site/west")
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
 	open := func(password string) *terminal {
 		w := s.open("users", "create", "--username", vcsim.Administrator.Username)

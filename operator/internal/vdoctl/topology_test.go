@@ -28,14 +28,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	dir := t.TempDir()
 	admin := filepath.Join(dir, "admin")
 	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
-	file := onlyWest(t, v, vcsim.Admin, `---
-apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
-spec:
-  cloudProvider: {vsphereCloudConfigs: [west], topology: {zone: k8s-zone, region: k8s-region}}
-  storageProvider: {vsphereCloudConfig: west, topologyCategories: [k8s-region, k8s-zone]}
-`)
+	file := onlyWest(t, v, vcsim.Admin, strings.ReplaceAll(eastAlone, "east", "west"))
 	run := func(args ...string) result {
 		return vdoctl(t, nil, append(append([]string{"topology"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())...)
 	}

@@ -84,11 +84,25 @@ func ended(t *testing.T, out string, err error) result {
 	return result{t, out, 0}
 }
 
+// fileOf writes a file with this name, and returns its path.
+func fileOf(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// asAdministrator are the flags of who may change a vCenter.
+func asAdministrator(t *testing.T) []string {
+	t.Helper()
+	file := fileOf(t, "admin", vcsim.Administrator.Password)
+	return []string{"--username", vcsim.Administrator.Username, "--password-file", file}
+}
+
 // onlyWest is the file of a site with one vCenter, /site/west of it and an account.
 func onlyWest(t *testing.T, v *vcsim.VCenter, account vcsim.Account, more string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
+	return fileOf(t, "site.yaml", fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: vc}
 stringData: {username: %s, password: %q}
@@ -97,8 +111,7 @@ apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
 metadata: {name: west}
 spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
-%s`, account.Username, account.Password, v.Host, v.Port, v.SHA256, more), 0o600))
-	return file
+%s`, account.Username, account.Password, v.Host, v.Port, v.SHA256, more))
 }
 
 // run runs vdoctl in the namespace.
@@ -134,6 +147,15 @@ func got[T client.Object](s *shop, x T) T {
 	s.t.Helper()
 	require.True(s.t, s.there(x), x.GetName())
 	return x
+}
+
+// add makes the resource of a vCenter, with the account of Secret vc.
+func (s *shop) add(name string, v *vcsim.VCenter, datacenters ...string) *v1alpha1.VsphereCloudConfig {
+	s.t.Helper()
+	out := &v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name), Spec: v1alpha1.VsphereCloudConfigSpec{
+		VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: datacenters}}
+	require.NoError(s.t, s.k.Create(s.t.Context(), out))
+	return out
 }
 
 func (s *shop) config() *v1alpha1.VDOConfig {

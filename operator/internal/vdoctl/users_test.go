@@ -120,10 +120,8 @@ func TestUsersNameKnownErrors(t *testing.T) {
 	v.SetPassword(blind.Username, blind.Password)
 	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/", false))
 	require.NoError(t, v.Grant(t.Context(), blind.Username, "seeing", "/site/west", false))
-	admin := filepath.Join(t.TempDir(), "admin")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
 	verify, plan := []string{"verify"}, []string{"plan"}
-	create := []string{"create", "--dry-run", "--username", vcsim.Administrator.Username, "--password-file", admin}
+	create := append([]string{"create", "--dry-run"}, asAdministrator(t)...)
 	at := func(port int, rest string) string {
 		return fmt.Sprintf("{vcIp: 127.0.0.1, port: %d, credentials: vc%s}", port, rest)
 	}
@@ -166,8 +164,7 @@ func TestUsersNameKnownErrors(t *testing.T) {
 			if x.spec == "" {
 				x.spec = at(v.Port, pinned+", datacenters: [/site/west]")
 			}
-			file := filepath.Join(t.TempDir(), "site.yaml")
-			require.NoError(t, os.WriteFile(file, []byte(x.site()), 0o600))
+			file := fileOf(t, "site.yaml", x.site())
 			args := append(append([]string{"users"}, x.run...), "-f", file, "--kubeconfig", c.Kubeconfig())
 			out := vdoctl(t, nil, args...).is(x.code, x.says...)
 			if x.hint != "" {
@@ -199,25 +196,7 @@ func caMap(pem string) string {
 func TestAWrongPasswordIsTriedOnce(t *testing.T) {
 	c := control(t)
 	east, west := vcenters(t)
-	dir := t.TempDir()
-	file, wrong := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "wrong")
-	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
-	site := ""
-	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
-		site += fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
-kind: VsphereCloudConfig
-metadata: {name: %s}
-spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
----
-`, name, v.Host, v.Port, v.SHA256)
-	}
-	require.NoError(t, os.WriteFile(file, []byte(site+`apiVersion: vdo.vmware.com/v1alpha1
-kind: VDOConfig
-metadata: {name: vdo}
-spec:
-  cloudProvider: {vsphereCloudConfigs: [east, west], topology: {zone: k8s-zone, region: k8s-region}}
-  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-zone]}
-`), 0o600))
+	wrong, file := fileOf(t, "wrong", "wrong"), fileOf(t, "site.yaml", withoutSecret(east, west)+bothVCenters)
 	for _, args := range [][]string{
 		{"preflight", "--no-cluster"}, {"topology", "tag", "--no-cluster"}, {"users", "plan"}, {"users", "create", "--yes"}, {"vms", "fix"},
 	} {
@@ -235,8 +214,7 @@ spec:
 func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
 	s := newShop(t)
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
-	admin := filepath.Join(t.TempDir(), "admin")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	admin := asAdministrator(t)
 	const account = "vdo-gone@vsphere.local"
 	record := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-account-vc"),
 		Data: map[string]string{"record.json": fmt.Sprintf(
@@ -244,10 +222,8 @@ func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
 	s.create(record)
 	login := map[string]string{"username": account, "password": "p"}
 	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: login})
-	for name, port := range map[string]int{"west": v.Port, "away": 1} {
-		s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta(name), Spec: v1alpha1.VsphereCloudConfigSpec{
-			VcIP: v.Host, Port: int32(port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: []string{"site/west"}}})
-	}
+	s.add("west", v, "site/west")
+	s.add("away", &vcsim.VCenter{Host: v.Host, Port: 1}, "site/west")
 	s.create(&v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo"), Spec: v1alpha1.VDOConfigSpec{
 		CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"away", "west"}}}})
 	remove := func(name string) {
@@ -272,8 +248,8 @@ func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
 			x.arrange()
 		}
 		args := append([]string{"users"}, strings.Fields(x.do)...)
-		args = append(args, "--dry-run", "--forget", x.names, "--password-file", admin)
-		s.run(append(args, "--username", vcsim.Administrator.Username)...).is(x.code, x.says...)
+		args = append(append(args, admin...), "--dry-run", "--forget", x.names)
+		s.run(args...).is(x.code, x.says...)
 		require.True(t, s.there(record))
 	}
 }

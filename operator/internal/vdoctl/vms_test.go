@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,14 +43,12 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	attached := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "attached"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "vm-node", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}
 	require.NoError(t, k.Create(ctx, attached))
 
-	admin := filepath.Join(t.TempDir(), "admin")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
 	file := onlyWest(t, v, vcsim.Admin, "")
 	line := func(args ...string) []string {
 		return append(append([]string{"vms"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())
 	}
 	run := func(args ...string) result { return vdoctl(t, nil, line(args...)...) }
-	asAdmin := []string{"fix", "--username", vcsim.Administrator.Username, "--password-file", admin}
+	asAdmin := append([]string{"fix"}, asAdministrator(t)...)
 	fix := func(args ...string) result { return run(append(asAdmin, args...)...) }
 
 	run("check").is(8,
@@ -108,10 +105,7 @@ func TestVMsArePreparedBeforeACluster(t *testing.T) {
 	require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) {
 		vm.Config.Template, vm.ResourcePool, vm.Runtime.PowerState = true, nil, types.VirtualMachinePowerStatePoweredOff
 	}))
-	admin := filepath.Join(t.TempDir(), "admin")
-	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
-	login := []string{"-f", onlyWest(t, v, vcsim.Admin, ""), "--password-file", admin}
-	login = append(login, "--username", vcsim.Administrator.Username)
+	login := append(asAdministrator(t), "-f", onlyWest(t, v, vcsim.Admin, ""))
 	fix := func(want int, args ...string) string {
 		t.Helper()
 		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, slices.Concat([]string{"vms", "fix"}, login, args)...).is(want)
