@@ -79,7 +79,7 @@ func ofType[T client.Object](all []client.Object) (out []T) {
 	return out
 }
 
-func described(all []client.Object) (out []string) {
+func described[T client.Object](all []T) (out []string) {
 	for _, x := range all {
 		out = append(out, describeObject(x))
 	}

@@ -166,32 +166,26 @@ func accept(b *v1alpha1.DriverBundle, reference string) []string {
 const legacyURL = "versionConfigURL"
 
 func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner *metav1.OwnerReference, url string) (edit, error) {
-	key := client.ObjectKey{Namespace: namespace, Name: owner.Name}
-	unread := func(err error) error { return clusterstate.Fault("read "+owner.Kind+" "+owner.Name, err) }
-	switch owner.Kind {
-	case "ConfigMap":
-		var m corev1.ConfigMap
-		if err := c.Get(ctx, key, &m); err != nil {
-			return edit{}, unread(err)
-		}
-		x := asRead(&m)
-		x.changes = differs(legacyURL, m.Data[legacyURL], url)
-		if m.Data == nil {
-			m.Data = map[string]string{}
-		}
-		m.Data[legacyURL] = url
-		return x, nil
-	case "CompatibilityConfig":
-		var m v1alpha1.CompatibilityConfig
-		if err := c.Get(ctx, key, &m); err != nil {
-			return edit{}, unread(err)
-		}
-		x := asRead(&m)
-		x.changes, m.Spec.MatrixURL = differs("spec.matrixURL", m.Spec.MatrixURL, url), url
+	config, compat := &corev1.ConfigMap{}, &v1alpha1.CompatibilityConfig{}
+	read := map[string]client.Object{"ConfigMap": config, "CompatibilityConfig": compat}[owner.Kind]
+	if read == nil {
+		return edit{}, fault.Errorf(fault.Conflict, "change", "the DriverBundle of "+owner.Kind+" "+owner.Name,
+			"change it there", "it is made by something else")
+	}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, read); err != nil {
+		return edit{}, clusterstate.Fault("read "+owner.Kind+" "+owner.Name, err)
+	}
+	x := asRead(read)
+	if read == client.Object(compat) {
+		x.changes, compat.Spec.MatrixURL = differs("spec.matrixURL", compat.Spec.MatrixURL, url), url
 		return x, nil
 	}
-	return edit{}, &fault.Error{Reason: fault.Conflict, Op: "change", Subject: "the DriverBundle of " + owner.Kind + " " + owner.Name,
-		Err: errors.New("it is made by something else"), Hint: "change it there"}
+	x.changes = differs(legacyURL, config.Data[legacyURL], url)
+	if config.Data == nil {
+		config.Data = map[string]string{}
+	}
+	config.Data[legacyURL] = url
+	return x, nil
 }
 
 // differs says that a field changes; nothing where it does not.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -189,10 +190,7 @@ func inBase64(text string) []string {
 
 func (r *redactor) replacing() *strings.Replacer {
 	if r.built == nil {
-		all := make([]string, 0, len(r.values))
-		for v := range r.values {
-			all = append(all, v)
-		}
+		all := slices.Collect(maps.Keys(r.values))
 		slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // the longer, where one is in another
 		pairs := make([]string, 0, 2*len(all))
 		for _, v := range all {

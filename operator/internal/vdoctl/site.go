@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -56,20 +57,17 @@ type configured struct {
 func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, reader client.Reader) site {
 	s := site{reader: reader}
 	byName := map[string]*v1alpha1.VsphereCloudConfig{}
-	var all []string
 	for i := range vcenters {
 		byName[vcenters[i].Name] = &vcenters[i]
-		all = append(all, vcenters[i].Name)
 	}
-	slices.Sort(all)
-	s.there = slices.Compact(all)
+	s.there = slices.Sorted(maps.Keys(byName))
 	var uses []preflight.Use
 	if config != nil {
 		s.wants, uses = preflight.WantsOf(&config.Spec)
 		s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
 	} else {
 		s.assumed = true
-		s.wants.CPI, s.wants.CSI = len(all) > 0, len(all) > 0
+		s.wants.CPI, s.wants.CSI = len(byName) > 0, len(byName) > 0
 		for _, name := range s.there {
 			uses = append(uses, preflight.Use{Name: name, CPI: true, CSI: true})
 		}

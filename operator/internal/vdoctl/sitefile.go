@@ -173,31 +173,29 @@ func (o *objects) values() []client.Object {
 // chooseBundle takes the DriverBundle that the VDOConfig would be installed from: of its namespace,
 // since a file may have those of other operators too, which read them in theirs.
 func (o *objects) chooseBundle(file string) error {
-	namespace := o.namespace
+	namespace, name := o.namespace, ""
 	switch {
+	case o.config != nil && o.config.Spec.Bundle != nil:
+		namespace, name = o.config.Namespace, o.config.Spec.Bundle.Name
 	case o.config != nil:
 		namespace = o.config.Namespace
 	case len(o.vcenters) > 0:
 		namespace = o.vcenters[0].Namespace
 	}
-	var fit []*v1alpha1.DriverBundle
-	var all []string
-	for _, b := range o.bundles {
-		named := o.config == nil || o.config.Spec.Bundle == nil || o.config.Spec.Bundle.Name == b.Name
-		if named && b.Namespace == namespace {
-			fit = append(fit, b)
-		}
-		all = append(all, describeObject(b))
+	fit := slices.DeleteFunc(slices.Clone(o.bundles), func(b *v1alpha1.DriverBundle) bool {
+		return b.Namespace != namespace || b.Name != cmp.Or(name, b.Name)
+	})
+	if len(fit) != 1 {
+		fit = o.bundles
 	}
-	switch {
-	case len(fit) == 1:
+	switch len(fit) {
+	case 0:
+	case 1:
 		o.bundle = fit[0]
-	case len(o.bundles) == 1:
-		o.bundle = o.bundles[0]
-	case len(o.bundles) > 1:
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: file,
-			Err:  fmt.Errorf("it does not say which of its DriverBundles counts: %s", strings.Join(all, "; ")),
-			Hint: "take away all but one, or name it in spec.bundle of the VDOConfig"}
+	default:
+		return fault.Errorf(fault.InvalidInput, "read", file,
+			"take away all but one, or name it in spec.bundle of the VDOConfig",
+			"it does not say which of its DriverBundles counts: %s", strings.Join(described(fit), "; "))
 	}
 	return nil
 }

@@ -436,9 +436,7 @@ func ofDrivers(u *unstructured.Unstructured) bool {
 func driverNames() []string {
 	var out []string
 	for _, p := range drivers.Places() {
-		if !slices.Contains(out, p.Name) {
-			out = append(out, p.Name)
-		}
+		out = append(out, p.Name)
 	}
 	return out
 }

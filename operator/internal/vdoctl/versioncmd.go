@@ -58,11 +58,10 @@ func (o *versionOptions) run(ctx context.Context) error {
 	r := versionReport{Client: o.build}
 	var err error
 	if !o.clientOnly {
-		if err = o.observe(ctx, &r); err != nil {
-			for _, f := range fault.All(err) {
-				r.Unread = append(r.Unread, f.Error())
-			}
-		}
+		err = o.observe(ctx, &r)
+	}
+	for _, f := range fault.All(err) {
+		r.Unread = append(r.Unread, f.Error())
 	}
 	if err := o.print(r, r.text); err != nil {
 		return err
