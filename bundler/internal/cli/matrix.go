@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -43,30 +44,23 @@ var forms = map[string]string{
 	"--serial and --valid-days": "give numbers from 1 on",
 }
 
-// document is one that was read, with its bytes.
-type document struct {
-	*matrix.Document
-	name string
-	data []byte
-}
-
-// loadMatrix reads the document that a flag or argument names, or the built-in one.
-func (c *common) loadMatrix(flag, file string) (document, error) {
-	d := document{name: matrix.DefaultName, data: matrix.Default()}
-	var err error
+// loadMatrix reads the document that a flag or argument names, or the built-in one, and
+// returns its bytes too.
+func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, data []byte, err error) {
+	data = matrix.Default()
 	if file != "" {
-		d.name = file
-		if d.data, err = userfile.Read(flag, file, matrix.MaxSize); err != nil {
-			return d, err
+		if data, err = userfile.Read(flag, file, matrix.MaxSize); err != nil {
+			return nil, nil, err
 		}
 	}
-	if d.Document, err = matrix.Parse(d.name, d.data); err != nil {
-		return d, err
+	name := cmp.Or(file, matrix.DefaultName)
+	if doc, err = matrix.Parse(name, data); err != nil {
+		return nil, nil, err
 	}
-	if !c.now().Before(d.Expires) {
-		c.say("warning: the matrix %s expired on %s", d.name, d.Expires.Format(time.DateOnly))
+	if !c.now().Before(doc.Expires) {
+		c.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
 	}
-	return d, nil
+	return doc, data, nil
 }
 
 func matrixFlag(cmd *cobra.Command) *string {
@@ -97,7 +91,7 @@ func newMatrixLintCommand(a *app) *cobra.Command {
 	}
 	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		doc, err := c.loadMatrix("FILE", args[0])
+		doc, _, err := c.loadMatrix("FILE", args[0])
 		if err != nil {
 			return err
 		}

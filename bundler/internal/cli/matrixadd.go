@@ -59,11 +59,11 @@ difference from that release. Check it, above all the addresses, then sign the m
 		case (f.k8s+f.vSphere == "") != (f.basis == ""):
 			return flags.Usage(cmd, "--basis says where the ranges of --k8s and --vsphere come from: give both, or neither")
 		}
-		doc, err := c.loadMatrix("--matrix", f.file)
+		doc, _, err := c.loadMatrix("--matrix", f.file)
 		if err != nil {
 			return err
 		}
-		return c.addTo(doc.Document, id, f)
+		return c.addTo(doc, id, f)
 	}
 	return cmd
 }
@@ -253,13 +253,13 @@ The manifests have to be those that the matrix names, by sha256.`,
 	}
 	file := matrixFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		doc, err := c.loadMatrix("--matrix", *file)
+		doc, _, err := c.loadMatrix("--matrix", *file)
 		if err != nil {
 			return err
 		}
 		var errs []error
 		for _, arg := range args {
-			errs = append(errs, describe(cmd, doc.Document, arg))
+			errs = append(errs, describe(cmd, doc, arg))
 		}
 		if err := fault.Join(errs...); err != nil {
 			return err

@@ -29,12 +29,12 @@ cluster. Write "" for the built-in matrix.`,
 	}
 	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		from, err := c.loadMatrix("FROM", args[0])
-		to, toErr := c.loadMatrix("TO", args[1])
+		from, _, err := c.loadMatrix("FROM", args[0])
+		to, _, toErr := c.loadMatrix("TO", args[1])
 		if err := fault.Join(err, toErr); err != nil {
 			return err
 		}
-		d := changes(from.Document, to.Document)
+		d := changes(from, to)
 		return c.show(d, func() error { return (&printer{w: c.out}).matrix(d, matrixTitle(d)) })
 	}
 	return cmd

@@ -56,11 +56,9 @@ func (c *common) convert(from, known string, options matrix.ImportOptions) error
 	if err != nil {
 		return err
 	}
-	base, err := c.loadMatrix("--matrix", known)
-	if err != nil {
+	if options.Known, _, err = c.loadMatrix("--matrix", known); err != nil {
 		return err
 	}
-	options.Known = base.Document
 	doc, remarks, err := matrix.ImportLegacy(from, data, options)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (c *common) answer(file string, q question) error {
 	if err != nil {
 		return err
 	}
-	doc, err := c.loadMatrix("--matrix", file)
+	doc, _, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func (c *common) answer(file string, q question) error {
 	for d, v := range facts.Installed {
 		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
 	}
-	chosen, refusal := matrix.Resolve(doc.Document, facts, pins, policy, nil)
-	c.tellUnlisted(doc.Document, facts, pins, policy, chosen)
+	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
+	c.tellUnlisted(doc, facts, pins, policy, chosen)
 	err = c.show(answerOf(facts, chosen, refusal), func() error { return c.printSelection(chosen) })
 	if err != nil || refusal == nil {
 		return err

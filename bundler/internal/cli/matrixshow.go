@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -41,11 +42,11 @@ the releases of cpi and csi that are chosen there.`,
 					return flags.Usage(cmd, "--document and --"+name+" cannot be combined: the document is printed as it is")
 				}
 			}
-			doc, err := c.loadMatrix("--matrix", *file)
+			_, data, err := c.loadMatrix("--matrix", *file)
 			if err != nil {
 				return err
 			}
-			return c.deliver("-", doc.data, "") // byte for byte, so that its signature holds
+			return c.deliver("-", data, "") // byte for byte, so that its signature holds
 		}
 		return c.showGrid(*file, k8s, vSphere, policy)
 	}
@@ -59,7 +60,7 @@ func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	if err := fault.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	doc, err := c.loadMatrix("--matrix", file)
+	doc, _, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -67,11 +68,12 @@ func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	for _, v := range columns {
 		options.VSphere = append(options.VSphere, v.Version)
 	}
-	grid := matrix.NewGrid(doc.Document, options)
-	return c.show(grid, func() error { return printGrid(c.out, grid, doc, len(columns) == 0) })
+	grid := matrix.NewGrid(doc, options)
+	name := cmp.Or(file, matrix.DefaultName)
+	return c.show(grid, func() error { return printGrid(c.out, grid, name, doc, len(columns) == 0) })
 }
 
-func printGrid(out io.Writer, grid matrix.Grid, doc document, stepped bool) error {
+func printGrid(out io.Writer, grid matrix.Grid, name string, doc *matrix.Document, stepped bool) error {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
 		head := "VSPHERE " + v.String()
@@ -98,7 +100,7 @@ func printGrid(out io.Writer, grid matrix.Grid, doc document, stepped bool) erro
 		return err
 	}
 	return command.Say(out, "\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s",
-		doc.name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc.Document), "\n"))
+		name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc), "\n"))
 }
 
 // services is which release of each service is chosen, and what the others are.
