@@ -21,10 +21,8 @@ type ImportOptions struct {
 	Issued, Expires time.Time
 	// Known is a document whose knowledge of a release completes the import.
 	Known *Document
-	// File returns the bytes of a manifest, or nil where it has none.
-	File func(id ReleaseID, name string) ([]byte, error)
-	// Place names where File looks for a manifest, for hints.
-	Place func(id ReleaseID, name string) string
+	// File returns the bytes of a manifest, or nil where it has none, and where it looks for it, for hints.
+	File func(id ReleaseID, name string) (data []byte, place string, err error)
 }
 
 // ImportLegacy reads the compatibility matrix of the former operator, a JSON object
@@ -41,9 +39,6 @@ type ImportOptions struct {
 // not express. Ranges and the need of a CPI always come from the file. Remarks say
 // what was added.
 func ImportLegacy(name string, data []byte, options ImportOptions) (doc *Document, remarks []string, err error) {
-	if options.Known == nil {
-		options.Known = &Document{}
-	}
 	im := &legacyImport{reader: &reader{name: name}, options: options}
 	root := im.root(data)
 	if root == nil {
@@ -195,20 +190,13 @@ func (im *legacyImport) manifest(id ReleaseID, item item) Manifest {
 }
 
 func (im *legacyImport) fromFile(id ReleaseID, m Manifest, item item) Manifest {
-	var data []byte
-	var err error
-	if im.options.File != nil {
-		data, err = im.options.File(id, m.Name)
-	}
+	data, place, err := im.options.File(id, m.Name)
 	switch {
 	case err != nil:
 		im.problem(item.node.Line, item.path, err.Error(), "correct the manifest folder")
 	case len(data) == 0:
-		hint := "download it, and give its folder"
-		if im.options.Place != nil {
-			hint = "download it to " + im.options.Place(id, m.Name)
-		}
-		im.problem(item.node.Line, item.path, fmt.Sprintf("size and sha256 of %s are not known", m.URL), hint)
+		why := fmt.Sprintf("size and sha256 of %s are not known", m.URL)
+		im.problem(item.node.Line, item.path, why, "download it to "+place)
 	case len(data) > MaxManifestSize:
 		im.problem(item.node.Line, item.path, fmt.Sprintf("%s is larger than %d bytes", m.Name, MaxManifestSize), "give the manifest itself")
 	default:

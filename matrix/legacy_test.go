@@ -36,7 +36,10 @@ const legacy = `{
 
 func importOptions(t testing.TB) matrix.ImportOptions {
 	issued := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	return matrix.ImportOptions{Serial: 3, Issued: issued, Expires: issued.AddDate(1, 0, 0), Known: defaultDocument(t)}
+	none := func(matrix.ReleaseID, string) ([]byte, string, error) { return nil, "manifests", nil }
+	return matrix.ImportOptions{
+		Serial: 3, Issued: issued, Expires: issued.AddDate(1, 0, 0), Known: defaultDocument(t), File: none,
+	}
 }
 
 func TestImportCompletesWhatTheFormerFormatCouldNotSay(t *testing.T) {
@@ -74,13 +77,15 @@ func TestAnImportedMatrixResolves(t *testing.T) {
 
 func TestImportNamesWhatItCannotKnow(t *testing.T) {
 	options := importOptions(t)
-	options.Known = nil
+	options.Known = &matrix.Document{}
 	_, _, err := matrix.ImportLegacy("compat.json", []byte(legacy), options)
 	require.ErrorContains(t, err, "compat.json:8: CSI.3.3.1.deploymentPath[0]: size and sha256 of https://raw")
 	require.ErrorContains(t, err, "compat.json:17: CPI.1.30.1.deploymentPath[0]: size and sha256 of")
 	require.Len(t, fault.All(err), 3)
 
-	options.File = func(id matrix.ReleaseID, name string) ([]byte, error) { return []byte(id.String() + name), nil }
+	options.File = func(id matrix.ReleaseID, name string) ([]byte, string, error) {
+		return []byte(id.String() + name), "", nil
+	}
 	doc, remarks, err := matrix.ImportLegacy("compat.json", []byte(legacy), options)
 	require.NoError(t, err)
 	require.Len(t, doc.Releases, 2)
@@ -122,7 +127,7 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		options := matrix.ImportOptions{
 			Serial: 1, Issued: time.Unix(0, 0), Expires: time.Unix(1, 0), Known: known,
-			File: func(matrix.ReleaseID, string) ([]byte, error) { return []byte("x"), nil },
+			File: func(matrix.ReleaseID, string) ([]byte, string, error) { return []byte("x"), "", nil },
 		}
 		doc, _, err := matrix.ImportLegacy("fuzz.json", data, options)
 		if err != nil {

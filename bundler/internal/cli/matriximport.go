@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,7 +44,7 @@ reported, and nothing is written.`,
 		now := c.now().UTC().Truncate(time.Second)
 		return c.convert(args[0], *known, matrix.ImportOptions{
 			Serial: serial, Issued: now, Expires: now.AddDate(0, 0, days),
-			File: finder(manifests), Place: placer(manifests),
+			File: manifestsBelow(manifests),
 		})
 	}
 	return cmd
@@ -73,32 +72,24 @@ func (c *common) convert(from, known string, options matrix.ImportOptions) error
 	return c.deliver(c.dest, written, "")
 }
 
-// finder looks for a manifest below a folder, the version with and without a v.
-func finder(dir string) func(matrix.ReleaseID, string) ([]byte, error) {
-	return func(id matrix.ReleaseID, name string) ([]byte, error) {
+// manifestsBelow looks for a manifest below a folder, the version with and without a v, and
+// says where it belongs.
+func manifestsBelow(dir string) func(matrix.ReleaseID, string) ([]byte, string, error) {
+	return func(id matrix.ReleaseID, name string) ([]byte, string, error) {
+		place := filepath.Join(string(id.Driver), id.Version.String(), name)
 		if dir == "" {
-			return nil, nil
+			return nil, filepath.Join("manifests", place) + " and give --manifest-dir manifests", nil
 		}
 		if _, err := os.Stat(dir); err != nil {
-			return nil, userfile.Unreadable("--manifest-dir", dir, err)
+			return nil, "", userfile.Unreadable("--manifest-dir", dir, err)
 		}
 		for _, version := range []string{id.Version.String(), "v" + id.Version.String()} {
-			data, err := userfile.Read("--manifest-dir", filepath.Join(dir, string(id.Driver), version, name), matrix.MaxManifestSize)
-			if errors.Is(err, fs.ErrNotExist) || fault.ReasonOf(err) == fault.NotFound {
-				continue
+			file := filepath.Join(dir, string(id.Driver), version, name)
+			data, err := userfile.Read("--manifest-dir", file, matrix.MaxManifestSize)
+			if fault.ReasonOf(err) != fault.NotFound {
+				return data, filepath.Join(dir, place), err
 			}
-			return data, err
 		}
-		return nil, nil
-	}
-}
-
-func placer(dir string) func(matrix.ReleaseID, string) string {
-	return func(id matrix.ReleaseID, name string) string {
-		root, flag := dir, ""
-		if dir == "" {
-			root, flag = "manifests", " and give --manifest-dir manifests"
-		}
-		return filepath.Join(root, string(id.Driver), id.Version.String(), name) + flag
+		return nil, filepath.Join(dir, place), nil
 	}
 }
