@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -14,7 +12,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,15 +127,11 @@ func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string,
 		if err != nil {
 			return "", err
 		}
-		data, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
-		if err != nil {
+		info, err := d.ServerVersionWithContext(ctx)
+		switch {
+		case err != nil:
 			return "", rootCause(err)
-		}
-		var info version.Info
-		if err := json.Unmarshal(data, &info); err != nil {
-			return "", fmt.Errorf("not an API server's answer: %w", err)
-		}
-		if info.GitVersion == "" {
+		case info.GitVersion == "":
 			return "", errNoVersion
 		}
 		return info.GitVersion, nil

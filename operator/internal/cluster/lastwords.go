@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -67,12 +68,7 @@ func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
 			}
 		}
 	}
-	all := make([]silent, 0, len(found))
-	for _, s := range found {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b silent) int { return cmp.Compare(a.container, b.container) })
-	return all
+	return slices.SortedFunc(maps.Values(found), func(a, b silent) int { return cmp.Compare(a.container, b.container) })
 }
 
 // lastWords reads the logs of containers that fall over, as far as that is allowed and

@@ -207,8 +207,7 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 			return false
 		}
 	}
-	as := client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion}
-	return c.Client.Delete(ctx, &there, as) == nil
+	return c.deleteAsRead(ctx, &there) == nil
 }
 
 // KeptKey is where Secrets hold a key of the operator's own.
