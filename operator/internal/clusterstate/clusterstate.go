@@ -113,7 +113,7 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 	var nodes corev1.NodeList
 	if err := pages.Each(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
-			if n := &nodes.Items[i]; !has(n.Labels, excluded) {
+			if n := &nodes.Items[i]; !drivers.Excluded(n.Labels, excluded) {
 				out.Nodes = append(out.Nodes, node(n, registered))
 			}
 		}
@@ -180,16 +180,6 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 	err = c.Get(ctx, client.ObjectKey{Name: drivers.CSIDriver}, &storagev1.CSIDriver{})
 	out.StorageInstalled = err == nil
 	return client.IgnoreNotFound(err)
-}
-
-// has says whether one of some labels is among those of a node.
-func has(labels, any map[string]string) bool {
-	for k, v := range any {
-		if value, there := labels[k]; there && value == v {
-			return true
-		}
-	}
-	return false
 }
 
 // csiNodes are the topology keys of the storage driver, by the nodes that it is registered on.

@@ -113,3 +113,13 @@ var vcenterClients = map[string][]string{
 	"DaemonSet " + SystemNamespace + "/" + CloudControllerManager: {CloudControllerManager},
 	"Deployment " + CSINamespace + "/" + Controller:               {Controller, "vsphere-syncer"},
 }
+
+// Excluded reports whether a node's labels have one of spec.excludedNodes: it is not on vSphere.
+func Excluded(labels, excluded map[string]string) bool {
+	for key, value := range excluded {
+		if is, there := labels[key]; there && is == value {
+			return true
+		}
+	}
+	return false
+}

@@ -121,17 +121,8 @@ func (s *site) droppedNow(r rendering, was inventory.Memory) (dropped []string, 
 
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
 func (s *site) onVSphere(nodes []*corev1.Node) []*corev1.Node {
-	excluded := s.spec.ExcludedNodes
-	if len(excluded) == 0 {
-		return nodes
-	}
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool {
-		for key, value := range excluded {
-			if v, ok := n.Labels[key]; ok && v == value {
-				return true
-			}
-		}
-		return false
+		return drivers.Excluded(n.Labels, s.spec.ExcludedNodes)
 	})
 }
 
