@@ -207,6 +207,9 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	case err == nil:
 		s, err = clusterSite(ctx, c, a.cluster.namespace)
 	}
+	if err == nil && (f.file != "" || f.instead) {
+		s.preferAsked, err = f.username != "", f.asks(a, &s)
+	}
 	s.app = a
 	switch {
 	case err != nil:

@@ -204,6 +204,7 @@ const passwordEnv = "VDO_VCENTER_PASSWORD" //nolint:gosec // a name
 type siteFlags struct {
 	file, username, passwordFile string
 	proof                        vcenter.Proof
+	instead                      bool // the account takes the place of the Secrets' in the cluster too
 }
 
 func (f *siteFlags) bind(fl *pflag.FlagSet) {
@@ -254,10 +255,10 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 		read.put(x)
 	}
 	s := siteOf(read.config, read.vcenters, read)
-	if s.preferAsked, s.file = f.username != "", f.file; s.file == "-" {
+	if s.file = f.file; s.file == "-" {
 		s.file = "standard input"
 	}
-	return s, f.asks(a, &s)
+	return s, nil
 }
 
 // addresses refuses what the API server would refuse as the address of a vCenter: no connection
@@ -309,12 +310,9 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 		err := errors.New("who may change " + of + " is not given")
 		return site{}, preflight.Cluster{}, flags.Bad("--username", "", err, "give it: --username administrator@vsphere.local")
 	}
-	s, state, err := a.configuration(ctx, *f, noCluster)
-	s.preferAsked = true
-	if err == nil {
-		err = f.asks(a, &s)
-	}
-	return s, state, err
+	as := *f
+	as.instead = true
+	return a.configuration(ctx, as, noCluster)
 }
 
 // asks has the account of the flags used. Its password comes from a file, the environment or, once it is

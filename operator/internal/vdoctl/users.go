@@ -127,7 +127,9 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if o.principal != "" && !render.QualifiedAccount(o.principal) {
 		return nil, flags.Bad("--principal", o.principal, errors.New("it has no domain, or characters that the drivers do not accept"), "write NAME@DOMAIN, such as drivers@vsphere.local")
 	}
-	s, state, err := o.configuration(ctx, o.siteFlags, o.offline())
+	as := o.siteFlags
+	as.instead = true
+	s, state, err := o.configuration(ctx, as, o.offline())
 	if err != nil {
 		return nil, err
 	}
@@ -135,33 +137,22 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 		return nil, fault.Join(err, state.Err)
 	}
 	errs := []error{state.Err}
-	s.preferAsked = o.username != ""
-	if s.preferAsked {
-		if err := o.asks(o.app, &s); err != nil {
-			return nil, err
-		}
-	}
 	for _, v := range s.vcenters {
-		a, err := o.accessAt(ctx, &s, v, state.Nodes)
+		target, err := s.target(ctx, v)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		out = append(out, a)
+		ask := vcenter.Ask{Nodes: state.Nodes, Features: o.features(&s, v)}
+		a := askedOf(ctx, v.Name, target, ask, o.principal)
+		if errs = append(errs, a.found.Err); a.found.Err == nil {
+			out = append(out, a)
+		}
 	}
 	if len(out) == len(s.vcenters) {
 		o.warn(state.Nodes, out)
 	}
 	return out, fault.Join(errs...)
-}
-
-func (o *usersOptions) accessAt(ctx context.Context, s *site, v configured, nodes []preflight.Node) (asked, error) {
-	target, err := s.target(ctx, v)
-	if err != nil {
-		return asked{}, err
-	}
-	a := askedOf(ctx, v.Name, target, vcenter.Ask{Nodes: nodes, Features: o.features(s, v)}, o.principal)
-	return a, a.found.Err
 }
 
 // features are those that an account needs privileges for in a vCenter.
