@@ -119,19 +119,11 @@ func sameDigest(d ocispec.Descriptor) func(ocispec.Descriptor) bool {
 	return func(o ocispec.Descriptor) bool { return o.Digest == d.Digest }
 }
 
-// tagSubject tells what a tag of an attachment is about. What has the form of none of
-// cosign's is looked at as a list of referrers.
-func tagSubject(tag string) (subject string, fallback, ok bool) {
-	rest, found := strings.CutPrefix(tag, "sha256-")
-	if !found {
-		return "", false, false
-	}
-	for _, end := range image.CosignSuffixes() {
-		if hex, is := strings.CutSuffix(rest, string(end)); is {
-			return "sha256:" + hex, false, true
-		}
-	}
-	return "sha256:" + rest, true, true
+// tagSubject tells what a tag of an attachment is about. What has none of cosign's suffixes is
+// looked at as a list of referrers.
+func tagSubject(tag string) (subject string, isList, ok bool) {
+	of, suffix, ok := image.ParseAttachedTag(tag)
+	return of.String(), ok && !slices.Contains(image.CosignSuffixes(), suffix), ok
 }
 
 // An attached is an entry of index.json that is about something, by its tag or else by its own
