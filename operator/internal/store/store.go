@@ -50,6 +50,7 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,6 +58,7 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -64,6 +66,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
@@ -230,6 +233,23 @@ func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Desc
 
 // maxEvidence is how many signatures of one bundle are read.
 const maxEvidence = 256
+
+// matrices are the documents that were read last, by the hash of their text: passes need the same few again and
+// again. A document is never changed.
+var matrices = lru.New(remembered)
+
+// ParseMatrix reads the matrix of a bundle's contents.
+func ParseMatrix(digest string, c *bundle.Contents) (*matrix.Document, error) {
+	sum := sha256.Sum256(c.Matrix)
+	if known, ok := matrices.Get(sum); ok {
+		return known.(*matrix.Document), nil //nolint:forcetypeassert // nothing else is kept
+	}
+	doc, err := matrix.Parse("matrix of "+digest, c.Matrix)
+	if err == nil {
+		matrices.Add(sum, doc)
+	}
+	return doc, err
+}
 
 func (s *Store) recall(d image.Digest) *bundle.Contents {
 	s.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
 // Accepted is the bundle of the only DriverBundle in the operator's namespace, as package
@@ -31,10 +31,6 @@ type Accepted struct {
 	FloorID string
 	// AllowOther lets resources name images that are not in the bundle.
 	AllowOther bool
-
-	mu     sync.Mutex
-	digest string // that matrix is of
-	matrix *matrix.Document
 }
 
 // Store has the contents of accepted bundles.
@@ -72,25 +68,11 @@ func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, err := a.parsed(b.Status.Digest, contents.Matrix)
+	doc, err := store.ParseMatrix(b.Status.Digest, contents)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &locked{lock: contents.Lock, matrix: doc, repository: b.Status.Repository, other: a.AllowOther}, login, nil
-}
-
-// parsed returns the bundle's matrix, which is read once.
-func (a *Accepted) parsed(digest string, data []byte) (*matrix.Document, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.digest != digest || a.matrix == nil {
-		doc, err := matrix.Parse("matrix of "+digest, data)
-		if err != nil {
-			return nil, err
-		}
-		a.digest, a.matrix = digest, doc
-	}
-	return a.matrix, nil
 }
 
 // errNoBundle is that the site has no DriverBundle.

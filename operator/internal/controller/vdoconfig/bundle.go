@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -22,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
 // gatherBundle finds the bundle and opens it. Where that cannot be done, what is
@@ -78,27 +77,11 @@ func (p *pass) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, err
 	if err != nil {
 		return nil, err
 	}
-	doc, err := parseMatrix("matrix of "+b.Status.Digest, contents.Matrix)
+	doc, err := store.ParseMatrix(b.Status.Digest, contents)
 	if err != nil {
 		return nil, err
 	}
 	return &opened{source: b, contents: contents, matrix: doc}, nil
-}
-
-// matrices are the documents that were read last, by the hash of their text: passes need the same few again and
-// again. A document is never changed.
-var matrices = lru.New(4)
-
-func parseMatrix(name string, data []byte) (*matrix.Document, error) {
-	sum := sha256.Sum256(data)
-	if known, ok := matrices.Get(sum); ok {
-		return known.(*matrix.Document), nil //nolint:forcetypeassert // nothing else is kept
-	}
-	doc, err := matrix.Parse(name, data)
-	if err == nil {
-		matrices.Add(sum, doc)
-	}
-	return doc, err
 }
 
 // openLast opens a bundle that drivers were last installed from, while anything is installed, if it is not
