@@ -22,7 +22,7 @@ import (
 // one takes that adds one host (at most 2 s).
 func BenchmarkSIP(b *testing.B) {
 	const hosts, clusters = 2000, 100
-	w := start(b)
+	w, _ := start(b)
 	for i := range hosts {
 		w.host(metal3.Host{Name: fmt.Sprintf("h%04d", i), Labels: map[string]string{"rack": fmt.Sprint(i)}, Address: fmt.Sprintf("10.%d.%d.%d", 2+i/60000, i/250, 1+i%250)})
 	}

@@ -3,35 +3,42 @@ package sipcluster
 import (
 	"errors"
 	"net/http"
+	"path"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 )
 
 // From nothing to labels: the finalizer first, then claims, then services, and labels when the load
 // balancer of the control plane is rolled out.
 func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c", "d")
 	w.sip("t", `
 nodes: {ControlPlane: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}}
 services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 `)
-	r := w.operator(w.own)
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
 	require.Empty(t, w.claimed("t"))
@@ -73,15 +80,12 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 }
 
 func TestServicesFollowTheSpecAndAreRepaired(t *testing.T) {
-	w := start(t)
-	w.hosts("a")
+	w, r := start(t)
 	const jump = `
 nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
 `
-	w.sip("t", jump)
-	r := w.operator(w.own)
-	w.settle(r, "t")
+	w.settled(r, jump, "a")
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "the host has two networks, and the service names none")
 
 	name := services.Name("t", services.LoadBalancerWorker, 0)
@@ -119,11 +123,10 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 
 // A cluster that lacks hosts keeps what it has, and says what is missing and why.
 func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c")
 	w.use("c", true)
 	w.sip("t", active(3))
-	r := w.operator(w.own)
 	w.stands(r, "t", airship.ReasonUnschedulable, "a", "b")
 	require.Contains(t, w.ready("t").Message, "1 of 3 Worker hosts are missing")
 	require.Contains(t, w.ready("t").Message, "1: has a consumerRef")
@@ -139,11 +142,8 @@ func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
 // Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it
 // loses its labels, and keeps them where it got used meanwhile.
 func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b", "c", "d")
-	w.sip("t", active(4))
-	r := w.operator(w.own)
-	w.settle(r, "t")
+	w, r := start(t)
+	w.settled(r, active(4), "a", "b", "c", "d")
 	w.use("c", true)
 	w.fails("a", true)
 	w.change("t", active(2))
@@ -164,11 +164,10 @@ func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
 }
 
 func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c", "u", "x")
 	w.note("u", choose.AnnotationUnhealthy, "")
 	w.sip("t", workers) // one standby
-	r := w.operator(w.own)
 	r.Grace = grace
 	degraded := func() string {
 		c := meta.FindStatusCondition(w.get("t").Status.Conditions, airship.ConditionDegraded)
@@ -198,7 +197,7 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 // (else labels do not make them held, whoever wrote them), and its Services hold node ports until they are
 // deleted.
 func TestMigrationFromTheOriginal(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c", "y", "z")
 	for _, name := range []string{"y", "z"} {
 		w.edit(name, func(o *choose.BareMetalHost) {
@@ -214,7 +213,6 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 	w.adopt("z")
 	image := `[{image: "mirror.site/haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort`
 	w.sip("t", replace(workers, "[{nodePort", image))
-	r := w.operator(w.own)
 	r.Grace = grace
 	w.fails("z", true) // it may recover by itself
 	w.settle(r, "t")
@@ -234,12 +232,11 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 // Cluster API names a host's network data, or lets it ask for an address, when it takes the host: by
 // its labels. Services lead there from then on.
 func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	for _, name := range []string{"a", "b", "c"} {
 		w.host(metal3.Host{Name: name})
 	}
 	w.sip("t", replace(active(3), "oam", "eth0"))
-	r := w.operator(w.own)
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "c")
 	require.Empty(t, w.backends("t", services.LoadBalancerWorker), "no host has an address yet")
 
@@ -276,11 +273,8 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 }
 
 func TestDeletionLeavesNothing(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b", "c")
-	s := w.sip("t", workers)
-	r := w.operator(w.own)
-	w.settle(r, "t")
+	w, r := start(t)
+	s := w.settled(r, workers, "a", "b", "c")
 	w.use("a", true)
 	w.edit("b", func(o *choose.BareMetalHost) { o.Spec.Image.URL = "http://image" })
 	before := w.objects()
@@ -318,9 +312,8 @@ func (w *world) gone(name string) {
 }
 
 func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c", "d")
-	r := w.operator(w.own)
 
 	missing := "services: {loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: oam, caSecret: x}], "
 	w.sip("render", replace(workers, "services: {", missing))
@@ -376,4 +369,166 @@ func (w *world) says(name, reason, fragment string, stalled bool) {
 	require.Len(w, conds, 2)
 	require.Equal(w, stalled, meta.IsStatusConditionTrue(conds, "Stalled"))
 	require.Equal(w, !stalled, meta.IsStatusConditionTrue(conds, "Reconciling"))
+}
+
+// A jump host and a login: from the tenant's Secrets and the hosts' to what the programs read, through a Secret
+// that changes and one that goes, more hosts, and removal; and nothing secret anywhere but in Secrets.
+func TestJumpHostAndLoginFollowSecretsAndHosts(t *testing.T) {
+	const spec = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: N}}}
+services:
+  jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam}]
+  auth:
+    - nodePort: PORT2
+      issuer: https://login.tenant.site:30556
+      staticClients: [{id: console, secret: console, redirectURIs: ["https://console.site/callback"]}]
+      staticPasswords: [{email: alice@tenant.site, userID: "1", secret: alice}]
+`
+	const first, changed = "canary-5b0c-of-the-client", "canary-5b0c-another"
+	w, r := start(t)
+	w.hosts("a", "b")
+	secret := func(name string, data map[string]string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, StringData: data}
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte("canary-5b0c"), bcrypt.DefaultCost)
+	require.NoError(t, err)
+	alice := secret("alice", map[string]string{"hash": string(hash)})
+	require.NoError(t, w.Create(t.Context(), alice))
+	jump, auth := services.Name("t", services.JumpHost, 0), services.Name("t", services.Auth, 0)
+
+	w.sip("t", replace(spec, "N}", "1}"))
+	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a") // a login that fails keeps no host from the tenant
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticClients[0].secret", true)
+	require.NotEmpty(t, read[appsv1.Deployment](w, jump).UID, "the other service runs")
+
+	require.NoError(t, w.Create(t.Context(), secret("console", map[string]string{"clientSecret": first})))
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
+	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data[path.Base(dex.ConfigFile)]) }
+	require.Contains(t, login(), first)
+
+	// Programs read hosts and secrets when they start.
+	ends, rolled := read[appsv1.Deployment](w, jump).Generation, read[appsv1.Deployment](w, auth).Generation
+	w.change("t", replace(spec, "N}", "2}"))
+	require.NoError(t, w.Update(t.Context(), secret("console", map[string]string{"clientSecret": changed})))
+	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
+	require.Greater(t, read[appsv1.Deployment](w, jump).Generation, ends)
+	require.Regexp(t, "^a\tWorker\t\\S+\nb\t", read[corev1.ConfigMap](w, jump+"-config").Data["hosts"])
+	require.Greater(t, read[appsv1.Deployment](w, auth).Generation, rolled)
+	require.Contains(t, login(), changed)
+
+	for _, name := range []string{jump, auth} { // the namespace is held to the restricted Pod Security Standard
+		template := read[appsv1.Deployment](w, name).Spec.Template
+		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Namespace, pod.Name = w.home("t"), "try"
+		require.NoError(t, w.Create(t.Context(), pod, client.DryRunAll))
+	}
+
+	// What runs stays when a Secret goes.
+	require.NoError(t, w.Delete(t.Context(), alice))
+	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a", "b")
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticPasswords[0].secret", true)
+	require.NotEmpty(t, read[appsv1.Deployment](w, auth).UID)
+
+	all := mustJSON(t, w.get("t")) + told(r, "")
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}} {
+		w.each(list, func(o metav1.Object) { all += mustJSON(t, o) })
+	}
+	for _, s := range []string{first, changed, "canary-5b0c", "bmc-password-of-", string(hash), "PRIVATE KEY"} {
+		require.NotContains(t, all, s)
+	}
+	require.NoError(t, w.Delete(t.Context(), w.get("t")))
+	w.settle(r, "t")
+	w.gone("t")
+}
+
+const machines = `
+metadata: {name: metal3machines.infrastructure.cluster.x-k8s.io}
+spec:
+  group: infrastructure.cluster.x-k8s.io
+  names: {kind: Metal3Machine, plural: metal3machines}
+  scope: Namespaced
+  versions:
+    - name: v1beta1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+func installMachines(t testing.TB, cfg *rest.Config) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(machines), crd))
+	all := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}}
+	_, err := envtest.InstallCRDs(cfg, all)
+	require.NoError(t, err)
+}
+
+func (w *world) machine(name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
+	o.SetKind("Metal3Machine")
+	o.SetNamespace(w.metal)
+	o.SetName(name)
+	return o
+}
+
+// take has a machine of a Cluster use a host. It selects the hosts of a SIPCluster; "" for any.
+func (w *world) take(host, machine, cluster, selects string) {
+	w.Helper()
+	o := w.machine(machine)
+	o.SetLabels(map[string]string{labelCluster: cluster})
+	if selects != "" {
+		labels := map[string]any{airship.LabelClusterNamespace: w.ns, airship.LabelClusterName: selects}
+		o.Object["spec"] = map[string]any{"hostSelector": map[string]any{"matchLabels": labels}}
+	}
+	require.NoError(w, w.Create(w.Context(), o))
+	w.edit(host, func(h *choose.BareMetalHost) {
+		h.Spec.ConsumerRef = corev1.ObjectReference{
+			APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: w.metal, Name: machine,
+		}
+	})
+}
+
+// machineHas sets the addresses of a machine, as Cluster API does some time after it has a host.
+func (w *world) machineHas(name string, addresses ...string) {
+	w.Helper()
+	all := []any{map[string]any{"type": "Hostname", "address": name}}
+	for _, a := range addresses {
+		all = append(all, map[string]any{"type": "InternalIP", "address": a})
+	}
+	o := w.machine(name)
+	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: name}, o))
+	require.NoError(w, unstructured.SetNestedSlice(o.Object, all, "status", "addresses"))
+	require.NoError(w, w.Update(w.Context(), o))
+}
+
+// Services lead to no host that the machine of another Cluster uses, and Ready names it.
+func TestHostsThatAnotherClusterUses(t *testing.T) {
+	w, r := start(t)
+	w.served(r)
+	leads := func(want ...string) {
+		t.Helper()
+		w.settle(r, "t")
+		require.Equal(t, want, w.backends("t", services.LoadBalancerWorker))
+	}
+	const a, b = "a=10.1.1.97", "b=10.1.1.98"
+	w.take("a", "m-a", "red", "")
+	leads(a, b)
+	require.Equal(t, "red", w.get("t").Status.ClusterName)
+	w.take("b", "m-b", "blue", "")
+	leads(a)
+	why := w.metal + "/b: Metal3Machine " + w.metal + `/m-b of Cluster "blue" uses it`
+	w.says("t", airship.ReasonInfraServiceFailure, why, true)
+	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "services leave it out")
+	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "it is held")
+
+	w.change("t", balanced+"clusterName: blue\n")
+	leads(b)
+	w.change("t", balanced)
+	leads(b)
+	w.take("a", "m-c", "green", "t")
+	leads(a)
+	w.take("b", "m-d", "green", "")
+	leads(a, b)
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 }

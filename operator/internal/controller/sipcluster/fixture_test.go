@@ -116,7 +116,8 @@ func (w *world) counting(r *http.Request, next http.RoundTripper) (*http.Respons
 	return answer, err
 }
 
-func start(t testing.TB) *world {
+// start returns a world, and an operator in it.
+func start(t testing.TB) (*world, *Reconciler) {
 	t.Helper()
 	cfg := cluster.Config(t)
 	if access.admin == nil {
@@ -135,7 +136,7 @@ func start(t testing.TB) *world {
 	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-hosts", w.metal))
 	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-tenants", w.ns))
-	return w
+	return w, w.operator(w.own)
 }
 
 // permit replaces the HostDeployPolicy beside the hosts; nil leaves none.
@@ -169,10 +170,18 @@ func (w *world) operator(c client.WithWatch) *Reconciler {
 	}
 }
 
-// bundles has an image for each kind.
-type bundles struct{ err error }
+// bundles is a bundle with an image for each kind, or one that cannot be used.
+type bundles struct {
+	login []byte
+	err   error
+}
 
-func (b bundles) Open(context.Context) (services.Images, []byte, error) { return b, nil, b.err }
+func (b bundles) Open(context.Context) (services.Images, []byte, error) {
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	return b, b.login, nil
+}
 
 func (bundles) Image(_ string, kind services.Kind, asked string) (string, error) {
 	if asked != "" {
@@ -376,15 +385,21 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 // active is balanced with another count of hosts.
 func active(n int) string { return replace(balanced, "active: 2", fmt.Sprintf("active: %d", n)) }
 
-// served is a SIPCluster t with the hosts a and b and a load balancer that leads to them, as the
-// operator that is returned has made it.
-func (w *world) served() (*airship.SIPCluster, *Reconciler) {
+// settled makes hosts, and the SIPCluster t of a spec, and settles.
+func (w *world) settled(r *Reconciler, spec string, hosts ...string) *airship.SIPCluster {
 	w.Helper()
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.operator(w.own)
+	w.hosts(hosts...)
+	w.sip("t", spec)
+	w.settle(r, "t")
+	return w.get("t")
+}
+
+// served is a SIPCluster t with the hosts a and b and a load balancer that leads to them.
+func (w *world) served(r *Reconciler) *airship.SIPCluster {
+	w.Helper()
+	s := w.settled(r, balanced, "a", "b")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
-	return w.get("t"), r
+	return s
 }
 
 // settle makes passes, with Deployments that roll out between them, until nobody writes.

@@ -55,11 +55,8 @@ func (w *world) powered(name string, on bool) {
 // Metal3 gets what is requested of a host that the SIPCluster holds, and the status and the events
 // say what happened, and by whom.
 func TestHostActionsGoThroughMetal3(t *testing.T) {
-	w := start(t)
-	w.hosts("a", "b", "c")
-	w.sip("t", replace(workers, "standby: 1", "standby: 0"))
-	r := w.operator(w.own)
-	w.settle(r, "t")
+	w, r := start(t)
+	w.settled(r, replace(workers, "standby: 1", "standby: 0"), "a", "b", "c")
 	told(r, "")
 
 	reboot := w.act(r, "reboot", "a", airship.Reboot)
@@ -91,11 +88,8 @@ func TestHostActionsGoThroughMetal3(t *testing.T) {
 
 // A request that the API server refuses to pass on is reported, and repeated.
 func TestAHostActionThatCannotBePassedOn(t *testing.T) {
-	w := start(t)
-	w.hosts("a")
-	w.sip("t", alone)
-	r := w.operator(w.own)
-	w.settle(r, "t")
+	w, r := start(t)
+	w.settled(r, alone, "a")
 	refused := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
 		Patch: func(
 			_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
@@ -115,9 +109,8 @@ func TestAHostActionThatCannotBePassedOn(t *testing.T) {
 // A host of another SIPCluster, of none, or one that does not exist are refused alike, and nothing
 // is changed.
 func TestHostActionsAreForHostsThatTheClusterHolds(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c")
-	r := w.operator(w.own)
 	w.host(metal3.Host{Name: "free", State: "provisioned"})
 	w.act(r, "early", "a", airship.PowerOff)
 	w.sip("other", alone)

@@ -3,25 +3,35 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // A service that is taken out, and one whose Deployment still has to follow, lead to hosts
 // until they are gone and rolled out: one edit that also asks for fewer hosts frees none before.
 func TestHostsAreGivenBackAfterTheServicesThatLeadThere(t *testing.T) {
-	w := start(t)
-	_, r := w.served()
+	w, r := start(t)
+	w.served(r)
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	free := nextIP(read[corev1.Service](w, name).Spec.ClusterIP)
 	w.change("t", replace(active(1), "oam}", "oam, clusterIP: \""+free+"\"}"))
@@ -49,8 +59,8 @@ func TestHostsAreGivenBackAfterTheServicesThatLeadThere(t *testing.T) {
 // A host is released when the pods that lead there have ended: not when the API server has the
 // configuration.
 func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
-	w := start(t)
-	_, r := w.served()
+	w, r := start(t)
+	w.served(r)
 	template := read[appsv1.Deployment](w, services.Name("t", services.LoadBalancerWorker, 0)).Spec.Template
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.home("t"), Name: "old", Labels: template.Labels, Finalizers: []string{"test.site/runs"},
@@ -69,8 +79,8 @@ func TestAHostIsReleasedWhenNoPodLeadsThere(t *testing.T) {
 // The deletion of a tenant's namespace takes none of the services. A host in use stays the SIPCluster's,
 // which keeps the namespace, until it is free.
 func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
-	w := start(t)
-	s, r := w.served()
+	w, r := start(t)
+	s := w.served(r)
 	w.use("a", true)
 	before := w.objects()
 	require.NoError(t, w.Delete(t.Context(), s))
@@ -86,8 +96,8 @@ func TestANamespaceThatIsDeletedKeepsHostsInUse(t *testing.T) {
 // Hosts and services of a SIPCluster that is not there stay: it may be about to be restored. One of its
 // name gets the services, and the hosts if somebody has them adopted.
 func TestALostSIPClusterIsRestored(t *testing.T) {
-	w := start(t)
-	was, r := w.served()
+	w, r := start(t)
+	was := w.served(r)
 	w.sip("other", alone)
 	// lose takes the finalizer off, or a restore brought the hosts and not yet the SIPCluster.
 	lose := func() {
@@ -126,19 +136,6 @@ func TestALostSIPClusterIsRestored(t *testing.T) {
 	w.gone("t")
 }
 
-// bundleOf is a bundle that cannot be used, or one with a login.
-type bundleOf struct {
-	bundles
-	login []byte
-}
-
-func (b bundleOf) Open(context.Context) (services.Images, []byte, error) {
-	if b.err != nil {
-		return nil, nil, b.err
-	}
-	return b, b.login, nil
-}
-
 var untrusted = &fault.Error{
 	Reason: fault.Untrusted, Op: "use", Subject: "DriverBundle b", Err: errors.New("no key signed it"),
 }
@@ -146,11 +143,10 @@ var untrusted = &fault.Error{
 // While the bundle is not trusted each service keeps its own image, and nothing is installed
 // or changed from it; while the mirror has not let a new login in, pods keep theirs.
 func TestServicesKeepImageAndLogin(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.sip("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2, image: "mirror.site/services:other"}]}`)
-	r := w.operator(w.own)
 	login := []byte(`{"auths":{"m":{"auth":"eA=="}}}`)
-	r.Bundles = bundleOf{login: login}
+	r.Bundles = bundles{login: login}
 	w.settle(r, "t")
 	deployment := func(i int) *appsv1.Deployment {
 		return read[appsv1.Deployment](w, services.Name("t", services.JumpHost, i))
@@ -159,13 +155,13 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	require.Equal(t, "mirror.site/services:other", second.Spec.Template.Spec.Containers[0].Image)
 	require.NotEmpty(t, first.Spec.Template.Spec.ImagePullSecrets)
 
-	r.Bundles = bundleOf{}
+	r.Bundles = bundles{}
 	w.settle(r, "t")
 	require.Equal(t, first.Spec, deployment(0).Spec, "the login is being tried at the mirror")
 	pull := read[corev1.Secret](w, first.Spec.Template.Spec.ImagePullSecrets[0].Name)
 	require.Equal(t, login, pull.Data[corev1.DockerConfigJsonKey])
 
-	r.Bundles = bundleOf{bundles: bundles{err: untrusted}}
+	r.Bundles = bundles{err: untrusted}
 	w.settle(r, "t")
 	require.Equal(t, first.Spec, deployment(0).Spec)
 	require.Equal(t, second.Spec, deployment(1).Spec)
@@ -180,8 +176,8 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 // Services lead where they led while network data cannot be read, whoever restarts meanwhile,
 // and never from some hosts to none.
 func TestBackendsOutliveNetworkData(t *testing.T) {
-	w := start(t)
-	w.served()
+	w, r := start(t)
+	w.served(r)
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	text, generation := w.backends("t", services.LoadBalancerWorker), read[appsv1.Deployment](w, name).Generation
 	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98"}, text)
@@ -199,4 +195,232 @@ func TestBackendsOutliveNetworkData(t *testing.T) {
 	}
 	stays(balanced, "read the data of 2 hosts")
 	stays(replace(balanced, "oam", "other"), "of 2 hosts none has a known address there")
+}
+
+// failing is an operator whose nth request is answered by a code, and whether it came to that.
+func (w *world) failing(n int64, code int) (r *Reconciler, failed func() bool) {
+	w.Helper()
+	var asked atomic.Int64
+	c := w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if asked.Add(1) != n {
+			return w.counting(r, next)
+		}
+		answer := httptest.NewRecorder()
+		http.Error(answer, "not now", code)
+		return answer.Result(), nil
+	})
+	return w.operator(c), func() bool { return asked.Load() >= n }
+}
+
+// has is what the status says that a SIPCluster has, not how that fares.
+func (w *world) has(name string) airship.SIPClusterStatus {
+	w.Helper()
+	st := w.get(name).Status
+	st.Conditions, st.ObservedGeneration = nil, 0
+	for i := range st.Hosts {
+		st.Hosts[i].Problem = ""
+	}
+	for i := range st.Services {
+		st.Services[i].Ready, st.Services[i].Message = false, ""
+	}
+	return st
+}
+
+// Whichever request of a pass fails, the status goes on saying what the SIPCluster has and lacks,
+// and services lead on to a host whose data cannot be read.
+func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
+	w, r := start(t)
+	w.settled(r, active(3), "a", "b")
+	text := w.backends("t", services.LoadBalancerWorker)
+	network := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
+	require.NoError(t, w.Delete(t.Context(), network))
+	w.settle(w.operator(w.own), "t")
+	has := w.has("t")
+	require.Equal(t, []string{"10.1.1.97"}, has.Hosts[0].Addresses)
+	require.Equal(t, []int32{3, 2, 1}, []int32{has.Wanted, has.Held, has.Missing[0].Count})
+	told, whole := 0, false
+	for n := 2; !whole; n += tier.Pick(3, 1) { // each request, in two ways; the first tier leaves some out
+		before := w.ready("t").Message
+		r, failed := w.failing(int64(n/2), []int{http.StatusInternalServerError, http.StatusForbidden}[n%2])
+		_ = w.pass(r, "t") // where the resource is not read, or its status not written
+		require.Equal(t, has, w.has("t"), "request %d: %s", n/2, w.ready("t").Message)
+		if whole = !failed(); w.ready("t").Message != before {
+			told++
+		}
+	}
+	require.Greater(t, told, 8)
+	w.settle(w.operator(w.own), "t")
+	require.Equal(t, text, w.backends("t", services.LoadBalancerWorker))
+}
+
+// Of a service that cannot be rendered the status says what it has, and of a spec that cannot be
+// understood what it asks for.
+func TestTheStatusSaysWhatRuns(t *testing.T) {
+	w, r := start(t)
+	w.served(r)
+	has := w.has("t")
+	r.Bundles = bundles{err: untrusted}
+	require.NotEmpty(t, has.Services[0].Image)
+	require.NotEmpty(t, has.Services[0].Endpoints)
+	w.change("t", replace(balanced, "nodeInterfaceId: oam", `nodeInterfaceId: oam, image: "mirror.site/services:other"`))
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+	require.False(t, w.get("t").Status.Services[0].Ready)
+	require.Equal(t, has, w.has("t"))
+
+	w.change("t", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 7}}}`)
+	w.settle(r, "t")
+	w.says("t", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
+	has.Wanted = 7
+	require.Equal(t, has, w.has("t"))
+}
+
+// oldCache has the hosts as they were at one time.
+type oldCache struct {
+	client.Reader
+	hosts choose.BareMetalHostList
+}
+
+func (c *oldCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	*list.(*choose.BareMetalHostList) = *c.hosts.DeepCopyObject().(*choose.BareMetalHostList) //nolint:forcetypeassert,errcheck // of hosts
+	return nil
+}
+
+// A host that was given back, and that another tenant has by now, gets no service of the one
+// before, however old the cache is that says that it is held.
+func TestAnOldCacheLeadsNowhere(t *testing.T) {
+	w, r := start(t)
+	w.served(r)
+	old, cache := w.operator(w.own), &oldCache{}
+	require.NoError(t, w.List(t.Context(), &cache.hosts, client.InNamespace(w.metal)))
+	old.Hosts = cache
+
+	w.change("t", active(1))
+	w.stands(r, "t", airship.ReasonSucceeded, "a")
+	w.sip("other", alone)
+	w.stands(r, "other", airship.ReasonSucceeded, "b")
+
+	w.change("t", balanced) // which the old cache says it has
+	for range 3 {
+		require.NoError(t, w.pass(old, "t"))
+	}
+	require.Equal(t, []string{"a=10.1.1.97"}, w.backends("t", services.LoadBalancerWorker))
+	w.stands(r, "t", airship.ReasonUnschedulable, "a")
+	require.Equal(t, []string{"b"}, names(w.claimed("other")))
+}
+
+// What is gone, is being deleted or is another one of the name by now gets no host, since nobody would give it
+// back, and takes nothing from the next one.
+func TestNothingIsDoneForWhatIsGone(t *testing.T) {
+	w, r := start(t)
+	w.hosts("a", "b")
+	s := w.sip("t", balanced)
+	require.NoError(t, w.pass(r, "t")) // the finalizer
+	seen, deleted := w.get("t"), &airship.SIPCluster{}
+	require.NoError(t, w.Delete(t.Context(), s))
+	for _, then := range []func(){
+		func() { deleted = w.get("t") },
+		func() { w.settle(r, "t") },
+		func() { w.sip("t", balanced) },
+	} {
+		then()
+		_, err := r.Pass(t.Context(), seen.DeepCopy())
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+		require.Empty(t, w.bare("a").Annotations[airship.AnnotationClaim])
+	}
+	w.settle(r, "t")
+	claim := w.bare("a").Annotations[airship.AnnotationClaim]
+	require.Equal(t, clusterOf(w.get("t")).Claim(airship.RoleWorker), claim)
+	state := w.state()
+	_, err := r.Remove(t.Context(), deleted)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+	require.Equal(t, state, w.state())
+}
+
+// An upgrade moves the services of an earlier version to their own namespace: hosts stay allocated, keys
+// stay what they are, what ran goes when its replacement is ready, and so do BMC credentials that it
+// copied. Images are those of a bundle that is verified: the tenant could change what ran. Events report the
+// fields that have no effect any more, once.
+func TestAnUpgradeMovesServices(t *testing.T) {
+	w, _ := start(t)
+	w.system = cluster.SIPOperator.Namespace() // where the shipped policy lets the operator write
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), w, servicesRole, w.ns))
+	r := w.operator(w.own)
+	w.settled(r, `
+nodes: {Worker: {FLAVOR, count: {active: 2}}}
+services:
+  loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]
+  jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam, bmc: {}, nodeSSHPrivateKeys: missing}]
+`, "a", "b")
+	hosts, key := w.claimed("t"), read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data
+	record := w.makeFormer(r)
+	note := client.RawPatch(types.MergePatchType, []byte(`{"status":{"namespace":""}}`))
+	require.NoError(t, w.Status().Patch(t.Context(), w.get("t"), note))
+	r = w.operator(w.own)
+	r.Bundles = bundles{err: untrusted}
+
+	balancer := types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}
+	for pass := range 7 {
+		if pass == 3 {
+			require.Contains(t, w.ready("t").Message, "no key signed it")
+			r.Bundles = bundles{}
+		}
+		require.NoError(t, w.pass(r, "t"))
+		require.NoError(t, w.Get(t.Context(), balancer, &corev1.Service{}), "it runs until its replacement is ready")
+		require.Equal(t, hosts, w.labelled("t"))
+	}
+	require.Contains(t, w.ready("t").Message, errUnfinished.Error())
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+	require.Equal(t, hosts, w.claimed("t"))
+	require.Equal(t, key, read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data)
+	events := told(r, "FieldIgnored")
+	require.Contains(t, events, "spec.services.jumpHost[0].bmc has no effect; create a HostAction")
+	require.Contains(t, events, "spec.services.jumpHost[0].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`")
+	require.NoError(t, w.pass(r, "t"))
+	require.Empty(t, told(r, "FieldIgnored"), "nothing changed")
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.SecretList{}} {
+		w.each(list, func(o metav1.Object) { require.NotEqual(t, w.ns, o.GetNamespace(), o.GetName()) })
+	}
+	require.True(t, w.Get(t.Context(), client.ObjectKeyFromObject(record), record) != nil, "the record is of nothing")
+	require.NoError(t, w.Delete(t.Context(), w.get("t")))
+	w.settle(r, "t")
+	w.gone("t")
+}
+
+// makeFormer moves the services of t to where an earlier version had them, with the record that it kept
+// and BMC credentials that it copied.
+func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
+	w.Helper()
+	p := r.begin(w.get("t"))
+	require.NoError(w, p.read(w.Context()))
+	all := slices.Collect(maps.Values(p.objects))
+	bmc := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}
+	bmc.SetLabels(all[0].GetLabels())
+	bmc.SetName(services.Name("t", services.JumpHost, 0) + "-bmc")
+	inv := inventory.Inventory{}
+	require.NoError(w, w.Delete(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.home}}))
+	w.play("t")
+	for _, o := range append(all, bmc) {
+		made := &unstructured.Unstructured{Object: o.Object}
+		made.SetNamespace(w.ns)
+		made.SetUID("")
+		made.SetResourceVersion("")
+		made.SetManagedFields(nil)
+		unstructured.RemoveNestedField(made.Object, "spec", "clusterIP")
+		unstructured.RemoveNestedField(made.Object, "spec", "clusterIPs")
+		require.NoError(w, w.Create(w.Context(), made))
+		kind := made.GroupVersionKind()
+		inv = inv.With(inventory.Entry{UID: string(made.GetUID()), Driver: "x", ID: inventory.ID{
+			Version: kind.Version, Key: inventory.Key{Group: kind.Group, Kind: kind.Kind, Namespace: w.ns, Name: made.GetName()},
+		}})
+	}
+	record := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "sip-inventory-of-" + w.ns + ".t"},
+		Data:       map[string]string{inventory.DataKey: string(inv.Marshal())},
+	}
+	require.NoError(w, w.Create(w.Context(), record))
+	w.former = true
+	w.play("t")
+	return record
 }

@@ -46,7 +46,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 		{name: "shrink", spec: of("1", "0"), roles: []string{cp, worker}},
 		{name: "delete"},
 	}
-	w := start(t)
+	w, _ := start(t)
 	w.hosts("a", "b", "c", "d", "e", "f")
 	lived := map[string]int{} // the write after which a step was no more cut short
 	for n := 1; len(lived) < len(steps); n += tier.Pick(11, 1) {
@@ -117,7 +117,7 @@ func (w *world) killed(n int) (c client.WithWatch, alive func() bool) {
 // However many SIPClusters are made at once, and however many operators believe that they
 // lead, no host has two holders, and together they get what there is.
 func TestManyAtOnceNeverShareAHost(t *testing.T) {
-	w := start(t)
+	w, _ := start(t)
 	const each = 3
 	clusters := tier.Pick(4, 8)
 	var hosts []string

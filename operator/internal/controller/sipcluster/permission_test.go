@@ -74,8 +74,8 @@ func TestAllocationIsDeniedByDefault(t *testing.T) {
 // Hosts that an earlier version allocated stay where they are: their claims have no UID, and
 // nobody had permitted them, since that was the default.
 func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
-	w := start(t)
-	s, r := w.served()
+	w, r := start(t)
+	s := w.served(r)
 	w.note("a", airship.AnnotationClaim, "Worker "+w.ns+"/t")
 	w.note("b", airship.AnnotationClaim, "Worker "+w.ns+"/t")
 	w.permit(nil)
@@ -101,7 +101,7 @@ func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
 
 // The shipped policy: only the operator allocates, and it writes nothing else on hosts.
 func TestOnlyTheOperatorAllocatesHosts(t *testing.T) {
-	w := start(t)
+	w, _ := start(t)
 	w.hosts("a")
 	cfg := rest.CopyConfig(cluster.Config(t))
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "owner", Groups: []string{"system:authenticated"}}

@@ -140,7 +140,7 @@ func TestStatusIsBounded(t *testing.T) {
 // However many SIPClusters want what no host has, the network data of free hosts is read once
 // in a while.
 func TestNetworkDataIsNotReadForEachSIPCluster(t *testing.T) {
-	w := start(t)
+	w, _ := start(t)
 	w.hosts("a", "b", "c")
 	reads := 0
 	r := w.operator(w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -168,7 +168,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT%[1]d, end: PORT%[1]
 
 // Whose a host is says which namespaces may take it, and names no Secret of another namespace.
 func TestHostsOfOtherNamespaces(t *testing.T) {
-	w := start(t)
+	w, r := start(t)
 	w.hosts("a", "b", "c", "d")
 	allow := func(name, namespaces string) { w.note(name, airship.AnnotationAllowedNamespaces, namespaces) }
 	allow("a", "another")
@@ -176,7 +176,6 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 	allow("c", "another, "+w.ns)
 	w.edit("d", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = w.ns })
 	w.sip("t", workers)
-	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, []string{"c"}, names(w.claimed("t")))
 	refused := map[string][]string{}
