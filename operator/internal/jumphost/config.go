@@ -43,7 +43,7 @@ type Config struct {
 	Keys       []string
 	CAs        []string // that sign certificates of users
 	Principals []string // that such a certificate has to have one of
-	Ports      []uint16 // of hosts; none for all
+	Ports      []string // of hosts; none for all
 	Hosts      []Host
 }
 
@@ -112,12 +112,9 @@ ClientAliveCountMax 3
 
 // permitted returns the arguments of PermitOpen.
 func (c Config) permitted() []string {
-	ports := []string{"*"}
-	if len(c.Ports) > 0 {
-		ports = nil
-		for _, p := range c.Ports {
-			ports = append(ports, fmt.Sprint(p))
-		}
+	ports := c.Ports
+	if len(ports) == 0 {
+		ports = []string{"*"}
 	}
 	var all []string
 	for _, h := range c.Hosts {

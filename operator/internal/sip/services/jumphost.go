@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -31,7 +32,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	}
 	config := jumphost.Config{Keys: keys, CAs: authorities, Principals: principals, Hosts: r.hosts}
 	if len(r.in.Spec.LoadBalancerWorker) == 0 {
-		config.Ports = []uint16{sshPort, apiServerPort}
+		config.Ports = []string{strconv.Itoa(sshPort), strconv.Itoa(apiServerPort)}
 	} // else the NetworkPolicy alone bounds the ports: sshd knows no ranges
 	files := config.Files()
 	for _, name := range slices.Sorted(maps.Keys(files)) {

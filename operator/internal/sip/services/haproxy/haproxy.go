@@ -149,17 +149,8 @@ func (c Config) Text() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	c.global(&b)
-	c.frontends(&b)
-	c.backend(&b, "hosts", c.Check)
-	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
-		c.backend(&b, fmt.Sprintf("hosts-%d", port), c.PortChecks[port])
-	}
-	return b.String(), nil
-}
-
-func (c Config) global(b *strings.Builder) {
-	fmt.Fprintf(b, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
+	ports := slices.Sorted(maps.Keys(c.PortChecks))
+	fmt.Fprintf(&b, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
 global
     log stdout format raw local0 notice
     maxconn %d
@@ -189,29 +180,30 @@ defaults
     timeout server 4h
     timeout client-fin 1m
     timeout server-fin 1m
-`, MaxConnections, int(Grace.Seconds()), maxReloads)
-}
 
-func (c Config) frontends(b *strings.Builder) {
-	fmt.Fprintf(b, `
 frontend health
     mode http
-    bind "${%[1]s}:%[2]d"
+    bind "${%[4]s}:%[5]d"
     timeout client 10s
     timeout http-request 10s
     http-request return status 200 content-type text/plain string ok if { path /healthz }
     http-request return status 404
 
 frontend clients
-    bind %[3]s
-    tcp-request inspect-delay %[4]ds
-    tcp-request content accept if { date,sub(proc.started) gt %[4]d }
+    bind %[6]s
+    tcp-request inspect-delay %[7]ds
+    tcp-request content accept if { date,sub(proc.started) gt %[7]d }
     tcp-request content accept if WAIT_END
     default_backend hosts
-`, PodIP, c.HealthPort(), c.listen(), int(c.Check.Every.Seconds())+1)
-	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
-		fmt.Fprintf(b, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", port)
+`, MaxConnections, int(Grace.Seconds()), maxReloads, PodIP, c.HealthPort(), c.listen(), int(c.Check.Every.Seconds())+1)
+	for _, port := range ports {
+		fmt.Fprintf(&b, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", port)
 	}
+	c.backend(&b, "hosts", c.Check)
+	for _, port := range ports {
+		c.backend(&b, fmt.Sprintf("hosts-%d", port), c.PortChecks[port])
+	}
+	return b.String(), nil
 }
 
 func (c Config) listen() string {
