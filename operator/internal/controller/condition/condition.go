@@ -57,7 +57,7 @@ const (
 const maxMessage = 8 << 10
 
 // Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
-// those are set together by [Ready], [Progressing], [Fault] and [Suspended]. What is no
+// those are set together by [Ready], [Progressing], [Fault], [Suspended] and [SetReady]. What is no
 // UTF-8 in a message is replaced: the API server keeps it as such, and each pass would
 // differ from what is kept, with a patch and an event.
 func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
@@ -73,8 +73,8 @@ func Remove(conds *[]metav1.Condition, types ...string) {
 	}
 }
 
-// set sets Ready, and of Reconciling and Stalled the one that is to say the same.
-func set(conds *[]metav1.Condition, generation int64, c metav1.Condition, beside string) {
+// SetReady sets Ready, and of Reconciling and Stalled the one that is to say the same, "" for neither.
+func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, beside string) {
 	c.Type = v1alpha1.ConditionReady
 	Set(conds, generation, c)
 	Remove(conds, slices.DeleteFunc([]string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled},
@@ -87,12 +87,12 @@ func set(conds *[]metav1.Condition, generation int64, c metav1.Condition, beside
 
 // Ready says that the spec is in effect.
 func Ready(conds *[]metav1.Condition, generation int64, message string) {
-	set(conds, generation, Judged("", nil, message), "")
+	SetReady(conds, generation, Judged("", nil, message), "")
 }
 
 // Progressing says that work towards the spec is under way: a roll-out that is waited for, a step of several.
 func Progressing(conds *[]metav1.Condition, generation int64, message string) {
-	set(conds, generation, Pending("", message), v1alpha1.ConditionReconciling)
+	SetReady(conds, generation, Pending("", message), v1alpha1.ConditionReconciling)
 }
 
 // Fault says that the spec is not in effect, and why: Reconciling where the fault
@@ -102,13 +102,13 @@ func Fault(conds *[]metav1.Condition, generation int64, err error) {
 	if Passing(err) {
 		beside = v1alpha1.ConditionReconciling
 	}
-	set(conds, generation, False("", err), beside)
+	SetReady(conds, generation, False("", err), beside)
 }
 
 // Waiting says that the spec is not in effect because something in the cluster has to
 // end first, which is watched for: a refusal that lifts itself.
 func Waiting(conds *[]metav1.Condition, generation int64, err error) {
-	set(conds, generation, False("", err), v1alpha1.ConditionReconciling)
+	SetReady(conds, generation, False("", err), v1alpha1.ConditionReconciling)
 }
 
 // Suspended says that nothing is being done because spec.suspend is set. Where it is known

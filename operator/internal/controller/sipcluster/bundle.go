@@ -146,7 +146,7 @@ var releases = map[services.Kind]matrix.Driver{
 
 // Image returns an image of the bundle by digest: of a service's releases there the one that
 // the matrix chooses.
-func (l *locked) Image(_ string, kind services.Kind, asked string) (string, error) {
+func (l *locked) Image(kind services.Kind, asked string) (string, error) {
 	if asked != "" {
 		return l.named(kind, asked)
 	}

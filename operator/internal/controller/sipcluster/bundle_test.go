@@ -62,7 +62,7 @@ func TestImagesOfTheBundle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lock, doc := aLock(t)
 			l := &locked{lock: lock, matrix: doc, repository: "mirror.site/vdo/services", other: c.other}
-			got, err := l.Image("any", c.kind, c.asked)
+			got, err := l.Image(c.kind, c.asked)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.reason, fault.ReasonOf(err))
 			if c.message != "" {

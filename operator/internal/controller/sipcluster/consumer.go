@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,27 +29,26 @@ type machine struct {
 	selected bool   // its hostSelector names the SIPCluster
 	// addresses are one of each family at most, IPv4 first: which of several to use, nothing tells.
 	addresses []netip.Addr
+	read      time.Time
 }
 
 // verify finds hosts that the machine of another Cluster than the tenant's uses: Cluster API takes any host
 // in its namespace that matches. Services do not lead there. Consumers of other kinds are not verified.
 func (p *pass) verify(ctx context.Context) error {
-	machines := map[types.NamespacedName]machine{}
-	for _, r := range p.choice.Roles {
-		for _, h := range r.Held() {
-			m, err := p.machineOf(ctx, p.hosts[h.Key()])
-			if err != nil {
-				return err
-			}
-			if m != nil {
-				machines[h.Key()] = *m
-			}
+	machines := map[*choose.Host]*machine{}
+	for _, h := range p.choice.Held() {
+		m, err := p.machineOf(ctx, h)
+		if err != nil && fault.ReasonOf(err) != fault.InvalidInput {
+			return err
+		}
+		if m != nil {
+			machines[h] = m
 		}
 	}
 	p.clusterName, p.foreign = p.expectedCluster(machines), map[types.NamespacedName]string{}
-	for key, m := range machines {
+	for h, m := range machines {
 		if m.cluster != p.clusterName {
-			p.foreign[key] = fmt.Sprintf("%s of Cluster %q uses it", p.hosts[key].Consumer(), m.cluster)
+			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster)
 		}
 	}
 	return nil
@@ -56,7 +56,7 @@ func (p *pass) verify(ctx context.Context) error {
 
 // expectedCluster is the one of the spec, else of machines that select the SIPCluster's hosts, else of all
 // machines. Where they are of several Clusters, it is the one of before.
-func (p *pass) expectedCluster(machines map[types.NamespacedName]machine) string {
+func (p *pass) expectedCluster(machines map[*choose.Host]*machine) string {
 	if name := p.sip.Spec.ClusterName; name != "" {
 		return name
 	}
@@ -76,7 +76,8 @@ func (p *pass) expectedCluster(machines map[types.NamespacedName]machine) string
 	return p.sip.Status.ClusterName
 }
 
-// machineOf reads the Metal3Machine that uses a host, until it has addresses; nil where none does.
+// machineOf reads the Metal3Machine that uses a host; one that has addresses is remembered for a moment. It
+// returns nil where none does, and of one that cannot be read its Cluster and a fault of reason InvalidInput.
 func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) {
 	ref := h.Spec.ConsumerRef
 	kind := ref.GroupVersionKind()
@@ -84,8 +85,9 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 		return nil, nil //nolint:nilnil // another kind
 	}
 	memo := string(h.UID) + " " + h.Consumer()
-	if m, known := p.machines.Load(memo); known {
-		return m.(*machine), nil //nolint:forcetypeassert,errcheck // no other is stored
+	known, _ := p.machines.Load(memo)
+	if m, isKnown := known.(*machine); isKnown && p.Now().Sub(m.read) < rememberFor {
+		return m, nil
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
@@ -109,11 +111,12 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 			} `json:"addresses"`
 		} `json:"status"`
 	}
+	m := &machine{cluster: o.GetLabels()[labelCluster], read: p.Now()}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &read); err != nil {
-		return nil, asked("read", h.Consumer(), err)
+		return m, &fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "correct its spec and status"}
 	}
 	selects, _ := choose.HolderByLabels(read.Spec.HostSelector.MatchLabels)
-	m := &machine{cluster: o.GetLabels()[labelCluster], selected: selects == p.key}
+	m.selected = selects == p.key
 	families := map[bool][]netip.Addr{} // by whether it is IPv4
 	for _, one := range read.Status.Addresses {
 		a, err := netip.ParseAddr(one.Address)

@@ -3,9 +3,9 @@
 //
 // One pass has the four steps of the original, each in a file:
 //
-//	gather.go    read the BareMetalHosts (hosts.go), choose (package choose), and claim (claim.go)
+//	gather.go    read the BareMetalHosts, choose (package choose), and claim
 //	extract.go   the addresses of the hosts that were chosen
-//	deploy.go    prepare the services' namespace (namespace.go), render (render.go), apply, and assess (ready.go)
+//	deploy.go    prepare the services' namespace (namespace.go), render (render.go), apply, and assess
 //	label.go     label what is held; release what leaves once no pod leads there
 //
 // status.go writes the outcome, once.
@@ -70,10 +70,7 @@ type Options struct {
 	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
-	// Grace is how long a host has to be in error before another replaces it; default 10 minutes.
-	Grace time.Duration
-	Meter *Meter           // nil: nothing is counted
-	Now   func() time.Time // default time.Now
+	Meter        *Meter // nil: nothing is counted
 }
 
 // Bundles gives the bundle that services run from.
@@ -92,6 +89,8 @@ type Reconciler struct {
 	Writer condition.Writer
 	// Cluster writes the services' objects; its Records are inventory.SIPClusters.
 	Cluster *cluster.Cluster
+	Now     func() time.Time
+	Grace   time.Duration // that a host has to be in error before another replaces it
 	Options
 
 	networks sync.Map // by UIDs of hosts: network

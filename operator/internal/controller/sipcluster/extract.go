@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ type network struct {
 	at      time.Time
 }
 
-// rememberFor is how long the network data of a free host is remembered.
+// rememberFor is how long the network data of a free host, and a machine, are remembered.
 const rememberFor = 2 * time.Minute
 
 // extract reads, once a pass, what the services need of a host. What is wrong with the data
@@ -65,6 +66,9 @@ func (p *pass) addresses(ctx context.Context, h *choose.Host, e *extracted) erro
 			if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && m != nil {
 				e.addresses[id] = m.addresses
 			}
+		}
+		if fault.ReasonOf(err) == fault.InvalidInput {
+			return e.fails(err, h.Consumer())
 		}
 		return err
 	}
@@ -183,4 +187,22 @@ func (e *extracted) fails(err error, subject string) error {
 		Reason: fault.ReasonOf(err), Op: "read network data in", Subject: subject, Err: err, Hint: fault.HintOf(err),
 	}
 	return nil
+}
+
+// nics are the addresses that Metal3 saw on the interface of a name, IPv4 first, of a host that is
+// in use: one that runs nothing has those of its inspection. "" is the only interface.
+func nics(h *choose.Host, id string) []netip.Addr {
+	seen := h.Status.Hardware.NICs
+	several := slices.ContainsFunc(seen, func(n choose.NIC) bool { return n.Name != seen[0].Name })
+	if h.Consumer() == "" || id == "" && several {
+		return nil
+	}
+	var all []netip.Addr
+	for _, n := range seen {
+		if a, err := netip.ParseAddr(n.IP); err == nil && a.IsGlobalUnicast() && (id == "" || id == n.Name) {
+			all = append(all, a.Unmap())
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }

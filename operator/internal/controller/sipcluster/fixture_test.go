@@ -163,10 +163,8 @@ func (w *world) operator(c client.WithWatch) *Reconciler {
 		Client: c, Reader: c, Hosts: c,
 		Writer:  condition.Writer{Client: c, Recorder: events.NewFakeRecorder(10000)},
 		Cluster: &clusteredge.Cluster{Client: c, Reader: c, Records: inventory.SIPClusters},
-		Options: Options{
-			Namespace: w.system, Bundles: bundles{},
-			Now: func() time.Time { return w.now },
-		},
+		Options: Options{Namespace: w.system, Bundles: bundles{}},
+		Now:     func() time.Time { return w.now },
 	}
 }
 
@@ -183,7 +181,7 @@ func (b bundles) Open(context.Context) (services.Images, []byte, error) {
 	return b, b.login, nil
 }
 
-func (bundles) Image(_ string, kind services.Kind, asked string) (string, error) {
+func (bundles) Image(kind services.Kind, asked string) (string, error) {
 	if asked != "" {
 		return asked, nil
 	}

@@ -2,14 +2,21 @@ package sipcluster
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
@@ -19,9 +26,9 @@ var errCached = fmt.Errorf("hosts are from a cache: %w", fault.ErrOutdated)
 
 // gather chooses, and claims what was chosen.
 func (p *pass) gather(ctx context.Context) error {
-	s, err := p.readHosts(ctx, p.live)
+	all, err := p.readHosts(ctx, p.live)
 	if err == nil {
-		err = p.choose(ctx, s)
+		err = p.choose(ctx, all)
 	}
 	switch {
 	case err != nil || !p.changes():
@@ -32,9 +39,31 @@ func (p *pass) gather(ctx context.Context) error {
 	return p.claim(ctx)
 }
 
+// readHosts returns the hosts as the cache has them, which are not copied, or as the API server has them now.
+func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Host, err error) {
+	list := &choose.BareMetalHostList{}
+	add := func() {
+		for i := range list.Items {
+			all = append(all, &choose.Host{BareMetalHost: &list.Items[i]})
+		}
+	}
+	if live {
+		err = pages.Each(ctx, r.Reader, list, add)
+	} else if err = r.Hosts.List(ctx, list, client.UnsafeDisableDeepCopy); err == nil {
+		add()
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Unreachable, Op: "list", Subject: "BareMetalHosts", Err: err,
+			Hint: "install Metal3's CRDs, and " + manifestsHint,
+		}
+	}
+	return all, nil
+}
+
 // choose decides over a snapshot. What of the hosts chosen cannot be read is noted in the
 // snapshot, and decided on again: a free host is then refused.
-func (p *pass) choose(ctx context.Context, s hosts) error {
+func (p *pass) choose(ctx context.Context, all []*choose.Host) error {
 	permits := func(*choose.Host) bool { return true } // what is given back needs no permission
 	if !p.cluster.Deleting {
 		var err error
@@ -42,31 +71,28 @@ func (p *pass) choose(ctx context.Context, s hosts) error {
 			return err
 		}
 	}
-	for _, h := range s {
+	for _, h := range all {
 		// Earlier versions permitted every namespace without an annotation; see claim.
-		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(*h)
+		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(h)
 		h.Recovering = p.recovering(h)
 	}
 	for {
-		choice, err := choose.Choose(p.cluster, p.sip.Spec.Nodes, s.list())
+		choice, err := choose.Choose(p.cluster, p.sip.Spec.Nodes, all)
 		if err != nil {
 			return because(airship.ReasonUnschedulable, err)
 		}
 		found := false
-		for _, r := range choice.Roles {
-			for _, c := range r.Held() {
-				h := s[c.Key()]
-				e, err := p.extract(ctx, h)
-				if err != nil {
-					return err
-				}
-				if e.problem != nil && h.Problem == "" {
-					h.Problem, found = fault.Text(e.problem), true
-				}
+		for _, h := range choice.Held() {
+			e, err := p.extract(ctx, h)
+			if err != nil {
+				return err
+			}
+			if e.problem != nil && h.Problem == "" {
+				h.Problem, found = fault.Text(e.problem), true
 			}
 		}
 		if !found {
-			p.choice, p.hosts = choice, s
+			p.choice, p.chosen = choice, true
 			return nil
 		}
 	}
@@ -98,7 +124,7 @@ func (p *pass) failedSince(h *choose.Host) time.Time {
 
 // recovering reports whether a host in error may recover by itself, and notes when to look again.
 func (p *pass) recovering(h *choose.Host) bool {
-	if !h.MayRecover() || !p.cluster.Holds(*h) {
+	if !h.MayRecover() || !p.cluster.Holds(h) {
 		return false
 	}
 	left := p.Grace - p.Now().Sub(p.failedSince(h))
@@ -111,12 +137,67 @@ func (p *pass) recovering(h *choose.Host) bool {
 // changes tells whether hosts have to be claimed or given back. One that is adopted or imported
 // has no claim with the UID yet.
 func (p *pass) changes() bool {
-	for _, r := range p.choice.Roles {
-		for _, h := range r.Keep {
-			if h.Claim() != p.cluster.Claim(r.Role) {
-				return true
-			}
+	for r, h := range p.choice.Held() {
+		if h.Claim() != p.cluster.Claim(r.Role) {
+			return true
 		}
 	}
-	return p.choice.Changes()
+	return len(p.choice.Leaving()) > 0
+}
+
+// claim puts the claim on all hosts that do not have it yet, for a SIPCluster that is there: one that
+// is gone would never give them back.
+func (p *pass) claim(ctx context.Context) error {
+	if err := p.exists(ctx, "claim hosts for"); err != nil {
+		return err
+	}
+	for r, h := range p.choice.Held() {
+		claim := p.cluster.Claim(r.Role)
+		if h.Claim() == claim {
+			continue
+		}
+		notes := map[string]any{airship.AnnotationClaim: claim, airship.AnnotationAdopt: nil}
+		if p.cluster.Imports(h) && allowed(h) == nil { // what it has by the earlier default, it keeps
+			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
+		}
+		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {
+			if condition.Outdated(err) {
+				p.Meter.claimLost()
+			}
+			return because(airship.ReasonUnableToApplyLabels, err)
+		}
+	}
+	return nil
+}
+
+// exists fails where the SIPCluster is not the one that the pass has, to the API server itself: gone,
+// another one of the name, or being deleted since.
+func (p *pass) exists(ctx context.Context, op string) error {
+	now := &airship.SIPCluster{}
+	err := p.Reader.Get(ctx, p.key, now)
+	if err == nil && (now.UID != p.sip.UID || now.DeletionTimestamp.IsZero() != p.sip.DeletionTimestamp.IsZero()) {
+		err = apierrors.NewConflict(schema.GroupResource{}, p.key.Name, errors.New("it is another one"))
+	}
+	return asked(op, "SIPCluster "+p.key.String(), err)
+}
+
+// patch merges metadata and a spec into a host's, if it is still as it was read.
+func (r *Reconciler) patch(ctx context.Context, h *choose.Host, metadata, spec map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = h.UID, h.ResourceVersion
+	change := map[string]any{"metadata": metadata}
+	if spec != nil {
+		change["spec"] = spec
+	}
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	o := &choose.BareMetalHost{}
+	o.Namespace, o.Name = h.Namespace, h.Name
+	err = r.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(cluster.FieldManager))
+	if err != nil {
+		return asked("change", h.String(), err)
+	}
+	h.BareMetalHost = o
+	return nil
 }

@@ -77,7 +77,7 @@ func (a *actions) held(ctx context.Context, o action) (object, *choose.Host, err
 		return nil, nil, asked("read", o.Spec.Host.String(), err)
 	}
 	h := &choose.Host{BareMetalHost: live}
-	if err != nil || !clusterOf(sip).Holds(*h) {
+	if err != nil || !clusterOf(sip).Holds(h) {
 		why := "SIPCluster " + key.String() + " does not hold this host"
 		return nil, nil, refuse(o, why, "name a host of its status.hosts")
 	}

@@ -3,7 +3,6 @@ package sipcluster
 import (
 	"context"
 	"errors"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,11 +21,9 @@ func (p *pass) label(ctx context.Context) error {
 		return nil // nothing is known of the services
 	}
 	var errs []error
-	for _, r := range p.choice.Roles {
-		if p.allReady(services.LoadBalancerControlPlane) {
-			for _, h := range r.Held() {
-				errs = append(errs, p.labelHost(ctx, r.Role, p.hosts[h.Key()]))
-			}
+	if p.allReady(services.LoadBalancerControlPlane) {
+		for r, h := range p.choice.Held() {
+			errs = append(errs, p.labelHost(ctx, r.Role, h))
 		}
 	}
 	errs = append(errs, p.letLeave(ctx))
@@ -36,8 +33,8 @@ func (p *pass) label(ctx context.Context) error {
 // letLeave gives back what leaves, each host as it was decided on: one that was written meanwhile is
 // decided on again.
 func (p *pass) letLeave(ctx context.Context) error {
-	leaves := func(r choose.Role) bool { return len(r.Leave) > 0 }
-	if !slices.ContainsFunc(p.choice.Roles, leaves) || !p.releasable() {
+	leaving := p.choice.Leaving()
+	if len(leaving) == 0 || !p.releasable() {
 		return nil
 	}
 	var err error
@@ -46,10 +43,8 @@ func (p *pass) letLeave(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, r := range p.choice.Roles {
-		for _, l := range r.Leave {
-			errs = append(errs, p.patch(ctx, p.hosts[l.Key()], released(), nil))
-		}
+	for _, l := range leaving {
+		errs = append(errs, p.patch(ctx, l.Host, released(), nil))
 	}
 	return errors.Join(errs...)
 }

@@ -86,7 +86,7 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	}
 	states := map[string]int{}
 	for i := range hosts.Items {
-		states[stateOf(choose.Host{BareMetalHost: &hosts.Items[i]}, known)]++
+		states[stateOf(&choose.Host{BareMetalHost: &hosts.Items[i]}, known)]++
 	}
 	for _, state := range hostStates {
 		gauge(to, sipHosts, states[state], state)
@@ -95,7 +95,7 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 }
 
 // stateOf is a host's state, of hostStates.
-func stateOf(h choose.Host, known map[types.NamespacedName]choose.Cluster) string {
+func stateOf(h *choose.Host, known map[types.NamespacedName]choose.Cluster) string {
 	by, role := h.Holder()
 	switch {
 	case by == (types.NamespacedName{}) && h.Unfit() == "":

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,8 +33,8 @@ type pass struct {
 
 	live       bool // hosts are from the API server itself
 	extracted  map[types.NamespacedName]*extracted
-	hosts      hosts // nil before they are chosen of
 	choice     choose.Choice
+	chosen     bool                         // of hosts
 	home       string                       // the services' namespace
 	objects    objects                      // that exist
 	common     []*unstructured.Unstructured // objects of no service
@@ -90,6 +91,51 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	labels := p.label(ctx)
 	return errors.Join(labels, infra)
+}
+
+// Remove is one pass over a SIPCluster that is being deleted: one whose spec has neither hosts nor services any
+// more. While a host is in use nothing goes, unless an annotation forces it. Else the services' namespace goes,
+// with all pods, and then the hosts are released.
+func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
+	empty := sip.DeepCopy()
+	empty.Spec = airship.SIPClusterSpec{}
+	p := r.begin(empty)
+	p.live = true
+	err := p.decommission(ctx)
+	waits := p.unfinished()
+	switch {
+	case condition.Outdated(err):
+		return nil, err
+	case err != nil:
+		failure := failed(because(airship.ReasonUnableToDecommission, err))
+		return outcome{
+			status: sip.Status, ready: failure, degraded: p.degraded(), next: reconciler.Next{Interval: interval},
+		}, nil
+	case waits != "":
+		return outcome{
+			status: sip.Status, degraded: p.degraded(),
+			ready: judgement{reason: airship.ReasonProgressing, message: waits, status: metav1.ConditionUnknown},
+			next:  reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())},
+		}, nil
+	}
+	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
+}
+
+func (p *pass) decommission(ctx context.Context) error {
+	if err := p.exists(ctx, "remove what is of"); err != nil {
+		return err
+	}
+	all, err := p.readHosts(ctx, true)
+	if err == nil {
+		err = p.choose(ctx, all)
+	}
+	if err == nil {
+		err = p.inUse()
+	}
+	if err == nil {
+		err = errors.Join(p.deploy(ctx), p.label(ctx))
+	}
+	return err
 }
 
 // cause is an error with the reason that it gives the condition Ready.

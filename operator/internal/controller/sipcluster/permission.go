@@ -2,8 +2,10 @@ package sipcluster
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
@@ -36,21 +39,14 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(choose.HostKind.GroupVersion().WithKind("HostDeployPolicyList"))
 	accepting := map[string]bool{} // namespaces with a policy that accepts
-	var labels map[string]string
-	var failed error
+	var ns corev1.Namespace
+	failed := r.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
 	err := pages.Each(ctx, r.Reader, list, func() {
 		for i := range list.Items {
 			spec, _, _ := unstructured.NestedMap(list.Items[i].Object, "spec")
 			var p deployPolicy
-			if runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &p) != nil {
-				continue
-			}
-			if labels == nil && p.HostClaimNamespaces != nil && len(p.HostClaimNamespaces.HasLabels) > 0 {
-				var ns corev1.Namespace
-				failed = r.Reader.Get(ctx, types.NamespacedName{Name: namespace}, &ns)
-				labels = ns.Labels
-			}
-			if p.accepts(namespace, labels) {
+			err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &p)
+			if err == nil && p.accepts(namespace, ns.Labels) {
 				accepting[list.Items[i].GetNamespace()] = true
 			}
 		}
@@ -58,10 +54,7 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		err = nil
 	}
-	if err == nil {
-		err = failed
-	}
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return nil, &fault.Error{
 			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err, Hint: manifestsHint,
 		}
@@ -90,4 +83,19 @@ func (p deployPolicy) accepts(namespace string, labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// allowed returns the namespaces that a host's annotation permits; nil without one.
+func allowed(h *choose.Host) []string {
+	text, found := h.Annotations[airship.AnnotationAllowedNamespaces]
+	if !found {
+		return nil
+	}
+	all := []string{}
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			all = append(all, name)
+		}
+	}
+	return all
 }

@@ -38,7 +38,10 @@ func (p *pass) render(ctx context.Context) error {
 		},
 	}
 	errs := []error{unread}
-	in.Images, in.PullSecret = p.images(ctx)
+	in.Images, in.PullSecret, p.unusable = p.Bundles.Open(ctx)
+	if in.Unusable = p.unusable; len(in.PullSecret) == 0 {
+		in.PullSecret = p.login()
+	}
 	p.rendered = services.Render(in)
 	for _, s := range p.rendered {
 		for _, o := range s.Objects {
@@ -139,19 +142,17 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 	all := map[airship.Role][]services.Host{}
 	var unread []string
 	var first error
-	for _, r := range p.choice.Roles {
-		for _, h := range r.Held() {
-			if p.foreign[h.Key()] != "" {
-				continue
-			}
-			e := p.extracted[h.Key()]
-			if e.problem != nil {
-				unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
-			}
-			all[r.Role] = append(all[r.Role], services.Host{
-				Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil,
-			})
+	for r, h := range p.choice.Held() {
+		if p.foreign[h.Key()] != "" {
+			continue
 		}
+		e := p.extracted[h.Key()]
+		if e.problem != nil {
+			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
+		}
+		all[r.Role] = append(all[r.Role], services.Host{
+			Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil,
+		})
 	}
 	if first == nil {
 		return all, nil
@@ -173,50 +174,6 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 		}
 	}
 	return ""
-}
-
-// images are those of the accepted bundle; while it cannot be used, those that run. The
-// login is the one that the mirror let in, else the one that pods have already: what was
-// rotated, or deleted, takes no login from them.
-func (p *pass) images(ctx context.Context) (services.Images, []byte) {
-	images, login, err := p.Bundles.Open(ctx)
-	if err != nil {
-		p.unusable = err
-		images = running{p: p, given: images, why: err}
-	}
-	if len(login) == 0 {
-		login = p.login()
-	}
-	return images, login
-}
-
-// running are the images that services run already.
-type running struct {
-	p     *pass
-	given services.Images // that need no bundle; nil for none
-	why   error
-}
-
-// Image returns the one that the service was last installed with. One that has none yet, or
-// is to have another, waits for the bundle.
-func (r running) Image(name string, kind services.Kind, asked string) (string, error) {
-	if asked != "" && r.given != nil {
-		return r.given.Image(name, kind, asked)
-	}
-	if have := imageOf(r.p.deployments()[name]); have != "" && (asked == "" || asked == have) {
-		return have, nil
-	}
-	return "", &fault.Error{
-		Reason: fault.ReasonOf(r.why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", kind), Err: r.why, Hint: fault.HintOf(r.why),
-	}
-}
-
-// imageOf is the image of a Deployment's only container, "" without one.
-func imageOf(d *appsv1.Deployment) string {
-	if d == nil || len(d.Spec.Template.Spec.Containers) != 1 {
-		return ""
-	}
-	return d.Spec.Template.Spec.Containers[0].Image
 }
 
 // existing are the objects of a kind by name, of several lists the last one's.
@@ -248,8 +205,8 @@ func (p *pass) secrets() map[string]services.Secret {
 	return all
 }
 
-// login is the one that pods have already: of several the first by name, so that all get
-// the same.
+// login is the one that pods have already, which goes on where the mirror let none in: what was rotated, or
+// deleted, takes no login from them. Of several it is the first by name, so that all get the same.
 func (p *pass) login() []byte {
 	all := p.secrets()
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -50,19 +50,15 @@ type judgement struct {
 }
 
 func (j judgement) set(conds *[]metav1.Condition, generation int64) {
-	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: j.status, Reason: j.reason, Message: j.message}
-	condition.Set(conds, generation, c)
-	on, off := v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled
+	beside := v1alpha1.ConditionReconciling
 	switch {
 	case j.status == metav1.ConditionTrue:
-		condition.Remove(conds, on, off)
-		return
+		beside = ""
 	case j.stalled:
-		on, off = off, on
+		beside = v1alpha1.ConditionStalled
 	}
-	c.Type, c.Status = on, metav1.ConditionTrue
-	condition.Set(conds, generation, c)
-	condition.Remove(conds, off)
+	c := metav1.Condition{Status: j.status, Reason: j.reason, Message: j.message}
+	condition.SetReady(conds, generation, c, beside)
 }
 
 // failed is the judgement of an error: of several, the reason is the first one's.
@@ -149,7 +145,7 @@ func (p *pass) status() airship.SIPClusterStatus {
 		total, _ := set.Wanted()
 		st.Wanted += int32(total) //nolint:gosec // validated: at most 2000 a role
 	}
-	if p.hosts != nil {
+	if p.chosen {
 		p.hostsInto(&st)
 	}
 	if p.applied {
@@ -172,13 +168,8 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 		for _, l := range r.Leave {
 			hosts = p.appendHost(hosts, r, l.Host, "it leaves: "+l.Why)
 		}
-		if r.Missing > 0 {
-			m := airship.MissingHosts{Role: r.Role, Count: int32(r.Missing)} //nolint:gosec // validated: at most 2000
-			for _, x := range r.Refused {
-				refused := airship.RefusedHosts{Reason: string(x.Reason), Count: int32(x.Count), Hosts: x.Hosts} //nolint:gosec // hosts of a site
-				m.Refused = append(m.Refused, refused)
-			}
-			st.Missing = append(st.Missing, m)
+		if r.Missing.Count > 0 {
+			st.Missing = append(st.Missing, r.Missing)
 		}
 	}
 	st.Held = int32(len(hosts)) //nolint:gosec // hosts of a site
@@ -187,18 +178,19 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 }
 
 // appendHost appends a host that is held. Of one that leaves addresses are those of before.
-func (p *pass) appendHost(hosts []airship.HostStatus, r choose.Role, h choose.Host, leaves string) []airship.HostStatus {
-	now := p.hosts[h.Key()]
-	if !p.cluster.Holds(*now) {
+func (p *pass) appendHost(
+	hosts []airship.HostStatus, r choose.Role, h *choose.Host, leaves string,
+) []airship.HostStatus {
+	if !p.cluster.Holds(h) {
 		return hosts // given back
 	}
 	was := p.was(h.Key())
 	hs := airship.HostStatus{
 		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
-		Labelled: now.Labelled(p.key, r.Role), Addresses: was.Addresses, Interfaces: was.Interfaces,
+		Labelled: h.Labelled(p.key, r.Role), Addresses: was.Addresses, Interfaces: was.Interfaces,
 		Problem: condition.Cut(leaves+cmp.Or(p.leftOut(h.Key()), r.Problems[h.Key()]), maxMessage),
 	}
-	if since := p.failedSince(now); !since.IsZero() {
+	if since := p.failedSince(h); !since.IsZero() {
 		hs.FailedSince = &metav1.Time{Time: since}
 	}
 	if e := p.extracted[h.Key()]; e != nil {
@@ -244,15 +236,15 @@ func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
 func (p *pass) missing() string {
 	var all []string
 	for _, r := range p.choice.Roles {
-		if r.Missing == 0 {
+		if r.Missing.Count == 0 {
 			continue
 		}
 		why := []string{}
-		for _, x := range r.Refused {
+		for _, x := range r.Missing.Refused {
 			why = append(why, fmt.Sprintf("%d: %s", x.Count, x.Reason))
 		}
 		all = append(all, fmt.Sprintf("%d of %d %s hosts are missing (%s)",
-			r.Missing, r.Wanted, r.Role, cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
+			r.Missing.Count, r.Wanted, r.Role, cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
 	}
 	if len(all) == 0 {
 		return ""
@@ -262,7 +254,7 @@ func (p *pass) missing() string {
 
 // degraded names the hosts that are held and failed; "" for none.
 func (p *pass) degraded() string {
-	if p.hosts == nil {
+	if !p.chosen {
 		if c := meta.FindStatusCondition(p.sip.Status.Conditions, airship.ConditionDegraded); c != nil {
 			return c.Message
 		}
@@ -270,12 +262,10 @@ func (p *pass) degraded() string {
 	}
 	var all []string
 	held := 0
-	for _, r := range p.choice.Roles {
-		held += len(r.Keep)
-		for _, h := range r.Keep {
-			if why := h.Failed(); why != "" {
-				all = append(all, h.Key().String()+": "+condition.Cut(why, maxMessage))
-			}
+	for _, h := range p.choice.Held() {
+		held++
+		if why := h.Failed(); why != "" {
+			all = append(all, h.Key().String()+": "+condition.Cut(why, maxMessage))
 		}
 	}
 	if len(all) == 0 {
@@ -328,11 +318,9 @@ func (p *pass) unfinished() string {
 // leave names the hosts that leave, and the pod that they wait for; "" where none does.
 func (p *pass) leave() string {
 	var all, texts []string
-	for _, r := range p.choice.Roles {
-		for _, l := range r.Leave {
-			if p.cluster.Holds(*p.hosts[l.Key()]) {
-				all = append(all, l.Key().String())
-			}
+	for _, l := range p.choice.Leaving() {
+		if p.cluster.Holds(l.Host) {
+			all = append(all, l.Key().String())
 		}
 	}
 	if len(all) > 0 {

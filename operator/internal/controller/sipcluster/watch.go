@@ -73,14 +73,8 @@ var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 // Deployments or Services or the bundle changes; and, of one that lacks hosts, when a host
 // changes that it could take.
 func SetupWithManager(mgr manager.Manager, o Options) error {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Grace == 0 {
-		o.Grace = grace
-	}
 	r := &Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o, Now: time.Now, Grace: grace,
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Records: inventory.SIPClusters},
 	}

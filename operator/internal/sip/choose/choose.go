@@ -2,6 +2,7 @@
 // snapshot of all hosts; claiming them is up to who asks.
 //
 //	choice, err := choose.Choose(cluster, spec.Nodes, hosts)
+//	for role, host := range choice.Held() { … }
 //	for _, r := range choice.Roles { r.Keep …; r.Take …; r.Leave …; r.Missing … }
 //
 // # The rules
@@ -36,6 +37,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -60,46 +62,60 @@ type Role struct {
 	Wanted int
 	// Keep are hosts that are held and stay, Take those to claim, Leave those to give back;
 	// each in the order of hosts.
-	Keep, Take []Host
+	Keep, Take []*Host
 	Leave      []Leaving
 	// Problems of hosts that are held and stay, by namespace and name.
 	Problems map[types.NamespacedName]string
-	// Missing is how many are wanted and not there.
-	Missing int
-	// Refused says why the other hosts are not taken, where some are missing.
-	Refused []Refusal
+	// Missing is how many are wanted and not there, and why the other hosts are not taken.
+	Missing airship.MissingHosts
 }
 
 // Leaving is a host that is given back, and why.
 type Leaving struct {
-	Host
+	*Host
 	Why string
 }
 
+// Held are the hosts that the cluster has then: in the order of roles, and in theirs.
+func (c Choice) Held() iter.Seq2[Role, *Host] {
+	return func(yield func(Role, *Host) bool) {
+		for _, r := range c.Roles {
+			for _, h := range r.Held() {
+				if !yield(r, h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Leaving are the hosts that are given back.
+func (c Choice) Leaving() (all []Leaving) {
+	for _, r := range c.Roles {
+		all = append(all, r.Leave...)
+	}
+	return all
+}
+
 // Held are the hosts that the role has then, in their order.
-func (r Role) Held() []Host {
+func (r Role) Held() []*Host {
 	all := slices.Concat(r.Keep, r.Take)
-	slices.SortFunc(all, Host.compare)
+	slices.SortFunc(all, (*Host).compare)
 	return all
 }
 
 // InUse are the hosts that stay only since they are in use: there are too many, or they are no
 // longer permitted.
-func (r Role) InUse() []Host {
-	return slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool {
+func (r Role) InUse() []*Host {
+	return slices.DeleteFunc(slices.Clone(r.Keep), func(h *Host) bool {
 		return h.InUse() == "" || h.Permitted && len(r.Keep) <= r.Wanted
 	})
 }
 
-// Changes tells whether hosts have to be claimed or given back.
-func (c Choice) Changes() bool {
-	return slices.ContainsFunc(c.Roles, func(r Role) bool { return len(r.Take)+len(r.Leave) > 0 })
-}
-
 // Choose decides, and sorts the hosts. Errors are faults: a selector that cannot be
 // understood.
-func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
-	slices.SortFunc(hosts, Host.compare)
+func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Host) (Choice, error) {
+	slices.SortFunc(hosts, (*Host).compare)
 	held, free, others := divide(cluster, hosts)
 	var errs []error
 	var c Choice
@@ -130,8 +146,8 @@ func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []Hos
 }
 
 // divide tells apart what the cluster holds, by role, what nobody does, and the rest.
-func divide(cluster Cluster, hosts []Host) (held map[airship.Role][]Host, free, others []Host) {
-	held = map[airship.Role][]Host{}
+func divide(cluster Cluster, hosts []*Host) (held map[airship.Role][]*Host, free, others []*Host) {
+	held = map[airship.Role][]*Host{}
 	for _, h := range hosts {
 		switch by, role := h.Holder(); {
 		case cluster.Holds(h):
@@ -145,10 +161,8 @@ func divide(cluster Cluster, hosts []Host) (held map[airship.Role][]Host, free, 
 	return held, free, others
 }
 
-func without(hosts []Host, taken ...Host) []Host {
-	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool {
-		return slices.ContainsFunc(taken, func(t Host) bool { return t.Key() == h.Key() })
-	})
+func without(hosts []*Host, taken ...*Host) []*Host {
+	return slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return slices.Contains(taken, h) })
 }
 
 // decision is what is decided on for one role.
@@ -157,21 +171,21 @@ type decision struct {
 	role               airship.Role
 	set                airship.NodeSet
 	selector           labels.Selector
-	held, free, others []Host
+	held, free, others []*Host
 }
 
 func (d *decision) decide() Role {
 	total, standby := d.set.Wanted()
 	r := Role{Role: d.role, TopologyKey: d.set.TopologyKey, Wanted: total, Problems: map[types.NamespacedName]string{}}
 	r.Keep, r.Leave = d.shrink(total)
-	r.Take, r.Refused = d.gather(total-len(r.Keep), r.Keep)
+	taken, refused := d.gather(total-len(r.Keep), r.Keep)
+	r.Take = taken
 	d.replace(&r, standby)
-	r.Missing = max(0, total-len(r.Keep)-len(r.Take))
-	if r.Missing == 0 {
-		r.Refused = nil
+	if n := total - len(r.Keep) - len(r.Take); n > 0 {
+		r.Missing = airship.MissingHosts{Role: d.role, Count: int32(n), Refused: refused} //nolint:gosec // at most 2000
 	}
 	d.tell(&r)
-	slices.SortFunc(r.Take, Host.compare)
+	slices.SortFunc(r.Take, (*Host).compare)
 	slices.SortFunc(r.Leave, func(a, b Leaving) int { return a.compare(b.Host) })
 	return r
 }
@@ -179,7 +193,7 @@ func (d *decision) decide() Role {
 // replace exchanges failed hosts for free ones, where they are not more than standby. The
 // failed one may be what kept the topologyKey's value from the other.
 func (d *decision) replace(r *Role, standby int) {
-	failed := slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool { return h.Failed() == "" })
+	failed := slices.DeleteFunc(slices.Clone(r.Keep), func(h *Host) bool { return h.Failed() == "" })
 	if len(failed) > standby {
 		return
 	}
@@ -202,7 +216,7 @@ func (d *decision) replace(r *Role, standby int) {
 const notPermitted = "its owner does not permit it to this namespace"
 
 // shrink says who leaves: who is not permitted, and where more than total are held.
-func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
+func (d *decision) shrink(total int) (stay []*Host, leave []Leaving) {
 	for _, h := range d.held {
 		if h.Permitted || h.InUse() != "" && !d.cluster.ReleaseInUse {
 			stay = append(stay, h)
@@ -210,10 +224,10 @@ func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 			leave = append(leave, Leaving{Host: h, Why: notPermitted})
 		}
 	}
-	order := slices.DeleteFunc(slices.Clone(stay), func(h Host) bool {
+	order := slices.DeleteFunc(slices.Clone(stay), func(h *Host) bool {
 		return !d.cluster.ReleaseInUse && h.InUse() != ""
 	})
-	slices.SortFunc(order, func(a, b Host) int { return cmp.Or(d.worth(a)-d.worth(b), b.compare(a)) })
+	slices.SortFunc(order, func(a, b *Host) int { return cmp.Or(d.worth(a)-d.worth(b), b.compare(a)) })
 	for _, h := range order[:min(len(order), max(0, len(stay)-total))] {
 		stay = without(stay, h)
 		leave = append(leave, Leaving{Host: h, Why: "fewer hosts are wanted"})
@@ -222,7 +236,7 @@ func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
 }
 
 // worth orders hosts by who leaves first.
-func (d *decision) worth(h Host) int {
+func (d *decision) worth(h *Host) int {
 	switch {
 	case h.InUse() != "":
 		return 3
@@ -235,7 +249,7 @@ func (d *decision) worth(h Host) int {
 }
 
 // gather takes up to n free hosts, beside those that are held.
-func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) {
+func (d *decision) gather(n int, held []*Host) (taken []*Host, refused []airship.RefusedHosts) {
 	if n <= 0 {
 		return nil, nil
 	}
@@ -288,4 +302,92 @@ func (d *decision) tell(r *Role) {
 			r.Problems[h.Key()] = strings.Join(all, "; ")
 		}
 	}
+}
+
+// Reason is why a host is not taken. There are few of them, so that a status stays small
+// whatever the number of hosts.
+type Reason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	ReasonTaken       Reason = "belongs to another SIPCluster"
+	ReasonAdopt       Reason = "is for a SIPCluster of this name; adopt it by annotation"
+	ReasonSelector    Reason = "labelSelector does not match"
+	ReasonNamespace   Reason = "is not permitted to the SIPCluster's namespace"
+	ReasonDeleting    Reason = "is being deleted"
+	ReasonConsumer    Reason = "has a consumerRef"
+	ReasonDeployed    Reason = "has spec.image or spec.customDeploy"
+	ReasonPaused      Reason = "is paused"
+	ReasonUnhealthy   Reason = "is marked unhealthy by Cluster API"
+	ReasonDetached    Reason = "is detached"
+	ReasonState       Reason = "is not provisioning state available"
+	ReasonOperational Reason = "is not operational status OK"
+	ReasonNetworkData Reason = "has no address on a nodeInterfaceId"
+	ReasonTopology    Reason = "has the topologyKey value of a host that is held"
+)
+
+// fewHosts is how many hosts are named for a reason.
+const fewHosts = 5
+
+// refuses says why a free host does not fit a role, whatever else is held; or "".
+func (d *decision) refuses(h *Host) Reason {
+	switch {
+	case !d.selector.Matches(labels.Set(h.Labels)):
+		return ReasonSelector
+	case !h.Permitted:
+		return ReasonNamespace
+	}
+	if h.Unfit() == "" && h.Problem != "" {
+		return ReasonNetworkData
+	}
+	return h.Unfit()
+}
+
+// Unfit says why a host cannot be taken by anybody, or "".
+func (b *BareMetalHost) Unfit() Reason {
+	switch {
+	case !b.DeletionTimestamp.IsZero():
+		return ReasonDeleting
+	case b.Consumer() != "":
+		return ReasonConsumer
+	case b.has(AnnotationPaused):
+		return ReasonPaused
+	case b.has(annotationDetached):
+		return ReasonDetached
+	case b.has(AnnotationUnhealthy, annotationUnhealthyOld):
+		return ReasonUnhealthy
+	case b.isDeployed():
+		return ReasonDeployed
+	case !b.available():
+		return ReasonState
+	case b.Status.OperationalStatus != "OK" || b.Status.ErrorType != "":
+		return ReasonOperational
+	}
+	return ""
+}
+
+// tally counts refusals.
+type tally map[Reason]*airship.RefusedHosts
+
+func (t tally) add(reason Reason, h *Host) {
+	if t[reason] == nil {
+		t[reason] = &airship.RefusedHosts{Reason: string(reason)}
+	}
+	r := t[reason]
+	r.Count++
+	if len(r.Hosts) < fewHosts {
+		r.Hosts = append(r.Hosts, h.Key().String())
+	}
+}
+
+// sorted returns the refusals, the most frequent first.
+func (t tally) sorted() []airship.RefusedHosts {
+	all := make([]airship.RefusedHosts, 0, len(t))
+	for _, r := range t {
+		all = append(all, *r)
+	}
+	slices.SortFunc(all, func(a, b airship.RefusedHosts) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	return all
 }

@@ -135,7 +135,7 @@ func (b *BareMetalHost) has(annotations ...string) bool {
 
 func (b *BareMetalHost) isDeployed() bool { return b.Spec.Image.URL+b.Spec.CustomDeploy.Method != "" }
 
-func (h Host) compare(other Host) int {
+func (h *Host) compare(other *Host) int {
 	return cmp.Or(cmp.Compare(h.Namespace, other.Namespace), cmp.Compare(h.Name, other.Name))
 }
 
@@ -158,7 +158,7 @@ func (c Cluster) Claim(role airship.Role) string {
 
 // Holds returns whether the cluster holds a host. The claim has its UID: one of the same name is
 // another one. Else the annotation to adopt lets it have what claim or labels give its name.
-func (c Cluster) Holds(h Host) bool {
+func (c Cluster) Holds(h *Host) bool {
 	by, _ := h.Holder()
 	adopt := h.Annotations[airship.AnnotationAdopt] == "true" && (h.Permitted || c.Deleting)
 	return by == c.NamespacedName && (h.claimUID() == string(c.UID) || adopt || c.Imports(h))
@@ -166,7 +166,7 @@ func (c Cluster) Holds(h Host) bool {
 
 // Imports returns whether a host has a claim of an earlier version, without a UID, which was
 // made for this cluster and no earlier one of its name.
-func (c Cluster) Imports(h Host) bool {
+func (c Cluster) Imports(h *Host) bool {
 	by, _ := h.Holder()
 	return by == c.NamespacedName && h.Claim() != "" && h.claimUID() == "" && c.Listed[h.Key()]
 }

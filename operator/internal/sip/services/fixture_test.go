@@ -42,7 +42,7 @@ var passwordHash = sync.OnceValue(func() []byte {
 // digested answers every image.
 type digested struct{}
 
-func (digested) Image(_ string, kind Kind, asked string) (string, error) {
+func (digested) Image(kind Kind, asked string) (string, error) {
 	if asked == "refused" {
 		return "", &fault.Error{Reason: fault.Refused, Op: "resolve image", Subject: asked, Hint: "leave it out"}
 	}

@@ -93,14 +93,14 @@ func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*r
 		}
 		out.Objects = append(out.Objects, u)
 	}
-	out.Image, out.Ports, out.LeftOut, out.RenewAt = r.image, r.answered(), r.leftOut, r.renewAt
+	out.Image, out.Endpoints, out.LeftOut, out.RenewAt = r.image, r.endpoints(), r.leftOut, r.renewAt
 	return out
 }
 
 // base is what all services have in common.
 func (r *rendering) base() error {
 	var imageErr, ipErr error
-	r.image, imageErr = r.in.Images.Image(r.name, r.kind, r.spec.Image)
+	r.image, imageErr = r.findImage()
 	r.pod = r.newPod()
 	r.service.Type = cmp.Or(r.spec.ServiceType, corev1.ServiceTypeNodePort)
 	if r.service.Type == corev1.ServiceTypeLoadBalancer {
@@ -120,17 +120,34 @@ func (r *rendering) base() error {
 	return errors.Join(imageErr, ipErr)
 }
 
-// answered are the ports that every node answers on, in ranges, sorted.
-func (w *workload) answered() []airship.PortRange {
-	var out []airship.PortRange
-	for _, p := range w.service.Ports {
-		if last := len(out) - 1; last >= 0 && out[last].End+1 == p.NodePort {
-			out[last].End = p.NodePort
-		} else {
-			out = append(out, airship.PortRange{Start: p.NodePort, End: p.NodePort})
+// findImage returns the image. While the bundle cannot be used, a service that has none yet, or is to have
+// another, waits for it.
+func (r *rendering) findImage() (string, error) {
+	asked, why := r.spec.Image, r.in.Unusable
+	if why == nil || asked != "" && r.in.Images != nil {
+		return r.in.Images.Image(r.kind, asked)
+	}
+	if running := r.in.Running[r.name]; running != nil && len(running.Spec.Template.Spec.Containers) == 1 {
+		if have := running.Spec.Template.Spec.Containers[0].Image; asked == "" || asked == have {
+			return have, nil
 		}
 	}
-	return out
+	return "", &fault.Error{
+		Reason: fault.ReasonOf(why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", r.kind), Err: why,
+		Hint: fault.HintOf(why),
+	}
+}
+
+// endpoints are the ports that every node answers on: one, or a range.
+func (w *workload) endpoints() []string {
+	switch ports := w.service.Ports; len(ports) {
+	case 0:
+		return nil
+	case 1:
+		return []string{fmt.Sprintf(":%d", ports[0].NodePort)}
+	default:
+		return []string{fmt.Sprintf(":%d-%d", ports[0].NodePort, ports[len(ports)-1].NodePort)}
+	}
 }
 
 // secret returns one that the spec refers to, with the keys that it has to have.

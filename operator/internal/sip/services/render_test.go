@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -75,12 +76,11 @@ func (s Service) keepsTheContract(t *testing.T, assigns bool) {
 // Every port that a Service leads to is let in, and is one that every node answers on.
 func TestPortsAreLetIn(t *testing.T) {
 	set := rendered(t, full(t))
-	for kind, want := range map[Kind][2]int32{
-		LoadBalancerControlPlane: {30443, 30443}, LoadBalancerWorker: {31000, 31009},
-		JumpHost: {30022, 30022}, Auth: {30556, 30556},
+	for kind, want := range map[Kind]string{
+		LoadBalancerControlPlane: ":30443", LoadBalancerWorker: ":31000-31009", JumpHost: ":30022", Auth: ":30556",
 	} {
 		s := set.of(t, kind)
-		require.Equal(t, []airship.PortRange{{Start: want[0], End: want[1]}}, s.Ports, kind)
+		require.Equal(t, []string{want}, s.Endpoints)
 		policy, container := s.policy(t), s.deployment(t).Spec.Template.Spec.Containers[0]
 		var in []int
 		for _, p := range object[corev1.Service](t, s, "Service", s.Name).Spec.Ports {
@@ -467,4 +467,26 @@ func TestOneHostBlocksNoService(t *testing.T) {
 	}
 	in.Kept = keep(t, set)
 	require.Equal(t, all(set), all(rendered(t, in)), "the same again")
+}
+
+func TestNamesAreLabelsAndApart(t *testing.T) {
+	long := strings.Repeat("a", 62)
+	seen := map[string]bool{}
+	for _, cluster := range []string{"a", "a.b", "a-b", long + "a", long + "b", "1.2-3"} {
+		for _, kind := range []Kind{LoadBalancerControlPlane, LoadBalancerWorker, JumpHost, Auth} {
+			for index := range 8 {
+				name := Name(cluster, kind, index)
+				require.Empty(t, validation.IsDNS1035Label(name), name)
+				require.LessOrEqual(t, len(name), maxName)
+				require.False(t, seen[name], name)
+				seen[name] = true
+			}
+		}
+		for _, ns := range []string{"t", "t-a", strings.Repeat("n", 63)} {
+			name := Namespace(types.NamespacedName{Namespace: ns, Name: cluster})
+			require.Empty(t, validation.IsDNS1123Label(name), name)
+			require.False(t, seen[name], name)
+			seen[name] = true
+		}
+	}
 }

@@ -24,6 +24,8 @@
 package services
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -58,8 +60,10 @@ type Input struct {
 	Kept map[string]Secret
 	// Running are the Deployments of an earlier pass as the cluster has them, by name.
 	Running map[string]*appsv1.Deployment
-	// Images answers which image a service runs.
-	Images Images
+	// Images answers which image a service runs; where Unusable is why the bundle cannot be used, of those
+	// alone that need no bundle, nil for none. Other services then keep the image that they run.
+	Images   Images
+	Unusable error
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
 	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
@@ -77,10 +81,9 @@ type Input struct {
 
 // Images resolves images.
 type Images interface {
-	// Image returns the reference, with a digest, that the service of a name (see [Name]) and
-	// a kind runs: asked for in the resource, or the bundle's where that is "". Errors are
-	// faults.
-	Image(name string, kind Kind, asked string) (string, error)
+	// Image returns the reference, with a digest, that the services of a kind run: the one that the
+	// resource names, or the bundle's where that is "". Errors are faults.
+	Image(kind Kind, asked string) (string, error)
 }
 
 // Host is one BareMetalHost that a SIPCluster holds.
@@ -108,8 +111,8 @@ type Service struct {
 	Kind Kind
 	// Image that it runs, with digest.
 	Image string
-	// Ports that every node answers on, sorted.
-	Ports []airship.PortRange
+	// Endpoints are the ports that every node answers on, as :PORT or :START-END.
+	Endpoints []string
 	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
 	// then stays.
 	Objects []*unstructured.Unstructured
@@ -130,3 +133,36 @@ func Leads(labels map[string]string) bool { return labels[labelComponent] != str
 
 // NameOf returns the name of the service that an object is of, "" of none.
 func NameOf(o metav1.Object) string { return o.GetLabels()[labelInstance] }
+
+// maxName leaves room for suffixes of further objects, such as "-tls".
+const maxName = 63 - 16
+
+// Name is the name of a service of a SIPCluster: sip-CLUSTER-KIND-INDEX-HASH as far as it
+// fits a DNS label. The hash keeps clusters apart whose names are cut or have dots; the
+// index is the service's place among those of its kind.
+func Name(cluster string, kind Kind, index int) string {
+	short := map[Kind]string{
+		LoadBalancerControlPlane: "lb-cp", LoadBalancerWorker: "lb-worker", JumpHost: "jump", Auth: "auth",
+	}[kind]
+	sum := sha256.Sum256([]byte(cluster))
+	tail := fmt.Sprintf("-%s-%d-%x", short, index, sum[:4])
+	return "sip-" + label(cluster, maxName-len("sip-")-len(tail)) + tail
+}
+
+// Namespace is the name of the namespace that the services of a SIPCluster run in: another one for
+// each. The operator records on it whose it is.
+func Namespace(of types.NamespacedName) string {
+	sum := sha256.Sum256([]byte(of.String()))
+	return fmt.Sprintf("sip-%s-%x", label(of.Namespace+"-"+of.Name, 63-len("sip-")-1-16), sum[:8])
+}
+
+// label cuts a DNS subdomain to what a label may hold.
+func label(s string, most int) string {
+	out := []byte(s[:min(len(s), most)])
+	for i, c := range out {
+		if c == '.' {
+			out[i] = '-'
+		}
+	}
+	return string(out)
+}
