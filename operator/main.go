@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,9 +164,7 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if f.OTLPEndpoint == "" {
-		f.OTLPEndpoint = os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
-	}
+	f.OTLPEndpoint = cmp.Or(f.OTLPEndpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	f.Log = logger
 	return Run(ctx, cfg, f.Options)
 }

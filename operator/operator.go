@@ -280,12 +280,8 @@ func cacheOptions(namespace string) cache.Options {
 
 // metricsOptions serve over TLS alone, and ask the API server who may read.
 func metricsOptions(o Options) metricsserver.Options {
-	address := o.MetricsAddress
-	if address == "" {
-		address = "0"
-	}
 	return metricsserver.Options{
-		BindAddress:    address,
+		BindAddress:    cmp.Or(o.MetricsAddress, "0"),
 		SecureServing:  true,
 		CertDir:        o.MetricsCertDir,
 		FilterProvider: filters.WithAuthenticationAndAuthorization,

@@ -87,7 +87,7 @@ var (
 // wrong says what was expected in the place of what was given.
 func wrong(text string) string {
 	m := wrongType.FindStringSubmatch(text)
-	expected, got := "another kind of value", m[2]
+	expected := "another kind of value"
 	switch into := strings.TrimLeft(m[3], "*"); {
 	case into == "string":
 		expected = "text"
@@ -102,10 +102,8 @@ func wrong(text string) string {
 	case strings.HasPrefix(into, "map["), strings.Contains(into, "."):
 		expected = "a mapping of keys"
 	}
-	if got == "" {
-		got = map[string]string{"seq": "a list", "map": "a mapping of keys"}[m[1]]
-	}
-	return fmt.Sprintf("expected %s, got %s", expected, cmp.Or(got, m[1]))
+	kinds := map[string]string{"seq": "a list", "map": "a mapping of keys"}
+	return fmt.Sprintf("expected %s, got %s", expected, cmp.Or(m[2], kinds[m[1]], m[1]))
 }
 
 // syntax says in one line, without names of Go, what the library found.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,10 +24,7 @@ var errNoAnswer = errors.New("the API server took the request and did not answer
 // (timeoutSeconds), and is ended where as much time again has passed after that. limit 0:
 // [AnswerTimeout].
 func Answered(next http.RoundTripper, limit time.Duration) http.RoundTripper {
-	if limit == 0 {
-		limit = AnswerTimeout
-	}
-	return &answered{next: next, limit: limit}
+	return &answered{next: next, limit: cmp.Or(limit, AnswerTimeout)}
 }
 
 type answered struct {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha1" //nolint:gosec // the form in which vCenter and the drivers write thumbprints
 	"crypto/sha256"
 	"crypto/x509"
@@ -118,13 +119,10 @@ func badVCenter(name, hint, format string, args ...any) error {
 
 func checkVCenter(name string, given VCenter) (vcenter, error) {
 	v := vcenter{
-		name: name, server: v1alpha1.BareHost(given.Server), port: given.Port, insecure: given.Insecure,
+		name: name, server: v1alpha1.BareHost(given.Server), port: cmp.Or(given.Port, 443), insecure: given.Insecure,
 		datacenters: given.Datacenters,
 		username:    withoutLineBreak(given.Credentials.Username),
 		password:    withoutLineBreak(given.Credentials.Password),
-	}
-	if v.port == 0 {
-		v.port = 443
 	}
 	bad := problems{checkHost(name, v.server), checkCredentials(v)}
 	for _, d := range v.datacenters {

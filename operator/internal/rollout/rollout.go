@@ -7,6 +7,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -191,13 +192,7 @@ func recent(seen, now time.Time) bool { return now.Sub(seen) >= 0 && now.Sub(see
 
 func why(l Look) string {
 	const most = 512
-	text := l.Why
-	if text == "" {
-		text = strings.Join(l.Amiss, ", ")
-	}
-	if text == "" {
-		text = "it is not rolled out"
-	}
+	text := cmp.Or(l.Why, strings.Join(l.Amiss, ", "), "it is not rolled out")
 	if l.Canary != nil {
 		text = strings.TrimSuffix("on the nodes that have it first: "+l.Canary.Why, ": ") + "; " + text
 	}

@@ -49,6 +49,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -112,15 +113,8 @@ func New(o Options) *Store {
 	if o.Reader == nil {
 		o.Reader = o.Client
 	}
-	if o.UserAgent == "" {
-		o.UserAgent = "vdo-operator"
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.ReadTimeout == 0 {
-		o.ReadTimeout = time.Minute
-	}
+	o.UserAgent = cmp.Or(o.UserAgent, "vdo-operator")
+	o.Timeout, o.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second), cmp.Or(o.ReadTimeout, time.Minute)
 	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}, copies: map[image.Digest]*held{}}
 }
 

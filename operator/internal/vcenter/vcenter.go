@@ -24,6 +24,7 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -90,11 +91,7 @@ func (Password) MarshalText() ([]byte, error) { return []byte("(hidden)"), nil }
 
 // Address is host:port.
 func (t Target) Address() string {
-	port := t.Port
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(t.Host, strconv.Itoa(port))
+	return net.JoinHostPort(t.Host, strconv.Itoa(cmp.Or(t.Port, defaultPort)))
 }
 
 // passwordless reports whether a token takes the place of the password.
