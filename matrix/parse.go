@@ -45,8 +45,7 @@ func Parse(name string, data []byte) (*Document, error) {
 // tree reads the YAML of one document and refuses what the format does without.
 func (r *reader) tree(data []byte) *yaml.Node {
 	root, err := strictyaml.Parse(data, MaxSize)
-	var wrong *strictyaml.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
 		r.problem(wrong.Line, "", wrong.Why, cmp.Or(wrong.Hint, "give a compatibility matrix, as `vdo-bundle matrix show --document` prints one"))
 		return nil
 	}

@@ -54,8 +54,7 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 		f[b.Digest] = b.Data
 	}
 	g, err := f.load(root.Descriptor)
-	var bad *fault.Error
-	if errors.As(err, &bad) && bad.Err != nil {
+	if bad, ok := errors.AsType[*fault.Error](err); ok && bad.Err != nil {
 		return nil, fault.Errorf(fault.Refused, "assemble bundle", "",
 			"make several bundles, of fewer releases or of one platform each (--release, --platform)", "nobody could read it: %w", bad.Err)
 	}

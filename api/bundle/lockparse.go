@@ -51,8 +51,7 @@ func checkKind(name string, root *yaml.Node) error {
 
 func parseYAML(name string, data []byte) (*yaml.Node, error) {
 	root, err := strictyaml.Parse(data, MaxLockSize)
-	var wrong *strictyaml.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
 		return nil, fault.Errorf(fault.InvalidInput, "parse lock", name,
 			cmp.Or(wrong.Hint, "give the lock that `vdo-bundle lock` wrote"), "%w", wrong)
 	}

@@ -22,8 +22,7 @@ func Stdout() *Output { return &Output{f: os.Stdout} }
 func (o *Output) Write(p []byte) (int, error) {
 	n, err := o.f.Write(p)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
 			err = path.Err
 		}
 		o.failed = fault.Errorf(fault.Storage, "write", "standard output",

@@ -110,8 +110,7 @@ func ReadPolicy(read Reader, flag, name string) (*trust.Policy, error) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
 		data, err := read(flag, path, maxTrustFile)
-		var f *fault.Error
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*fault.Error](err); ok {
 			f.Hint = fmt.Sprintf("check what %s names: a path is relative to its folder", name)
 		}
 		return data, err

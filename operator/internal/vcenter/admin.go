@@ -25,8 +25,7 @@ func (a *Admin) fault(op string, err error) error {
 		return nil
 	}
 	err = a.target.classify(op, err)
-	var f *fault.Error
-	if errors.As(err, &f) && f.Reason == fault.Forbidden {
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Reason == fault.Forbidden {
 		f.Hint = "log in as who may change this: --username administrator@vsphere.local, or run the script of `vdoctl users plan -o govc` there"
 	}
 	return err

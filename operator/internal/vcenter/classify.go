@@ -207,8 +207,7 @@ func (t Target) port() string {
 // trimURL takes the request's URL off an error of the HTTP client: the address is
 // in the fault's subject.
 func trimURL(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	for {
