@@ -232,10 +232,9 @@ func readFloorFile(name string) ([]byte, error) {
 		err = errors.New("it is not there")
 	}
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read --trust-floor", Subject: name, Err: err,
-			Hint: "mount the policy and the files that it names into the pod, in one folder, and name the policy's path",
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read --trust-floor", name,
+			"mount the policy and the files that it names into the pod, in one folder, and name the policy's path",
+			"%w", err)
 	}
 	return data, nil
 }

@@ -315,10 +315,8 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error
 	}
 	err = d.RESTClient().Get().AbsPath("/apis/" + group).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
-		return &fault.Error{
-			Reason: fault.NotFound, Op: "ask the API server", Subject: cfg.Host, Err: fmt.Errorf("it does not have the kinds of %s", group),
-			Hint: "apply the CRDs: " + apply,
-		}
+		return fault.Errorf(fault.NotFound, "ask the API server", cfg.Host, "apply the CRDs: "+apply,
+			"it does not have the kinds of %s", group)
 	}
 	return apiFault(cfg.Host, err)
 }

@@ -40,10 +40,8 @@ func (o SIPOptions) egress() (all []netip.Prefix, err error) {
 	for _, text := range strings.FieldsFunc(o.Egress, func(r rune) bool { return r == ',' }) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, &fault.Error{
-				Reason: fault.InvalidInput, Op: "read flag", Subject: "--sip-egress", Err: err,
-				Hint: "write CIDRs with commas between them, such as 10.20.0.0/16,fd00:20::/48",
-			}
+			return nil, fault.Errorf(fault.InvalidInput, "read flag", "--sip-egress",
+				"write CIDRs with commas between them, such as 10.20.0.0/16,fd00:20::/48", "%w", err)
 		}
 		all = append(all, p)
 	}

@@ -1,7 +1,6 @@
 package prune
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -52,10 +51,8 @@ func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error)
 func (k Keep) unused(used map[string]bool) error {
 	for _, name := range slices.Concat(k.Tags, k.Digests) {
 		if !used[name] {
-			return &fault.Error{
-				Reason: fault.NotFound, Op: "plan to prune", Subject: fmt.Sprintf("%q", name), Err: errors.New("it names no bundle that is to be kept"),
-				Hint: "see `vdo-bundle list` for tags and digests, or leave it out",
-			}
+			return fault.Errorf(fault.NotFound, "plan to prune", fmt.Sprintf("%q", name),
+				"see `vdo-bundle list` for tags and digests, or leave it out", "it names no bundle that is to be kept")
 		}
 	}
 	return nil
@@ -69,10 +66,8 @@ func (k Keep) names(b list.Bundle, used map[string]bool) (why string, err error)
 		for _, tag := range append([]string{""}, b.Tags...) { // the empty one so that any pattern is checked
 			ok, err := path.Match(pattern, tag)
 			if err != nil {
-				return "", &fault.Error{
-					Reason: fault.InvalidInput, Op: "read flag --keep-tag", Subject: fmt.Sprintf("%q", pattern), Err: err,
-					Hint: "write * for any characters, ? for one, [a-z] for one of some",
-				}
+				return "", fault.Errorf(fault.InvalidInput, "read flag --keep-tag", fmt.Sprintf("%q", pattern),
+					"write * for any characters, ? for one, [a-z] for one of some", "%w", err)
 			}
 			if ok && tag != "" {
 				used[pattern], why = true, "--keep-tag "+pattern

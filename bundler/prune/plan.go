@@ -72,10 +72,8 @@ type target struct {
 func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Options) (*Plan, error) {
 	l, err := list.Read(ctx, repository, o)
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.ReasonOf(err), Op: "plan to prune", Err: fmt.Errorf("not everything could be read, so nothing is deleted: %w", err),
-			Hint: fault.HintOf(err),
-		}
+		return nil, fault.Errorf(fault.ReasonOf(err), "plan to prune", "", fault.HintOf(err),
+			"not everything could be read, so nothing is deleted: %w", err)
 	}
 	p := &Plan{
 		Others: l.Others, Broken: l.Broken, places: []place{{repository, l.Tags}},

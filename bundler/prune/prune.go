@@ -139,9 +139,8 @@ func (p *Plan) unchanged(ctx context.Context, places []place, o run.Options) err
 		}
 		sameDigest := func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest }
 		if !maps.EqualFunc(now, place.tags, sameDigest) {
-			return &fault.Error{
-				Reason: fault.Conflict, Op: "prune", Err: errors.New("somebody changed tags since the plan was made"), Hint: "run it again",
-			}
+			return fault.Errorf(fault.Conflict, "prune", "", "run it again",
+				"somebody changed tags since the plan was made")
 		}
 	}
 	return nil
@@ -162,10 +161,8 @@ func (p *Plan) pushed(ctx context.Context, o run.Options) error {
 				continue
 			}
 			if err := newReach(place).read(ctx, tag, d); err != nil {
-				errs = append(errs, &fault.Error{
-					Reason: fault.Incomplete, Op: "prune", Hint: "repeat that push",
-					Err: fmt.Errorf("a push at the same time has lost a part to it: %w", err),
-				})
+				errs = append(errs, fault.Errorf(fault.Incomplete, "prune", "", "repeat that push",
+					"a push at the same time has lost a part to it: %w", err))
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package pull
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -25,9 +24,8 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 		return nil
 	}
 	if in.Signer == nil {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "attest provenance", Err: errors.New("there is no key to sign it with"), Hint: "give a private key",
-		}
+		return fault.Errorf(fault.InvalidInput, "attest provenance", "", "give a private key",
+			"there is no key to sign it with")
 	}
 	subject, err := image.ParseDigest(a.graph.Root.Digest.String())
 	if err != nil {

@@ -56,10 +56,8 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 	if err == nil || ctx.Err() != nil {
 		return both, err
 	}
-	return both, &fault.Error{
-		Reason: fault.Incomplete, Op: "compare the copy of", Subject: from.Digest().String(), Err: err,
-		Hint: "run the same command again; where a registry does not take signatures, give --omit-refused",
-	}
+	return both, fault.Errorf(fault.Incomplete, "compare the copy of", from.Digest().String(),
+		"run the same command again; where a registry does not take signatures, give --omit-refused", "%w", err)
 }
 
 // readEnd reads the last byte of a blob.

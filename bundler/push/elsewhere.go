@@ -105,10 +105,8 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 		}
 		errs = append(errs, fmt.Errorf("%s (%s, %d bytes)", names.Name(d), d.Digest, d.Size))
 	}
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: "check base in", Subject: at.Repository(),
-		Err: fmt.Errorf("of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w",
-			g.Base.Root, len(lacks), bundle.SizeOf(lacks), errors.Join(errs...)),
-		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
-	}
+	return fault.Errorf(fault.Incomplete, "check base in", at.Repository(),
+		fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
+		"of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w", g.Base.Root, len(lacks),
+		bundle.SizeOf(lacks), errors.Join(errs...))
 }

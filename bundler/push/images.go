@@ -50,10 +50,8 @@ func Images(ctx context.Context, in ImagesInput, o run.Options) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: "put images beside", Subject: in.Reference.String(), Err: err,
-		Hint: "run the same command again: the bundle itself has arrived, and what is there is not sent twice",
-	}
+	return fault.Errorf(fault.Incomplete, "put images beside", in.Reference.String(),
+		"run the same command again: the bundle itself has arrived, and what is there is not sent twice", "%w", err)
 }
 
 // Repositories names where a push writes: the repository of the bundle and, where images go

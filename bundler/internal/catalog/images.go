@@ -47,10 +47,9 @@ func Images(name string, data []byte) ([]Use, error) {
 }
 
 func unreadable(name string, err error) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read manifest", Subject: name, Err: err,
-		Hint: "the file is not the upstream manifest that a matrix may name: check the matrix's URL and sha256 for it",
-	}
+	return fault.Errorf(fault.InvalidInput, "read manifest", name,
+		"the file is not the upstream manifest that a matrix may name: check the matrix's URL and sha256 for it", "%w",
+		err)
 }
 
 // parse returns the objects of a multi-document file; items of a List stand for themselves.

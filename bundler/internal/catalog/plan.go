@@ -115,10 +115,8 @@ func eachImage(key string, data []byte, o *overrides, visit func(Use, bundle.Ima
 func Agree(r bundle.Release, rules []matrix.ImageOverride, files Files) error {
 	var problems []error
 	disagree := func(reason fault.Reason, format string, args ...any) {
-		problems = append(problems, &fault.Error{
-			Reason: reason, Op: "check lock", Subject: r.ID(), Err: fmt.Errorf(format, args...),
-			Hint: "make a new lock with `vdo-bundle lock`",
-		})
+		problems = append(problems, fault.Errorf(reason, "check lock", r.ID(), "make a new lock with `vdo-bundle lock`",
+			format, args...))
 	}
 	for _, f := range r.Manifests {
 		problems = append(problems, eachImage(r.Path(f), files[r.Path(f)], newOverrides(rules), func(use Use, i bundle.Image) {
@@ -144,11 +142,9 @@ func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, e
 		return nil, bundle.File{}, &fault.Error{Reason: fault.Incomplete, Op: "read manifest", Subject: key, Err: fmt.Errorf("was not fetched")}
 	}
 	if got := image.DigestOf(data); got != digest || int64(len(data)) != m.Size {
-		return nil, bundle.File{}, &fault.Error{
-			Reason: fault.Corrupt, Op: "read manifest", Subject: key,
-			Err:  fmt.Errorf("has %d bytes and digest %s, the matrix says %d bytes and %s", len(data), got, m.Size, digest),
-			Hint: "the file at its URL was changed, or the matrix is wrong: compare both with the upstream release",
-		}
+		return nil, bundle.File{}, fault.Errorf(fault.Corrupt, "read manifest", key,
+			"the file at its URL was changed, or the matrix is wrong: compare both with the upstream release",
+			"has %d bytes and digest %s, the matrix says %d bytes and %s", len(data), got, m.Size, digest)
 	}
 	return data, bundle.File{Name: m.Name, URL: m.URL, Digest: digest, Size: m.Size}, nil
 }
@@ -217,11 +213,9 @@ func (o *overrides) unused(id matrix.ReleaseID) error {
 	var problems []error
 	for _, rule := range o.rules {
 		if !o.used[rule.From] {
-			problems = append(problems, &fault.Error{
-				Reason: fault.InvalidInput, Op: "override image", Subject: fmt.Sprintf("%q of %s", rule.From, id),
-				Err:  fmt.Errorf("no manifest of the release names it"),
-				Hint: "correct or remove the override in the matrix",
-			})
+			problems = append(problems, fault.Errorf(fault.InvalidInput, "override image",
+				fmt.Sprintf("%q of %s", rule.From, id), "correct or remove the override in the matrix",
+				"no manifest of the release names it"))
 		}
 	}
 	return fault.Join(problems...)

@@ -60,10 +60,8 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 		return Selection{}, err
 	}
 	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.Services) == 0) {
-		return Selection{}, &fault.Error{
-			Reason: fault.Incompatible, Op: "select", Subject: "drivers", Err: fmt.Errorf("no release fits what was asked for"),
-			Hint: "see `vdo-bundle matrix show` for what the matrix covers",
-		}
+		return Selection{}, fault.Errorf(fault.Incompatible, "select", "drivers",
+			"see `vdo-bundle matrix show` for what the matrix covers", "no release fits what was asked for")
 	}
 	for _, r := range doc.Releases { // the document's order is the lock's order
 		if b.chosen[r.ReleaseID.String()] {
@@ -219,10 +217,8 @@ func (b *builder) passedOver(minor matrix.Minor, instead matrix.Selection) {
 }
 
 func refused(minor matrix.Minor, why error) error {
-	return &fault.Error{
-		Reason: fault.Incompatible, Op: "select", Subject: "drivers for Kubernetes " + minor.String(), Err: why,
-		Hint: "see `vdo-bundle matrix show` for what the matrix covers",
-	}
+	return fault.Errorf(fault.Incompatible, "select", "drivers for Kubernetes "+minor.String(),
+		"see `vdo-bundle matrix show` for what the matrix covers", "%w", why)
 }
 
 // explicit takes the releases that the user named, and what they need.
@@ -285,8 +281,6 @@ func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
 	if others := listed[id.Driver]; len(others) > 0 {
 		hint = fmt.Sprintf("the matrix lists %s@%s", id.Driver, strings.Join(others, ", "))
 	}
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "select", Subject: "release " + id.String(), Hint: hint,
-		Err: fmt.Errorf("the matrix of serial %d does not list it", doc.Serial),
-	}
+	return fault.Errorf(fault.NotFound, "select", "release "+id.String(), hint,
+		"the matrix of serial %d does not list it", doc.Serial)
 }

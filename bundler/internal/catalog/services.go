@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -26,10 +25,9 @@ func (b *builder) services() error {
 		}
 		s, err := b.doc.ChooseService(service, nil)
 		if err != nil {
-			problems = append(problems, &fault.Error{
-				Reason: fault.NotFound, Op: "select", Subject: "service " + string(service), Err: err,
-				Hint: "give a matrix that lists it with --matrix, or name a release with --release " + string(service) + "@VERSION",
-			})
+			problems = append(problems, fault.Errorf(fault.NotFound, "select", "service "+string(service),
+				"give a matrix that lists it with --matrix, or name a release with --release "+string(service)+"@VERSION",
+				"%w", err))
 			continue
 		}
 		b.takeService(s)
@@ -43,10 +41,8 @@ func (b *builder) services() error {
 // named takes the release of a service that the user named.
 func (b *builder) named(id matrix.ReleaseID) error {
 	if !slices.Contains(b.req.Services, id.Driver) {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "select", Subject: "release " + id.String(), Err: errors.New("it is of a service, and no services are asked for"),
-			Hint: "add --services sip, or leave the release out",
-		}
+		return fault.Errorf(fault.InvalidInput, "select", "release "+id.String(),
+			"add --services sip, or leave the release out", "it is of a service, and no services are asked for")
 	}
 	s, ok := b.doc.Service(id)
 	if !ok {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -48,9 +47,7 @@ const placeHint = "write FILE.tar or ./FILE for an archive, oci:DIR for a folder
 // name is never taken for a repository of Docker Hub.
 func parsePlace(s string) (place, error) {
 	bad := func(why string) (place, error) {
-		return place{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", s), Hint: placeHint, Err: errors.New(why),
-		}
+		return place{}, fault.Errorf(fault.InvalidInput, "read place", fmt.Sprintf("%q", s), placeHint, "%s", why)
 	}
 	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
 		if dir == "" {
@@ -85,10 +82,8 @@ func parsePlace(s string) (place, error) {
 func parseDestination(s string) (place, error) {
 	p, err := parsePlace(s)
 	if err == nil && !p.reference.Digest().IsZero() {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "write to", Subject: p.reference.String(), Err: errors.New("a digest is what comes out, it cannot be chosen"),
-			Hint: "name a tag: " + p.reference.Repository() + ":TAG",
-		}
+		err = fault.Errorf(fault.InvalidInput, "write to", p.reference.String(),
+			"name a tag: "+p.reference.Repository()+":TAG", "a digest is what comes out, it cannot be chosen")
 	}
 	return p, err
 }

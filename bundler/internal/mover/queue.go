@@ -194,8 +194,6 @@ func (d *Delivery) result(ctx context.Context) error {
 	for i, f := range d.failed {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
 	}
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: fmt.Sprintf("incomplete: missing %d of %d items", len(errs), len(d.missing)),
-		Err: fault.Join(errs...), Hint: d.remedy(),
-	}
+	return fault.Errorf(fault.Incomplete, fmt.Sprintf("incomplete: missing %d of %d items", len(errs), len(d.missing)),
+		"", d.remedy(), "%w", fault.Join(errs...))
 }

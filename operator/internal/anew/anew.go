@@ -6,7 +6,6 @@ package anew
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,9 +35,7 @@ func kept(c client.Client, o client.Object) error {
 		return err
 	}
 	kind := gvk.Kind
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "make anew", Subject: kind + " " + o.GetNamespace() + "/" + o.GetName(),
-		Err:  fmt.Errorf("the one that was deleted is kept by its finalizers %s", strings.Join(o.GetFinalizers(), ", ")),
-		Hint: "have who set them take them off, or, if nobody does: kubectl patch " + strings.ToLower(kind) + " -n " + o.GetNamespace() + " " + o.GetName() + ` --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`,
-	}
+	return fault.Errorf(fault.Conflict, "make anew", kind+" "+o.GetNamespace()+"/"+o.GetName(),
+		"have who set them take them off, or, if nobody does: kubectl patch "+strings.ToLower(kind)+" -n "+o.GetNamespace()+" "+o.GetName()+` --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`,
+		"the one that was deleted is kept by its finalizers %s", strings.Join(o.GetFinalizers(), ", "))
 }

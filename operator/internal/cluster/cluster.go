@@ -169,10 +169,9 @@ func (c *Cluster) lost(ctx context.Context, namespace string) string {
 func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err error) error {
 	if apierrors.IsForbidden(err) {
 		if lost := c.lost(ctx, key.Namespace); lost != "" {
-			return &fault.Error{
-				Reason: fault.NotFound, Op: op, Subject: key.String(), Err: errors.New(lost),
-				Hint: "apply the RBAC manifests of this version of the operator: they make the namespace, and the operator's rights in it",
-			}
+			return fault.Errorf(fault.NotFound, op, key.String(),
+				"apply the RBAC manifests of this version of the operator: they make the namespace, and the operator's rights in it",
+				"%s", lost)
 		}
 	}
 	return denied(op, key, err)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,10 +94,9 @@ func (c *Cluster) SaveInventory(
 	case err == nil:
 		return out, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		return was, &fault.Error{
-			Reason: fault.Conflict, Op: "write", Subject: "ConfigMap " + of.Namespace + "/" + c.Records.ConfigMap(of.Name),
-			Err: fmt.Errorf("%w: it was written or removed meanwhile, as by an operator that leads now", fault.ErrOutdated),
-		}
+		return was, fault.Errorf(fault.Conflict, "write",
+			"ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), "",
+			"%w: it was written or removed meanwhile, as by an operator that leads now", fault.ErrOutdated)
 	}
 	return was, classify("write", "ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), err)
 }

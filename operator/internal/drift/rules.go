@@ -59,10 +59,9 @@ func Parse(p *v1alpha1.DriftPolicy) (Rules, error) {
 				err = allowed(from.Kind, path)
 			}
 			if err != nil {
-				errs = append(errs, &fault.Error{
-					Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("spec.drift.ignore[%d], path %s", i, text), Err: err,
-					Hint: "name a single field that another tool sets, such as /spec/replicas",
-				})
+				errs = append(errs, fault.Errorf(fault.InvalidInput, "read",
+					fmt.Sprintf("spec.drift.ignore[%d], path %s", i, text),
+					"name a single field that another tool sets, such as /spec/replicas", "%w", err))
 				continue
 			}
 			r.paths = append(r.paths, path)

@@ -28,10 +28,8 @@ func (i Inventory) Marshal() []byte {
 }
 
 func corrupt(name string, why error) (Inventory, error) {
-	return Inventory{}, &fault.Error{
-		Reason: fault.Corrupt, Op: "read inventory", Subject: name, Err: why,
-		Hint: "restore the ConfigMap from a backup; or delete it: what is installed is taken over again",
-	}
+	return Inventory{}, fault.Errorf(fault.Corrupt, "read inventory", name,
+		"restore the ConfigMap from a backup; or delete it: what is installed is taken over again", "%w", why)
 }
 
 // Parse reads a record; name says where it is from, for errors. One of another version is not

@@ -198,11 +198,10 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 		return nil
 	}
 	until := a.at.Add(delay)
-	return &Known{Wait: until.Sub(now), At: now, Err: &fault.Error{
-		Reason: fault.Throttled, Op: "log in to", Subject: q.Host,
-		Err: fmt.Errorf("the same account and password was refused by %s at %s; it is tried here at %s, so that the account is not locked where both count its failures together",
-			a.where, a.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)),
-		Hint: "correct the password where it was refused; where this vCenter has an account of its own, give it a Secret of its own"}}
+	return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host,
+		"correct the password where it was refused; where this vCenter has an account of its own, give it a Secret of its own",
+		"the same account and password was refused by %s at %s; it is tried here at %s, so that the account is not locked where both count its failures together",
+		a.where, a.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 }
 
 // over says whether a wait that began at some time is over. A clock that went back ends it.

@@ -79,8 +79,7 @@ func (l *Logins) unanswered(q Question, same hash, now time.Time) *Known {
 	if !ok || l.letIn[same][q.place()] || last.at.After(now) || !now.Before(until) {
 		return nil
 	}
-	return &Known{Wait: until.Sub(now), At: now, Err: &fault.Error{
-		Reason: fault.Throttled, Op: "log in to", Subject: q.Host,
-		Err: fmt.Errorf("the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
-			last.where, last.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}}
+	return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host, "",
+		"the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
+		last.where, last.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 }

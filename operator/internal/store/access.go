@@ -91,10 +91,8 @@ func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]by
 		err = errors.New("there is no certificate in PEM")
 	}
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read CA", Subject: subject, Err: err,
-			Hint: "put the certificate of the authority that signed the mirror's there, in PEM",
-		}
+		return nil, fault.Errorf(fault.InvalidInput, "read CA", subject,
+			"put the certificate of the authority that signed the mirror's there, in PEM", "%w", err)
 	}
 	return data, nil
 }

@@ -86,10 +86,8 @@ func (m *Mirror) descriptor(ctx context.Context, identifier string) (ocispec.Des
 }
 
 func corruptAnswer(subject string, why error) error {
-	return &fault.Error{
-		Reason: fault.Corrupt, Op: "read", Subject: subject, Err: why,
-		Hint: "push the bundle again with `vdo-bundle push`, and check the registry's storage",
-	}
+	return fault.Errorf(fault.Corrupt, "read", subject,
+		"push the bundle again with `vdo-bundle push`, and check the registry's storage", "%w", why)
 }
 
 // Resolve returns the root that the DriverBundle's reference stands for now, and the
@@ -124,10 +122,8 @@ func (m *Mirror) root(ctx context.Context, identifier string) (ocispec.Descripto
 func (m *Mirror) highest(ctx context.Context, versions string) (string, error) {
 	within, err := semver.NewConstraint(versions)
 	if err != nil {
-		return "", &fault.Error{
-			Reason: fault.InvalidInput, Op: "read spec.versions", Subject: fmt.Sprintf("%q", versions), Err: err,
-			Hint: `write a range such as ">=1.2 <2"`,
-		}
+		return "", fault.Errorf(fault.InvalidInput, "read spec.versions", fmt.Sprintf("%q", versions),
+			`write a range such as ">=1.2 <2"`, "%w", err)
 	}
 	tags, err := m.repo.Tags(ctx)
 	if err != nil {
@@ -136,11 +132,9 @@ func (m *Mirror) highest(ctx context.Context, versions string) (string, error) {
 	if best := pickHighest(tags, within); best != "" {
 		return best, nil
 	}
-	return "", &fault.Error{
-		Reason: fault.NotFound, Op: "find a version in", Subject: m.ref.Repository(),
-		Err:  fmt.Errorf("none of its %d tags is a version within %q", len(tags), versions),
-		Hint: "push a bundle under such a tag, or widen spec.versions",
-	}
+	return "", fault.Errorf(fault.NotFound, "find a version in", m.ref.Repository(),
+		"push a bundle under such a tag, or widen spec.versions", "none of its %d tags is a version within %q",
+		len(tags), versions)
 }
 
 // pickHighest returns the tag with the highest version within a range. Of two tags

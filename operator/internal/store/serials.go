@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -78,10 +77,8 @@ func (s *Store) withSerials(
 	if err == nil {
 		return nil
 	}
-	f := &fault.Error{
-		Reason: fault.ReasonOf(err), Op: "keep the highest serials in",
-		Subject: "Secret " + b.Namespace + "/" + v1alpha1.SerialsName, Err: err, Hint: fault.HintOf(err),
-	}
+	f := fault.Errorf(fault.ReasonOf(err), "keep the highest serials in",
+		"Secret "+b.Namespace+"/"+v1alpha1.SerialsName, fault.HintOf(err), "%w", err)
 	if apierrors.IsForbidden(err) {
 		f.Reason, f.Hint = fault.Forbidden, "apply the RBAC manifests of this version of the operator"
 	}
@@ -133,10 +130,8 @@ func serialOf(secret *corev1.Secret, key string) (int64, error) {
 	}
 	serial, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return 0, &fault.Error{
-			Reason: fault.Corrupt, Op: "read", Subject: "key " + key, Err: fmt.Errorf("%.40q is not a serial", text),
-			Hint: v1alpha1.ForgetSerials(secret.Namespace),
-		}
+		return 0, fault.Errorf(fault.Corrupt, "read", "key "+key, v1alpha1.ForgetSerials(secret.Namespace),
+			"%.40q is not a serial", text)
 	}
 	return serial, nil
 }

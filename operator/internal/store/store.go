@@ -52,7 +52,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -147,11 +146,8 @@ func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bund
 // accepted returns the digest that was accepted.
 func accepted(b *v1alpha1.DriverBundle) (image.Digest, error) {
 	if b.Status.Digest == "" {
-		return image.Digest{}, &fault.Error{
-			Reason: fault.NotFound, Op: "read", Subject: "DriverBundle " + b.Name,
-			Err:  errors.New("no bundle has been accepted yet"),
-			Hint: "see the conditions of the DriverBundle",
-		}
+		return image.Digest{}, fault.Errorf(fault.NotFound, "read", "DriverBundle "+b.Name,
+			"see the conditions of the DriverBundle", "no bundle has been accepted yet")
 	}
 	return image.ParseDigest(b.Status.Digest)
 }
@@ -217,10 +213,8 @@ func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Desc
 		return nil, err
 	}
 	if len(all) > maxEvidence {
-		return nil, &fault.Error{
-			Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d", maxEvidence),
-			Hint: "remove signatures that are out of use from the mirror",
-		}
+		return nil, fault.Errorf(fault.Untrusted, "read signatures", "",
+			"remove signatures that are out of use from the mirror", "there are more than %d", maxEvidence)
 	}
 	return all, nil
 }

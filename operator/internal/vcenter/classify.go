@@ -30,10 +30,9 @@ func (t Target) valid() error {
 		if strings.TrimSpace(f.value) != "" {
 			continue
 		}
-		empty := &fault.Error{
-			Reason: fault.InvalidInput, Op: "log in to", Subject: t.Address(),
-			Err:  fmt.Errorf("the Secret's key %s is absent or empty", f.key),
-			Hint: "give the Secret that spec.credentials names the keys username and password"}
+		empty := fault.Errorf(fault.InvalidInput, "log in to", t.Address(),
+			"give the Secret that spec.credentials names the keys username and password",
+			"the Secret's key %s is absent or empty", f.key)
 		if t.Given != "" {
 			empty.Err, empty.Hint = fmt.Errorf("the %s is empty", f.key), "correct "+t.Given
 		}

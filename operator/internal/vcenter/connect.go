@@ -116,22 +116,17 @@ func (e *statusError) Error() string {
 func (t Target) acceptable(a types.AboutInfo) error {
 	address := t.Address()
 	if a.ApiType != "VirtualCenter" {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "use", Subject: address,
-			Err:  fmt.Errorf("%w but %s", errNotVCenter, product(a)),
-			Hint: "set spec.vcIp to the vCenter that manages this host"}
+		return fault.Errorf(fault.InvalidInput, "use", address, "set spec.vcIp to the vCenter that manages this host",
+			"%w but %s", errNotVCenter, product(a))
 	}
 	if older(a.Version, 6, 7) {
-		return &fault.Error{
-			Reason: fault.Incompatible, Op: "use", Subject: address,
-			Err:  fmt.Errorf("vCenter %s is older than 6.7 U3, the first that the drivers work with", a.Version),
-			Hint: "upgrade the vCenter"}
+		return fault.Errorf(fault.Incompatible, "use", address, "upgrade the vCenter",
+			"vCenter %s is older than 6.7 U3, the first that the drivers work with", a.Version)
 	}
 	if len(t.InstanceUUIDs) > 0 && !slices.Contains(t.InstanceUUIDs, a.InstanceUuid) {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "use", Subject: address,
-			Err:  fmt.Errorf("another vCenter answers: expected instance UUID %s, got %s", t.InstanceUUIDs[0], a.InstanceUuid),
-			Hint: "if it replaces the other one, set spec.acceptInstanceUUID of the VsphereCloudConfig to " + a.InstanceUuid}
+		return fault.Errorf(fault.Conflict, "use", address,
+			"if it replaces the other one, set spec.acceptInstanceUUID of the VsphereCloudConfig to "+a.InstanceUuid,
+			"another vCenter answers: expected instance UUID %s, got %s", t.InstanceUUIDs[0], a.InstanceUuid)
 	}
 	return nil
 }

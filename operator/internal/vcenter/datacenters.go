@@ -2,7 +2,6 @@ package vcenter
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,9 +52,8 @@ func missingFault(address string, missing, paths []string) error {
 	if len(paths) > 0 {
 		found = "the account sees " + strings.Join(paths, ", ")
 	}
-	return &fault.Error{
-		Reason: fault.NotFound, Op: "find datacenters in", Subject: address, Hint: hint,
-		Err: fmt.Errorf("%s not there or not readable; %s", strings.Join(quoted, ", "), found)}
+	return fault.Errorf(fault.NotFound, "find datacenters in", address, hint, "%s not there or not readable; %s",
+		strings.Join(quoted, ", "), found)
 }
 
 // suggest returns the paths whose last element is a missing name.

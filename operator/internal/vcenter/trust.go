@@ -51,9 +51,8 @@ func (t Trust) roots(address string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if err := addAll(pool, t.CA); err != nil {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read the CA certificates of", Subject: address, Err: err,
-			Hint: "put the PEM certificates, -----BEGIN CERTIFICATE-----, into the key that spec.ca names"}
+		return nil, fault.Errorf(fault.InvalidInput, "read the CA certificates of", address,
+			"put the PEM certificates, -----BEGIN CERTIFICATE-----, into the key that spec.ca names", "%w", err)
 	}
 	return pool, nil
 }

@@ -586,8 +586,7 @@ func (o *configureOptions) replaces() ([]byte, error) {
 		return nil, nil
 	}
 	refused := func(err error) error {
-		return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: err,
-			Hint: "name another file, or - for standard output"}
+		return fault.Errorf(fault.Refused, "write", o.write, "name another file, or - for standard output", "%w", err)
 	}
 	switch info, err := os.Stat(o.write); {
 	case err == nil && !info.Mode().IsRegular():
@@ -645,10 +644,8 @@ func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 
 // notWritten is why a file is not, without the name of the file beside it that was tried.
 func notWritten(name string, err error) error {
-	f := &fault.Error{
-		Reason: fault.Storage, Op: "write", Subject: name, Err: err,
-		Hint: "name a file in a folder that can be written to and has space",
-	}
+	f := fault.Errorf(fault.Storage, "write", name, "name a file in a folder that can be written to and has space",
+		"%w", err)
 	var of *fs.PathError
 	if errors.As(err, &of) {
 		f.Err = of.Err

@@ -2,7 +2,6 @@ package condition
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,12 +87,7 @@ func told(before, now *metav1.Condition) bool {
 }
 
 func writeFault(o Object, err error) error {
-	f := &fault.Error{
-		Reason:  fault.Internal,
-		Op:      "write status of",
-		Subject: client.ObjectKeyFromObject(o).String(),
-		Err:     fmt.Errorf("patch: %w", err),
-	}
+	f := fault.Errorf(fault.Internal, "write status of", client.ObjectKeyFromObject(o).String(), "", "patch: %w", err)
 	if apierrors.IsConflict(err) {
 		f.Reason = fault.Conflict
 	}

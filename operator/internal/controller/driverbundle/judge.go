@@ -1,7 +1,6 @@
 package driverbundle
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -36,10 +35,8 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 		return nil
 	}
 	if steps := stepsBack(b.Status.Releases, f.releases); len(steps) > 0 {
-		return &fault.Error{
-			Reason: fault.Superseded, Op: "check", Subject: "the releases", Hint: remedy,
-			Err: fmt.Errorf("under the same matrix serial %d it has %s, and nothing newer", f.matrix.Serial, strings.Join(steps, ", ")),
-		}
+		return fault.Errorf(fault.Superseded, "check", "the releases", remedy,
+			"under the same matrix serial %d it has %s, and nothing newer", f.matrix.Serial, strings.Join(steps, ", "))
 	}
 	return nil
 }
@@ -97,18 +94,11 @@ func freshness(b *v1alpha1.DriverBundle, m v1alpha1.MatrixStatus, highest int64,
 	const newer = "push a bundle with a newer matrix"
 	switch {
 	case m.Serial < highest:
-		return &fault.Error{
-			Reason: fault.Superseded,
-			Err: fmt.Errorf("its serial %d is lower than %d, the highest one accepted, which Secret %s/%s has",
-				m.Serial, highest, b.Namespace, v1alpha1.SerialsName),
-			Hint: newer + "; " + wrongSerial(b),
-		}
+		return fault.Errorf(fault.Superseded, "", "", newer+"; "+wrongSerial(b),
+			"its serial %d is lower than %d, the highest one accepted, which Secret %s/%s has", m.Serial, highest,
+			b.Namespace, v1alpha1.SerialsName)
 	case !now.Before(m.Expires.Time):
-		return &fault.Error{
-			Reason: fault.Expired,
-			Err:    fmt.Errorf("it expired at %s", m.Expires.UTC().Format(time.RFC3339)),
-			Hint:   newer,
-		}
+		return fault.Errorf(fault.Expired, "", "", newer, "it expired at %s", m.Expires.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -124,9 +114,8 @@ func inspect(c *bundle.Contents) (found, error) {
 		return found{}, err
 	}
 	if doc.Serial != c.Lock.Matrix.Serial {
-		return found{}, &fault.Error{
-			Reason: fault.Corrupt, Op: "read", Subject: "the bundle", Err: errSerial, Hint: "make the bundle again with `vdo-bundle pull`",
-		}
+		return found{}, fault.Errorf(fault.Corrupt, "read", "the bundle",
+			"make the bundle again with `vdo-bundle pull`", "%w", errSerial)
 	}
 	f := found{matrix: v1alpha1.MatrixStatus{
 		Serial: doc.Serial, Issued: metav1.NewTime(doc.Issued), Expires: metav1.NewTime(doc.Expires),

@@ -172,9 +172,7 @@ func (c candidate) refused(b *v1alpha1.DriverBundle, why error) error {
 	if b.Status.Digest != "" && b.Status.Digest != c.root.Digest.String() {
 		why = fmt.Errorf("%w; the bundle accepted before, %s, stays in use", why, b.Status.Digest)
 	}
-	return &fault.Error{
-		Reason: fault.ReasonOf(why), Op: "accept", Subject: c.String(), Hint: fault.HintOf(why), Err: why,
-	}
+	return fault.Errorf(fault.ReasonOf(why), "accept", c.String(), fault.HintOf(why), "%w", why)
 }
 
 // unlessPassing tells a damaged bundle, which is refused, from a mirror that does
@@ -226,10 +224,8 @@ func (o *outcome) lookAtCopy(ctx context.Context, r *Reconciler, b *v1alpha1.Dri
 	}
 	var err error
 	if o.accepted, err = r.consider(ctx, b, p, copied, c, o); err != nil {
-		o.fault = &fault.Error{
-			Reason: fault.ReasonOf(o.fault), Hint: fault.HintOf(o.fault),
-			Err: fmt.Errorf("%w; nor is it accepted from the copy in the cluster: %s", o.fault, fault.Text(err)),
-		}
+		o.fault = fault.Errorf(fault.ReasonOf(o.fault), "", "", fault.HintOf(o.fault),
+			"%w; nor is it accepted from the copy in the cluster: %s", o.fault, fault.Text(err))
 		return
 	}
 	o.fault = fromCopy(why)
@@ -249,10 +245,8 @@ func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
 
 // fromCopy is the mirror's fault where the copy in the cluster serves.
 func fromCopy(why error) error {
-	return &fault.Error{
-		Reason: fault.ReasonOf(why), Hint: fault.HintOf(why),
-		Err: fmt.Errorf("%w; the bundle is taken from the copy in the cluster, and images that nodes do not have may be missing", why),
-	}
+	return fault.Errorf(fault.ReasonOf(why), "", "", fault.HintOf(why),
+		"%w; the bundle is taken from the copy in the cluster, and images that nodes do not have may be missing", why)
 }
 
 // Trusted holds the bundle that status.digest names, which was accepted at

@@ -84,10 +84,8 @@ func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error
 		if value, ok := data[path]; ok {
 			return value, nil
 		}
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "read", Subject: subject, Err: fmt.Errorf("it has no key %q", path),
-			Hint: "put the file into the ConfigMap, under the name that the policy has for it",
-		}
+		return nil, fault.Errorf(fault.NotFound, "read", subject,
+			"put the file into the ConfigMap, under the name that the policy has for it", "it has no key %q", path)
 	}
 }
 
@@ -219,9 +217,7 @@ func ReadFloor(name string, read func(path string) ([]byte, error)) (p *trust.Po
 		return file, err
 	})
 	if err != nil {
-		return nil, "", &fault.Error{
-			Reason: fault.InvalidInput, Op: "read --trust-floor", Err: err, Hint: fault.HintOf(err),
-		}
+		return nil, "", fault.Errorf(fault.InvalidInput, "read --trust-floor", "", fault.HintOf(err), "%w", err)
 	}
 	return p, hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -19,7 +19,6 @@ package inspection
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -183,11 +182,9 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 }
 
 // errUnexpected is what is said of a panic: its text may quote what somebody else wrote.
-var errUnexpected = &fault.Error{
-	Reason: fault.Internal, Op: "check", Subject: "what was found",
-	Err:  errors.New("something came that this program does not expect"),
-	Hint: "report it with the operator's version; where one check is at fault, spec.preflight can turn it down",
-}
+var errUnexpected = fault.Errorf(fault.Internal, "check", "what was found",
+	"report it with the operator's version; where one check is at fault, spec.preflight can turn it down",
+	"something came that this program does not expect")
 
 // results asks cluster and vCenters. A run is beside the passes, where nobody else catches a
 // panic: it would end the operator, and its repairs, again after each start.

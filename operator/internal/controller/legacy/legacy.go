@@ -118,11 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	errs := []error{r.tell(ctx, first, problem)}
 	for _, other := range requests[1:] {
-		errs = append(errs, r.tell(ctx, other, &fault.Error{
-			Reason: fault.Conflict, Op: "read", Subject: other.String(),
-			Err:  fmt.Errorf("%s is there too, and comes first", first),
-			Hint: "delete one of the two",
-		}))
+		errs = append(errs, r.tell(ctx, other, fault.Errorf(fault.Conflict, "read", other.String(),
+			"delete one of the two", "%s is there too, and comes first", first)))
 	}
 	return reconcile.Result{}, errors.Join(errs...)
 }
@@ -216,9 +213,8 @@ func (r *Reconciler) apply(ctx context.Context, q request) (problem, err error) 
 		return nil
 	})
 	if apierrors.IsInvalid(err) {
-		return &fault.Error{
-			Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + q.urlField,
-		}, nil
+		return fault.Errorf(fault.InvalidInput, "make", "DriverBundle "+b.Name, "correct "+q.urlField, "%w",
+			err), nil
 	}
 	return problem, err
 }

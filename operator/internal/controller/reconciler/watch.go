@@ -92,9 +92,7 @@ func (r *Refusals) Err(now time.Time) error {
 	if len(r.last) == 0 {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Forbidden, Op: "watch what is installed",
-		Err:  errors.New(strings.Join(slices.Sorted(maps.Keys(r.last)), "; ")),
-		Hint: "apply the RBAC manifests of this version of the operator",
-	}
+	return fault.Errorf(fault.Forbidden, "watch what is installed", "",
+		"apply the RBAC manifests of this version of the operator", "%s",
+		strings.Join(slices.Sorted(maps.Keys(r.last)), "; "))
 }

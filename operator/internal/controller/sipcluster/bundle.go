@@ -90,10 +90,9 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	if n := len(all.Items); n > 0 {
 		why = fmt.Errorf("there are %d DriverBundles, and one is needed", n)
 	}
-	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s: %w", a.Namespace, why),
-		Hint: "have one DriverBundle in that namespace, whose spec.reference is a bundle with the services",
-	}
+	return nil, fault.Errorf(fault.NotFound, "find", "DriverBundle",
+		"have one DriverBundle in that namespace, whose spec.reference is a bundle with the services",
+		"namespace %s: %w", a.Namespace, why)
 }
 
 // verified lets a bundle be used that was accepted and satisfies the trust policy of now:
@@ -169,8 +168,7 @@ func (l *locked) named(kind services.Kind, asked string) (string, error) {
 	if l.other {
 		return asked, nil
 	}
-	return "", &fault.Error{
-		Reason: fault.Refused, Op: "use image", Subject: asked, Err: fmt.Errorf("it is not in the bundle: services.%s", kind),
-		Hint: "take the field image away to run the bundle's; or start the operator with --allow-other-images",
-	}
+	return "", fault.Errorf(fault.Refused, "use image", asked,
+		"take the field image away to run the bundle's; or start the operator with --allow-other-images",
+		"it is not in the bundle: services.%s", kind)
 }

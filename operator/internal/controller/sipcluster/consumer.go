@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -145,8 +144,7 @@ func (p *pass) foreignFault() error {
 		return nil
 	}
 	slices.Sort(all)
-	return because(airship.ReasonInfraServiceFailure, &fault.Error{
-		Reason: fault.Refused, Op: "serve", Subject: "hosts that another Cluster uses", Err: errors.New(few(all)),
-		Hint: "copy status.hostSelector into the Metal3MachineTemplates, or correct spec.clusterName",
-	})
+	return because(airship.ReasonInfraServiceFailure, fault.Errorf(fault.Refused, "serve",
+		"hosts that another Cluster uses",
+		"copy status.hostSelector into the Metal3MachineTemplates, or correct spec.clusterName", "%s", few(all)))
 }

@@ -108,10 +108,9 @@ func (p *pass) readNetwork(ctx context.Context, h *choose.Host) network {
 		}
 		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
 		if ref.Namespace != "" && ref.Namespace != h.Namespace {
-			n.subject, n.err = h.String(), &fault.Error{
-				Reason: fault.InvalidInput, Hint: "put the Secret beside the BareMetalHost, and leave the namespace out",
-				Err: fmt.Errorf("it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name),
-			}
+			n.subject, n.err = h.String(), fault.Errorf(fault.InvalidInput, "", "",
+				"put the Secret beside the BareMetalHost, and leave the namespace out",
+				"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
 			return n
 		}
 		name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
@@ -183,9 +182,7 @@ func (e *extracted) fails(err error, subject string) error {
 	default:
 		return err
 	}
-	e.problem = &fault.Error{
-		Reason: fault.ReasonOf(err), Op: "read network data in", Subject: subject, Err: err, Hint: fault.HintOf(err),
-	}
+	e.problem = fault.Errorf(fault.ReasonOf(err), "read network data in", subject, fault.HintOf(err), "%w", err)
 	return nil
 }
 

@@ -53,10 +53,8 @@ func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Ho
 		add()
 	}
 	if err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Unreachable, Op: "list", Subject: "BareMetalHosts", Err: err,
-			Hint: "install Metal3's CRDs, and " + manifestsHint,
-		}
+		return nil, fault.Errorf(fault.Unreachable, "list", "BareMetalHosts",
+			"install Metal3's CRDs, and "+manifestsHint, "%w", err)
 	}
 	return all, nil
 }

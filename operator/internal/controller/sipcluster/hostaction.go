@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -99,9 +98,7 @@ func possible(o action, h *choose.Host) error {
 }
 
 func refuse(o action, why, hint string) error {
-	return &fault.Error{
-		Reason: fault.Refused, Op: string(o.Spec.Action), Subject: o.Spec.Host.String(), Err: errors.New(why), Hint: hint,
-	}
+	return fault.Errorf(fault.Refused, string(o.Spec.Action), o.Spec.Host.String(), hint, "%s", why)
 }
 
 // request passes the action to Metal3, and emits events on the SIPCluster and the host.

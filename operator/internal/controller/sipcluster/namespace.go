@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -65,10 +64,8 @@ func (p *pass) findNamespace(ctx context.Context) (*corev1.Namespace, error) {
 	case err != nil:
 		return nil, p.homeFault("read", err)
 	case ns.Annotations[airship.AnnotationServicesOf] != p.key.String():
-		return nil, &fault.Error{
-			Reason: fault.Refused, Op: "use", Subject: "namespace " + p.home,
-			Err: errors.New("the operator did not create it for this SIPCluster"), Hint: "delete that namespace",
-		}
+		return nil, fault.Errorf(fault.Refused, "use", "namespace "+p.home, "delete that namespace",
+			"the operator did not create it for this SIPCluster")
 	}
 	return ns, nil
 }

@@ -55,9 +55,7 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 		err = nil
 	}
 	if err = errors.Join(failed, err); err != nil {
-		return nil, &fault.Error{
-			Reason: fault.Unreachable, Op: "read", Subject: "HostDeployPolicies", Err: err, Hint: manifestsHint,
-		}
+		return nil, fault.Errorf(fault.Unreachable, "read", "HostDeployPolicies", manifestsHint, "%w", err)
 	}
 	return func(h *choose.Host) bool {
 		if named := allowed(h); named != nil {

@@ -62,10 +62,7 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 		err = client.IgnoreNotFound(p.Reader.Get(ctx, name, &slice)) // where none is published none is known
 	}
 	if err != nil {
-		return &fault.Error{
-			Reason: fault.Unreachable, Op: "find the addresses of", Subject: "the management API", Err: err,
-			Hint: manifestsHint,
-		}
+		return fault.Errorf(fault.Unreachable, "find the addresses of", "the management API", manifestsHint, "%w", err)
 	}
 	add := func(port int32, texts []string) {
 		for _, text := range texts {
@@ -116,10 +113,8 @@ func secretFault(namespace string, err error) error {
 	if fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
-	return &fault.Error{
-		Reason: fault.Forbidden, Op: "read Secrets in", Subject: "namespace " + namespace, Err: errors.New("the operator may not"),
-		Hint: "bind ClusterRole vdo-sip-tenants to it by a RoleBinding",
-	}
+	return fault.Errorf(fault.Forbidden, "read Secrets in", "namespace "+namespace,
+		"bind ClusterRole vdo-sip-tenants to it by a RoleBinding", "the operator may not")
 }
 
 // mark puts an object into the services' namespace, and the labels on it by which it is watched.
@@ -157,10 +152,8 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 	if first == nil {
 		return all, nil
 	}
-	return all, &fault.Error{
-		Reason: fault.ReasonOf(first), Op: "read the data of", Err: first, Hint: fault.HintOf(first),
-		Subject: fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)),
-	}
+	return all, fault.Errorf(fault.ReasonOf(first), "read the data of",
+		fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), fault.HintOf(first), "%w", first)
 }
 
 // leftOut tells why a service does not lead to a host; "" where all do.

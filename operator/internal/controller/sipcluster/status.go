@@ -285,10 +285,8 @@ func (p *pass) inUse() error {
 	if len(all) == 0 {
 		return nil
 	}
-	return because(airship.ReasonUnableToDecommission, &fault.Error{
-		Reason: fault.Conflict, Op: "release", Subject: "hosts in use", Err: errors.New(few(all)),
-		Hint: "free them, or annotate the SIPCluster with " + airship.AnnotationReleaseInUse + "=true",
-	})
+	return because(airship.ReasonUnableToDecommission, fault.Errorf(fault.Conflict, "release", "hosts in use",
+		"free them, or annotate the SIPCluster with "+airship.AnnotationReleaseInUse+"=true", "%s", few(all)))
 }
 
 // unfinished says what is under way, or "".

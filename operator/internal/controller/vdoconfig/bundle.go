@@ -2,8 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -56,10 +54,9 @@ func (p *pass) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*ope
 	}
 	verified := p.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		p.stale = &fault.Error{
-			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
-			Hint: "what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
-		}
+		p.stale = fault.Errorf(fault.Reason(fresh.Reason), "install from", "DriverBundle "+b.Name,
+			"what is installed stays; push a newer bundle, or accept this one in spec.acceptOlder of the DriverBundle",
+			"%s", fresh.Message)
 		p.holdBundle(p.stale)
 	}
 	source := b.DeepCopy()
@@ -146,10 +143,9 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
 		p.waiting, p.bundleHeld = "DriverBundle "+b.Name+" is being verified", true
 	case verified.Status != metav1.ConditionTrue:
-		p.holdBundle(&fault.Error{
-			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
-			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
-		})
+		p.holdBundle(fault.Errorf(fault.Reason(verified.Reason), "install from", "DriverBundle "+b.Name,
+			"what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
+			"%s", verified.Message))
 	default:
 		return true
 	}
@@ -171,25 +167,21 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 		if i := slices.Index(names, ref.Name); i >= 0 {
 			return &all.Items[i], nil
 		}
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has no DriverBundle of that name", namespace),
-			Hint: "correct spec.bundle.name, or create the DriverBundle",
-		}
+		return nil, fault.Errorf(fault.NotFound, "find", "DriverBundle "+ref.Name,
+			"correct spec.bundle.name, or create the DriverBundle", "namespace %s has no DriverBundle of that name",
+			namespace)
 	}
 	switch len(all.Items) {
 	case 1:
 		return &all.Items[0], nil
 	case 0:
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has no DriverBundle", namespace),
-			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
-		}
+		return nil, fault.Errorf(fault.NotFound, "find", "DriverBundle",
+			"create a DriverBundle whose spec.reference is the bundle in the mirror",
+			"namespace %s has no DriverBundle", namespace)
 	}
 	slices.Sort(names)
-	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has %d: %s", namespace, len(names), few(names)),
-		Hint: "name one in spec.bundle.name",
-	}
+	return nil, fault.Errorf(fault.InvalidInput, "choose", "DriverBundle", "name one in spec.bundle.name",
+		"namespace %s has %d: %s", namespace, len(names), few(names))
 }
 
 // notAccepted says why a bundle cannot be installed from; one that was not looked
@@ -200,10 +192,8 @@ func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 		p.waiting = "DriverBundle " + b.Name + " is being verified"
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Reason(ready.Reason), Op: "install from", Subject: "DriverBundle " + b.Name,
-		Hint: "correct what the DriverBundle's conditions name first", Err: errors.New(ready.Message),
-	}
+	return fault.Errorf(fault.Reason(ready.Reason), "install from", "DriverBundle "+b.Name,
+		"correct what the DriverBundle's conditions name first", "%s", ready.Message)
 }
 
 // goBackTo makes a revision's drivers the current ones, if what they come from is trusted still and
@@ -217,8 +207,7 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 		return err
 	}
 	if why := p.unsuited(o, rec); why != "" {
-		return &fault.Error{
-			Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
+		return fault.Errorf(fault.Incompatible, "go back to", "revision "+rec.Name(), "", "%s", why)
 	}
 	back := p.currentOfRecords(ctx, rec)
 	for _, d := range inOrder {

@@ -38,10 +38,8 @@ func (s *site) canaryPolicy() *v1alpha1.Canary { return policyOf(&s.config.Spec)
 func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
 	chosen, err := metav1.LabelSelectorAsSelector(&c.NodeSelector)
 	if err != nil {
-		return labels.Nothing(), &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: "spec.upgradePolicy.canary.nodeSelector", Err: err,
-			Hint: "write labels of nodes, such as matchLabels: {role: canary}",
-		}
+		return labels.Nothing(), fault.Errorf(fault.InvalidInput, "read", "spec.upgradePolicy.canary.nodeSelector",
+			"write labels of nodes, such as matchLabels: {role: canary}", "%w", err)
 	}
 	return chosen, nil
 }

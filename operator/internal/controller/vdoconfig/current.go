@@ -57,9 +57,7 @@ func (p *pass) openCurrent(ctx context.Context, c current) (*opened, error) {
 	}
 	o, err := p.openSource(ctx, c.bundle)
 	if err == nil && o.made(c.id) == "" {
-		err = &fault.Error{
-			Reason: fault.Incomplete, Op: "open", Subject: c.bundle, Err: fmt.Errorf("it does not hold %s", c.id),
-		}
+		err = fault.Errorf(fault.Incomplete, "open", c.bundle, "", "it does not hold %s", c.id)
 	}
 	if err != nil {
 		return nil, err
@@ -161,10 +159,9 @@ func (s *site) unrepaired(d decision) map[matrix.Driver]error {
 		if _, gated := d.held[driver]; c.err == nil || !gated {
 			continue
 		}
-		all = joined(all, driver, &fault.Error{
-			Reason: fault.ReasonOf(c.err), Op: "repair", Subject: c.id.String(), Err: c.err,
-			Hint: "have the mirror serve " + c.bundle + " again, or resolve what gates the upgrade of " + string(driver),
-		})
+		all = joined(all, driver, fault.Errorf(fault.ReasonOf(c.err), "repair", c.id.String(),
+			"have the mirror serve "+c.bundle+" again, or resolve what gates the upgrade of "+string(driver),
+			"%w", c.err))
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -288,9 +287,7 @@ func (p *result) upgradeFault() error {
 			name, hint = offered.Name(), stays+"; push another bundle, pin what shall stay, or ask for a revision that "+
 				"failed once more by the annotation "+v1alpha1.AnnotationRetry
 		}
-		all = append(all, &fault.Error{
-			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + name, Hint: hint, Err: errors.New(v.Message),
-		})
+		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, hint, "%s", v.Message))
 	}
 	return fault.Join(all...)
 }

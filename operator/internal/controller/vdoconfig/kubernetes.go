@@ -35,10 +35,8 @@ func chosenFor(servers []assess.APIServer, remembered string, newerSince, now ti
 	before, err := matrix.ParseKubernetes(remembered)
 	recalled := err == nil
 	if len(known) == 0 && (!answered || !recalled) {
-		return kubernetes{}, &fault.Error{
-			Reason: fault.Unreachable, Op: "read", Subject: "the version of the API servers",
-			Err: fmt.Errorf("none of %d answers with a version: %s", len(servers), few(silent)),
-		}
+		return kubernetes{}, fault.Errorf(fault.Unreachable, "read", "the version of the API servers", "",
+			"none of %d answers with a version: %s", len(servers), few(silent))
 	}
 	if len(known) == 0 {
 		known = []kubernetes{{reported: remembered, version: before}}

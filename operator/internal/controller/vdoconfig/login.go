@@ -78,10 +78,9 @@ func (p *pass) unverifiedLogin(secret string) {
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
-		p.hold(&fault.Error{
-			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "correct what the conditions of DriverBundle " + b.Name + " name first",
-			Err: errors.New("the mirror has not let it in" + p.login.note() + ": " + ready.Message),
-		})
+		p.hold(fault.Errorf(fault.Reason(ready.Reason), "use pull secret", secret,
+			"correct what the conditions of DriverBundle "+b.Name+" name first",
+			"the mirror has not let it in%s: %s", p.login.note(), ready.Message))
 	case b.Spec.Suspend:
 		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+p.login.note()),
 			"set spec.suspend of the DriverBundle to false"))

@@ -50,10 +50,9 @@ func (p *pass) gatherOpenShift(ctx context.Context) error {
 	if p.distribution == openshift {
 		why = fmt.Errorf("the cluster has no %ss: OpenShift has them since 4.13", kind.Kind)
 	}
-	p.hold(&fault.Error{
-		Reason: fault.Refused, Op: "write", Subject: kind.Kind + " " + render.MirrorSetName, Err: why,
-		Hint: "take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
-	})
+	p.hold(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,
+		"take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
+		"%w", why))
 	return nil
 }
 

@@ -252,11 +252,10 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 	if err != nil || volumes+attachments == 0 {
 		return nil, err
 	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: "remove", Subject: "csi",
-		Hint: "delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
-		Err:  fmt.Errorf("%s PersistentVolumes and %s VolumeAttachments use %s", howMany(volumes), howMany(attachments), drivers.CSIDriver),
-	}, nil
+	return fault.Errorf(fault.Refused, "remove", "csi",
+		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
+		"%s PersistentVolumes and %s VolumeAttachments use %s", howMany(volumes), howMany(attachments),
+		drivers.CSIDriver), nil
 }
 
 // leftovers are objects of earlier installations that may go once all is healthy.

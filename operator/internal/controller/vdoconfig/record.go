@@ -125,8 +125,6 @@ func (c claim) compare(o claim) int {
 }
 
 func notInForce(other *v1alpha1.VDOConfig) error {
-	return &fault.Error{
-		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one; what is installed stays",
-		Err: fmt.Errorf("VDOConfig %s is active, and a cluster has only one", client.ObjectKeyFromObject(other)),
-	}
+	return fault.Errorf(fault.Refused, "install", "drivers", "delete this one; what is installed stays",
+		"VDOConfig %s is active, and a cluster has only one", client.ObjectKeyFromObject(other))
 }

@@ -115,10 +115,9 @@ func (p *pass) lostInventory(
 	if err != nil || len(there) == 0 {
 		return err
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "remove", Subject: "drivers", Err: errInventoryLost,
-		Hint: "the operator makes it again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
-	}
+	return fault.Errorf(fault.Conflict, "remove", "drivers",
+		"the operator makes it again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
+		"%w", errInventoryLost)
 }
 
 // leftBehind are the drivers that stay when all others go.

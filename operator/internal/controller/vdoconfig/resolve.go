@@ -237,10 +237,9 @@ func answer(q question) decision {
 	}
 	d.ahead = lookAhead(q)
 	if refusal != nil {
-		return d.refuse(asked(q.policy.Rules), &fault.Error{
-			Reason: fault.Incompatible, Op: "choose", Subject: "drivers", Err: refusal,
-			Hint: "push a bundle with a release that fits, or change the pin; what is installed stays",
-		}, errors.New("no release fits"))
+		return d.refuse(asked(q.policy.Rules), fault.Errorf(fault.Incompatible, "choose", "drivers",
+			"push a bundle with a release that fits, or change the pin; what is installed stays", "%w",
+			refusal), errors.New("no release fits"))
 	}
 	for _, c := range selection.Choices {
 		d.releases = append(d.releases, c.Release.ReleaseID)

@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -107,10 +106,8 @@ func (p *pass) decideGroup(ctx context.Context, facts decide.Facts, group revisi
 
 // gate has a group stay what it is, whatever was its candidate.
 func (p *pass) gate(group revision.Group, why string) {
-	p.revisions.gates = joined(p.revisions.gates, group, &fault.Error{
-		Reason: fault.Refused, Op: "change", Subject: string(group), Err: errors.New(why),
-		Hint: "until then it stays as it is",
-	})
+	p.revisions.gates = joined(p.revisions.gates, group, fault.Errorf(fault.Refused, "change", string(group),
+		"until then it stays as it is", "%s", why))
 	p.revisions.candidates[group] = p.candidate(group)
 }
 

@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -197,10 +196,8 @@ func (a ahead) err() error {
 	if len(a.lacks) == 0 {
 		return nil
 	}
-	return &fault.Error{
-		Reason: fault.Incompatible, Op: "look ahead to", Subject: strings.Join(a.looked, ", "), Err: errors.New(few(a.lacks)),
-		Hint: "do that before the upgrade; what is installed stays",
-	}
+	return fault.Errorf(fault.Incompatible, "look ahead to", strings.Join(a.looked, ", "),
+		"do that before the upgrade; what is installed stays", "%s", few(a.lacks))
 }
 
 type target struct {

@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -234,10 +233,9 @@ func (p *result) unfit() error {
 	for _, d := range p.site.wanted() {
 		why, wanted := p.decision.unfit[d], p.decision.version(d)
 		if why != "" && (wanted == "" || wanted == p.site.installed[d].String()) {
-			all = append(all, &fault.Error{
-				Reason: fault.Incompatible, Op: "run", Subject: string(d), Err: errors.New(why),
-				Hint: "see in status.candidate what its upgrade waits for, or push a bundle with a release that fits",
-			})
+			all = append(all, fault.Errorf(fault.Incompatible, "run", string(d),
+				"see in status.candidate what its upgrade waits for, or push a bundle with a release that fits", "%s",
+				why))
 		}
 	}
 	return fault.Join(all...)

@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -90,16 +89,12 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 	current := ready != nil && ready.ObservedGeneration == vcc.Generation
 	switch {
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
-		vc.held = &fault.Error{
-			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
-			Hint: "correct what the VsphereCloudConfig's conditions name first",
-		}
+		vc.held = fault.Errorf(fault.Reason(ready.Reason), "use", "VsphereCloudConfig "+vcc.Name,
+			"correct what the VsphereCloudConfig's conditions name first", "%s", ready.Message)
 	case current && ready.Status == metav1.ConditionTrue && ok:
 	case vcc.Spec.Suspend:
-		vc.held = &fault.Error{
-			Reason: fault.Refused, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New("it is not checked, since its spec.suspend is set, and was changed since the last check"),
-			Hint: "set its spec.suspend to false",
-		}
+		vc.held = fault.Errorf(fault.Refused, "use", "VsphereCloudConfig "+vcc.Name, "set its spec.suspend to false",
+			"it is not checked, since its spec.suspend is set, and was changed since the last check")
 	default:
 		vc.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
 	}

@@ -125,11 +125,9 @@ func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Ho
 		set := nodes[role]
 		selector, err := metav1.LabelSelectorAsSelector(&set.LabelSelector)
 		if err != nil {
-			errs = append(errs, &fault.Error{
-				Reason: fault.InvalidInput, Op: "choose hosts by", Err: err,
-				Subject: fmt.Sprintf("spec.nodes.%s.labelSelector", role),
-				Hint:    "correct the selector: operators are In, NotIn, Exists and DoesNotExist",
-			})
+			errs = append(errs, fault.Errorf(fault.InvalidInput, "choose hosts by",
+				fmt.Sprintf("spec.nodes.%s.labelSelector", role),
+				"correct the selector: operators are In, NotIn, Exists and DoesNotExist", "%w", err))
 			continue
 		}
 		d := decision{

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -33,9 +32,8 @@ func (r *rendering) readIssued(data Secret) (issued, error) {
 	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
 	if err == nil && (r.in.Now.Before(cert.NotBefore) || !r.in.Now.Before(cert.NotAfter)) {
 		from, to := cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly)
-		err = &fault.Error{
-			Reason: fault.Expired, Hint: "renew the authority", Err: fmt.Errorf("its certificate counts from %s to %s", from, to),
-		}
+		err = fault.Errorf(fault.Expired, "", "", "renew the authority", "its certificate counts from %s to %s", from,
+			to)
 	}
 	return issued{certificate.Issued{Cert: cert, Key: key}, data}, err
 }

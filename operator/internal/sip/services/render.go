@@ -132,10 +132,8 @@ func (r *rendering) findImage() (string, error) {
 			return have, nil
 		}
 	}
-	return "", &fault.Error{
-		Reason: fault.ReasonOf(why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", r.kind), Err: why,
-		Hint: fault.HintOf(why),
-	}
+	return "", fault.Errorf(fault.ReasonOf(why), "find the image of", fmt.Sprintf("services.%s", r.kind),
+		fault.HintOf(why), "%w", why)
 }
 
 // endpoints are the ports that every node answers on: one, or a range.
@@ -157,10 +155,9 @@ func (r *rendering) secret(field string, name airship.SecretName, keys ...string
 		return nil, err
 	}
 	if data == nil {
-		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "render", Subject: r.field + field, Err: fmt.Errorf("the Secret %s/%s is not there", r.in.Cluster.Namespace, name),
-			Hint: strings.TrimSuffix("make it, with "+strings.Join(keys, " and "), ", with "),
-		}
+		return nil, fault.Errorf(fault.NotFound, "render", r.field+field,
+			strings.TrimSuffix("make it, with "+strings.Join(keys, " and "), ", with "),
+			"the Secret %s/%s is not there", r.in.Cluster.Namespace, name)
 	}
 	for _, key := range keys {
 		if len(data[key]) == 0 {

@@ -18,7 +18,6 @@ package dex
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -193,7 +192,5 @@ func (c Config) settings(field string, text []byte) (map[string]any, error) {
 }
 
 func (c Config) wrong(field, why, hint string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "configure login", Subject: c.Field + field, Hint: hint, Err: errors.New(why),
-	}
+	return fault.Errorf(fault.InvalidInput, "configure login", c.Field+field, hint, "%s", why)
 }

@@ -35,7 +35,6 @@
 package haproxy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -260,9 +259,7 @@ func (c Config) server(b *strings.Builder, name string, i int, addr netip.Addr) 
 func (c Config) check() error {
 	var errs []error
 	wrong := func(subject, why, hint string) {
-		errs = append(errs, &fault.Error{
-			Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: errors.New(why),
-		})
+		errs = append(errs, fault.Errorf(fault.InvalidInput, "configure load balancer", subject, hint, "%s", why))
 	}
 	if c.Listen.First < unprivileged {
 		why := fmt.Sprintf("a pod may not listen on ports below %d", unprivileged)
