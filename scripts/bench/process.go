@@ -79,7 +79,7 @@ func wait(p *os.Process, ended <-chan error, stopAt func() bool) error {
 			return err
 		case <-time.After(4 * time.Millisecond):
 			if stopAt() && p.Kill() == nil {
-				<-ended
+				<-ended //nolint:errcheck // it was killed
 				return nil
 			}
 		}

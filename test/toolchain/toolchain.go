@@ -69,7 +69,8 @@ const (
 func ForTests() []Tool {
 	return []Tool{
 		{"kube-apiserver", FirstKubernetes}, {"kube-controller-manager", FirstKubernetes},
-		{"kube-scheduler", FirstKubernetes}, {"kubectl", ""}, {"kube-apiserver", NextKubernetes}, {"etcd", ""}, {"kwok", ""},
+		{"kube-scheduler", FirstKubernetes}, {"kubectl", ""}, {"kube-apiserver", NextKubernetes},
+		{"etcd", ""}, {"kwok", ""},
 	}
 }
 

@@ -24,10 +24,10 @@ func newMatrixImportCommand(a *app) *cobra.Command {
 		Use:   "import LEGACY.json",
 		Short: "Make a matrix of the former operator's compatibility file",
 		Long: `Reads the compatibility matrix of the former operator (JSON) and prints it as a
-matrix document. That file has neither sizes nor sha256 sums: they are taken from
-the built-in matrix (or --matrix) where it lists the same address, else from the
-manifests in --manifest-dir, as DIR/DRIVER/VERSION/FILE. What neither has is
-reported, and nothing is written.`,
+matrix document. The file has neither sizes nor sha256 sums. They come from the
+built-in matrix (or --matrix) if it lists the same address, else from the manifests
+in --manifest-dir, as DIR/DRIVER/VERSION/FILE. import names every file that neither
+has, and then writes nothing.`,
 		Example: `  vdo-bundle matrix import compat.json -o matrix.yaml
   vdo-bundle matrix import compat.json --manifest-dir manifests --serial 12 -o matrix.yaml`,
 		Args: flags.Exactly("LEGACY.json"),

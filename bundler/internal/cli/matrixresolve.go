@@ -30,7 +30,7 @@ func newMatrixResolveCommand(a *app) *cobra.Command {
 		Long: `Chooses the releases for one site: the Kubernetes version as its API server
 reports it, and the version of every vCenter, all of which have to be in range.
 A release whose needs the matrix does not list is chosen only where it runs.
-Where nothing fits, every release is named with the rule that refused it.`,
+If nothing fits, it names every release with the rule that refused it.`,
 		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
   vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --select csi=lts
   vdo-bundle matrix resolve --k8s 1.28 --vsphere 6.7.0+14367737 --pin csi@3.1.2`,

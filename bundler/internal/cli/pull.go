@@ -42,9 +42,8 @@ lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
 REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
-What is there already is not replaced unless --replace is given; where it is
-the very bundle that is asked for, whole, there is nothing to do. Two runs never write one
-place at once: the second one ends with exit code 8.
+DEST is replaced with --replace only. If it holds the same bundle, whole, pull does
+nothing. Two runs never write one place at once: the second ends with exit code 8.
 
 With --base it makes a delta: layers that an earlier bundle has, or that the receipt
 of a push names, are left out. push demands them in the registry.

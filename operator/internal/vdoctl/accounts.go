@@ -609,7 +609,8 @@ func (o *accountOptions) onlyIn(ctx context.Context, c, site client.Reader, v *v
 func (o *accountOptions) siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, name, ns string) (*accounts.Site, error) {
 	ns = cmp.Or(ns, o.cluster.namespace) // a file need not name it
 	for _, at := range []string{credentials.Fallback, ns} {
-		found, err := present(ctx, c, referenced(at, v1alpha1.KeyReference{Secret: name, ConfigMap: accountRecord + name}))
+		reference := v1alpha1.KeyReference{Secret: name, ConfigMap: accountRecord + name}
+		found, err := present(ctx, c, referenced(at, reference))
 		if err != nil {
 			return nil, err
 		}

@@ -261,7 +261,7 @@ func (p *pass) assess(s services.Service, err error) {
 	st := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind)}
 	addresses, pending := serviceAddresses(p.objects[objectKey{"Service", s.Name}])
 	if err == nil {
-		st.Endpoints, st.Image = append(s.Endpoints, addresses...), s.Image
+		st.Endpoints, st.Image = slices.Concat(s.Endpoints, addresses), s.Image
 	} else if was := state(p.sip.Status.Services, s.Name); was != nil {
 		st.Endpoints, st.Image = was.Endpoints, was.Image
 	}

@@ -74,7 +74,8 @@ var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
 // changes that it could take.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	r := &Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o, Now: time.Now, Grace: grace,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,
+		Now: time.Now, Grace: grace,
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Records: inventory.SIPClusters},
 	}

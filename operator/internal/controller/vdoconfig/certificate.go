@@ -85,7 +85,8 @@ func (p *pass) applyCertificate(
 	}
 	made := secret == nil
 	if made {
-		secret = &unstructured.Unstructured{Object: map[string]any{"apiVersion": webhookSecret.Version, "kind": webhookSecret.Kind}}
+		secret = &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": webhookSecret.Version, "kind": webhookSecret.Kind}}
 		secret.SetNamespace(webhookSecret.Namespace)
 		secret.SetName(webhookSecret.Name)
 		secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: string(matrix.CSI)})

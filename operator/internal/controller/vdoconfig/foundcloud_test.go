@@ -73,7 +73,8 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
 		}}, result: result{site: *withCSI(t)}}
-		g.observed, g.site.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
+		g.observed, g.site.inventory = &assess.Observed{}, inventory.Inventory{}
+		g.config.Status = v1alpha1.VDOConfigStatus{}
 		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
 			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}

@@ -82,7 +82,8 @@ func (p *pass) settle(ctx context.Context) error {
 	if p.retained, err = p.neededByOthers(ctx, slices.Contains(gone, matrix.SnapshotController)); err != nil {
 		return err
 	}
-	if p.outcome.volumes == nil && slices.Contains(gone, matrix.CSI) && p.config.Spec.OnDelete != v1alpha1.DeleteRemove {
+	isKept := p.config.Spec.OnDelete != v1alpha1.DeleteRemove
+	if p.outcome.volumes == nil && slices.Contains(gone, matrix.CSI) && isKept {
 		if p.outcome.volumes, err = p.volumesInUse(ctx); err != nil {
 			return err
 		}

@@ -191,7 +191,8 @@ func (p *pass) oneWay(ctx context.Context) []decide.OneWay {
 func (s *site) upgradeFacts() (decide.Facts, error) {
 	policy, err := upgradePolicy(&s.config.Spec, manual(&s.config.Spec, s.bundle.source))
 	return decide.Facts{
-		Now: s.at0(), Policy: policy, Running: s.installed, Attempt: s.attempt(), Frozen: s.frozen, OneWay: s.revisions.oneWay,
+		Now: s.at0(), Policy: policy, Running: s.installed, Attempt: s.attempt(),
+		Frozen: s.frozen, OneWay: s.revisions.oneWay,
 	}, err
 }
 

@@ -236,7 +236,8 @@ func (w *world) state() (state string, settled bool) {
 func rolledOut(o client.Object) bool {
 	if d, is := o.(*appsv1.Deployment); is {
 		s := d.Status
-		return o.GetDeletionTimestamp().IsZero() && s.ObservedGeneration >= d.Generation && s.Replicas == *d.Spec.Replicas &&
+		return o.GetDeletionTimestamp().IsZero() && s.ObservedGeneration >= d.Generation &&
+			s.Replicas == *d.Spec.Replicas &&
 			s.UpdatedReplicas == s.Replicas && s.AvailableReplicas == s.Replicas
 	}
 	ds := o.(*appsv1.DaemonSet)

@@ -340,7 +340,8 @@ func TestWhatAPassMeans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
 			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
-			p := &result{site: site{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"), outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
+			p := &result{site: site{config: config, now: time.Now()}, decision: decided(matrix.CSI, "1.0.0"),
+				outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
 			p.decision.from = &opened{}
 			if c.edit != nil {
 				c.edit(p)
@@ -352,7 +353,8 @@ func TestWhatAPassMeans(t *testing.T) {
 			for _, part := range report.Parts {
 				got = append(got, part.Type+"="+string(part.Status))
 			}
-			absent := []string{"=", "NextMinorCovered=", "CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
+			absent := []string{
+				"=", "NextMinorCovered=", "CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
 			none := func(s string) bool { return slices.Contains(absent, s) }
 			require.Equal(t, c.want, slices.DeleteFunc(got, none))
 			if report.Phase.State == condition.StateFault {

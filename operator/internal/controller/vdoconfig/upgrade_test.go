@@ -88,7 +88,9 @@ func (w *world) advance(v *v1alpha1.VDOConfig, what string, holds func() bool) {
 // its name.
 func (w *world) healthy(v *v1alpha1.VDOConfig) string {
 	w.t.Helper()
-	w.advance(v, "healthy", func() bool { return revisionNamed(v, current(v, "csi")).Outcome == string(revision.Healthy) })
+	w.advance(v, "healthy", func() bool {
+		return revisionNamed(v, current(v, "csi")).Outcome == string(revision.Healthy)
+	})
 	return current(v, "csi")
 }
 
