@@ -105,7 +105,10 @@ func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.Stri
 func KeepPlatforms(
 	ctx context.Context, f Fetcher, data []byte, platforms []image.Platform,
 ) (kept []byte, lacks []image.Platform, err error) {
-	var index ocispec.Index
+	var index struct {
+		ocispec.Index
+		Manifests entries `json:"manifests"` // as many as are bounded, instead of Index's
+	}
 	if err := json.Unmarshal(data, &index); err != nil {
 		return nil, nil, notIndex(err)
 	}
@@ -125,8 +128,8 @@ func KeepPlatforms(
 	case len(index.Manifests):
 		return data, lacks, nil
 	}
-	index.Manifests, index.Subject = chosen, nil
-	kept, err = json.Marshal(index)
+	index.Index.Manifests, index.Subject = chosen, nil
+	kept, err = json.Marshal(index.Index)
 	return kept, lacks, err
 }
 

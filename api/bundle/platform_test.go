@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -115,4 +116,7 @@ func TestAConfigurationThatCannotBeReadDropsNoPlatform(t *testing.T) {
 	again, _, err := bundle.KeepPlatforms(t.Context(), s, index, both)
 	require.NoError(t, err)
 	require.Equal(t, kept, again)
+	many := []byte(`{"manifests":[` + strings.Repeat("{},", bundle.MaxEntries) + `{}]}`)
+	_, _, err = bundle.KeepPlatforms(t.Context(), s, many, both)
+	require.ErrorContains(t, err, "entries")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -214,7 +215,7 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	return f, nil
 }
 
-// isText reports whether a log may be added to a file: one with text, or none.
+// isText reports whether a log may be added to a file: one with text that is no key, or none.
 func isText(name string) bool {
 	f, err := userfile.Open(name)
 	if err != nil {
@@ -223,7 +224,8 @@ func isText(name string) bool {
 	defer f.Close() //nolint:errcheck // only read
 	head := make([]byte, 512)
 	n, _ := io.ReadFull(f, head)
-	return strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
+	isKey := bytes.Contains(head[:n], []byte("-----BEGIN "))
+	return !isKey && strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
 }
 
 // serveSetup is what the flags of serve come to.

@@ -157,7 +157,11 @@ func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig
 	namespace := config.Namespace
 	var all v1alpha1.DriverBundleList
 	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
+		reason := fault.Unreachable
+		if apierrors.IsForbidden(err) {
+			reason = fault.Forbidden
+		}
+		return nil, &fault.Error{Reason: reason, Op: "list", Subject: "DriverBundles", Err: err}
 	}
 	names := make([]string, len(all.Items))
 	for i := range all.Items {
