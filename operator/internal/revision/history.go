@@ -94,7 +94,7 @@ type Beginning struct {
 
 // Begin puts a revision in force. One that was begun before goes on under its name, and was not
 // seen healthy where it is made of something else now. The one that was in force is
-// superseded, if it was not healthy yet.
+// superseded, if it was never healthy.
 func (h History) Begin(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
@@ -115,7 +115,11 @@ func (h History) Begin(r Revision, b Beginning) History {
 		rec.Canary = &Canary{}
 	}
 	out := h.clone().changed(func(r *Record) { // another one takes its place
-		if r.Gate = nil; r.Outcome == Progressing {
+		switch r.Gate = nil; {
+		case r.Outcome != Progressing:
+		case !r.Healthy.IsZero(): // earlier: it can be gone back to as before
+			r.Outcome, r.Since = Healthy, r.Healthy
+		default:
 			r.Outcome, r.Reason, r.Since = Superseded, "another revision took its place before it was healthy", b.Now
 		}
 	})

@@ -50,6 +50,8 @@ func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsNumber(t *testing.T) {
 	require.Equal(t, 1, cur.Number)
 	second, _ := h.Find(rev(2, "csi@3.6.0"))
 	require.Equal(t, revision.Superseded, second.Outcome)
+	earlier, _ := begin(h, rev(2, "csi@3.6.0"), 4).Find(first)
+	require.Equal(t, revision.Healthy, earlier.Outcome, "it was begun again, and not seen healthy since")
 	require.Equal(t, 3, begin(h, rev(3, "csi@3.7.0"), 4).Current, "numbers are not given twice")
 }
 
