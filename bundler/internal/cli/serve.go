@@ -123,19 +123,18 @@ func (o *serveOptions) run(ctx context.Context, args []string) error {
 	if err := fault.Join(errs...); err != nil {
 		return err
 	}
-	bundles := make([]toServe, len(sources))
-	for n, at := range sources {
-		var err error
-		if bundles[n], err = o.openServed(ctx, at, rules); err != nil {
-			return err
-		}
-		defer bundles[n].source.Close() //nolint:errcheck // only read
-	}
 	listener, err := o.bound(ctx, setup.certificate != nil)
 	if err != nil {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
+	bundles := make([]toServe, len(sources))
+	for n, at := range sources {
+		if bundles[n], err = o.openServed(ctx, at, rules); err != nil {
+			return err
+		}
+		defer bundles[n].source.Close() //nolint:errcheck // only read
+	}
 	return o.answer(ctx, listener, bundles, setup)
 }
 
