@@ -93,7 +93,11 @@ func (c *meteredCluster) countUpgrades(was, now revision.History) {
 		if r.Returned || (before.Returned && r.Outcome == revision.Superseded) {
 			course = metrics.RollBack
 		}
-		if outcome := outcomes[r.Outcome]; outcome != "" {
+		outcome := outcomes[r.Outcome]
+		if known && outcome == metrics.Healthy && r.Healthy.Equal(before.Healthy) {
+			outcome = metrics.Superseded // while it was rolled out again
+		}
+		if outcome != "" {
 			c.meter.Upgraded(course, outcome)
 		}
 	}

@@ -177,9 +177,11 @@ func TestUpgradesAreCounted(t *testing.T) {
 	succeed()
 	begin("3.6.1")
 	begin("3.6.2")
+	begin("3.5.1") // was healthy once
+	begin("3.6.3")
 	require.Equal(t, map[string]float64{
-		"vdo_upgrades_total upgrade started": 4, "vdo_upgrades_total upgrade healthy": 1,
-		"vdo_upgrades_total upgrade failed": 1, "vdo_upgrades_total upgrade superseded": 1,
+		"vdo_upgrades_total upgrade started": 6, "vdo_upgrades_total upgrade healthy": 1,
+		"vdo_upgrades_total upgrade failed": 1, "vdo_upgrades_total upgrade superseded": 3,
 		"vdo_upgrades_total rollback started": 1, "vdo_upgrades_total rollback healthy": 1,
 	}, counted(t, c.meter))
 }

@@ -67,11 +67,11 @@ func PickPlatform(ctx context.Context, f Fetcher, index []byte, p image.Platform
 	if err := json.Unmarshal(index, &doc); err != nil {
 		return d, notIndex(err)
 	}
-	found, has, err := choose(ctx, f, doc.Manifests, []image.Platform{p})
+	flat := slices.DeleteFunc(doc.Manifests, func(d ocispec.Descriptor) bool { return IsIndex(d.MediaType) })
+	found, has, err := choose(ctx, f, flat, []image.Platform{p})
 	if err != nil {
 		return d, err
 	}
-	found = slices.DeleteFunc(found, func(d ocispec.Descriptor) bool { return IsIndex(d.MediaType) })
 	found = slices.CompactFunc(found, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
 	if len(found) == 1 {
 		return Plain(found[0]), CheckDescriptor(found[0])

@@ -2,7 +2,6 @@ package bundle_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
@@ -95,7 +95,7 @@ type away struct{ bundles.Store }
 
 func (a away) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	if _, ok := a.Store[d.Digest.String()]; !ok {
-		return nil, errors.New("no answer")
+		return nil, fault.Errorf(fault.Unreachable, "read", "", "", "no answer")
 	}
 	return a.Store.Fetch(ctx, d)
 }
@@ -109,7 +109,7 @@ func TestAConfigurationThatCannotBeReadDropsNoPlatform(t *testing.T) {
 	delete(s, digest.FromString(gone).String())
 	both := must(image.ParsePlatforms([]string{"linux/arm64", "linux/amd64"}))(t)
 	_, _, err := bundle.KeepPlatforms(t.Context(), away{s}, index, both)
-	require.ErrorContains(t, err, "no answer")
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
 	kept, lacks, err := bundle.KeepPlatforms(t.Context(), s, index, both)
 	require.NoError(t, err)
 	require.Equal(t, both[1:], lacks)

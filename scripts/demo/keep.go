@@ -54,7 +54,7 @@ func (d *demo) errands() []errand {
 		words("vdoctl users verify"),
 	}}
 	lock := errand{title: "make another bundle, on the connected host", where: d.connected, commands: [][]string{
-		d.lock(everything[:3], "lock4.yaml"),
+		append(d.lock(everything[:3], "lock4.yaml"), "--replace"),
 		append(words("vdo-bundle pull --lock lock4.yaml --sign-key vdo.key -o drivers4.tar"), d.registries.Flags...),
 		{"cp", "drivers4.tar", d.path("site")},
 	}}

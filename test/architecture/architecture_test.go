@@ -42,7 +42,6 @@ var sideways = map[string]string{
 	"operator/internal/render -> operator/internal/render/webhookcert":         "a part of rendering",
 	"operator/internal/sip/services -> operator/internal/sip/services/haproxy": "its configuration",
 	"operator/internal/sip/services -> operator/internal/sip/services/dex":     "its configuration",
-	"bundler/internal/cli -> bundler/internal/cli/matrixcmd":                   "mounts the subcommand",
 	"bundler/evidence -> bundler/inspect":                                      "the page begins with what inspect shows",
 	"bundler/evidence -> bundler/verify":                                       "the page says what was verified",
 	"bundler/prune -> bundler/list":                                            "what is pruned is what is listed",

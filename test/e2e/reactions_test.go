@@ -621,6 +621,7 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	filled := strings.NewReplacer(" KEY ", " vdo.key ", " KEY.pub", " vdo.pub", ":TAG", ":"+tag)
 	connected := *l.connected
 	connected.Env = append(slices.Clone(connected.Env), "PATH="+bin+":"+os.Getenv("PATH"))
+	require.NoError(l.t, os.Remove(l.path("connected/lock.yaml")))
 	for _, command := range plan.Fetch[:2] {
 		l.run(&connected, "bash -ec", filled.Replace(command)+" "+strings.Join(l.upstream.Flags(), " "))
 	}

@@ -115,18 +115,21 @@ func (a *app) report(err error, asJSON bool) {
 
 // deliver writes a result to a file, and says so with what it is, or to standard output
 // for "-".
-func (a *app) deliver(to string, data []byte, what string) error {
+func (c *common) deliver(to string, data []byte, what string) error {
 	switch to {
 	case "-":
-		_, err := a.out.Write(data)
+		_, err := c.out.Write(data)
 		return err
 	case "":
 		return flags.Bad("-o", to, errors.New("empty"), "name a file, or - for standard output")
 	}
+	if err := c.vacant(to); err != nil { // since the command began
+		return err
+	}
 	if err := userfile.Write(to, data, 0o644); err != nil {
 		return err
 	}
-	a.say("wrote %s%s", to, what)
+	c.say("wrote %s%s", to, what)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/export"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // exportOptions are the flags of `export`.
@@ -64,7 +65,7 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 	rules, err := o.rules()
 	from, srcErr := parsePlace(src)
 	in, destErr := o.input(from)
-	if err := fault.Join(err, srcErr, destErr); err != nil {
+	if err := fault.Join(err, srcErr, destErr, userfile.Vacant(o.dest, true, src)); err != nil {
 		return err
 	}
 	return o.read(cmd.Context(), src, rules, func(b opened) error {

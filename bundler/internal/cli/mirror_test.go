@@ -70,7 +70,7 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 	ctr := startContainerd(t)
 	w.pushPaths(t)
 	w.write(t, "node/ca.crt", w.mirror.CA())
-	for _, mode := range [][]string{nil, {"--mirror-only"}} {
+	for _, mode := range [][]string{nil, {"--mirror-only", "--replace"}} {
 		t.Run(strings.Join(mode, ""), func(t *testing.T) {
 			certs := filepath.Join(w.dir, "certs.d"+strings.Join(mode, ""))
 			args := append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "containerd", "-o", certs,
@@ -134,7 +134,7 @@ func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.pushPaths(t)
 	want := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/x/csi/driver:v3.5.1")
-	for _, mode := range [][]string{nil, {"--mirror-only"}} {
+	for _, mode := range [][]string{nil, {"--mirror-only", "--replace"}} {
 		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "crio", "-o", w.dir + "/conf.d"}, mode...)...))
 		got := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+driver)
 		require.Equal(t, want, got)

@@ -23,7 +23,7 @@ type outputFlags struct {
 func (f *outputFlags) bindOutput(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVarP(&f.dest, "output", "o", "-", usage)
 	f.bindReplace(cmd, "a file that is there already")
-	cmd.PreRunE = func(*cobra.Command, []string) error { return f.vacant(f.dest) }
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error { return f.vacant(f.dest, args...) }
 }
 
 func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
@@ -31,11 +31,11 @@ func (f *outputFlags) bindReplace(cmd *cobra.Command, what string) {
 }
 
 // vacant refuses to write a file where one is, unless it may be replaced.
-func (f *outputFlags) vacant(name string) error {
+func (f *outputFlags) vacant(name string, inputs ...string) error {
 	if name == "-" {
 		return nil
 	}
-	return userfile.Vacant(name, f.replace)
+	return userfile.Vacant(name, f.replace, inputs...)
 }
 
 // bindFormat binds --format.

@@ -226,7 +226,12 @@ func (o *pullOptions) builder() *provenance.Builder {
 
 // checkBase refuses what cannot be a delta.
 func (o *pullOptions) checkBase(dest place) error {
-	if o.base == "" || dest.medium != inRegistry {
+	switch {
+	case o.base == "":
+		return nil
+	case dest.medium == inFile:
+		return userfile.Vacant(dest.path, true, o.base)
+	case dest.medium != inRegistry:
 		return nil
 	}
 	return flags.Bad("-o", dest.String(), errors.New("a delta is not a complete bundle, and a registry holds only such"),

@@ -90,7 +90,7 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	rules, err := o.rules()
 	to, destErr := registryDestination("push to", dest, "; to make an archive or a folder use `vdo-bundle pull`")
 	mountFrom, mountErr := o.mountRefs(to)
-	if err := fault.Join(err, destErr, mountErr, o.checkReceipt()); err != nil {
+	if err := fault.Join(err, destErr, mountErr, o.checkReceipt(src)); err != nil {
 		return err
 	}
 	return o.read(ctx, src, rules, func(b opened) error {
@@ -148,7 +148,7 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place) error {
 }
 
 // checkReceipt looks, before anything is sent, whether the receipt can be written.
-func (o *pushOptions) checkReceipt() error {
+func (o *pushOptions) checkReceipt(src string) error {
 	if o.receipt == "" {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (o *pushOptions) checkReceipt() error {
 		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(o.receipt), Err: userfile.WithoutPath(err),
 			Hint: "name a file in a folder that is there with --receipt"}
 	}
-	return o.vacant(o.receipt)
+	return o.vacant(o.receipt, src)
 }
 
 func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {

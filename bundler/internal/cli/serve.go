@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -202,6 +203,9 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	case "-":
 		return o.err, nil
 	}
+	if err := userfile.Vacant(o.accessLog, true); err != nil {
+		return nil, err
+	}
 	if !isText(o.accessLog) {
 		return nil, fault.Errorf(fault.Conflict, "write access log", o.accessLog, "name another file with --access-log",
 			"it is there already, and is no text")
@@ -214,17 +218,21 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	return f, nil
 }
 
-// isText reports whether a log may be added to a file: one with text that is no key, or none.
+// isText reports whether a log may be added to a file: one with text that is neither a key nor a list of
+// parts, or none. A pipe is not read.
 func isText(name string) bool {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return true // opening it to write says what is wrong
+	}
 	f, err := userfile.Open(name)
 	if err != nil {
 		return true // opening it to write says what is wrong
 	}
 	defer f.Close() //nolint:errcheck // only read
-	head := make([]byte, 512)
+	head := make([]byte, 4<<10)
 	n, _ := io.ReadFull(f, head)
-	isKey := bytes.Contains(head[:n], []byte("-----BEGIN "))
-	return !isKey && strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
+	isOther := bytes.Contains(head[:n], []byte("-----BEGIN ")) || bytes.HasPrefix(head[:n], []byte(parts.Magic))
+	return !isOther && strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
 }
 
 // serveSetup is what the flags of serve come to.

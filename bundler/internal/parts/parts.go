@@ -75,9 +75,11 @@ const (
 	MinVolume    = 512     // bytes
 	MaxArchive   = 1 << 46 // bytes
 	maxName      = 200     // bytes of FILE
-	magic        = "# vdo-bundle parts 1"
 	changingLine = "# changing"
 )
+
+// Magic is how the list of parts begins.
+const Magic = "# vdo-bundle parts 1"
 
 // Sum is the sha256 of a part.
 type Sum [sha256.Size]byte
@@ -181,7 +183,7 @@ func (l *List) PartSize(i int) int64 {
 // Text is the parts file.
 func (l *List) Text() []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", magic, l.file, l.size, l.volume, l.recovery)
+	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", Magic, l.file, l.size, l.volume, l.recovery)
 	if l.Changing {
 		out.WriteString(changingLine + "\n")
 	}
@@ -207,8 +209,8 @@ func parse(data []byte) (*List, error) {
 		return nil, fmt.Errorf("it has more than %d bytes", MaxSize)
 	}
 	lines := strings.Split(string(data), "\n")
-	if lines[0] != magic {
-		return nil, fmt.Errorf("it does not begin with %q", magic)
+	if lines[0] != Magic {
+		return nil, fmt.Errorf("it does not begin with %q", Magic)
 	}
 	if len(lines) < 6 {
 		return nil, errors.New("it is cut off")

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -96,15 +97,20 @@ func with(given, flag string) string {
 	return given + " with " + flag
 }
 
-// Vacant refuses a name whose file would be lost, unless that may be replaced. Nothing is lost of
-// an empty file, a pipe or a device.
-func Vacant(name string, replace bool) error {
+// Vacant refuses a name whose file would be lost, unless that may be replaced, and is none of the inputs, by
+// whatever name or link. Nothing is lost of an empty file, a pipe or a device.
+func Vacant(name string, replace bool, inputs ...string) error {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		return nil //nolint:nilerr // it is made, or writing says why not
 	case info.IsDir():
 		return fault.Errorf(fault.InvalidInput, "write", name, "name a file in it", "it is a folder")
+	case slices.ContainsFunc(inputs, func(input string) bool {
+		in, err := os.Stat(input)
+		return err == nil && os.SameFile(in, info)
+	}):
+		return fault.Errorf(fault.Conflict, "write", name, "choose another name", "this command reads it")
 	case replace, !info.Mode().IsRegular(), info.Size() == 0:
 		return nil
 	}

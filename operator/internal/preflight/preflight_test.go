@@ -224,7 +224,7 @@ var failing = []struct {
 		o.Version = "7.0.3"
 		s.VCenters[0].Objects[ref("HostSystem", "h2")] = o
 	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
-	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2)", "no snapshots", "snapshotClasses"}},
+	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2.00500" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2.00500)", "no snapshots", "snapshotClasses"}},
 	{"snapshots with a host before 7.0 U3", func(s *preflight.Snapshot) {
 		s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.3"
 		s.VCenters[0].Objects[ref("HostSystem", "h1")] = preflight.Object{Name: "esx1", Parent: ref("ClusterComputeResource", "c"), Version: "7.0.3"}

@@ -129,8 +129,14 @@ const noSnapshots = "a VolumeSnapshot does not become ready: the storage driver 
 // older reports whether a version is before another one, of which pre-releases have what it has. What is no version
 // is not.
 func older(version, least string) bool {
-	v, err := semver.NewVersion(version)
+	v, err := numbers(version)
 	return err == nil && v.LessThan(semver.MustParse(least+"-0"))
+}
+
+// numbers reads the first three of a version: some builds say four.
+func numbers(version string) (*semver.Version, error) {
+	parts := strings.Split(version, ".")
+	return semver.NewVersion(strings.Join(parts[:min(3, len(parts))], "."))
 }
 
 func lacking(_ *Snapshot, v *VCenter) (out []found) {
@@ -219,7 +225,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 
 // minor is the first two numbers of a version, or "".
 func minor(version string) string {
-	v, err := semver.NewVersion(version)
+	v, err := numbers(version)
 	if err != nil {
 		return ""
 	}

@@ -628,7 +628,11 @@ func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 	if err != nil {
 		return notWritten(name, err)
 	}
-	if err = fault.Join(fill(f), f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+	err = fill(f)
+	if mode != 0o600 { // as it was made; some media refuse any change
+		err = fault.Join(err, f.Chmod(mode))
+	}
+	if err = fault.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), to)
 	}
 	if err != nil {

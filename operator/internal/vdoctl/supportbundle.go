@@ -125,7 +125,7 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 		if err := x.collect(ctx, cfg, t); err != nil {
 			return err
 		}
-		err := errors.Join(t.Close(), z.Close())
+		err := errors.Join(t.Close(), z.Close(), f.Sync())
 		size, _ = f.Seek(0, io.SeekCurrent)
 		return cmp.Or(err, vacant(name))
 	})

@@ -85,13 +85,16 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	}
 	memo := string(h.UID) + " " + h.Consumer()
 	known, _ := p.machines.Load(memo)
-	if m, isKnown := known.(*machine); isKnown && p.Now().Sub(m.read) < rememberFor {
+	m, isKnown := known.(*machine)
+	if isKnown && p.Now().Sub(m.read) < rememberFor {
 		return m, nil
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
 	err := p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
 	switch {
+	case err != nil && isKnown:
+		return m, nil //nolint:nilerr // its host stays in the services as long as nothing tells otherwise
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return nil, nil //nolint:nilnil // nothing tells otherwise
 	case err != nil:
@@ -110,7 +113,7 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 			} `json:"addresses"`
 		} `json:"status"`
 	}
-	m := &machine{cluster: o.GetLabels()[labelCluster], read: p.Now()}
+	m = &machine{cluster: o.GetLabels()[labelCluster], read: p.Now()}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &read); err != nil {
 		return m, &fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "correct its spec and status"}
 	}

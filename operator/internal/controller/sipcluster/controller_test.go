@@ -271,6 +271,9 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	require.NoError(t, w.Update(t.Context(), unread))
 	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 	require.Contains(t, w.get("t").Status.Hosts[2].Problem, "Metal3Machine "+w.metal+"/m-c")
+	w.now = w.now.Add(rememberFor)
+	require.NoError(t, w.Delete(t.Context(), unread))
+	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 
 	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.AutomatedCleaningMode = "disabled" })
 	w.settle(r, "t")

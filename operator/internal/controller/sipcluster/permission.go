@@ -2,7 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,7 +53,10 @@ func (r *Reconciler) permits(ctx context.Context, namespace string) (func(*choos
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		err = nil
 	}
-	if err = errors.Join(failed, err); err != nil {
+	if failed != nil {
+		return nil, asked("read", "namespace "+namespace, failed)
+	}
+	if err != nil {
 		return nil, fault.Errorf(fault.Unreachable, "read", "HostDeployPolicies", manifestsHint, "%w", err)
 	}
 	return func(h *choose.Host) bool {

@@ -305,7 +305,7 @@ func (p *pass) trusts(ctx context.Context, reference string) error {
 // accepted. Where it is gone, the trust policies of the one that the site has now count.
 func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.DriverBundle, error) {
 	site, err := FindBundle(ctx, p.Client, p.config)
-	if fault.ReasonOf(err) == fault.Unreachable {
+	if r := fault.ReasonOf(err); r == fault.Unreachable || r == fault.Forbidden {
 		return nil, err
 	}
 	rec, known := p.site.inventory.Memory().Revisions.OfBundle(reference)

@@ -133,6 +133,11 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	s.vcenters["another"] = vcenter{held: because(fault.Unreachable)}
 	require.Empty(t, s.holds())
+	storage := s.config.Spec.StorageProvider
+	s.config.Spec.StorageProvider, s.vcenters[vcStorage] = nil, vcenter{held: because(fault.Unreachable)}
+	require.Empty(t, s.holds())
+	s.config.Spec.StorageProvider = storage
+	delete(s.vcenters, vcStorage)
 	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
 	d := resolved(s)
 	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")

@@ -193,6 +193,9 @@ func (p *pass) tellRevision(before revision.Record, known bool, r revision.Recor
 			note += "; approved by " + r.Approval.By
 		}
 	case revision.Healthy:
+		if known && r.Healthy.Equal(before.Healthy) {
+			return // it was so before, and another one took its place
+		}
 		reason, note = "RevisionHealthy", "Revision "+r.Name()+" is healthy: "+releases
 	case revision.Failed:
 		kind, reason, note = corev1.EventTypeWarning, "UpgradeFailed", "Revision "+r.Name()+" failed: "+r.Reason

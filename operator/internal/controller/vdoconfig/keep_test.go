@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
@@ -227,13 +226,20 @@ func TestDeletingTheOtherVDOConfigHarmsNothing(t *testing.T) {
 func (w *world) ours() []inventory.Key {
 	w.t.Helper()
 	var all []inventory.Key
-	for _, gvk := range append(vdoconfig.Watched(), schema.GroupVersionKind{Version: "v1", Kind: "Secret"},
-		schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+	for _, gvk := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "Secret"},
+		{Version: "v1", Kind: "Service"}, {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
 		// of Antrea: nothing serves it, and all discovery waits for that
-		schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}) {
-		if gvk.Kind == "CustomResourceDefinition" {
-			continue // they stay
-		}
+		{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
+	} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk)
 		require.NoError(w.t, w.List(context.Background(), list, client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}))
