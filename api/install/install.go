@@ -74,7 +74,7 @@ func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 		manifests, err := installManifests(c, r, to)
 		return &Manifests{Root: root, Version: r.Version, YAML: manifests}, err
 	}
-	hint := "make the bundle with `vdo-bundle pull --operator IMAGE`"
+	hint := "make the bundle with `vdo-bundle lock --operator IMAGE`"
 	if to.SIP {
 		hint = lockSIP
 	}

@@ -23,7 +23,7 @@ func newInstallManifestsCommand(a *app) *cobra.Command {
 		Use:   "install-manifests SRC",
 		Short: "Print the manifests that install the operator of a bundle",
 		Long: `install-manifests prints, as YAML, what kubectl apply needs to install the operator
-that a bundle holds (see pull --operator): kinds, rights, network policy, Deployment.
+that a bundle holds (see lock --operator): kinds, rights, network policy, Deployment.
 The image is written as REGISTRY/REPO@DIGEST of the mirror: SRC's where SRC is a
 registry, else that of --repository.
 
