@@ -182,8 +182,17 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	case powercli:
 		text = powercliScript
 	}
+	if o.format == govc || o.format == powercli {
+		for _, p := range plans {
+			if lost := p.lost(); lost != "" {
+				return fault.Join(failed, fault.Errorf(fault.Refused, "write a script for", p.Server, otherAccount, "%s", lost))
+			}
+		}
+	}
 	return fault.Join(failed, o.print(plans, func(l *lines) { text(l, plans) }))
 }
+
+const otherAccount = "plan for an account of the drivers alone: --principal NAME@DOMAIN"
 
 func (o *usersOptions) planOf(a *asked) privileges.Plan {
 	objects := a.access.Objects
@@ -235,7 +244,7 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 		l.printf("")
 		l.table(permissions)
 		if lost := p.lost(); lost != "" {
-			l.printf("%s: %s", o.paint(yellow, "warning"), lost)
+			l.printf("%s: %s; %s", o.paint(yellow, "warning"), lost, otherAccount)
 		}
 		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
@@ -243,14 +252,16 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 	}
 }
 
-// lost warns of what the account has beyond the plan, where the plan takes that away; "" for
-// nothing.
+// lost says what the account has beyond the plan, where the plan takes that away; "" for nothing. A role of
+// the drivers may go: they need it no more.
 func (p *usersPlan) lost() string {
-	cut := slices.DeleteFunc(slices.Clone(p.Permissions), func(x privileges.PlannedPermission) bool { return len(x.Loses) == 0 })
+	cut := slices.DeleteFunc(slices.Clone(p.Permissions), func(x privileges.PlannedPermission) bool {
+		return len(x.Loses) == 0 || x.Has != nil && privileges.IsDriverRole(x.Has.Role)
+	})
 	if len(cut) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("account %s has more than the drivers need, and would lose %s; plan for an account of the drivers alone: --principal NAME@DOMAIN", p.Principal, privileges.Losses(cut))
+	return fmt.Sprintf("account %s has more than the drivers need, and would lose %s", p.Principal, privileges.Losses(cut))
 }
 
 func difference(r privileges.PlannedRole) string {
@@ -375,14 +386,6 @@ func (o *usersOptions) warning(err error) {
 
 func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// headline says which vCenter and account it is about, and what that would lose.
-func headline(l *lines, p *usersPlan) {
-	l.printf("\n# %s: %s", p.VCenter, p.Principal)
-	if lost := p.lost(); lost != "" {
-		l.printf("# warning: %s", oneLine(lost))
-	}
-}
-
 // oneLine keeps a name from ending a comment.
 func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
 
@@ -393,7 +396,7 @@ func govcScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
-		headline(l, &p)
+		l.printf("\n# %s: %s", p.VCenter, p.Principal)
 		l.printf("export GOVC_URL=%s", single(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
@@ -440,7 +443,7 @@ func powercliScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
 	for _, p := range plans {
-		headline(l, &p)
+		l.printf("\n# %s: %s", p.VCenter, p.Principal)
 		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {
