@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -678,6 +679,9 @@ func isThumbprint(s string) error {
 func isHost(s string) error {
 	if strings.ContainsAny(s, "/@ ") {
 		return errors.New("a host name or IP address alone: without https://, path or user")
+	}
+	if _, _, err := net.SplitHostPort(s); err == nil {
+		return errors.New("a host name or IP address alone: give the port with --port")
 	}
 	return required(s)
 }
