@@ -286,8 +286,10 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 	switch {
 	case !r.Ready:
 		l.printf("\nTo see why, and what to do: `vdoctl describe`")
-	case len(r.Ahead) > 0 || r.Candidate != nil:
-		l.printf("\nAll is ready. An upgrade waits, or will: `vdoctl describe`")
+	case r.Candidate != nil:
+		l.printf("\nAll is ready. An upgrade waits: `vdoctl describe`")
+	case len(r.Ahead) > 0:
+		l.printf("\nAll is ready. Before the next upgrade, read `vdoctl describe`")
 	}
 }
 

@@ -182,6 +182,21 @@ func TestStatusIsATable(t *testing.T) {
 		`VDOConfig/vdo +false +Unhealthy +CSIReady: controller not ready`, `driver/csi +true +- +3.5.1`} {
 		require.Regexp(t, `(?m)^`+row+`$`, out.String())
 	}
+
+	s = newInstalled()
+	st := &s.config.Status
+	for _, x := range []struct {
+		change func()
+		says   string
+	}{
+		{func() { st.Conditions = append(st.Conditions[:1:1], condition("Upgradeable", "False", "Says", "")) }, "Before the next upgrade, read"},
+		{func() { st.Candidate = &v1alpha1.CandidateStatus{Name: "r2"} }, "An upgrade waits:"},
+	} {
+		x.change()
+		out.Reset()
+		require.NoError(t, statusTo(&out).show(t.Context(), s.client(t)))
+		require.Contains(t, out.String(), "\nAll is ready. "+x.says+" `vdoctl describe`\n")
+	}
 }
 
 // screens cancels once something ready is shown, and makes it so once something else is.
