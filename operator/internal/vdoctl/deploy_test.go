@@ -186,10 +186,11 @@ func TestFirstRun(t *testing.T) {
 		return out
 	}
 	login := append(asAdministrator(t), "-f", site, "--yes")
-	users := func(verb string) string { return before(append([]string{"users", verb}, login...)...) }
+	users := func(verb string) string { return before(append(strings.Fields("users "+verb), login...)...) }
 
 	before("configure", "--bundle", r.reference, "--server", v.Host, "--port", portOf(v), "--thumbprint", v.SHA256,
 		"--datacenters", "/site/west", "--drivers", "csi", "-o", site)
+	require.Contains(t, users("create --dry-run"), "would make account vdo-xxxxxxxx@vsphere.local", "the name is not known yet")
 	require.Contains(t, users("create"), "set      Secret vmware-system-vdo/vcenter-account for vdo-")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
