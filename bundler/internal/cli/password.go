@@ -19,6 +19,7 @@ import (
 // never an argument: other users of the machine see those.
 type passwordFlags struct {
 	file, env string
+	found     string // the environment variable that nobody named and that had the password; "" for none
 }
 
 func (f *passwordFlags) bind(fl *pflag.FlagSet) {
@@ -57,6 +58,7 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]
 	}
 	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
 		if value, ok := a.getenv(name); ok {
+			f.found = name
 			return []byte(value), nil
 		}
 	}
