@@ -220,7 +220,9 @@ func (o *configureOptions) offer(d *draft) {
 func (o *configureOptions) offerVCenter(d *draft) {
 	v := &d.vcenter.Spec
 	o.set("server", &o.server, v.VcIP)
-	if v.Port > 0 {
+	if v.VcIP != "" && o.server != v.VcIP {
+		d.user, d.password = "", "" // they are of the vCenter that was there
+	} else if v.Port > 0 {
 		o.set("port", &o.port, strconv.Itoa(int(v.Port)))
 	}
 	o.set("thumbprint", &o.thumbprint, v.Thumbprint)

@@ -116,6 +116,8 @@ func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
 	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "-o", file)...)
 	s.run("configure", "--vcenter", "east", "--no-check", "-o", "-").is(0,
 		"The file begins with the resources of context test (")
+	s.run("configure", "--vcenter", "east", "--server", "vc.site.example", "-o", "-").is(0,
+		"No account is given: the vCenter is not asked.", "port: 443\n  vcIp: vc.site.example\n")
 	in := resources(t, file)
 	require.Len(t, in, 6, in)
 	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
