@@ -169,7 +169,8 @@ func (w *world) args(s Step) []string {
 	}
 	switch s.Do {
 	case "lock":
-		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--release", selections[s.Bundle], "-o", "out/"+s.To, "-q", "--replace")
+		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--release", selections[s.Bundle])
+		add("-o", "out/"+s.To, "-q", "--replace")
 	case "pull":
 		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
 		add(w.signing(s, "--sign-key")...)

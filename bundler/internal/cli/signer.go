@@ -171,7 +171,9 @@ func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, e
 	}
 	// The password's key derivation takes 64 MiB; they are given back before layers move.
 	defer debug.FreeOSMemory()
-	signer, err := trust.LoadSigner(name, pem, func() ([]byte, error) { return f.password(ctx, a, "Password of "+name+": ") })
+	signer, err := trust.LoadSigner(name, pem, func() ([]byte, error) {
+		return f.password(ctx, a, "Password of "+name+": ")
+	})
 	if wrong, ok := errors.AsType[*fault.Error](err); ok && wrong.Reason == fault.Unauthorized && f.found != "" {
 		wrong.Hint += ", not the one in " + f.found
 	}
