@@ -305,6 +305,14 @@ type changedField struct {
 	To    string `json:"to,omitempty"`
 }
 
+func (f changedField) String() string {
+	text := cmp.Or(f.To, "none")
+	if f.From != "" {
+		text = f.From + " -> " + text
+	}
+	return f.Field + ": " + text
+}
+
 func (a *app) changes(l *lines, all []changedObject) {
 	for _, c := range all {
 		was := "changed"
@@ -313,11 +321,7 @@ func (a *app) changes(l *lines, all []changedObject) {
 		}
 		l.printf("%s (%s)", a.paint(bold, c.Object), was)
 		for _, f := range c.Fields {
-			text := cmp.Or(f.To, "none")
-			if f.From != "" {
-				text = f.From + " -> " + text
-			}
-			l.printf("  %s: %s", f.Field, text)
+			l.printf("  %s", f)
 		}
 	}
 }

@@ -44,10 +44,12 @@ type deployment struct {
 	Message  string     `json:"message"`
 }
 
-// deployed is what became of one object: created, changed, unchanged or kept.
+// deployed is what became of one object: created, changed, unchanged or kept. What changes of a kind's
+// definition is not listed.
 type deployed struct {
-	Object string `json:"object"`
-	State  string `json:"state"`
+	Object string         `json:"object"`
+	State  string         `json:"state"`
+	Fields []changedField `json:"fields,omitempty"`
 }
 
 type deployOptions struct {
@@ -227,11 +229,11 @@ func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects [
 	}
 	for i, x := range objects {
 		p.show(fmt.Sprintf("%s %d of %d: %s", doing, i+1, len(objects), describeObject(x)))
-		state, err := o.apply(ctx, c, x)
+		done, err := o.apply(ctx, c, x)
 		if err != nil {
 			return err
 		}
-		out.Objects = append(out.Objects, deployed{describeObject(x), state})
+		out.Objects = append(out.Objects, done)
 	}
 	return nil
 }
@@ -243,6 +245,9 @@ func (o *deployOptions) text(l *lines, d deployment) {
 	}
 	for _, x := range d.Objects {
 		l.printf("  %-9s  %s", x.State, x.Object)
+		for _, f := range x.Fields {
+			l.printf("             %s", f)
+		}
 	}
 	l.printf("%s", d.Message)
 }
@@ -277,18 +282,24 @@ func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error
 }
 
 // apply applies an object by server-side apply. Access that is there already is the site's.
-func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (string, error) {
+func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Object) (deployed, error) {
+	d := deployed{Object: describeObject(x)}
 	if u, ok := x.(*unstructured.Unstructured); ok {
 		done, err := (&applier{Client: c, force: o.force}).apply(ctx, u, o.dryRun)
-		return done.state(), err
+		if d.State = done.state(); err == nil && d.State == stateChanged && u.GetKind() != "CustomResourceDefinition" {
+			d.Fields = done.changes().Fields
+		}
+		return d, err
 	}
 	switch err := dry(c, o.dryRun).Create(ctx, x); {
 	case apierrors.IsAlreadyExists(err):
-		return stateKept, nil
+		d.State = stateKept
+		return d, nil
 	case err != nil && (!o.dryRun || !isGone(err)):
-		return "", clusterstate.Fault("create "+describeObject(x), err)
+		return d, clusterstate.Fault("create "+d.Object, err)
 	}
-	return stateCreated, nil
+	d.State = stateCreated
+	return d, nil
 }
 
 func (o *deployOptions) waitReady(ctx context.Context, c client.Client) error {

@@ -213,6 +213,11 @@ func TestFirstRun(t *testing.T) {
 	require.True(t, strings.HasSuffix(account, "-b@vsphere.local"), "the second one: %s", account)
 	require.Equal(t, []string{string(secret.Data["password"])}, v.Accepted(account))
 	require.NotContains(t, s.ok(append(deploy, "-o", "json")...), `"changed"`, "again")
+	was := readFile(t, site)
+	require.NoError(t, os.WriteFile(site, []byte(strings.Replace(was, "/site/west", "/lab", 1)), 0o600))
+	s.run(append(deploy, "--dry-run")...).is(0, "changed    VsphereCloudConfig",
+		`spec.datacenters: ["/site/west"] -> ["/lab"]`)
+	require.NoError(t, os.WriteFile(site, []byte(was), 0o600))
 
 	// An older file is not written over what the cluster has.
 	require.NoError(t, os.WriteFile(accounts, []byte("apiVersion: v1\nkind: Secret\n"+
