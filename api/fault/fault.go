@@ -185,8 +185,7 @@ func HintOf(err error) string {
 
 // CauseOf drops operation and subject of the outermost fault in err, for who knows better ones.
 func CauseOf(err error) error {
-	var f *Error
-	if errors.As(err, &f) && f.Err != nil {
+	if f, ok := errors.AsType[*Error](err); ok && f.Err != nil {
 		return f.Err
 	}
 	return err

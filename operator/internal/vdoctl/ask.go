@@ -128,11 +128,7 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 		if err == nil {
 			return answer, nil
 		}
-		var f *fault.Error
-		if errors.As(err, &f) && f.Err != nil {
-			err = f.Err
-		}
-		say("  * " + cut(err.Error(), maxAnswer))
+		say("  * " + cut(fault.CauseOf(err).Error(), maxAnswer))
 	}
 }
 

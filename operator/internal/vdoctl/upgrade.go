@@ -166,7 +166,7 @@ the revision. A revision that failed is tried once more.`,
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you; from Kubernetes 1.28 on)")
-	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "consent to releases that are older than what runs, too")
+	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "approve releases that are older than what runs, too")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the API server check it, and change nothing")
 	o.bindFormat(cmd)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -232,7 +232,7 @@ func (o *approveOptions) approve(
 	out = changed{Object: "VDOConfig " + config.Name, Changes: []string{}, DryRun: o.dryRun}
 	p := config.Spec.UpgradePolicy
 	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
-		out.Message = "the consent to " + name + " is there already; nothing waits"
+		out.Message = name + " is approved already; nothing waits"
 		return out, nil
 	}
 	x := asRead(config)
@@ -240,10 +240,10 @@ func (o *approveOptions) approve(
 		return out, err
 	}
 	if len(out.Changes) == 0 {
-		out.Message = "the consent to " + name + " is there already; it waits for: " + config.Status.Candidate.Message
+		out.Message = name + " is approved already; it waits for: " + config.Status.Candidate.Message
 		return out, nil
 	}
-	if err := apply(ctx, c, "consent to "+name, o.dryRun, []edit{x}); err != nil {
+	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
 		return out, err
 	}
 	out.Message = "watch it with `vdoctl status --watch`"
@@ -259,7 +259,7 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	}
 	older := downgrades(config, waiting.Releases)
 	if len(older) > 0 && !o.downgrade {
-		return nil, &fault.Error{Reason: fault.Refused, Op: "consent to", Subject: name,
+		return nil, &fault.Error{Reason: fault.Refused, Op: "approve", Subject: name,
 			Err:  fmt.Errorf("%s: older than what runs", strings.Join(older, ", ")),
 			Hint: "read what the release notes say of going back, then add --allow-downgrade"}
 	}
@@ -298,7 +298,7 @@ func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) (d
 }
 
 func notWaiting(config *v1alpha1.VDOConfig, name string) error {
-	f := &fault.Error{Reason: fault.Conflict, Op: "consent to", Subject: name, Err: errors.New("no upgrade waits"), Hint: "see `vdoctl upgrade list`"}
+	f := &fault.Error{Reason: fault.Conflict, Op: "approve", Subject: name, Err: errors.New("no upgrade waits"), Hint: "see `vdoctl upgrade list`"}
 	if w := config.Status.Candidate; w != nil {
 		f.Err = fmt.Errorf("it is %s that waits, with %s", w.Name, w.Releases)
 	}
@@ -395,7 +395,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if last := &out[len(out)-1]; !o.dryRun {
 		and := ""
 		if both[0].after.(*v1alpha1.VDOConfig).Spec.Upgrade == v1alpha1.UpgradeManual { //nolint:forcetypeassert // it is one
-			and = ", and consent to what `vdoctl upgrade list` then shows"
+			and = ", and approve what `vdoctl upgrade list` then shows"
 		}
 		last.Undo, last.Message = undo, "watch it with `vdoctl status --watch`. "+
 			"It stays pinned to these releases. To go forward again, take that out"+and+":"

@@ -264,7 +264,8 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.NotEmpty(t, approval.By)
 	require.Contains(t, out, "r4-44444444 by "+approval.By, "as the API server knows the user")
 	before := s.config().ResourceVersion
-	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--by", "somebody else"), "the consent to r4-44444444 is there already")
+	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--by", "somebody else"),
+		"r4-44444444 is approved already")
 	require.Equal(t, before, s.config().ResourceVersion)
 
 	s.status(func(st *v1alpha1.VDOConfigStatus) { st.Candidate = nil })
@@ -338,7 +339,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 
 	shown, _ := s.run("describe").both()
 	require.Regexp(t, `csi +3\.5\.1 +- +true +pinned to 3\.3\.1 by spec\.drivers\n`, shown)
-	require.Contains(t, out, "take that out, and consent to what `vdoctl upgrade list` then shows:\n")
+	require.Contains(t, out, "take that out, and approve what `vdoctl upgrade list` then shows:\n")
 	s.typed(out)
 	require.Equal(t, was, s.config().Spec)
 	require.Equal(t, followed, s.bundle().Spec)

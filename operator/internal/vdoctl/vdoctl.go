@@ -145,7 +145,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		groupOf("topology", "Check and tag regions and zones", newTopologyCheckCommand(a), newTopologyTagCommand(a)),
 		groupOf("vms", "Check the settings of the nodes' VMs, and put them right", newVMsCheckCommand(a), newVMsFixCommand(a)))
 	command.Add(root, "run", "While they run", newStatusCommand(a), newDescribeCommand(a), newPlanCommand(a),
-		groupOf("upgrade", "List revisions, consent to an upgrade, go back to an earlier one",
+		groupOf("upgrade", "List revisions, approve an upgrade, go back to an earlier one",
 			newUpgradeListCommand(a), newUpgradeApproveCommand(a), newUpgradeRollbackCommand(a)),
 		groupOf("matrix", "Have the operator follow a bundle with another compatibility matrix", newMatrixSetCommand(a, "set")),
 		newSupportBundleCommand(a))
