@@ -387,7 +387,7 @@ func (o *Observed) capacity(w Workload) int32 {
 	}
 	planes, up := int32(0), int32(0)
 	for i := range o.Nodes {
-		if !controlPlane(o.Nodes[i]) {
+		if !drivers.IsControlPlane(o.Nodes[i].Labels) {
 			continue
 		}
 		planes++
@@ -414,13 +414,4 @@ func Readiness(n *corev1.Node) corev1.NodeCondition {
 		}
 	}
 	return corev1.NodeCondition{}
-}
-
-func controlPlane(n *corev1.Node) bool {
-	for _, role := range []string{"control-plane", "controlplane", "master"} {
-		if _, ok := n.Labels["node-role.kubernetes.io/"+role]; ok {
-			return true
-		}
-	}
-	return false
 }

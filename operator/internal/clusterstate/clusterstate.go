@@ -213,12 +213,10 @@ func node(n *corev1.Node, registered map[string][]string) preflight.Node {
 	out := preflight.Node{
 		Name: n.Name, UUID: n.Status.NodeInfo.SystemUUID, ProviderID: n.Spec.ProviderID, Kubelet: n.Status.NodeInfo.KubeletVersion,
 		Registered: known, TopologyKeys: keys, Zones: map[string]string{},
+		ControlPlane: drivers.IsControlPlane(n.Labels),
 	}
 	for k, v := range n.Labels {
-		switch {
-		case k == "node-role.kubernetes.io/control-plane", k == "node-role.kubernetes.io/master":
-			out.ControlPlane = true
-		case preflight.IsZoneLabel(k):
+		if preflight.IsZoneLabel(k) {
 			out.Zones[k] = v
 		}
 	}

@@ -20,6 +20,20 @@ const (
 	CSINamespace    = "vmware-system-csi"
 )
 
+// ControlPlaneLabels are those that installers have given to nodes of the control plane: kubeadm today,
+// RKE, and kubeadm before Kubernetes 1.24.
+var ControlPlaneLabels = []string{
+	"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master",
+}
+
+// IsControlPlane reports whether a node with these labels is of the control plane.
+func IsControlPlane(labels map[string]string) bool {
+	return slices.ContainsFunc(ControlPlaneLabels, func(l string) bool {
+		_, ok := labels[l]
+		return ok
+	})
+}
+
 // Names of the drivers' own objects.
 const (
 	CloudControllerManager = "vsphere-cloud-controller-manager" // DaemonSet

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -64,7 +65,7 @@ func newWorld(t *testing.T, control, down int) *world {
 	for i := range control + 1 {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 		if i < control {
-			n.Name, n.Labels = fmt.Sprint("cp-", i), map[string]string{"node-role.kubernetes.io/control-plane": ""}
+			n.Name, n.Labels = fmt.Sprint("cp-", i), map[string]string{drivers.ControlPlaneLabels[i%3]: ""}
 		}
 		require.NoError(t, w.api.Create(t.Context(), n))
 		w.names = append(w.names, n.Name)

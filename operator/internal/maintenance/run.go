@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -253,9 +254,7 @@ func (r *Run) majority(ctx context.Context, node string) error {
 	all, ready := 0, 0
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
-		_, master := n.Labels["node-role.kubernetes.io/master"]
-		if !control && !master {
+		if !drivers.IsControlPlane(n.Labels) {
 			continue
 		}
 		all++

@@ -2,6 +2,8 @@ package render
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // renderSnapshot places the snapshot CRDs and controller. The controller is kept
@@ -30,12 +32,10 @@ func (r *renderer) renderSnapshot(s *source) error {
 	return nil
 }
 
-// toControlPlane lets pods run on control-plane nodes only, by any of the labels
-// that such nodes have had.
+// toControlPlane lets pods run on control-plane nodes only.
 func toControlPlane(spec map[string]any) {
 	var terms, tolerations []any
-	for _, role := range []string{"control-plane", "controlplane", "master"} {
-		key := "node-role.kubernetes.io/" + role
+	for _, key := range drivers.ControlPlaneLabels {
 		terms = append(terms, map[string]any{"matchExpressions": []any{map[string]any{"key": key, "operator": "Exists"}}})
 		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
 	}
