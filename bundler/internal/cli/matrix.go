@@ -26,7 +26,6 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 	cmd.AddCommand(
 		newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixSignCommand(a),
 		newMatrixExportCommand(a), newMatrixDiffCommand(a), newMatrixAddCommand(a), newMatrixNeedsCommand(a),
-		newMatrixImportCommand(a),
 	)
 	return cmd
 }
@@ -36,12 +35,11 @@ func badForm(flag, value string, err error) error { return flags.Bad(flag, value
 
 // forms are what the flags take.
 var forms = map[string]string{
-	"--k8s":                     "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
-	"--vsphere":                 "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
-	"--pin":                     "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
-	"--installed":               "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
-	"--select":                  "write DRIVER=RULE such as csi=lts, once for a driver",
-	"--serial and --valid-days": "give numbers from 1 on",
+	"--k8s":       "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
+	"--vsphere":   "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
+	"--pin":       "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
+	"--installed": "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
+	"--select":    "write DRIVER=RULE such as csi=lts, once for a driver",
 }
 
 // loadMatrix reads the document that a flag or argument names, or the built-in one, and

@@ -90,7 +90,7 @@ func (o *matrixOptions) reference(src string) (string, error) {
 	if !isOCI && (err == nil || web || isFile(src)) {
 		hint := "on a connected host `vdo-bundle matrix sign matrix.yaml --key KEY` and `vdo-bundle pull --matrix matrix.yaml " +
 			"--sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and " +
-			"`vdoctl matrix set REGISTRY/REPO:TAG`; the earlier operator's JSON first: `vdo-bundle matrix import FILE -o matrix.yaml`"
+			"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`"
 		if isFile(src) && filepath.Ext(src) != ".yaml" && filepath.Ext(src) != ".json" || err == nil && info.IsDir() {
 			hint = "`vdo-bundle push " + fault.Quote(src) + " REGISTRY/REPO:TAG`, then `vdoctl matrix set REGISTRY/REPO:TAG`"
 		}

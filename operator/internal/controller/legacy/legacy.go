@@ -161,7 +161,7 @@ func (q request) wish() (w wanted, err error) {
 	bad := func(field, hint string, why error) (wanted, error) {
 		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: why}
 	}
-	deliver := "on a connected host make a bundle (`vdo-bundle matrix import FILE`, `vdo-bundle pull --matrix FILE`), " +
+	deliver := "on a connected host make a bundle (`vdo-bundle pull`; with releases of your own `vdo-bundle matrix add`, then `vdo-bundle pull --matrix FILE`), " +
 		"push it to the site's registry, and set " + q.urlField +
 		": oci://HOST/PATH:TAG, or spec.reference: HOST/PATH:TAG of a DriverBundle"
 	url := strings.TrimSpace(q.url)

@@ -123,7 +123,7 @@ func TestTheDriverBundleOfTheEarlierOperatorsResources(t *testing.T) {
 		"another repository":              {objects: objects{configMap(name, url, elsewhere), made("mirror.site/vdo:1", name)}, want: kept, told: name, says: []string{consent}},
 		"another one, accepted":           {objects: objects{configMap(name, url, elsewhere), made("mirror.site/vdo:1", name, accepted, "other.site/vdo", message, "why")}, want: "other.site/vdo:1 compat-matrix-config "},
 		"it is gone":                      {objects: objects{made("mirror.site/vdo:1", name)}},
-		"https":                           {objects: objects{configMap(name, url, "https://github.com/matrix.json")}, told: name, says: []string{`"https://github.com/matrix.json" is no oci:// reference`, "vdo-bundle matrix import"}},
+		"https":                           {objects: objects{configMap(name, url, "https://github.com/matrix.json")}, told: name, says: []string{`"https://github.com/matrix.json" is no oci:// reference`, "vdo-bundle matrix add"}},
 		"a matrix as JSON":                {objects: objects{configMap(name, content, `{"CSI":{}}`)}, told: name, says: []string{content, "vdo-bundle pull --matrix"}},
 		"nothing in it":                   {objects: objects{configMap(name)}, told: name, says: []string{"it is not there"}},
 		"no reference":                    {objects: objects{configMap(name, url, "oci://UPPER/case:1")}, told: name, says: []string{url, "HOST/PATH:TAG"}},
