@@ -238,7 +238,7 @@ func (b *builder) explicit() error {
 			b.Warnings = append(b.Warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
 		}
 		if why, unlisted := b.unlisted[id.String()]; unlisted {
-			b.Warnings = append(b.Warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix needs` makes the list", id, why))
+			b.Warnings = append(b.Warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix add` makes the list", id, why))
 		}
 		b.requirements(release)
 	}

@@ -25,7 +25,7 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 	}
 	cmd.AddCommand(
 		newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixSignCommand(a),
-		newMatrixExportCommand(a), newMatrixDiffCommand(a), newMatrixAddCommand(a), newMatrixNeedsCommand(a),
+		newMatrixExportCommand(a), newMatrixDiffCommand(a), newMatrixAddCommand(a),
 	)
 	return cmd
 }

@@ -34,8 +34,9 @@ func newMatrixAddCommand(a *app) *cobra.Command {
 		Long: `Writes the matrix with the next serial and one more release: its manifest files with
 size and sha256, and what they need of a cluster. Everything else comes from the release
 before, or from the one that --like names. In addresses and image overrides the new
-version replaces the old one, and ranges are marked as derived. The command shows the
-difference from that release. Check it, above all the addresses, then sign the matrix.`,
+version replaces the old one, and ranges are marked as derived. Of a release that the
+matrix lists already the files and needs are written again. The command shows the
+difference. Check it, above all the addresses, then sign the matrix.`,
 		Example: `  vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 -o matrix.yaml
   vdo-bundle matrix add csi@3.8.0 --manifests csi-3.8.0 --k8s 1.32-1.35 --vsphere 8.0- --basis 'release notes' -o matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key release.key`,
@@ -74,13 +75,14 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	if err != nil {
 		return err
 	}
+	was := alone(doc, like.ReleaseID, id)
 	release, files, err := f.release(like, id)
 	if err != nil {
 		return err
 	}
 	now := c.now().UTC().Truncate(time.Second)
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
-	doc.Releases = append(doc.Releases, release)
+	doc.Releases = append(slices.DeleteFunc(doc.Releases, func(r matrix.Release) bool { return r.Compare(id) == 0 }), release)
 	if err := needs.Describe(doc, id, files); err != nil {
 		return err
 	}
@@ -91,9 +93,8 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	if _, err := matrix.Parse(id.String(), data); err != nil {
 		return err
 	}
-	c.say("%s is added as %s, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
-	was, is := alone(doc, like.ReleaseID, id), alone(doc, id, id)
-	if err := (&printer{w: c.err}).matrix(changes(was, is), ""); err != nil {
+	c.say("%s is listed as %s was, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
+	if err := (&printer{w: c.err}).matrix(changes(was, alone(doc, id, id)), ""); err != nil {
 		return err
 	}
 	for _, m := range release.Manifests {
@@ -101,7 +102,7 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 			c.say("note: check the address of %s, which does not name the version: %s", m.Name, m.URL)
 		}
 	}
-	if like.OneWay != "" {
+	if like.OneWay != release.OneWay {
 		c.say("note: %s may not be gone back from (%s): add oneWay where that holds for %s too",
 			like.ReleaseID, like.OneWay, id)
 	}
@@ -115,8 +116,10 @@ func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.
 	}
 	for _, r := range doc.Releases { // sorted
 		switch {
-		case r.ReleaseID.Compare(id) == 0:
-			return bad("the matrix lists it already", "add another version, or edit the document")
+		case r.Compare(id) == 0 && f.like == "":
+			return r, nil
+		case r.Compare(id) == 0:
+			return bad("the matrix lists it already", "leave out --like")
 		case f.like == r.ReleaseID.String(), f.like == "" && r.Driver == id.Driver && r.Version.LessThan(id.Version):
 			like = r
 		}
@@ -132,7 +135,9 @@ func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.
 func (f addition) release(like matrix.Release, id matrix.ReleaseID) (matrix.Release, map[string][]byte, error) {
 	renamed := func(s string) string { return strings.ReplaceAll(s, like.Version.String(), id.Version.String()) }
 	r := like
-	r.ReleaseID, r.State, r.Reason, r.OneWay, r.Notes = id, matrix.Current, "", "", nil
+	if like.Compare(id) != 0 {
+		r.ReleaseID, r.State, r.Reason, r.OneWay, r.Notes = id, matrix.Current, "", "", nil
+	}
 	r.Images = nil
 	for _, i := range like.Images {
 		r.Images = append(r.Images, matrix.ImageOverride{From: renamed(i.From), To: renamed(i.To), Basis: i.Basis})
@@ -192,6 +197,7 @@ func (f addition) files(like matrix.Release) (names []string, err error) {
 // ranges sets those of the flags, and marks those that are taken over.
 func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 	over := func(basis string) string { return fmt.Sprintf("taken over from %s: %s", like.ReleaseID, basis) }
+	isNew := r.Compare(like.ReleaseID) != 0
 	var k8sErr, vSphereErr error
 	switch low, high, ranged := strings.Cut(f.k8s, "-"); {
 	case f.k8s != "":
@@ -205,7 +211,7 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 		}
 	case r.Driver == matrix.CPI:
 		r.Kubernetes.Min, r.Kubernetes.Max = r.Version.Minor(), r.Version.Minor()
-	default:
+	case isNew:
 		r.Kubernetes.Basis, r.Kubernetes.Derived = over(like.Kubernetes.Basis), true
 	}
 	switch low, high, ranged := strings.Cut(f.vSphere, "-"); {
@@ -218,7 +224,7 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 		if high != "" && vSphereErr == nil {
 			r.VSphere.Max, vSphereErr = matrix.ParseCeiling(high)
 		}
-	case like.VSphere.Basis != "":
+	case isNew && like.VSphere.Basis != "":
 		r.VSphere.Basis, r.VSphere.Derived = over(like.VSphere.Basis), true
 	}
 	if k8sErr != nil {
@@ -228,67 +234,4 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 		vSphereErr = flags.Bad("--vsphere", f.vSphere, vSphereErr, "write 7.0.3-8.0, 8.0.3 or 8.0-")
 	}
 	return fault.Join(k8sErr, vSphereErr)
-}
-
-func newMatrixNeedsCommand(a *app) *cobra.Command {
-	c := &common{app: a}
-	cmd := &cobra.Command{
-		Use:   "needs DRIVER@VERSION=FOLDER...",
-		Short: "List what releases need of a cluster, from their manifests",
-		Long: `Reads the manifests of releases from folders, and prints the matrix with a list of
-what each of them needs of a cluster: every object, and of each everything that gives it
-power, a line each. The operator installs releases that the matrix lists, and nothing
-but what it lists of them. Look at what differs from the release before, then sign it.
-
-The manifests have to be those that the matrix names, by sha256.`,
-		Example: `  vdo-bundle matrix needs --matrix matrix.yaml csi@3.7.4=manifests/csi-3.7.4 > new.yaml
-  diff matrix.yaml new.yaml
-  vdo-bundle matrix sign new.yaml --key release.key`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return flags.Usage(cmd, "missing argument DRIVER@VERSION=FOLDER")
-			}
-			return nil
-		},
-	}
-	file := matrixFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		doc, _, err := c.loadMatrix("--matrix", *file)
-		if err != nil {
-			return err
-		}
-		var errs []error
-		for _, arg := range args {
-			errs = append(errs, describe(cmd, doc, arg))
-		}
-		if err := fault.Join(errs...); err != nil {
-			return err
-		}
-		data, err := doc.Marshal()
-		if err != nil {
-			return err
-		}
-		return c.deliver("-", data, "")
-	}
-	return cmd
-}
-
-// describe lists what one release needs.
-func describe(cmd *cobra.Command, doc *matrix.Document, arg string) error {
-	text, folder, ok := strings.Cut(arg, "=")
-	if !ok || folder == "" {
-		return flags.Usage(cmd, arg+" is not DRIVER@VERSION=FOLDER")
-	}
-	id, err := matrix.ParseReleaseID(text)
-	if err != nil {
-		return flags.Usage(cmd, err.Error())
-	}
-	files := map[string][]byte{}
-	r, _ := doc.Release(id) // one that is not listed has no needs either
-	for _, m := range r.Manifests {
-		if files[m.Name], err = userfile.Read("FOLDER", filepath.Join(folder, m.Name), matrix.MaxManifestSize); err != nil {
-			return err
-		}
-	}
-	return needs.Describe(doc, id, files)
 }

@@ -145,7 +145,7 @@ func TestARepairNeedsNoListAndAnInstallationDoes(t *testing.T) {
 	in.Matrix = withoutList(in.Matrix)
 	_, err := render.Render(in)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
-	require.Contains(t, fault.HintOf(err), "vdo-bundle matrix needs")
+	require.Contains(t, fault.HintOf(err), "vdo-bundle matrix add")
 	require.Error(t, render.Listed(in.Lock, id, in.Matrix))
 
 	cpi := release(t, matrix.CPI, "1.33.1")

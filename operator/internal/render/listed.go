@@ -63,7 +63,7 @@ type unlisted struct {
 
 func (u *unlisted) fault() error {
 	return fault.Errorf(fault.Refused, "check manifests", u.id.String(),
-		"make the bundle again with a matrix that lists it: `vdo-bundle matrix needs` makes the list from the manifests", "%w", u)
+		"make the bundle again with a matrix that lists it: `vdo-bundle matrix add` makes the list from the manifests", "%w", u)
 }
 
 // Error says it in one sentence.
