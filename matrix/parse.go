@@ -46,7 +46,7 @@ func Parse(name string, data []byte) (*Document, error) {
 func (r *reader) tree(data []byte) *yaml.Node {
 	root, err := strictyaml.Parse(data, MaxSize)
 	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
-		r.problem(wrong.Line, "", wrong.Why, cmp.Or(wrong.Hint, "give a compatibility matrix, as `vdo-bundle matrix show --document` prints one"))
+		r.problem(wrong.Line, "", wrong.Why, cmp.Or(wrong.Hint, "give a compatibility matrix, as `vdo-bundle matrix export` writes one"))
 		return nil
 	}
 	if !r.plain(root, "", 1) {

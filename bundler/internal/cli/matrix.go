@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -17,14 +16,14 @@ import (
 func newMatrixCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "matrix",
-		Short: "Show, ask, extend, check and sign the compatibility matrix",
+		Short: "Show, ask, extend and sign the compatibility matrix",
 		Long: `The compatibility matrix says which release of which driver fits which
 Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		Args: flags.OnlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixLintCommand(a), newMatrixSignCommand(a),
+		newMatrixShowCommand(a), newMatrixResolveCommand(a), newMatrixSignCommand(a),
 		newMatrixExportCommand(a), newMatrixDiffCommand(a), newMatrixAddCommand(a),
 	)
 	return cmd
@@ -42,72 +41,26 @@ var forms = map[string]string{
 	"--select":    "write DRIVER=RULE such as csi=lts, once for a driver",
 }
 
-// loadMatrix reads the document that a flag or argument names, or the built-in one, and
-// returns its bytes too.
-func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, data []byte, err error) {
-	data = matrix.Default()
+// loadMatrix reads the document that a flag or argument names, or the built-in one.
+func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error) {
+	data := matrix.Default()
 	if file != "" {
 		if data, err = userfile.Read(flag, file, matrix.MaxSize); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	name := cmp.Or(file, matrix.DefaultName)
 	if doc, err = matrix.Parse(name, data); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !c.now().Before(doc.Expires) {
 		c.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
 	}
-	return doc, data, nil
+	return doc, nil
 }
 
 func matrixFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("matrix", "", "compatibility matrix in `FILE` (default: the one that is built in)")
-}
-
-// summary is what lint says of a document without faults.
-type summary struct {
-	File      string                `json:"file"`
-	Serial    int64                 `json:"serial"`
-	Issued    time.Time             `json:"issued"`
-	Expires   time.Time             `json:"expires"`
-	Expired   bool                  `json:"expired"`
-	Releases  int                   `json:"releases"`
-	ByDriver  map[matrix.Driver]int `json:"byDriver"`
-	ByState   map[matrix.State]int  `json:"byState"`
-	Manifests int                   `json:"manifests"`
-}
-
-func newMatrixLintCommand(a *app) *cobra.Command {
-	c := &common{app: a}
-	cmd := &cobra.Command{
-		Use:     "lint FILE",
-		Short:   "Check a matrix document",
-		Long:    `Checks a matrix document and names every problem with its file, line and key.`,
-		Example: `  vdo-bundle matrix lint matrix.yaml`,
-		Args:    flags.Exactly("FILE"),
-	}
-	c.bindFormat(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		doc, _, err := c.loadMatrix("FILE", args[0])
-		if err != nil {
-			return err
-		}
-		s := summary{
-			File: args[0], Serial: doc.Serial, Issued: doc.Issued, Expires: doc.Expires, Expired: !c.now().Before(doc.Expires),
-			Releases: len(doc.Releases), ByDriver: map[matrix.Driver]int{}, ByState: map[matrix.State]int{},
-		}
-		for _, r := range doc.Releases {
-			s.ByDriver[r.Driver]++
-			s.ByState[r.State]++
-			s.Manifests += len(r.Manifests)
-		}
-		return c.show(s, func() error {
-			return command.Say(c.out, "%s: valid, serial %d, issued %s, expires %s, %d releases with %d manifests",
-				s.File, s.Serial, s.Issued.Format(time.DateOnly), s.Expires.Format(time.DateOnly), s.Releases, s.Manifests)
-		})
-	}
-	return cmd
 }
 
 // matrixSignOptions are the flags of `matrix sign`.

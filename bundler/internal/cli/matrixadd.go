@@ -60,7 +60,7 @@ difference. Check it, above all the addresses, then sign the matrix.`,
 		case (f.k8s+f.vSphere == "") != (f.basis == ""):
 			return flags.Usage(cmd, "--basis says where the ranges of --k8s and --vsphere come from: give both, or neither")
 		}
-		doc, _, err := c.loadMatrix("--matrix", f.file)
+		doc, err := c.loadMatrix("--matrix", f.file)
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,8 @@ cluster. Write "" for the built-in matrix.`,
 	}
 	c.bindFormat(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		from, _, err := c.loadMatrix("FROM", args[0])
-		to, _, toErr := c.loadMatrix("TO", args[1])
+		from, err := c.loadMatrix("FROM", args[0])
+		to, toErr := c.loadMatrix("TO", args[1])
 		if err := fault.Join(err, toErr); err != nil {
 			return err
 		}

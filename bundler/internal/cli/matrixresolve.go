@@ -60,7 +60,7 @@ func (c *common) answer(file string, q question) error {
 	if err != nil {
 		return err
 	}
-	doc, _, err := c.loadMatrix("--matrix", file)
+	doc, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}

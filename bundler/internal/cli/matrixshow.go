@@ -18,7 +18,6 @@ import (
 func newMatrixShowCommand(a *app) *cobra.Command {
 	c := &common{app: a}
 	var k8s, vSphere, policy []string
-	var raw bool
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print which drivers are chosen for each Kubernetes and vSphere",
@@ -26,28 +25,15 @@ func newMatrixShowCommand(a *app) *cobra.Command {
 the releases of cpi and csi that are chosen there.`,
 		Example: `  vdo-bundle matrix show
   vdo-bundle matrix show --k8s 1.31-1.34 --vsphere 7.0U3,8.0U3
-  vdo-bundle matrix show --document > matrix.yaml`,
+  vdo-bundle matrix show --matrix matrix.yaml`,
 		Args: flags.Exactly(),
 	}
 	file := matrixFlag(cmd)
 	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes `MINORS`: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")
 	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere `VERSIONS`: 8.0.3, 8.0U3 or a list (default where the choice can change)")
 	cmd.Flags().StringSliceVar(&policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
-	cmd.Flags().BoolVar(&raw, "document", false, "print the matrix document itself")
 	c.bindFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if raw {
-			for _, name := range []string{"k8s", "vsphere", "select", "format"} {
-				if cmd.Flags().Changed(name) {
-					return flags.Usage(cmd, "--document and --"+name+" cannot be combined: the document is printed as it is")
-				}
-			}
-			_, data, err := c.loadMatrix("--matrix", *file)
-			if err != nil {
-				return err
-			}
-			return c.deliver("-", data, "") // byte for byte, so that its signature holds
-		}
+	cmd.RunE = func(*cobra.Command, []string) error {
 		return c.showGrid(*file, k8s, vSphere, policy)
 	}
 	return cmd
@@ -60,7 +46,7 @@ func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	if err := fault.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	doc, _, err := c.loadMatrix("--matrix", file)
+	doc, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
