@@ -22,8 +22,6 @@ func (q *question) why(r Release, of int) string {
 	switch {
 	case !q.pin(r.Driver).IsZero():
 		return "is pinned"
-	case q.kept(r):
-		return "is installed, and is kept while it fits"
 	case of == 1:
 		return "is the only release that fits"
 	case lts && r.State == LTS:

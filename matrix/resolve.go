@@ -40,8 +40,7 @@ type Policy struct {
 	// Rules say how each driver is chosen. Without one, CPI and CSI follow latest,
 	// CNI is not asked for unless it is pinned, and the snapshot-controller
 	// follows from the CSI release. Words that are no rule mean latest.
-	Rules         map[Driver]Rule
-	KeepInstalled bool // stay on what is installed while it fits
+	Rules map[Driver]Rule
 	// Refused says why releases may not be chosen, by ReleaseID.String().
 	Refused map[string]string
 }
@@ -127,8 +126,7 @@ const (
 //   - the policy does not refuse it (refused);
 //   - what it requires fits too (requires).
 //
-// Among those that fit, the one that is installed is kept where the policy says so;
-// otherwise deprecated ones come last, under [PreferLT] lts ones first, and the
+// Among those that fit, deprecated ones come last, under [PreferLT] lts ones first, and the
 // newest is chosen.
 //
 // The snapshot-controller follows from the CSI release, which qualifies one version
@@ -303,18 +301,12 @@ func (q *question) better(a, b Release) int {
 // rank is how good a release is before its version counts; less is better.
 func (q *question) rank(r Release) int {
 	switch {
-	case q.kept(r):
-		return 0
 	case r.State == Deprecated:
-		return 3
-	case r.State != LTS && q.policy.Rules[r.Driver] == PreferLT:
 		return 2
+	case r.State != LTS && q.policy.Rules[r.Driver] == PreferLT:
+		return 1
 	}
-	return 1
-}
-
-func (q *question) kept(r Release) bool {
-	return q.policy.KeepInstalled && q.facts.Installed[r.Driver].Equal(r.Version) && !r.Version.IsZero()
+	return 0
 }
 
 func (q *question) selection(chosen map[Driver]pick) Selection {

@@ -121,8 +121,6 @@ func readLine(t *testing.T, a *ask, key, value string) {
 		for _, w := range words {
 			a.available[w] = true
 		}
-	case "keep-installed":
-		a.policy.KeepInstalled, err = strconv.ParseBool(value)
 	case "policy":
 		for _, w := range words {
 			driver, rule, _ := strings.Cut(w, "=")
@@ -195,7 +193,7 @@ func readRelease(t *testing.T, words []string) matrix.Release {
 // random makes a question: a small matrix and a site near its bounds, so that
 // selections and refusals both occur often.
 func random(t testing.TB, rnd *rand.Rand) ask {
-	a := ask{doc: &matrix.Document{}, policy: matrix.Policy{Rules: map[matrix.Driver]matrix.Rule{}, KeepInstalled: rnd.IntN(3) == 0}}
+	a := ask{doc: &matrix.Document{}, policy: matrix.Policy{Rules: map[matrix.Driver]matrix.Rule{}}}
 	minor := func() matrix.Minor { return matrix.Minor{Major: 1, Minor: 30 + rnd.Uint64N(4)} }
 	sphere := func() matrix.Version {
 		return version(t, fmt.Sprintf("%d.%d.%d", 6+rnd.IntN(4), rnd.IntN(2)*7%8, rnd.IntN(4)))

@@ -34,11 +34,10 @@ func badForm(flag, value string, err error) error { return flags.Bad(flag, value
 
 // forms are what the flags take.
 var forms = map[string]string{
-	"--k8s":       "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
-	"--vsphere":   "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
-	"--pin":       "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
-	"--installed": "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
-	"--select":    "write DRIVER=RULE such as csi=lts, once for a driver",
+	"--k8s":     "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
+	"--vsphere": "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
+	"--pin":     "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
+	"--select":  "write DRIVER=RULE such as csi=lts, once for a driver",
 }
 
 // loadMatrix reads the document that a flag or argument names, or the built-in one.

@@ -16,9 +16,8 @@ import (
 
 // question is what the flags of resolve ask.
 type question struct {
-	k8s, distribution               string
-	vSphere, pin, policy, installed []string
-	keepInstalled                   bool
+	k8s, distribution    string
+	vSphere, pin, policy []string
 }
 
 func newMatrixResolveCommand(a *app) *cobra.Command {
@@ -29,7 +28,7 @@ func newMatrixResolveCommand(a *app) *cobra.Command {
 		Short: "Say which releases a site would get, and why",
 		Long: `Chooses the releases for one site: the Kubernetes version as its API server
 reports it, and the version of every vCenter, all of which have to be in range.
-A release whose needs the matrix does not list is chosen only where it runs.
+A release whose needs the matrix does not list is not chosen.
 If nothing fits, it names every release with the rule that refused it.`,
 		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
   vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --select csi=lts
@@ -42,8 +41,6 @@ If nothing fits, it names every release with the rule that refused it.`,
 	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "`VERSIONS` of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
 	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: `DRIVER@VERSION` (repeatable)")
 	fl.StringSliceVar(&q.policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
-	fl.StringSliceVar(&q.installed, "installed", nil, "what runs: `DRIVER@VERSION` (repeatable)")
-	fl.BoolVar(&q.keepInstalled, "keep-installed", false, "stay on what runs while it fits")
 	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution `NAME`, such as openshift")
 	c.bindFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,12 +61,8 @@ func (c *common) answer(file string, q question) error {
 	if err != nil {
 		return err
 	}
-	policy.Refused = doc.Unlisted() // as the operator refuses them: what runs is repaired all the same
-	for d, v := range facts.Installed {
-		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
-	}
+	policy.Refused = doc.Unlisted() // as the operator refuses them
 	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
-	c.tellUnlisted(doc, facts, pins, policy, chosen)
 	err = c.show(answerOf(facts, chosen, refusal), func() error { return c.printSelection(chosen) })
 	if err != nil || refusal == nil {
 		return err
@@ -79,33 +72,18 @@ func (c *common) answer(file string, q question) error {
 	return f
 }
 
-// tellUnlisted tells which releases would have been chosen, had the matrix listed what
-// they need.
-func (c *common) tellUnlisted(doc *matrix.Document, facts matrix.Facts, pins matrix.Pins, policy matrix.Policy, chosen matrix.Selection) {
-	refused := policy.Refused
-	policy.Refused = nil
-	fitting, _ := matrix.Resolve(doc, facts, pins, policy, nil)
-	for _, fit := range fitting.Choices {
-		id := fit.Release.ReleaseID.String()
-		if got, _ := chosen.Choice(fit.Release.Driver); refused[id] != "" && got.Release.ReleaseID != fit.Release.ReleaseID {
-			c.say("note: %s fits, but %s", id, refused[id])
-		}
-	}
-}
-
 // read reads the flags, and reports all that are wrong.
 func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
 	facts := matrix.Facts{Distribution: q.distribution}
-	policy := matrix.Policy{KeepInstalled: q.keepInstalled}
-	var errs [5]error
+	var policy matrix.Policy
+	var errs [4]error
 	if facts.Kubernetes, errs[0] = matrix.ParseKubernetes(q.k8s); errs[0] != nil {
 		errs[0] = badForm("--k8s", q.k8s, errs[0])
 	}
 	facts.VCenters, errs[1] = vCenters(q.vSphere)
-	facts.Installed, errs[2] = perDriver("--installed", q.installed, parsePin)
 	pins, err := perDriver("--pin", q.pin, parsePin)
-	errs[3] = err
-	policy.Rules, errs[4] = perDriver("--select", q.policy, parseRule)
+	errs[2] = err
+	policy.Rules, errs[3] = perDriver("--select", q.policy, parseRule)
 	return facts, pins, policy, fault.Join(errs[:]...)
 }
 
