@@ -2,9 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,17 +53,14 @@ func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	}
 	grid := matrix.NewGrid(doc, options)
 	name := cmp.Or(file, matrix.DefaultName)
-	return c.show(grid, func() error { return printGrid(c.out, grid, name, doc, len(columns) == 0) })
+	return c.show(grid, func() error { return printGrid(&printer{w: c.out}, grid, name, doc, len(columns) == 0) })
 }
 
-func printGrid(out io.Writer, grid matrix.Grid, name string, doc *matrix.Document, stepped bool) error {
+// printGrid prints a grid, whose columns are steps where nobody chose them.
+func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) error {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
-		head := "VSPHERE " + v.String()
-		if stepped {
-			head += "+"
-		}
-		header = append(header, head)
+		header = append(header, "VSPHERE "+v.String()+map[bool]string{true: "+"}[isStepped])
 	}
 	t := command.NewTable(header...)
 	for _, row := range grid.Rows {
@@ -76,46 +70,15 @@ func printGrid(out io.Writer, grid matrix.Grid, name string, doc *matrix.Documen
 		}
 		t.Row(cells...)
 	}
-	withdrawn := 0
-	for _, r := range doc.Releases {
-		if r.State == matrix.Withdrawn {
-			withdrawn++
-		}
-	}
-	if err := t.Write(out); err != nil {
+	if err := t.Write(p.w); err != nil {
 		return err
 	}
-	return command.Say(out, "\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s",
-		name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc), "\n"))
-}
-
-// services is which release of each service is chosen, and what the others are.
-func services(doc *matrix.Document) string {
-	var b strings.Builder
-	for _, service := range matrix.Services() {
-		chosen, err := doc.ChooseService(service, nil)
-		var others []string
-		for _, s := range doc.Services {
-			if s.Driver == service && (err != nil || s.ReleaseID.Compare(chosen.ReleaseID) != 0) {
-				others = append(others, fmt.Sprintf("%s %s", s.Version, s.State))
-			}
-		}
-		if err == nil {
-			fmt.Fprintf(&b, "%s %s", chosen.ReleaseID, chosen.State)
-		} else if len(others) > 0 {
-			fmt.Fprintf(&b, "%s -", service)
-		}
-		if len(others) > 0 {
-			fmt.Fprintf(&b, " (also %s)", strings.Join(others, ", "))
-		}
-		if err == nil || len(others) > 0 {
-			b.WriteString("\n")
-		}
+	p.line("\n%s, serial %d, issued %s, expires %s", name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly))
+	p.line("%s", legend)
+	for _, s := range doc.Services {
+		p.line("%s %s", s.ReleaseID, s.State)
 	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return "\nservices of tenant clusters, with `lock --services sip`:\n" + b.String()
+	return p.err
 }
 
 func cellText(driver string, c *matrix.GridChoice) string {
@@ -132,10 +95,8 @@ func cellText(driver string, c *matrix.GridChoice) string {
 	return s
 }
 
-func legend(stepped bool) string {
-	s := "*  rests on a derived range, stated by no vendor: see `matrix resolve`\n-  no release fits: see `matrix resolve` for why\n"
-	if stepped {
-		s += "+  a column holds up to the version of the next\n"
-	}
-	return s
-}
+const legend = `*  rests on a derived range, stated by no vendor: see "matrix resolve"
+-  no release fits: see "matrix resolve" for why
++  a column holds up to the version of the next
+
+services of tenant clusters, with "lock --services sip":`
