@@ -49,13 +49,13 @@ func (q *question) remedy(d Driver, fit []Release) string {
 		what := *q
 		what.relaxed = rule
 		if best, ok := what.choose(d); ok {
-			return q.advice(rule, best.release, &what)
+			return q.advice(rule, best.release)
 		}
 	}
 	return fmt.Sprintf("use a newer matrix: this one has no %s for this site", d)
 }
 
-func (q *question) advice(rule RejectionRule, best Release, what *question) string {
+func (q *question) advice(rule RejectionRule, best Release) string {
 	switch rule {
 	case RulePin:
 		return fmt.Sprintf("remove the pin of %s: without it %s fits", best.Driver, best.ReleaseID)
@@ -64,47 +64,12 @@ func (q *question) advice(rule RejectionRule, best Release, what *question) stri
 	case RuleRefused:
 		return fmt.Sprintf("%s would fit, and is refused: %s", best.ReleaseID, q.policy.Refused[best.ReleaseID.String()])
 	case RuleVSphere:
-		best = leastDemanding(best, what)
 		return fmt.Sprintf("upgrade every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
 	case RuleKubernetes:
-		fit, _ := what.fitting(best.Driver)
-		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that this one serves: %s", best.Driver, q.minor, served(fit))
+		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that %s serves: %s",
+			best.Driver, q.minor, best.ReleaseID, best.Kubernetes)
 	}
 	return ""
-}
-
-// leastDemanding returns the release, of those that fit, of the lowest vSphere minimum.
-func leastDemanding(best Release, what *question) Release {
-	fit, _ := what.fitting(best.Driver)
-	for _, r := range fit {
-		if r.VSphere.Min.LessThan(best.VSphere.Min) {
-			best = r
-		}
-	}
-	return best
-}
-
-// served lists the Kubernetes minors that any of the releases serves.
-func served(releases []Release) string {
-	ranges := each(releases, func(r Release) KubernetesRange { return r.Kubernetes })
-	slices.SortFunc(ranges, func(a, b KubernetesRange) int { return a.Min.Compare(b.Min) })
-	var out []KubernetesRange
-	for _, r := range ranges {
-		if last := len(out) - 1; last >= 0 && (out[last].Max.IsZero() || r.Min.Compare(out[last].Max.Next()) <= 0) {
-			out[last].Max = higher(out[last].Max, r.Max)
-		} else {
-			out = append(out, r)
-		}
-	}
-	return strings.Join(each(out, KubernetesRange.String), ", ")
-}
-
-// higher returns the higher of two maximums, where none is the highest.
-func higher(a, b Minor) Minor {
-	if a.IsZero() || (!b.IsZero() && b.Compare(a) < 0) {
-		return a
-	}
-	return b
 }
 
 // Error returns the refusal on one line.
