@@ -20,7 +20,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -35,7 +34,6 @@ import (
 type app struct {
 	in       *os.File // asked for passwords when it is a terminal
 	out, err io.Writer
-	terminal bool // err is one
 	getenv   func(string) (string, bool)
 	now      func() time.Time
 	args     []string // as given, to say how to go on
@@ -67,7 +65,7 @@ func Main(version string, args []string) int {
 	}()
 	a := &app{
 		in: os.Stdin, out: command.Stdout(), err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
-		terminal: isatty.IsTerminal(os.Stderr.Fd()), grace: &atomic.Int64{},
+		grace: &atomic.Int64{},
 	}
 	done := make(chan int, 1)
 	go func() { done <- a.run(ctx) }()
@@ -107,7 +105,7 @@ func (a *app) interrupted(ctx context.Context) error {
 // report prints an error for people, or as JSON where that was asked for.
 func (a *app) report(err error, asJSON bool) {
 	if a.progress == progressJSON {
-		(&events{out: a.err}).report(err)
+		reportEvent(a.err, err)
 		return
 	}
 	command.Report(a.err, err, asJSON)
@@ -141,7 +139,7 @@ func (a *app) print(values ...any) error {
 
 func (a *app) say(format string, args ...any) {
 	if a.progress == progressJSON {
-		(&events{out: a.err}).say(fmt.Sprintf(format, args...))
+		writeEvent(a.err, message(fmt.Sprintf(format, args...)))
 		return
 	}
 	_ = command.Say(a.err, format, args...) // nobody is left to hear of it

@@ -27,8 +27,7 @@ type common struct {
 	trustFlags
 	registryFlags
 	outputFlags
-	base    string // of a delta that is read, or made
-	reports reporter
+	base string // of a delta that is read, or made
 }
 
 // with binds groups of flags to a command.
@@ -43,22 +42,13 @@ func (c *common) bindBase(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
 }
 
-// begin shows progress, where the command has that, until what it returns is called, or show.
-func (c *common) begin() (end func()) {
-	c.reports = c.reporter(c.app)
-	return c.reports.end
-}
-
 // options are those of a flow that moves or reads a bundle.
 func (c *common) options() run.Options {
-	return run.Options{Concurrency: c.concurrency, Progress: c.reports, Now: c.now, DryRun: c.dryRun}
+	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), Now: c.now, DryRun: c.dryRun}
 }
 
 // show prints a result: as JSON, where that is asked for, else as text does.
 func (c *common) show(result any, text func() error) error {
-	if c.reports != nil {
-		c.reports.end()
-	}
 	if c.json() {
 		return command.WriteJSON(c.out, result)
 	}
@@ -74,7 +64,6 @@ type opened struct {
 
 // read opens the bundle that an argument names, for as long as it is used.
 func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use func(opened) error) error {
-	defer c.begin()()
 	b, err := c.open(ctx, arg, rules)
 	if err != nil {
 		return err

@@ -82,7 +82,6 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 		if o.to.SIP {
 			whose = ", for SIPClusters"
 		}
-		o.reports.end()
 		return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s%s\n---\n%s", of.Version, of.Root, whose, of.YAML), "")
 	})
 }

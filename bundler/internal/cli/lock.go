@@ -48,9 +48,7 @@ func (o *lockOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end := o.begin()
 	locked, _, err := o.lock(ctx, w)
-	end()
 	if err != nil {
 		return err
 	}
@@ -102,7 +100,7 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 		return nil, nil, err
 	}
 	for _, line := range movedLines(locked.Images) {
-		f.reports.Say(line)
+		f.reporter().Say(line)
 	}
 	return locked, files, nil
 }

@@ -47,7 +47,7 @@ func (c *common) bindProgress(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.BoolVarP(&c.quiet, "quiet", "q", false, "do not show progress")
 		fl.Var(&flags.Choice{To: &c.app.progress, Of: []string{progressAuto, progressLines, progressJSON}}, "progress",
-			"show progress as auto (bars on a terminal, else lines), lines, or json (all of standard error)")
+			"show progress as auto (lines, and none with --format json), lines, or json (all of standard error)")
 	})
 }
 
@@ -59,21 +59,6 @@ func (f *outputFlags) bindNoTrunc(cmd *cobra.Command) {
 }
 
 func (f *outputFlags) json() bool { return f.format == flags.JSON }
-
-func (f *outputFlags) reporter(a *app) reporter {
-	c := &counter{}
-	switch {
-	case !f.shows || f.quiet || f.json() && a.progress == progressAuto:
-		return silent{}
-	case a.progress == progressJSON:
-		c.view = &events{out: a.err}
-	case a.progress == progressAuto && a.terminal && !a.debug:
-		c.view = &bars{out: a.err}
-	default:
-		c.view = &lines{out: a.err}
-	}
-	return c
-}
 
 // digest writes a digest as a table shows it.
 func (f *outputFlags) digest(digest string) string {

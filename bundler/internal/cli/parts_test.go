@@ -64,7 +64,7 @@ func FuzzParsePlace(f *testing.F) {
 
 func TestLinesSayTenthsAndFailures(t *testing.T) {
 	var out bytes.Buffer
-	r := &counter{view: &lines{out: &out}}
+	r := &counter{out: &out}
 	r.Phase("manifests", 2, 0)
 	r.Done("a", nil)
 	r.Done("b", nil)
@@ -75,7 +75,6 @@ func TestLinesSayTenthsAndFailures(t *testing.T) {
 	r.Done("layer of x", errors.New("broken"))
 	r.Say("hello")
 	r.Moved(500)
-	r.end()
 	require.Equal(t, `manifests: 2 items
 manifests: 100%
 pull: 2 items, 1.0 kB
@@ -87,34 +86,15 @@ pull: 100% (1.0 kB of 1.0 kB)
 `, out.String())
 }
 
-func TestBarsEndInEveryCase(t *testing.T) {
-	var out bytes.Buffer
-	r := &counter{view: &bars{out: &out}}
-	r.Say("before")
-	r.Phase("nothing", 0, 0)
-	r.Phase("images", 2, 0)
-	r.Done("a", nil)
-	r.Say("between")
-	r.Phase("pull", 1, 100)
-	r.Moved(100)
-	r.Done("b", errors.New("broken"))
-	r.end()
-	r.end()
-	for _, want := range []string{"before", "between", "failed: b", "pull"} {
-		require.Contains(t, out.String(), want)
-	}
-}
-
 func TestEventsAreLinesOfJSON(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{err: &out, progress: progressJSON}
-	r := (&outputFlags{format: "json", shows: true}).reporter(a)
+	r := (&common{app: a, outputFlags: outputFlags{format: "json", shows: true}}).reporter()
 	r.Phase("pull", 2, 1000)
 	r.Moved(5)
 	r.Moved(495)
 	r.Done("layer of <x>", errors.New("broken"))
 	a.say("wrote %s", "f")
-	r.end()
 	a.report(&fault.Error{Reason: fault.Storage, Op: "write", Err: errors.New("full")}, false)
 	require.Equal(t, `{"phase":"pull","items":2,"done":0,"bytes":1000,"moved":0}
 {"phase":"pull","items":2,"done":0,"bytes":1000,"moved":500}

@@ -64,7 +64,6 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	defer o.begin()()
 	keep := prune.Keep{Newest: o.keep, Tags: o.keepTags, Digests: o.keepRoots}
 	plan, err := prune.NewPlan(cmd.Context(), s, keep, o.options())
 	if err != nil {

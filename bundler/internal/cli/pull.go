@@ -113,11 +113,8 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	end := o.begin()
 	pulled, err := o.pull(ctx, w, in)
-	err = fault.Join(err, in.Target.Close())
-	end()
-	if err != nil {
+	if err := fault.Join(err, in.Target.Close()); err != nil {
 		return err
 	}
 	o.sayUpstream(o.app, pulled)

@@ -138,7 +138,7 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place) error {
 		return nil
 	}
 	if o.dryRun {
-		o.reports.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		o.reporter().Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil
 	}
 	return push.Images(ctx, push.ImagesInput{

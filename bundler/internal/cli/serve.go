@@ -145,9 +145,7 @@ func (o *serveOptions) openServed(ctx context.Context, at place, rules verify.Ru
 	if err != nil {
 		return s, err
 	}
-	end := o.begin()
 	b, err := o.resolved(ctx, source, rules)
-	end()
 	if err != nil {
 		return s, err
 	}

@@ -2,7 +2,7 @@
 // far it is, and which clock it reads. Its zero value runs a flow silently, with the
 // usual number of transfers:
 //
-//	b, err := pull.Bundle(ctx, in, run.Options{Progress: bars})
+//	b, err := pull.Bundle(ctx, in, run.Options{Progress: lines})
 //
 // What a flow does many of, it does by [Each]: all of it, whatever fails, so that all
 // independent problems are reported together.
