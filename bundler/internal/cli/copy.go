@@ -47,7 +47,7 @@ func newCopyCommand(a *app) *cobra.Command {
 	o.bindReplace(cmd, "a file or bundle that is there already, once the new one is complete")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "drop what an interrupted copy or pull of another bundle has left at DEST")
 	with(cmd, o.bindBase, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload)
-	return with(cmd, o.bindFormat, o.bindNoTrunc, o.bindProgress)
+	return with(cmd, o.bindFormat, o.bindProgress)
 }
 
 func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {

@@ -58,7 +58,6 @@ func newInspectCommand(a *app) *cobra.Command {
 	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
 		fl.Var(&flags.Choice{To: &o.format, Of: []string{flags.Text, flags.JSON, formatHTML}}, "format", "how to print the result: text, json or html")
 	})
-	o.bindNoTrunc(cmd)
 	return cmd
 }
 
@@ -95,11 +94,11 @@ func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) erro
 	if o.json() {
 		return command.WriteJSON(w, i)
 	}
-	return o.print(w, i)
+	return printInspection(w, i)
 }
 
-func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
-	for n, t := range []command.Table{factsOf(i), releasesOf(i), o.imagesOf(i)} {
+func printInspection(w io.Writer, i *inspect.Inspection) error {
+	for n, t := range []command.Table{factsOf(i), releasesOf(i), imagesOf(i)} {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
@@ -133,10 +132,10 @@ func releasesOf(i *inspect.Inspection) command.Table {
 	return releases
 }
 
-func (o *inspectOptions) imagesOf(i *inspect.Inspection) command.Table {
+func imagesOf(i *inspect.Inspection) command.Table {
 	images := command.NewTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
 	for _, m := range i.Images {
-		images.Row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
+		images.Row(m.Reference, size.Format(m.Bytes), short(m.Digest.String()), strings.Join(m.Platforms, " "))
 	}
 	return images
 }

@@ -76,7 +76,7 @@ It proves nothing: see verify.`,
   vdo-bundle list registry.site/vdo/drivers --format json`,
 		Args: flags.Exactly("REGISTRY/REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.list(cmd.Context(), args[0]) },
-	}, o.registryFlags.bindSmall, o.bindFormat, o.bindNoTrunc)
+	}, o.registryFlags.bindSmall, o.bindFormat)
 }
 
 func (c *common) list(ctx context.Context, arg string) error {
@@ -103,7 +103,7 @@ func tagsOf(b list.Bundle) string {
 func (c *common) printListing(l *list.Listing) error {
 	t := command.NewTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
 	for _, b := range l.Bundles {
-		t.Row(tagsOf(b), c.digest(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
+		t.Row(tagsOf(b), short(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
 			len(b.Signatures), b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
 	}
 	errs := []error{t.Write(c.out)}
@@ -111,7 +111,7 @@ func (c *common) printListing(l *list.Listing) error {
 		errs = append(errs, command.Say(c.out, "\nnot bundles: %s", strings.Join(l.Others, " ")))
 	}
 	for _, digest := range l.Broken {
-		errs = append(errs, command.Say(c.out, "\n%s without a tag, in part: left by a prune or a push that broke off", c.digest(digest)))
+		errs = append(errs, command.Say(c.out, "\n%s without a tag, in part: left by a prune or a push that broke off", short(digest)))
 	}
 	return fault.Join(errs...)
 }

@@ -79,7 +79,7 @@ func (c *common) showMoved(to place, p *pull.Pulled) error {
 func (c *common) printPlan(m moved) error {
 	t := command.NewTable()
 	for _, i := range m.Plan {
-		t.Row(size.Format(i.Size), c.digest(i.Digest), i.Name)
+		t.Row(size.Format(i.Size), short(i.Digest), i.Name)
 	}
 	if err := t.Write(c.out); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 type outputFlags struct {
 	format  string
 	quiet   bool
-	noTrunc bool
 	shows   bool   // progress
 	dest    string // where the result is written to
 	replace bool   // what is there
@@ -51,22 +50,7 @@ func (c *common) bindProgress(cmd *cobra.Command) {
 	})
 }
 
-// bindNoTrunc binds --no-trunc, for commands that print digests in a table.
-func (f *outputFlags) bindNoTrunc(cmd *cobra.Command) {
-	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
-		fl.BoolVar(&f.noTrunc, "no-trunc", false, "do not cut digests")
-	})
-}
-
 func (f *outputFlags) json() bool { return f.format == flags.JSON }
 
-// digest writes a digest as a table shows it.
-func (f *outputFlags) digest(digest string) string {
-	if f.noTrunc {
-		return digest
-	}
-	return short(digest)
-}
-
-// short cuts a digest.
+// short cuts a digest, for tables. JSON has all of it.
 func short(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] }

@@ -50,7 +50,7 @@ func newPruneCommand(a *app) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.keepTags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
 	cmd.Flags().StringArrayVar(&o.keepRoots, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "delete; without it prune only says what it would delete")
-	return with(cmd, o.registryFlags.bindSmall, o.bindFormat, o.bindNoTrunc, o.bindProgress)
+	return with(cmd, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
 }
 
 func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
@@ -88,7 +88,7 @@ func (o *pruneOptions) printPlan(p *prune.Plan) error {
 	}
 	t := command.NewTable()
 	row := func(verb string, b list.Bundle) {
-		t.Row(verb, o.digest(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
+		t.Row(verb, short(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
 	}
 	for _, b := range p.Keep {
 		row("keep", b)
@@ -100,7 +100,7 @@ func (o *pruneOptions) printPlan(p *prune.Plan) error {
 		t.Row("keep", "-", tag, "not a bundle")
 	}
 	for _, digest := range p.Broken {
-		t.Row("keep", o.digest(digest), noTag, "in part, left alone")
+		t.Row("keep", short(digest), noTag, "in part, left alone")
 	}
 	if err := t.Write(o.out); err != nil {
 		return err

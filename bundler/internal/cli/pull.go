@@ -96,7 +96,7 @@ func (o *pullOptions) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "attach a statement of how the bundle was built (SLSA, in-toto), signed with --sign-key")
 	})
-	with(cmd, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindNoTrunc, o.bindProgress)
+	with(cmd, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindProgress)
 }
 
 func (o *pullOptions) run(cmd *cobra.Command) error {

@@ -83,7 +83,7 @@ func newPushCommand(a *app) *cobra.Command {
 	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "take over what this `REGISTRY/REPO`, of the same registry, has already: mounted there, or read from it (repeatable)")
 	fl.BoolVar(&o.printRepositories, "print-repositories", false,
 		"list the repositories that the push writes to, and send nothing")
-	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindNoTrunc, o.bindProgress)
+	return with(cmd, o.trustFlags.bind, o.registryFlags.bind, o.bindUpload, o.bindFormat, o.bindProgress)
 }
 
 func (o *pushOptions) run(ctx context.Context, src, dest string) error {
