@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -18,13 +17,12 @@ import (
 // passwordFlags say where the password of a private key comes from. A password is
 // never an argument: other users of the machine see those.
 type passwordFlags struct {
-	file, env string
-	found     string // the environment variable that nobody named and that had the password; "" for none
+	file  string
+	found string // the environment variable that had the password; "" for none
 }
 
 func (f *passwordFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVar(&f.file, "key-password-file", "", "`FILE` with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
-	fl.StringVar(&f.env, "key-password-env", "", "environment variable `NAME` with the password of the private key")
 }
 
 // pin finds the PIN of a token: the file that the URI names, else as passwords of
@@ -34,27 +32,15 @@ func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte,
 		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
 	}
-	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && f.file == "" && f.env == "" {
-		return []byte(pin), nil
-	}
 	return f.password(ctx, a, "PIN of "+uri.String()+": ")
 }
 
 // password finds the password of a private key: the file, the environment, the
 // terminal; never the arguments.
 func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]byte, error) {
-	switch file, env := f.file, f.env; {
-	case file != "" && env != "":
-		return nil, flags.Bad("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
-	case file != "":
-		data, err := userfile.Read("--key-password-file", file, maxPassword)
+	if f.file != "" {
+		data, err := userfile.Read("--key-password-file", f.file, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
-	case env != "":
-		value, ok := a.getenv(env)
-		if !ok {
-			return nil, flags.Bad("--key-password-env", env, errors.New("no such environment variable"), "set it for this command")
-		}
-		return []byte(value), nil
 	}
 	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
 		if value, ok := a.getenv(name); ok {

@@ -101,7 +101,6 @@ func (f *signingFlags) check() error {
 	key := "give the private key with " + f.flag
 	for _, c := range []struct{ lacks, flag, value, needs, hint string }{
 		{f.key, "--key-password-file", f.file, f.flag, key},
-		{f.key, "--key-password-env", f.env, f.flag, key},
 		{f.key, "--certificate", f.certificate, f.flag, key},
 		{f.certificate, "--certificate-chain", f.certificateChain, "--certificate", "give the key's own certificate with --certificate"},
 		{f.timestampServer, "--timestamp-roots", f.timestampRoots, "--timestamp-server", "give the authority's address with --timestamp-server"},
@@ -185,9 +184,6 @@ func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trus
 	uri, err := token.ParseURI(name)
 	if err != nil {
 		return nil, err
-	}
-	if module, ok := a.getenv("COSIGN_PKCS11_MODULE_PATH"); ok && uri.Module == "" {
-		uri.Module = module
 	}
 	var pin []byte
 	if token.Available {

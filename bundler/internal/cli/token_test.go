@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,7 +60,8 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	toolchain.Installed(t, "gcc")
 	w := newWorld(t, t.TempDir())
 	env, module := softToken(t, w.dir)
-	w.vars = slices.Concat(env, []string{"PIN=" + pin, "COSIGN_PKCS11_MODULE_PATH=" + module})
+	w.vars = env
+	release := "pkcs11:token=signing;object=release?module-path=" + module
 	withTokens := *w
 	withTokens.program = filepath.Join(w.dir, "vdo-bundle-pkcs11")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "pkcs11", "-o", withTokens.program,
@@ -80,19 +80,19 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	w.write(t, "wrong", []byte("9999\n"))
 	run(w, 0, "pull", "@up", "-q", "-o", "one.tar")
 
-	run(&withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-env", "PIN")
+	run(&withTokens, 0, "sign", "one.tar", "--key", release, "--key-password-file", "pin")
 	run(w, 0, "verify", "-q", "one.tar", "--key", "release.pub")
 	run(&withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=signing;id=%02?module-path="+module+"&pin-source=file:"+filepath.Join(w.dir, "pin"))
 	run(w, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
-	run(&withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
+	run(&withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", release, "--key-password-file", "pin")
 	run(w, 0, "verify", "-q", "two.tar", "--key", "release.pub")
-	run(&withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "pin")
+	run(&withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", release, "--key-password-file", "pin")
 	run(w, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
 
-	require.Contains(t, run(w, 8, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release"), "-tags pkcs11")
+	require.Contains(t, run(w, 8, "sign", "one.tar", "--key", release), "-tags pkcs11")
 	require.Contains(t, run(w, 2, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?pin-value="+pin), "pin-value puts the PIN")
-	require.Contains(t, run(&withTokens, 6, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release", "--key-password-file", "wrong"), "PIN")
-	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=none", "--key-password-file", "pin"), "no private key")
-	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none", "--key-password-file", "pin"), "check that the token is there")
+	require.Contains(t, run(&withTokens, 6, "sign", "one.tar", "--key", release, "--key-password-file", "wrong"), "PIN")
+	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=none?module-path="+module, "--key-password-file", "pin"), "no private key")
+	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none?module-path="+module, "--key-password-file", "pin"), "check that the token is there")
 	require.Contains(t, run(&withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=signing;object=release?module-path=/none.so", "--key-password-file", "pin"), "no such file")
 }

@@ -24,7 +24,7 @@ func Open(u URI, pin []byte) (Key, error) {
 		return nil, &fault.Error{Reason: reason, Op: "open key", Subject: u.String(), Hint: hint, Err: err}
 	}
 	if u.Module == "" {
-		return bad(fault.InvalidInput, "name the token's library with ?module-path=/path.so, or in COSIGN_PKCS11_MODULE_PATH",
+		return bad(fault.InvalidInput, "name the token's library with ?module-path=/path.so",
 			errors.New("it is not known how to speak to the token"))
 	}
 	if _, err := os.Stat(u.Module); err != nil {
