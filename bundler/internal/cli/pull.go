@@ -141,11 +141,6 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	if in.Signer, err = o.signer(ctx, o.app); err != nil {
 		return w, in, err
 	}
-	if !o.dryRun {
-		if err := o.probe(ctx); err != nil {
-			return w, in, err
-		}
-	}
 	if err := o.checkSigner(cmd, in.Signer); err != nil {
 		return w, in, err
 	}

@@ -141,16 +141,6 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 	return timestamp.New(o)
 }
 
-// probe makes sure that a time stamp can be had, before work that takes long.
-func (f *signingFlags) probe(ctx context.Context) error {
-	authority, err := f.timestamps()
-	if err != nil || authority == nil {
-		return err
-	}
-	_, err = authority.Stamp(ctx, []byte("vdo-bundle: can a time stamp be had?"))
-	return err
-}
-
 // privateKey reads a private key from its file, or finds it on a token.
 func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, error) {
 	name := f.key
