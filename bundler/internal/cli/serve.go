@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -201,36 +198,12 @@ func (o *serveOptions) openLog() (io.Writer, error) {
 	case "-":
 		return o.err, nil
 	}
-	if err := userfile.Vacant(o.accessLog, true); err != nil {
-		return nil, err
-	}
-	if !isText(o.accessLog) {
-		return nil, fault.Errorf(fault.Conflict, "write access log", o.accessLog, "name another file with --access-log",
-			"it is there already, and is no text")
-	}
 	f, err := os.OpenFile(o.accessLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return nil, fault.Errorf(fault.Storage, "write access log", o.accessLog,
 			"name a file that can be written with --access-log", "%w", userfile.WithoutPath(err))
 	}
 	return f, nil
-}
-
-// isText reports whether a log may be added to a file: one with text that is neither a key nor a list of
-// parts, or none. A pipe is not read.
-func isText(name string) bool {
-	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return true // opening it to write says what is wrong
-	}
-	f, err := userfile.Open(name)
-	if err != nil {
-		return true // opening it to write says what is wrong
-	}
-	defer f.Close() //nolint:errcheck // only read
-	head := make([]byte, 4<<10)
-	n, _ := io.ReadFull(f, head)
-	isOther := bytes.Contains(head[:n], []byte("-----BEGIN ")) || bytes.HasPrefix(head[:n], []byte(parts.Magic))
-	return !isOther && strings.HasPrefix(http.DetectContentType(head[:n]), "text/")
 }
 
 // serveSetup is what the flags of serve come to.
