@@ -33,10 +33,12 @@ type serveOptions struct {
 	htpasswd        string
 	accessLog       string
 	allowPlainHTTP  bool
-	grace           time.Duration
 }
 
-const maxHtpasswd = 1 << 20
+const (
+	maxHtpasswd = 1 << 20
+	grace       = 30 * time.Second // how long an answer that is being sent may take at the end
+)
 
 const deltaHint = "name the bundle that has them with --base, push it into the registry that holds its base, " +
 	"or serve a bundle that was pulled without --base"
@@ -54,7 +56,7 @@ bundle that the two are.
 
 With --key or --policy the whole bundle is verified before the first answer.
 /healthz answers without a login. Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
-and Ctrl-C end it once what is being sent has come to its end (--grace).`
+and Ctrl-C end it once what is being sent has come to its end, 30 seconds at most.`
 
 func newServeCommand(a *app) *cobra.Command {
 	o := &serveOptions{common: common{app: a}}
@@ -79,7 +81,6 @@ func newServeCommand(a *app) *cobra.Command {
 	fl.StringVar(&o.htpasswd, "htpasswd", "", "demand a login of this `FILE` (made with htpasswd -B)")
 	fl.StringVar(&o.accessLog, "access-log", "", "`FILE` to add a line for each request to (common log format), - for standard error")
 	fl.BoolVar(&o.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
-	fl.DurationVar(&o.grace, "grace", 30*time.Second, "how long (`DURATION`) an answer that is being sent may take at the end")
 	return with(cmd, o.bindBase, o.trustFlags.bind, o.bindFormat, o.bindProgress)
 }
 
@@ -186,8 +187,8 @@ func (o *serveOptions) answer(ctx context.Context, l net.Listener, bundles []toS
 	if err != nil {
 		return err
 	}
-	o.app.grace.Store(int64(o.grace))
-	return serve.Run(ctx, l, serve.Handler(reg, s.accounts, s.log), s.certificate, o.grace)
+	o.app.grace.Store(int64(grace))
+	return serve.Run(ctx, l, serve.Handler(reg, s.accounts, s.log), s.certificate, grace)
 }
 
 // openLog opens the access log, which stays open until the program ends; nil for none.
@@ -216,7 +217,7 @@ type serveSetup struct {
 // read reads the files that the flags name, and reports all that is wrong with them for so many bundles.
 func (o *serveOptions) read(bundles int) (serveSetup, error) {
 	var s serveSetup
-	var errs [6]error
+	var errs [5]error
 	names := map[image.Reference]bool{}
 	for _, as := range o.as {
 		ref, err := image.ParseReference("localhost/" + as)
@@ -228,10 +229,10 @@ func (o *serveOptions) read(bundles int) (serveSetup, error) {
 	}
 	switch {
 	case errs[0] == nil && (len(names) != bundles || len(o.as) != bundles):
-		errs[5] = flags.Bad("--as", strings.Join(o.as, " "), errors.New("each bundle needs one name of its own"),
+		errs[4] = flags.Bad("--as", strings.Join(o.as, " "), errors.New("each bundle needs one name of its own"),
 			"give --as once for each SRC, in their order")
 	case o.base != "" && bundles > 1:
-		errs[5] = flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", bundles),
+		errs[4] = flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", bundles),
 			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`")
 	}
 	switch {
@@ -243,10 +244,7 @@ func (o *serveOptions) read(bundles int) (serveSetup, error) {
 	if o.htpasswd != "" {
 		s.accounts, errs[2] = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 	}
-	if o.grace < 0 {
-		errs[3] = flags.Bad("--grace", o.grace.String(), errors.New("negative"), "write a time such as 30s")
-	}
-	s.log, errs[4] = o.openLog()
+	s.log, errs[3] = o.openLog()
 	return s, fault.Join(errs[:]...)
 }
 
