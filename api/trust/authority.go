@@ -115,25 +115,25 @@ func (a *Authority) readUsage() error {
 	return nil
 }
 
-// accepts checks that the authority has certified who made a signature, and that this
-// counts at a time; nil: it does. Time stamps are of stamped.
-func (a Authority) accepts(v *certified, stamped []byte, now time.Time) *refusal {
+// refuses says why the authority does not vouch for who made a signature, or that this does
+// not count at a time; "": it does. Time stamps are of stamped.
+func (a Authority) refuses(v *certified, stamped []byte, now time.Time) string {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
 	}
-	if err != nil {
-		return &refusal{why: fmt.Sprintf("by a certificate of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)}
-	}
-	switch why := a.valid.invalid(now); {
+	why := a.valid.invalid(now)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
 	case why != "":
-		return a.refuses("by a certificate of the authority %s, %s", a.id, why)
+		return fmt.Sprintf("of the authority %s, %s", a.id, why)
 	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
-		return a.refuses("by a certificate of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
+		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case !a.mayBeUsed(v.leaf):
-		return a.refuses("by a certificate that the authority %s did not issue for %s", a.id, a.usageName())
+		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, cmp.Or(a.o.ExtendedKeyUsage, "codeSigning"))
 	}
-	return a.inTime(v, stamped, chains, now)
+	return a.late(v, stamped, chains, now)
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
@@ -147,31 +147,30 @@ func (a Authority) chains(v *certified, at time.Time) ([][]*x509.Certificate, er
 	})
 }
 
-// inTime checks that the signature was made while its certificates were valid: that
-// is now, or when a trusted time-stamping authority saw it. A way to a root counts at
-// that time only, and so it is the ways of that time of which one must be without a
-// revoked certificate. What is revoked is so for all times. anyTime are the ways by
-// which the leaf is known to be of this authority.
-func (a Authority) inTime(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) *refusal {
-	revoked := a.refuses("by a certificate of the authority %s that the policy has revoked", a.id)
+// late says why a signature was not made while its certificates were valid: that is now, or
+// when a trusted time-stamping authority saw it. A way to a root counts at that time only,
+// and so it is the ways of that time of which one must be without a revoked certificate.
+// What is revoked is so for all times. anyTime are the ways by which the leaf is known to be
+// of this authority.
+func (a Authority) late(v *certified, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) string {
+	revoked := fmt.Sprintf("of the authority %s that the policy has revoked", a.id)
 	if ways, err := a.chains(v, now); err == nil && !a.isRevoked(ways) {
-		return nil
+		return ""
 	} else if err == nil || a.leafRevoked(v.leaf) {
 		return revoked
 	}
-	reason := "is not valid before " + v.leaf.NotBefore.UTC().Format(time.RFC3339)
-	if now.After(v.leaf.NotBefore) {
+	reason := "is issued by one that has expired"
+	if now.Before(v.leaf.NotBefore) {
+		reason = "is not valid before " + v.leaf.NotBefore.UTC().Format(time.RFC3339)
+	} else if now.After(v.leaf.NotAfter) {
 		reason = "expired " + v.leaf.NotAfter.UTC().Format(time.RFC3339)
 	}
-	if !now.After(v.leaf.NotAfter) && now.After(v.leaf.NotBefore) {
-		reason = "is issued by one that has expired"
-	}
-	what := fmt.Sprintf("by a certificate of %s that %s", identitiesOf(v.leaf), reason)
+	what := fmt.Sprintf("of %s that %s, and ", identitiesOf(v.leaf), reason)
 	switch {
 	case len(a.timestampRoots) == 0:
-		return a.refuses("%s, and %s has no time-stamping authority", what, a.id)
+		return what + a.id + " has no time-stamping authority"
 	case len(v.timestamps) == 0:
-		return a.refuses("%s, and the signature has no time stamp", what)
+		return what + "the signature has no time stamp"
 	}
 	for _, t := range v.timestamps {
 		stamp, err := verifyTimestamp(t, stamped, stampersOf(a.timestampRoots))
@@ -180,7 +179,7 @@ func (a Authority) inTime(v *certified, stamped []byte, anyTime [][]*x509.Certif
 		}
 		ways, err := a.chains(v, stamp.Time)
 		if err == nil && !a.isRevoked(ways) {
-			return nil
+			return ""
 		}
 		if err == nil {
 			anyTime = ways // the right time: this is why
@@ -189,7 +188,7 @@ func (a Authority) inTime(v *certified, stamped []byte, anyTime [][]*x509.Certif
 	if a.isRevoked(anyTime) {
 		return revoked
 	}
-	return a.refuses("%s, and no time stamp by an authority of %s says that it was made before", what, a.id)
+	return what + "no time stamp by an authority of " + a.id + " says that it was made before"
 }
 
 // mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the
@@ -202,8 +201,6 @@ func (a Authority) mayBeUsed(leaf *x509.Certificate) bool {
 	signs := leaf.KeyUsage == 0 || leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0
 	return listed && signs && !leaf.IsCA
 }
-
-func (a Authority) usageName() string { return cmp.Or(a.o.ExtendedKeyUsage, "codeSigning") }
 
 // leafRevoked reports whether a certificate itself is revoked.
 func (a Authority) leafRevoked(c *x509.Certificate) bool {

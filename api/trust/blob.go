@@ -75,19 +75,16 @@ func oneLine(text []byte, err error) ([]byte, error) {
 // digest of data.
 func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
 	subject := image.DigestOf(data)
-	if err := p.admits(subject); err != nil {
-		return Verified{}, err
-	}
 	found := splitSignatures(signatures)
 	if len(found) > maxSignatures {
 		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", maxSignatures),
 			"give the file that holds the signatures")
 	}
-	t := newTally(subject)
-	for _, text := range found {
-		t.look(p, readBlobSignature(subject, data, text), now)
+	evidence := make([]Evidence, len(found))
+	for n, text := range found {
+		evidence[n] = readBlobSignature(subject, data, text)
 	}
-	return t.verdict(p, now)
+	return p.Verify(subject, evidence, now)
 }
 
 // splitSignatures parts a signature file, into one signature more than are looked at

@@ -168,14 +168,3 @@ func newCertified(leaf *x509.Certificate, chain []*x509.Certificate, timestamps 
 
 // key is the key of the certificate.
 func (c *certified) key() (Key, error) { return keyOf("", c.leaf.PublicKey) }
-
-// refusal says why a certificate does not count for an authority. One that is about the
-// authority's own certificates is worth more to who reads it than that of others.
-type refusal struct {
-	why   string
-	known bool // the authority has issued the certificate
-}
-
-func (a Authority) refuses(format string, args ...any) *refusal {
-	return &refusal{why: fmt.Sprintf(format, args...), known: true}
-}

@@ -145,7 +145,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"a huge chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
 		{"revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
 		{"its issuer revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "corp (revoked)"},
+		{"the entry revoked", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{Revoked: true}}, nil, "of the authority corp, revoked"},
 		{"the entry out of time", o.leaf, trust.AuthorityOptions{KeyOptions: trust.KeyOptions{NotAfter: now.Add(-time.Hour)}}, nil, "expired 2026-08-01T11"},
 		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.AuthorityOptions{}, nil, "is not valid before"},
 		{"another object identifier", o.leaf, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},

@@ -108,16 +108,16 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	return stampedMaterial(parsed), nil
 }
 
-// accepts checks that the sigstore's trusted root accepts a signature over a subject, by
-// one of the identities; nil: it does.
-func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
+// refuses says why the sigstore's trusted root does not accept a signature over a subject, by
+// one of the identities; "": it does.
+func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) string {
 	if err := k.check(e, subject, now); err != nil {
-		return &refusal{why: fmt.Sprintf("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)}
+		return fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
 	if why := k.valid.invalid(now); why != "" {
-		return &refusal{why: "by a certificate of keyless " + k.id + ", " + why, known: true}
+		return "of keyless " + k.id + ", " + why
 	}
-	return nil
+	return ""
 }
 
 // check has cosign judge a signature by the trusted root. Cosign takes the time of a

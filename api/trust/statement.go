@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,43 +128,31 @@ func readStatement(payload []byte) (subjects []image.Digest, kind, problem strin
 // VerifyStatement finds a statement about subject that enough distinct signers of the
 // policy have signed, and returns its predicate. Signers count together where they have
 // signed the same statement, byte by byte. The error is a fault with reason Untrusted
-// that says what was found.
+// that says what was found of the first statement.
 func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, now time.Time) (Verified, json.RawMessage, error) {
-	if err := p.admits(subject); err != nil {
-		return Verified{}, nil, err
+	if len(statements) == 0 {
+		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"),
+			"have it stated by who the policy names, and copy that too (tag "+AttestationTag(subject)+")")
 	}
-	if len(statements) > maxEvidence {
-		return Verified{}, nil, untrusted(subject, fmt.Errorf("%d statements are more than are looked at (%d)", len(statements), maxEvidence),
-			"remove attestations that are out of use from the repository")
-	}
-	all, same := newTally(subject), map[string]*tally{}
-	best := all
+	same := map[string][]Evidence{}
+	var texts []string // in their order
 	for _, s := range statements {
-		found := newTally(subject)
-		found.look(p, s.evidence, now)
-		all.add(found)
-		if s.payload == nil {
-			continue
+		text := string(s.payload)
+		if same[text] == nil {
+			texts = append(texts, text)
 		}
-		t := same[string(s.payload)]
-		if t == nil {
-			t = newTally(subject)
-			same[string(s.payload)] = t
-		}
-		t.add(found)
-		if v, err := t.verdict(p, now); err == nil {
-			predicate, err := predicateOf(s.payload)
+		same[text] = append(same[text], s.evidence)
+	}
+	var first error
+	for _, text := range texts {
+		v, err := p.Verify(subject, same[text], now)
+		if err == nil {
+			predicate, err := predicateOf([]byte(text))
 			return v, predicate, err
 		}
-		if len(t.counts) > 0 && (best == all || len(t.counts.distinct()) > len(best.counts.distinct())) {
-			best = t
-		}
+		first = cmp.Or(first, err)
 	}
-	if all.total == 0 {
-		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"), "have it stated by who the policy names, and copy that too (tag "+AttestationTag(subject)+")")
-	}
-	return Verified{}, nil, untrusted(subject, errors.New(best.explain(p, best.counts.distinct(), now)),
-		"do not rely on the statement, or have it signed by who the policy names")
+	return Verified{}, nil, first
 }
 
 func predicateOf(payload []byte) (json.RawMessage, error) {

@@ -1,11 +1,11 @@
 package trust
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -24,11 +24,15 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
-	t := newTally(subject)
+	t := tally{policy: p, subject: subject, now: now, found: map[string]int{}, counts: count{}}
 	for _, e := range evidence {
-		t.look(p, e, now)
+		t.look(e)
 	}
-	return t.verdict(p, now)
+	ids := t.counts.distinct()
+	if len(ids) >= p.threshold {
+		return Verified{subject: subject, keys: ids}, nil
+	}
+	return Verified{}, untrusted(subject, errors.New(t.explain(len(evidence), ids)), t.hint(len(evidence)))
 }
 
 // ErrRevoked is why a digest is untrusted, whoever signed it.
@@ -53,34 +57,15 @@ func untrusted(subject image.Digest, why error, hint string) error {
 
 // tally is what a look at the evidence found.
 type tally struct {
+	policy  *Policy
 	subject image.Digest
-	total   int
+	now     time.Time
 	found   map[string]int // what was found that does not count -> how often
 	counts  count
-	invalid bool // a signer of the policy signed, but does not count (any more)
-}
-
-func newTally(subject image.Digest) *tally {
-	return &tally{subject: subject, found: map[string]int{}, counts: count{}}
-}
-
-// add adds what another look found.
-func (t *tally) add(other *tally) {
-	t.total += other.total
-	for what, n := range other.found {
-		t.found[what] += n
-	}
-	for print, ids := range other.counts {
-		for _, id := range ids {
-			t.counts.add(print, id)
-		}
-	}
-	t.invalid = t.invalid || other.invalid
 }
 
 // look looks at one signature.
-func (t *tally) look(p *Policy, e Evidence, now time.Time) {
-	t.total++
+func (t *tally) look(e Evidence) {
 	switch {
 	case e.problem != "":
 		t.found[e.problem]++
@@ -89,36 +74,26 @@ func (t *tally) look(p *Policy, e Evidence, now time.Time) {
 	case !slices.Contains(e.subjects, t.subject):
 		t.found["of another digest, "+e.subjects[0].String()]++
 	default:
-		t.addSigned(p, e, now)
-	}
-}
-
-// addSigned looks for the signers of a message that binds the subject.
-func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
-	known := t.addKeys(p, e, now)
-	wanted := len(p.authorities)+len(p.keyless) > 0
-	if e.holder != nil && wanted {
-		known = t.addCertified(p, e, now) || known
-	}
-	switch {
-	case known:
-	case e.doubt != "":
-		t.found[e.doubt]++
-	case e.holder != nil && wanted: // addCertified has noted why
-	default:
-		t.found["by none of these keys"]++
+		known := t.addKeys(e)
+		if e.holder != nil && len(t.policy.authorities)+len(t.policy.keyless) > 0 {
+			t.addCertified(e)
+			known = known || e.doubt == ""
+		}
+		if !known {
+			t.found[cmp.Or(e.doubt, "by none of these keys")]++
+		}
 	}
 }
 
 // addKeys counts the policy's keys that made the signature.
-func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
-	for _, k := range p.keys {
+func (t *tally) addKeys(e Evidence) (known bool) {
+	for _, k := range t.policy.keys {
 		if !e.candidate.madeBy(k.verifiers, t.subject) {
 			continue
 		}
 		known = true
-		if why := k.valid.invalid(now); why != "" {
-			t.discount("by the key " + k.id + ", " + why)
+		if why := k.valid.invalid(t.now); why != "" {
+			t.found["by the key "+k.id+", "+why]++
 			continue
 		}
 		t.counts.add(k.fingerprint, k.id)
@@ -126,46 +101,31 @@ func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
 	return known
 }
 
-// addCertified counts the authorities that have certified who made the signature. A
-// revoked key does not come back with a certificate.
-func (t *tally) addCertified(p *Policy, e Evidence, now time.Time) (known bool) {
+// addCertified counts the authorities that have certified who made the signature, or notes
+// why each does not. A revoked key does not come back with a certificate.
+func (t *tally) addCertified(e Evidence) {
 	holder, err := e.holder.key()
 	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
 		t.found["by another key than that of its certificate"]++
-		return false
+		return
 	}
-	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }) {
-		t.discount("by a certificate whose key is revoked")
-		return true
+	if slices.ContainsFunc(t.policy.keys, func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }) {
+		t.found["by a certificate whose key is revoked"]++
+		return
 	}
-	other := ""
-	note := func(id string, why *refusal) {
-		switch {
-		case why == nil:
-			known = true
+	note := func(id, why string) {
+		if why == "" {
 			t.counts.add(holder.fingerprint, id)
-		case why.known:
-			known = true
-			t.discount(why.why)
-		default:
-			other = why.why
+		} else {
+			t.found["by a certificate "+why]++
 		}
 	}
-	for _, a := range p.authorities {
-		note(a.id, a.accepts(e.holder, e.stamped, now))
+	for _, a := range t.policy.authorities {
+		note(a.id, a.refuses(e.holder, e.stamped, t.now))
 	}
-	for _, k := range p.keyless {
-		note(k.id, k.accepts(e, t.subject, now))
+	for _, k := range t.policy.keyless {
+		note(k.id, k.refuses(e, t.subject, t.now))
 	}
-	if !known {
-		t.found[other]++
-	}
-	return known
-}
-
-func (t *tally) discount(why string) {
-	t.found[why]++
-	t.invalid = true
 }
 
 // count is which public keys (by fingerprint) signed under which ids of the policy.
@@ -203,75 +163,44 @@ func (c count) place(print string, taken map[string]string, tried map[string]boo
 	return false
 }
 
-func (t *tally) verdict(p *Policy, now time.Time) (Verified, error) {
-	ids := t.counts.distinct()
-	if len(ids) >= p.threshold {
-		return Verified{subject: t.subject, keys: ids}, nil
-	}
-	return Verified{}, untrusted(t.subject, errors.New(t.explain(p, ids, now)), t.hint())
-}
+const maxFindings = 8 // kinds of finding that a message lists
 
 // explain says what was found where it is not enough.
-func (t *tally) explain(p *Policy, ids []string, now time.Time) string {
-	var text strings.Builder
+func (t *tally) explain(signatures int, ids []string) string {
+	text := fmt.Sprintf("%s, none by a key that counts", plural(signatures, "signature"))
 	switch {
-	case t.total == 0:
-		text.WriteString("it has no signature")
-	case len(ids) == 0:
-		fmt.Fprintf(&text, "%s, none by a key that counts", plural(t.total, "signature"))
-	default:
-		fmt.Fprintf(&text, "signed by %s (%s) where the policy wants %d", plural(len(ids), "distinct key"),
-			strings.Join(ids, ", "), p.threshold)
+	case signatures == 0:
+		text = "it has no signature"
+	case len(ids) > 0:
+		text = fmt.Sprintf("signed by %s (%s) where the policy wants %d", plural(len(ids), "distinct key"),
+			strings.Join(ids, ", "), t.policy.threshold)
 	}
-	fmt.Fprintf(&text, "; keys tried: %s", strings.Join(p.describe(now), ", "))
-	for _, f := range t.findings() {
-		text.WriteString("; " + f)
+	out := []string{text, "keys tried: " + strings.Join(t.policy.names(), ", ")}
+	kinds := slices.Sorted(maps.Keys(t.found))
+	for _, what := range kinds[:min(len(kinds), maxFindings)] {
+		out = append(out, fmt.Sprintf("%d %s", t.found[what], what))
 	}
-	return text.String()
+	return strings.Join(out, "; ")
 }
 
-// describe lists the keys and authorities of the policy, with why they do not count.
-func (p *Policy) describe(now time.Time) []string {
-	out := make([]string, 0, len(p.keys)+len(p.authorities))
-	add := func(kind string, e entry) {
-		name := kind + e.id
-		if why := e.valid.invalid(now); why != "" {
-			name += " (" + why + ")"
-		}
-		out = append(out, name)
-	}
+// names lists the keys and authorities of the policy.
+func (p *Policy) names() (out []string) {
 	for _, k := range p.keys {
-		add("", k.entry)
+		out = append(out, k.id)
 	}
 	for _, a := range p.authorities {
-		add("certificates of ", a.entry)
+		out = append(out, "certificates of "+a.id)
 	}
 	for _, k := range p.keyless {
-		add("keyless ", k.entry)
+		out = append(out, "keyless "+k.id)
 	}
 	return out
 }
 
-const maxFindings = 8 // kinds of finding that a message lists
-
-func (t *tally) findings() []string {
-	lines := make([]string, 0, len(t.found))
-	for what, n := range t.found {
-		lines = append(lines, fmt.Sprintf("%d %s", n, what))
-	}
-	sort.Strings(lines)
-	if more := len(lines) - maxFindings; more > 0 {
-		lines = append(lines[:maxFindings], fmt.Sprintf("and %s more", plural(more, "kind")))
-	}
-	return lines
-}
-
-func (t *tally) hint() string {
+func (t *tally) hint(signatures int) string {
 	switch {
-	case t.total == 0:
+	case signatures == 0:
 		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + SignatureTag(t.subject) + ")"
-	case t.invalid:
-		return "have it signed with a key or certificate that is valid"
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
