@@ -2,8 +2,10 @@ package trust
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -170,3 +174,195 @@ func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 func blobOf(mediaType string, data []byte) Blob {
 	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
 }
+
+// Annotations of a manifest with a sigstore bundle, as cosign writes them.
+const (
+	bundleContentAnnotation   = "dev.sigstore.bundle.content"
+	bundlePredicateAnnotation = "dev.sigstore.bundle.predicateType"
+)
+
+// SignBundle signs what a descriptor names in the form that cosign 3 writes: a manifest
+// that refers to it, with a sigstore bundle. The result has no tag. A sigstore bundle has
+// room for the signer's certificate alone: who verifies has to have those between it and
+// the root.
+func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
+	return s.refer(subject, "", SignPredicateType, nil)
+}
+
+// AttestBundle is [Signer.Attest] in the form that cosign 3 writes.
+func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
+	if err := checkStatement(predicateType, predicate); err != nil {
+		return Signed{}, fault.Errorf(fault.InvalidInput, "attest", subject.Digest.String(), "", "%w", err)
+	}
+	return s.refer(subject, identity, predicateType, predicate)
+}
+
+// refer signs a statement about a subject, as a referrer.
+func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, predicate []byte) (Signed, error) {
+	digest, err := image.ParseDigest(subject.Digest.String())
+	if err != nil {
+		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
+	}
+	payload, err := statementOf(digest, name, predicateType, predicate)
+	if err != nil {
+		return Signed{}, err
+	}
+	text, err := s.bundled(payload)
+	if err != nil {
+		return Signed{}, err
+	}
+	config, layer := blobOf(ocispec.MediaTypeEmptyJSON, []byte("{}")), blobOf(BundleMediaType, text)
+	data, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: BundleMediaType,
+		Config: config.Descriptor, Layers: []ocispec.Descriptor{layer.Descriptor},
+		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
+		Annotations: map[string]string{
+			bundleContentAnnotation: "dsse-envelope", bundlePredicateAnnotation: predicateType,
+		},
+	})
+	manifest := blobOf(ocispec.MediaTypeImageManifest, data).Descriptor
+	manifest.ArtifactType = BundleMediaType
+	return Signed{Manifest: data, Descriptor: manifest, Blobs: []Blob{config, layer}}, err
+}
+
+// bundled signs a statement, and returns the sigstore bundle, in one line.
+func (s *Signer) bundled(payload []byte) ([]byte, error) {
+	envelope, err := s.sealEnvelope(payload)
+	if err != nil {
+		return nil, err
+	}
+	var signed dsse.Envelope
+	if err := json.Unmarshal(envelope, &signed); err != nil {
+		return nil, err
+	}
+	raw, err := decodeSignature(signed.Signatures[0].Sig)
+	if err != nil {
+		return nil, err
+	}
+	var certificate, stamp []byte
+	if s.certified != nil {
+		certificate = pemOf(s.certified.leaf)
+	}
+	if s.stamp != nil {
+		if stamp, err = s.stamped(raw); err != nil {
+			return nil, err
+		}
+	}
+	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, envelope, certificate, stamp))
+}
+
+// HasSigned reports whether there is a signature by the signer of a subject among the
+// evidence, in a sigstore bundle: with its certificate and a time stamp, where it signs
+// with those.
+func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
+	for _, e := range evidence {
+		switch {
+		case e.problem != "" || e.candidate.form != statementForm || !e.candidate.madeBy(s.key.verifiers, subject):
+		case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
+		case s.stamp != nil && (e.holder == nil || !s.hasStamp(e.holder.timestamps, e.stamped)):
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// Attestations as cosign attest writes them.
+const (
+	EnvelopeMediaType   = "application/vnd.dsse.envelope.v1+json"
+	PredicateAnnotation = "predicateType"
+
+	maxPredicate = 8 << 20 // bytes
+)
+
+// AttestationTag returns the tag under which cosign keeps the attestations of a
+// digest: sha256-HEX.att.
+func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
+
+type statement struct {
+	Type          string             `json:"_type"`
+	Subject       []statementSubject `json:"subject"`
+	PredicateType string             `json:"predicateType"`
+	Predicate     json.RawMessage    `json:"predicate,omitempty"`
+}
+
+type statementSubject struct {
+	Name   string            `json:"name,omitempty"`
+	Digest map[string]string `json:"digest"`
+}
+
+// statementOf returns the text of a statement about a digest.
+func statementOf(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
+	return json.Marshal(statement{
+		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
+		Subject: []statementSubject{{Name: name, Digest: map[string]string{"sha256": subject.Hex()}}},
+	})
+}
+
+// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
+// attest does: a statement about it, which never makes it acceptable.
+// existing is the manifest that is under the tag already, or nil: its attestations
+// are kept.
+func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
+	tag := AttestationTag(subject)
+	bad := func(reason fault.Reason, why error, hint string) (Signed, error) {
+		return Signed{}, fault.Errorf(reason, "attest", tag, hint, "%w", why)
+	}
+	switch {
+	case subject.IsZero():
+		return bad(fault.InvalidInput, errors.New("there is no digest to attest"), "")
+	case checkStatement(predicateType, predicate) != nil:
+		return bad(fault.InvalidInput, checkStatement(predicateType, predicate), "sign it to accept it")
+	}
+	m, err := existingManifest(existing, EnvelopeMediaType)
+	if err != nil {
+		return bad(fault.Conflict, err, "remove what is under this tag")
+	}
+	if len(m.Layers) >= maxSignatures {
+		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
+	}
+	text, err := statementOf(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
+	if err != nil {
+		return Signed{}, err
+	}
+	envelope, err := s.sealEnvelope(text)
+	if err != nil {
+		return Signed{}, err
+	}
+	// all of the envelope is what cosign has stamped in this form
+	return s.seal(m, tag, blobOf(EnvelopeMediaType, envelope), envelope,
+		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
+}
+
+// checkStatement refuses what is no statement, or would accept its subject.
+func checkStatement(predicateType string, predicate []byte) error {
+	switch {
+	case predicateType == "" || predicateType == SignPredicateType:
+		return fmt.Errorf("%q is not a type of a statement", predicateType)
+	case len(predicate) > maxPredicate || !json.Valid(predicate):
+		return fmt.Errorf("the predicate is not JSON of at most %d bytes", maxPredicate)
+	}
+	return nil
+}
+
+// sealEnvelope signs the text of a statement.
+func (s *Signer) sealEnvelope(data []byte) ([]byte, error) {
+	e, err := dsse.NewEnvelopeSigner(envelopeSigner{s})
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := e.SignPayload(context.Background(), inTotoPayload, data)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return json.Marshal(envelope)
+}
+
+// envelopeSigner signs as the library of envelopes asks for it.
+type envelopeSigner struct{ s *Signer }
+
+func (e envelopeSigner) Sign(_ context.Context, message []byte) ([]byte, error) {
+	return e.s.sign(message)
+}
+
+func (envelopeSigner) KeyID() (string, error) { return "", nil } // as cosign has it

@@ -2,16 +2,27 @@ package trust
 
 import (
 	"crypto"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ed25519"
+	"crypto/pbkdf2"
 	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // what older files derive their key with; nothing is hashed for trust
 	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"hash"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/sigstore/cosign/v2/pkg/cosign"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -186,4 +197,206 @@ func GenerateKey(password []byte) (private, public []byte, err error) {
 		return nil, nil, fmt.Errorf("generate key: %w", err)
 	}
 	return keys.PrivateBytes, keys.PublicBytes, nil
+}
+
+// WithCertificate returns the signer with a certificate for its key, which its
+// signatures carry from now on, as those of cosign sign --certificate do. chain are
+// the authorities between the certificate and the root, with or without the root,
+// nearest first.
+func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
+	bad := func(why error, hint string) (*Signer, error) {
+		return nil, fault.Errorf(fault.InvalidInput, "use certificate", name, hint, "%w", why)
+	}
+	v, err := readCertified(certificate, chain, nil)
+	switch {
+	case err != nil:
+		return bad(err, "give PEM: one certificate, and beside it the chain of those that issued it")
+	case v == nil:
+		return bad(errors.New("there is no certificate in it"), "give the certificate of the signing key, in PEM")
+	}
+	if print, err := fingerprint(v.leaf.PublicKey); err != nil || print != s.key.fingerprint {
+		return bad(errors.New("it is for another key than the one that signs"), "give the certificate that was issued for this key")
+	}
+	at := v.leaf
+	for _, c := range v.chain {
+		if err := at.CheckSignatureFrom(c); err != nil {
+			return bad(fmt.Errorf("%q did not issue %q", c.Subject, at.Subject), "give the chain with the issuer of the certificate first, then its issuer")
+		}
+		at = c
+	}
+	switch {
+	case now.After(v.leaf.NotAfter):
+		return bad(fmt.Errorf("it expired %s", v.leaf.NotAfter.UTC().Format(time.RFC3339)), "have a new one issued")
+	case now.Before(v.leaf.NotBefore):
+		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+	}
+	out := *s
+	out.certified = v
+	return &out, nil
+}
+
+// WithTimestamps returns the signer with a time-stamping authority: stamp is shown
+// each signature that is made from now on, and returns the authority's answer (RFC
+// 3161), which the signature then carries, as those of cosign sign
+// --timestamp-server-url do. An answer that is not a time stamp of the signature, or
+// says that it was made while the signer's certificate was not valid, is refused. A
+// signature that is there already and has no better one is made again. roots are the
+// authority's; none: anybody's time stamp is taken.
+func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error), roots TimestampRoots) *Signer {
+	out := *s
+	out.stamp, out.stampRoots = stamp, roots
+	return &out
+}
+
+// carried returns the annotations that go with a signature: certificate, chain, and
+// the time stamp of it.
+func (s *Signer) carried(signature []byte) (map[string]string, error) {
+	out := map[string]string{}
+	if s.certified != nil {
+		out[CertificateAnnotation] = string(pemOf(s.certified.leaf))
+		if len(s.certified.chain) > 0 {
+			out[ChainAnnotation] = string(pemOf(s.certified.chain...))
+		}
+	}
+	if s.stamp == nil {
+		return out, nil
+	}
+	stamp, err := s.stamped(signature)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(cosignbundle.TimestampToRFC3161Timestamp(stamp))
+	out[TimestampAnnotation] = string(text)
+	return out, err
+}
+
+// stamped asks for the time stamp of a signature.
+func (s *Signer) stamped(signature []byte) ([]byte, error) {
+	stamp, err := s.stamp(signature)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkStamp(stamp, signature); err != nil {
+		return nil, fault.Errorf(fault.Corrupt, "check the time stamp of", "the signature",
+			"have the time-stamping authority looked at, its clock first, or use another one", "%w", err)
+	}
+	return stamp, nil
+}
+
+// checkStamp verifies the time stamp of a signature, as far as the signer can.
+func (s *Signer) checkStamp(stamp, signature []byte) error {
+	says, err := CheckTimestamp(stamp, signature, s.stampRoots)
+	at := says.Time
+	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
+		const late = "it gives the time %s, at which the certificate of the key is not valid"
+		err = fmt.Errorf(late, at.UTC().Format(time.RFC3339))
+	}
+	return err
+}
+
+// hasStamp reports whether one of the time stamps of a signature holds, where the signer
+// has them made.
+func (s *Signer) hasStamp(stamps [][]byte, signature []byte) bool {
+	holds := func(stamp []byte) bool { return s.checkStamp(stamp, signature) == nil }
+	return s.stamp == nil || slices.ContainsFunc(stamps, holds)
+}
+
+// Private keys in PKCS #8 that are encrypted as RFC 8018 says: PBES2 with PBKDF2 and
+// AES in CBC mode, which is what `openssl pkcs8 -topk8` and `openssl genpkey -aes256`
+// write. All of it is within FIPS 140.
+
+const maxIterations = 10_000_000 // of PBKDF2: a few seconds
+
+var errPBES2 = errors.New("it is not encrypted with PBES2, PBKDF2 and AES: write it again with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
+
+type encryptedKey struct {
+	Scheme struct {
+		Algorithm  asn1.ObjectIdentifier
+		Parameters struct {
+			Derivation struct {
+				Algorithm  asn1.ObjectIdentifier
+				Parameters asn1.RawValue
+			}
+			Encryption struct {
+				Algorithm asn1.ObjectIdentifier
+				IV        []byte
+			}
+		}
+	}
+	Data []byte
+}
+
+type pbkdf2Parameters struct {
+	Salt       []byte
+	Iterations int
+	KeyLength  int                      `asn1:"optional"`
+	PRF        pkix.AlgorithmIdentifier `asn1:"optional"`
+}
+
+var (
+	oidPBES2  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 13}
+	oidPBKDF2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 5, 12}
+
+	prfs = map[string]func() hash.Hash{
+		"":                    sha1.New, // the default of RFC 8018
+		"1.2.840.113549.2.7":  sha1.New,
+		"1.2.840.113549.2.9":  sha256.New,
+		"1.2.840.113549.2.10": sha512.New384,
+		"1.2.840.113549.2.11": sha512.New,
+	}
+	aesCBC = map[string]int{ // key length in bytes
+		"2.16.840.1.101.3.4.1.2":  16,
+		"2.16.840.1.101.3.4.1.22": 24,
+		"2.16.840.1.101.3.4.1.42": 32,
+	}
+)
+
+// parsePBES2 reads an encrypted key, and returns what decrypts it. That the password is
+// wrong shows in the padding, or in that what comes out is no key.
+func parsePBES2(der []byte) (open func(password []byte) ([]byte, error), err error) {
+	var k encryptedKey
+	if rest, err := asn1.Unmarshal(der, &k); err != nil || len(rest) > 0 {
+		return nil, errPBES2
+	}
+	p := k.Scheme.Parameters
+	var kdf pbkdf2Parameters
+	if rest, err := asn1.Unmarshal(p.Derivation.Parameters.FullBytes, &kdf); err != nil || len(rest) > 0 {
+		return nil, errPBES2
+	}
+	prf, prfOK := prfs[kdf.PRF.Algorithm.String()]
+	length := aesCBC[p.Encryption.Algorithm.String()]
+	switch {
+	case !k.Scheme.Algorithm.Equal(oidPBES2), !p.Derivation.Algorithm.Equal(oidPBKDF2), !prfOK, length == 0,
+		kdf.KeyLength != 0 && kdf.KeyLength != length, len(p.Encryption.IV) != aes.BlockSize,
+		len(k.Data) == 0 || len(k.Data)%aes.BlockSize != 0:
+		return nil, errPBES2
+	case kdf.Iterations < 1 || kdf.Iterations > maxIterations:
+		return nil, fmt.Errorf("its password is hashed %d times, which is not between 1 and %d", kdf.Iterations, maxIterations)
+	}
+	return func(password []byte) ([]byte, error) {
+		key, err := pbkdf2.Key(prf, string(password), kdf.Salt, kdf.Iterations, length)
+		if err != nil {
+			return nil, fmt.Errorf("derive the key of the key: %w", err)
+		}
+		return decryptCBC(key, p.Encryption.IV, k.Data)
+	}, nil
+}
+
+func decryptCBC(key, iv, data []byte) ([]byte, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, len(data))
+	cipher.NewCBCDecrypter(block, iv).CryptBlocks(out, data)
+	pad := int(out[len(out)-1])
+	if pad < 1 || pad > aes.BlockSize {
+		return nil, errPassword
+	}
+	out = out[:len(out)-pad]
+	var der asn1.RawValue
+	if rest, err := asn1.Unmarshal(out, &der); err != nil || len(rest) > 0 {
+		return nil, errPassword
+	}
+	return out, nil
 }
