@@ -46,11 +46,11 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 			MessageDigest: &protocommon.HashOutput{Algorithm: protocommon.HashAlgorithm_SHA2_256, Digest: hash[:]}, Signature: raw,
 		}},
 	}
-	if s.stamp != nil {
-		stamp, err := s.stamped(raw)
-		if err != nil {
-			return nil, err
-		}
+	stamp, err := s.stamped(raw)
+	if err != nil {
+		return nil, err
+	}
+	if stamp != nil {
 		b.VerificationMaterial.TimestampVerificationData = &protobundle.TimestampVerificationData{
 			Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamp}},
 		}

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -46,46 +46,34 @@ type Blob struct {
 // the tag already, or nil: its signatures are kept, and nothing is added where the
 // key has signed the same claim before.
 func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (Signed, error) {
-	if subject.IsZero() {
-		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
-	}
 	identity = cmp.Or(identity, DefaultIdentity)
 	if _, err := image.ParseReference(identity); err != nil {
 		return Signed{}, err
 	}
-	m, err := existingManifest(existing, SimpleSigningMediaType)
+	tag := SignatureTag(subject)
+	m, err := existingManifest(subject, tag, existing, SimpleSigningMediaType)
 	if err != nil {
-		return Signed{}, fault.Errorf(fault.Conflict, "add a signature to", SignatureTag(subject),
-			"remove what is under this tag", "%w", err)
+		return Signed{}, err
 	}
-	data, err := claimOf(subject, identity)
+	data, err := json.Marshal(payload.SimpleContainerImage{Critical: payload.Critical{ // the bytes of cosign sign
+		Identity: payload.Identity{DockerReference: identity},
+		Image:    payload.Image{DockerManifestDigest: subject.String()},
+		Type:     payload.CosignSignatureType,
+	}})
 	if err != nil {
 		return Signed{}, err
 	}
 	claim := blobOf(SimpleSigningMediaType, data)
-	switch {
-	case s.isIn(m, claim):
+	if s.isIn(m, claim) {
 		manifest := blobOf(ocispec.MediaTypeImageManifest, existing)
-		return Signed{Manifest: existing, Descriptor: manifest.Descriptor, Tag: SignatureTag(subject)}, nil
-	case len(m.Layers) >= maxSignatures:
-		return Signed{}, fault.Errorf(fault.Refused, "sign", "", "remove signatures that are out of use",
-			"there are %d signatures already", len(m.Layers))
+		return Signed{Manifest: existing, Descriptor: manifest.Descriptor, Tag: tag}, nil
 	}
 	raw, err := s.sign(data)
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign: %w", err)
 	}
 	text := base64.StdEncoding.EncodeToString(raw)
-	return s.seal(m, SignatureTag(subject), claim, raw, map[string]string{SignatureAnnotation: text})
-}
-
-// claimOf returns the bytes that are signed: those of cosign sign.
-func claimOf(subject image.Digest, identity string) ([]byte, error) {
-	return json.Marshal(payload.SimpleContainerImage{Critical: payload.Critical{
-		Identity: payload.Identity{DockerReference: identity},
-		Image:    payload.Image{DockerManifestDigest: subject.String()},
-		Type:     payload.CosignSignatureType,
-	}})
+	return s.seal(m, tag, claim, raw, map[string]string{SignatureAnnotation: text})
 }
 
 // isIn reports whether a manifest has the signer's signature of a claim.
@@ -98,24 +86,107 @@ func (s *Signer) isIn(m ocispec.Manifest, claim Blob) bool {
 	})
 }
 
-// existingManifest returns the manifest to add to: empty, or what data holds, whose
-// layers are all of one type.
-func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
-	empty := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
-	if data == nil {
-		return empty, nil
+// Attestations as cosign attest writes them.
+const (
+	EnvelopeMediaType   = "application/vnd.dsse.envelope.v1+json"
+	PredicateAnnotation = "predicateType"
+
+	maxPredicate = 8 << 20 // bytes
+)
+
+// AttestationTag returns the tag under which cosign keeps the attestations of a
+// digest: sha256-HEX.att.
+func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
+
+// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
+// attest does: a statement about it, which never makes it acceptable.
+// existing is the manifest that is under the tag already, or nil: its attestations
+// are kept.
+func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
+	tag := AttestationTag(subject)
+	m, err := existingManifest(subject, tag, existing, EnvelopeMediaType)
+	if err = cmp.Or(checkStatement(predicateType, predicate), err); err != nil {
+		return Signed{}, err
 	}
-	if len(data) > maxManifest {
-		return empty, fmt.Errorf("its manifest is longer than %d bytes", maxManifest)
+	envelope, err := s.sealEnvelope(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
+	if err != nil {
+		return Signed{}, err
 	}
-	var m ocispec.Manifest
-	if err := json.Unmarshal(data, &m); err != nil {
-		return empty, fmt.Errorf("it is not an image manifest: %w", err)
+	data, err := json.Marshal(envelope)
+	if err != nil {
+		return Signed{}, err
+	}
+	// all of the envelope is what cosign has stamped in this form
+	return s.seal(m, tag, blobOf(EnvelopeMediaType, data), data,
+		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
+}
+
+// checkStatement refuses what is no statement, or would accept its subject.
+func checkStatement(predicateType string, predicate []byte) error {
+	switch {
+	case predicateType == "" || predicateType == SignPredicateType:
+		return fault.Errorf(fault.InvalidInput, "attest", predicateType, "sign it to accept it", "it is not a type of a statement")
+	case len(predicate) > maxPredicate || !json.Valid(predicate):
+		return fault.Errorf(fault.InvalidInput, "attest", predicateType, "", "the predicate is not JSON of at most %d bytes", maxPredicate)
+	}
+	return nil
+}
+
+type statement struct {
+	Type          string             `json:"_type"`
+	Subject       []statementSubject `json:"subject"`
+	PredicateType string             `json:"predicateType"`
+	Predicate     json.RawMessage    `json:"predicate,omitempty"`
+}
+
+type statementSubject struct {
+	Name   string            `json:"name,omitempty"`
+	Digest map[string]string `json:"digest"`
+}
+
+// sealEnvelope signs a statement about a digest.
+func (s *Signer) sealEnvelope(subject image.Digest, name, predicateType string, predicate []byte) (*dsse.Envelope, error) {
+	text, err := json.Marshal(statement{
+		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
+		Subject: []statementSubject{{Name: name, Digest: map[string]string{"sha256": subject.Hex()}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.sign(dsse.PAE(inTotoPayload, text))
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return &dsse.Envelope{
+		PayloadType: inTotoPayload, Payload: base64.StdEncoding.EncodeToString(text),
+		Signatures: []dsse.Signature{{Sig: base64.StdEncoding.EncodeToString(raw)}}, // without a key id, as cosign has it
+	}, nil
+}
+
+// existingManifest returns the manifest to add to, under the tag of a subject: empty, or what
+// data holds, whose layers are all of one type.
+func existingManifest(subject image.Digest, tag string, data []byte, mediaType string) (m ocispec.Manifest, err error) {
+	bad := func(reason fault.Reason, hint, format string, args ...any) (ocispec.Manifest, error) {
+		return m, fault.Errorf(reason, "add a signature to", tag, hint, format, args...)
+	}
+	if subject.IsZero() {
+		return bad(fault.InvalidInput, "", "there is no digest to sign")
+	}
+	if data != nil {
+		if len(data) > maxManifest {
+			return bad(fault.Conflict, "remove what is under this tag", "its manifest is longer than %d bytes", maxManifest)
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			return bad(fault.Conflict, "remove what is under this tag", "it is not an image manifest: %w", err)
+		}
 	}
 	for _, l := range m.Layers {
 		if l.MediaType != mediaType {
-			return empty, fmt.Errorf("it has a layer of type %q, which is not %s", l.MediaType, mediaType)
+			return bad(fault.Conflict, "remove what is under this tag", "it has a layer of type %q, which is not %s", l.MediaType, mediaType)
 		}
+	}
+	if len(m.Layers) >= maxSignatures {
+		return bad(fault.Refused, "remove signatures that are out of use", "there are %d already", len(m.Layers))
 	}
 	m.SchemaVersion, m.MediaType = 2, ocispec.MediaTypeImageManifest
 	return m, nil
@@ -148,25 +219,13 @@ func (s *Signer) seal(
 // configOf returns an image config without anything in it but the layers: time zero,
 // no platform, as cosign writes it, so that signing is the same everywhere.
 func configOf(layers []ocispec.Descriptor) ([]byte, error) {
-	const never = "0001-01-01T00:00:00Z"
-	type history struct {
-		Created string `json:"created"`
-	}
-	type rootfs struct {
-		Type    string          `json:"type"`
-		DiffIDs []digest.Digest `json:"diff_ids"`
-	}
-	c := struct {
-		Architecture string    `json:"architecture"`
-		Created      string    `json:"created"`
-		History      []history `json:"history"`
-		OS           string    `json:"os"`
-		RootFS       rootfs    `json:"rootfs"`
-		Config       struct{}  `json:"config"`
-	}{Created: never, RootFS: rootfs{Type: "layers"}}
+	c := v1.ConfigFile{RootFS: v1.RootFS{Type: "layers"}}
 	for _, l := range layers {
-		c.History = append(c.History, history{Created: never})
-		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, l.Digest)
+		h, err := v1.NewHash(l.Digest.String())
+		if err != nil {
+			return nil, err
+		}
+		c.History, c.RootFS.DiffIDs = append(c.History, v1.History{}), append(c.RootFS.DiffIDs, h)
 	}
 	return json.Marshal(c)
 }
@@ -192,7 +251,7 @@ func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
 // AttestBundle is [Signer.Attest] in the form that cosign 3 writes.
 func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
 	if err := checkStatement(predicateType, predicate); err != nil {
-		return Signed{}, fault.Errorf(fault.InvalidInput, "attest", subject.Digest.String(), "", "%w", err)
+		return Signed{}, err
 	}
 	return s.refer(subject, identity, predicateType, predicate)
 }
@@ -203,11 +262,7 @@ func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, p
 	if err != nil {
 		return Signed{}, fault.Errorf(fault.InvalidInput, "sign", "", "", "there is no digest to sign")
 	}
-	payload, err := statementOf(digest, name, predicateType, predicate)
-	if err != nil {
-		return Signed{}, err
-	}
-	text, err := s.bundled(payload)
+	text, err := s.bundled(digest, name, predicateType, predicate)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -226,29 +281,26 @@ func (s *Signer) refer(subject ocispec.Descriptor, name, predicateType string, p
 }
 
 // bundled signs a statement, and returns the sigstore bundle, in one line.
-func (s *Signer) bundled(payload []byte) ([]byte, error) {
-	envelope, err := s.sealEnvelope(payload)
+func (s *Signer) bundled(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
+	envelope, err := s.sealEnvelope(subject, name, predicateType, predicate)
 	if err != nil {
 		return nil, err
 	}
-	var signed dsse.Envelope
-	if err := json.Unmarshal(envelope, &signed); err != nil {
+	payload, err := envelope.DecodeB64Payload()
+	raw, rawErr := decodeSignature(envelope.Signatures[0].Sig)
+	sealed, sealErr := json.Marshal(envelope)
+	if err := errors.Join(err, rawErr, sealErr); err != nil {
 		return nil, err
 	}
-	raw, err := decodeSignature(signed.Signatures[0].Sig)
-	if err != nil {
-		return nil, err
-	}
-	var certificate, stamp []byte
+	var certificate []byte
 	if s.certified != nil {
 		certificate = pemOf(s.certified.leaf)
 	}
-	if s.stamp != nil {
-		if stamp, err = s.stamped(raw); err != nil {
-			return nil, err
-		}
+	stamp, err := s.stamped(raw)
+	if err != nil {
+		return nil, err
 	}
-	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, envelope, certificate, stamp))
+	return oneLine(cosignbundle.MakeNewBundle(s.key.public, nil, payload, sealed, certificate, stamp))
 }
 
 // HasSigned reports whether there is a signature by the signer of a subject among the
@@ -266,103 +318,3 @@ func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
 	}
 	return false
 }
-
-// Attestations as cosign attest writes them.
-const (
-	EnvelopeMediaType   = "application/vnd.dsse.envelope.v1+json"
-	PredicateAnnotation = "predicateType"
-
-	maxPredicate = 8 << 20 // bytes
-)
-
-// AttestationTag returns the tag under which cosign keeps the attestations of a
-// digest: sha256-HEX.att.
-func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
-
-type statement struct {
-	Type          string             `json:"_type"`
-	Subject       []statementSubject `json:"subject"`
-	PredicateType string             `json:"predicateType"`
-	Predicate     json.RawMessage    `json:"predicate,omitempty"`
-}
-
-type statementSubject struct {
-	Name   string            `json:"name,omitempty"`
-	Digest map[string]string `json:"digest"`
-}
-
-// statementOf returns the text of a statement about a digest.
-func statementOf(subject image.Digest, name, predicateType string, predicate []byte) ([]byte, error) {
-	return json.Marshal(statement{
-		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
-		Subject: []statementSubject{{Name: name, Digest: map[string]string{"sha256": subject.Hex()}}},
-	})
-}
-
-// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
-// attest does: a statement about it, which never makes it acceptable.
-// existing is the manifest that is under the tag already, or nil: its attestations
-// are kept.
-func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
-	tag := AttestationTag(subject)
-	bad := func(reason fault.Reason, why error, hint string) (Signed, error) {
-		return Signed{}, fault.Errorf(reason, "attest", tag, hint, "%w", why)
-	}
-	switch {
-	case subject.IsZero():
-		return bad(fault.InvalidInput, errors.New("there is no digest to attest"), "")
-	case checkStatement(predicateType, predicate) != nil:
-		return bad(fault.InvalidInput, checkStatement(predicateType, predicate), "sign it to accept it")
-	}
-	m, err := existingManifest(existing, EnvelopeMediaType)
-	if err != nil {
-		return bad(fault.Conflict, err, "remove what is under this tag")
-	}
-	if len(m.Layers) >= maxSignatures {
-		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
-	}
-	text, err := statementOf(subject, cmp.Or(identity, DefaultIdentity), predicateType, predicate)
-	if err != nil {
-		return Signed{}, err
-	}
-	envelope, err := s.sealEnvelope(text)
-	if err != nil {
-		return Signed{}, err
-	}
-	// all of the envelope is what cosign has stamped in this form
-	return s.seal(m, tag, blobOf(EnvelopeMediaType, envelope), envelope,
-		map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType})
-}
-
-// checkStatement refuses what is no statement, or would accept its subject.
-func checkStatement(predicateType string, predicate []byte) error {
-	switch {
-	case predicateType == "" || predicateType == SignPredicateType:
-		return fmt.Errorf("%q is not a type of a statement", predicateType)
-	case len(predicate) > maxPredicate || !json.Valid(predicate):
-		return fmt.Errorf("the predicate is not JSON of at most %d bytes", maxPredicate)
-	}
-	return nil
-}
-
-// sealEnvelope signs the text of a statement.
-func (s *Signer) sealEnvelope(data []byte) ([]byte, error) {
-	e, err := dsse.NewEnvelopeSigner(envelopeSigner{s})
-	if err != nil {
-		return nil, err
-	}
-	envelope, err := e.SignPayload(context.Background(), inTotoPayload, data)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	return json.Marshal(envelope)
-}
-
-// envelopeSigner signs as the library of envelopes asks for it.
-type envelopeSigner struct{ s *Signer }
-
-func (e envelopeSigner) Sign(_ context.Context, message []byte) ([]byte, error) {
-	return e.s.sign(message)
-}
-
-func (envelopeSigner) KeyID() (string, error) { return "", nil } // as cosign has it

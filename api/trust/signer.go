@@ -258,20 +258,20 @@ func (s *Signer) carried(signature []byte) (map[string]string, error) {
 			out[ChainAnnotation] = string(pemOf(s.certified.chain...))
 		}
 	}
-	if s.stamp == nil {
-		return out, nil
-	}
 	stamp, err := s.stamped(signature)
-	if err != nil {
-		return nil, err
+	if err != nil || stamp == nil {
+		return out, err
 	}
 	text, err := json.Marshal(cosignbundle.TimestampToRFC3161Timestamp(stamp))
 	out[TimestampAnnotation] = string(text)
 	return out, err
 }
 
-// stamped asks for the time stamp of a signature.
+// stamped asks for the time stamp of a signature; nil where the signer has none made.
 func (s *Signer) stamped(signature []byte) ([]byte, error) {
+	if s.stamp == nil {
+		return nil, nil
+	}
 	stamp, err := s.stamp(signature)
 	if err != nil {
 		return nil, err

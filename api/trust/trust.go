@@ -12,42 +12,36 @@
 //
 // # Signatures
 //
-// Signatures of bundles are those of cosign. Two forms are read:
+// Signatures of bundles are those of cosign, in two forms:
 //
-//   - simple signing: an image manifest under the tag sha256-HEX.sig, or one that
-//     refers to the subject, each of whose layers of type
-//     application/vnd.dev.cosign.simplesigning.v1+json is a JSON claim, signed in
-//     the layer's annotation dev.cosignproject.cosign/signature;
-//   - sigstore bundle: a manifest that refers to the subject with a layer of type
-//     application/vnd.dev.sigstore.bundle.v0.3+json, a DSSE envelope around an
-//     in-toto statement of predicate type https://sigstore.dev/cosign/sign/v1.
+//   - simple signing: an image manifest under the tag sha256-HEX.sig, or one that refers to
+//     the subject. Each layer of type application/vnd.dev.cosign.simplesigning.v1+json is a
+//     JSON claim, signed in the annotation dev.cosignproject.cosign/signature;
+//   - sigstore bundle: a manifest that refers to the subject, with a layer of type
+//     application/vnd.dev.sigstore.bundle.v0.3+json: a DSSE envelope around an in-toto
+//     statement of predicate type https://sigstore.dev/cosign/sign/v1.
 //
-// What one verification reads of all of them together is bounded before it is read:
-// 1024 signatures, and 16 MiB of manifests and claims. More is a refusal. Bounded too is
-// what comes along with one of them, which then counts as if it had come without a
-// certificate: 16 certificates of 16 KiB with 256 names each, RSA keys of 8192 bits among
-// them, 8 time stamps of 64 KiB, 8 entries of a transparency log.
+// What one verification reads is bounded before it is read: 1024 signatures, and 16 MiB of
+// manifests and claims; more is a refusal. A signature that comes with more than 16
+// certificates of 16 KiB and 256 names, with an RSA key of more than 8192 bits, 8 time stamps
+// of 64 KiB or 8 entries of a transparency log counts as one without a certificate.
 //
-// The first is what [Signer.Sign] writes. In both, the signed claim names a digest,
-// and counts for that digest only. Any other predicate (an SBOM, provenance) says
-// nothing about acceptance and never counts, whoever signed it. The reference that
-// a claim names is not compared with anything: bundles move from registry to
-// registry on their way.
+// The signed claim names a digest, and counts for that digest only. Another predicate (an
+// SBOM, provenance) never counts, whoever signed it. The reference that a claim names is
+// not compared with anything: bundles move from registry to registry.
 //
-// [Signer.Attest] writes such statements, as cosign attest does: an in-toto statement
-// in a DSSE envelope, a layer of type application/vnd.dsse.envelope.v1+json of the
-// manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
-// [ReadStatements] and [Policy.VerifyStatement] read them, and sigstore bundles of the
-// same content: signers count for the statement that they signed, byte by byte.
+// [Signer.Attest] states something as cosign attest does: an in-toto statement in a DSSE
+// envelope, a layer of type application/vnd.dsse.envelope.v1+json under sha256-HEX.att.
+// [ReadEvidence] reads nothing of that type. [ReadStatements] and [Policy.VerifyStatement] read
+// it, and sigstore bundles of the same content: signers count for the statement that they
+// signed, byte by byte.
 //
-// A signature of a file is that of cosign sign-blob: base64 of the signature over
-// the file, or where the key has a certificate a sigstore bundle (JSON) with a
-// message signature. A signature file may hold several, one a line.
+// A signature of a file is that of cosign sign-blob: base64 of the signature over the file,
+// or where the key has a certificate a sigstore bundle. A signature file may hold several.
 //
-// ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; on reading, the
-// hash that belongs to the curve is accepted too, since cosign writes it. RSA keys
-// of 2048 bits or more sign with PKCS #1 v1.5 and SHA-256. Ed25519 keys sign the
-// message; Ed25519ph is accepted on reading, since cosign writes it.
+// ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; the hash of the curve,
+// which cosign writes, is accepted too. RSA keys of 2048 bits or more sign with PKCS #1 v1.5
+// and SHA-256. Ed25519 keys sign the message; Ed25519ph is accepted too.
 //
 // # The policy file
 //
@@ -56,34 +50,25 @@
 //	apiVersion: vdo.vmware.com/trust/v1
 //	kind: TrustPolicy
 //	threshold: 2                        # distinct keys that must have signed; default 1
-//	keys:                               # at least one, at most 32
+//	keys:                               # at least one entry of any kind, at most 32
 //	- id: release-2026                  # names the key in messages; unique
-//	  publicKey: |                      # PEM (PKIX), as cosign.pub has it; or:
-//	    -----BEGIN PUBLIC KEY-----
-//	    …
+//	  publicKey: |                      # PEM (PKIX), as cosign.pub has it
 //	- id: security-team
-//	  file: keys/security.pub           # a path, resolved by who reads the policy
-//	  notBefore: 2026-01-01T00:00:00Z   # RFC 3339; outside these the key does not count
+//	  file: keys/security.pub           # or a path, resolved by who reads the policy
+//	  notBefore: 2026-01-01T00:00:00Z   # RFC 3339; outside these the entry does not count
 //	  notAfter: 2028-01-01T00:00:00Z
-//	- id: release-2024
-//	  file: keys/old.pub
-//	  revoked: true                     # never counts
+//	  revoked: false                    # true: never counts
 //	revokedDigests:                     # never accepted, whoever signed them
 //	- sha256:…
-//
 //	certificates:                       # private certificate authorities
 //	- id: release-pki
-//	  roots: |                          # PEM, one or several; or rootsFile: a path
+//	  roots: |                          # PEM, one or several; or rootsFile
 //	  intermediates: |                  # optional, besides those that come along; or intermediatesFile
 //	  identities:                       # whose certificates count: at least one, exact
-//	  - email: release@corp.example     # one of email, uri and dns each: a subject
-//	  - uri: spiffe://corp/release      # alternative name, character by character
-//	  - dns: build.corp.example
+//	  - email: release@corp.example     # email, uri or dns: a subject alternative name
 //	  extendedKeyUsage: codeSigning     # the default; emailProtection, clientAuth, or an OID
 //	  timestampRoots: |                 # RFC 3161 authorities, optional; or timestampRootsFile
 //	  revokedSerials: ["1f:03"]         # of leaves and intermediates, hex
-//	  # notBefore, notAfter and revoked as for keys
-//
 //	keyless:                            # short-lived certificates of a sigstore
 //	- id: kubernetes
 //	  trustedRootFile: trusted_root.json  # or trustedRoot: its text; never fetched
@@ -92,68 +77,41 @@
 //	    issuer: https://accounts.google.com
 //	  withoutTransparencyLog: false     # true: a time stamp of the trusted root's authorities is enough
 //	  withoutCertificateLog: false      # true: for a sigstore that has none
-//	  # notBefore, notAfter and revoked as for keys
 //
-// Two entries with the same public key count once, and if one of them is revoked
-// the key is, with a certificate or without. A key's time is that of the check:
-// signatures carry no time that could be trusted without a time-stamping authority.
-// Other kinds of authority will be further top-level keys; a reader that does not
-// know them refuses the file.
+// Two entries with the same public key count once, and if one of them is revoked the key is,
+// with a certificate or without. Times are held against that of the check.
 //
 // # Certificates
 //
-// A signature may come with a certificate for its key: in the annotations
-// dev.sigstore.cosign/certificate and dev.sigstore.cosign/chain of a claim, or in a
-// sigstore bundle. It counts for an entry of certificates whose roots the chain
-// leads to, that has one of the entry's identities, that lists the extended key
-// usage itself, is no authority's, and is in time at the check. One that has expired
-// counts where a time stamp over the signature
-// (dev.sigstore.cosign/rfc3161timestamp, which for an attestation is over its whole
-// envelope, or in the sigstore bundle) by one of the
-// entry's timestampRoots says that it was in time then; else the refusal says so.
+// A certificate comes in the annotations dev.sigstore.cosign/certificate and
+// dev.sigstore.cosign/chain of a claim, or in a sigstore bundle. It counts for an entry whose
+// roots its chain leads to, whose identities it has, whose extended key usage it lists itself, and
+// is in time at the check. One that has expired counts where a time stamp over the signature
+// (dev.sigstore.cosign/rfc3161timestamp, of an attestation over its whole envelope, or in the
+// sigstore bundle) by one of the entry's timestampRoots says that it was in time then.
 //
-// For the threshold an entry counts once, whichever of its identities signed, and a
-// key counts once, whoever has certified it. To count persons, give each an entry. One
-// identity in two entries is an error.
+// For the threshold an entry counts once, whichever of its identities signed, and a key
+// counts once, whoever has certified it. One identity in two entries is an error.
 //
-// Keyless signatures are checked against the trusted root of their entry, in both
-// forms of signature (the old one with its annotation dev.sigstore.cosign/bundle): the
-// certificate, its entry in a certificate log, the signature's entry in a transparency
-// log, and the time that the log or a time stamp gives. What the trusted root does not
-// have is not trusted, and nothing is ever fetched: what has expired in it has expired.
+// Keyless signatures are checked against the trusted root of their entry, in both forms: the
+// certificate, its entry in a certificate log, the signature's in a transparency log
+// (dev.sigstore.cosign/bundle), and the time that the log or a time stamp gives.
 //
 // # What is judged by whom
 //
-// Whether one signature is good is for cosign (github.com/sigstore/cosign/v2) to say, and
-// for the libraries that it is made of: sigstore/sigstore for keys and their algorithms,
-// sigstore-go for sigstore bundles and trusted roots, timestamp-authority for time stamps.
-// This package calls them with everything given and nobody to ask, so that neither the
-// network nor the environment nor a home folder has a say; what they panic on is damaged.
+// Whether one signature is good is for cosign (github.com/sigstore/cosign/v2) to say, and for
+// the libraries that it is made of. They get everything and nobody to ask, so that neither
+// network nor environment nor home folder has a say; what they panic on is damaged. Ours are:
 //
-// Ours is the policy over it, and these things, which cosign does not do:
-//
-//   - thresholds of distinct keys, revocation of keys, serials and digests, and the times
-//     in which an entry counts;
-//   - bounds on what is read, before it is read, and looking at all that was found;
-//   - the certificates of a private authority (crypto/x509). Cosign holds them against its
-//     own clock, where here the time is given: that of a bundle's acceptance, or of the
-//     stamp. It takes identities of any kind for each other, code signing only, and a
-//     chain that held when the certificate began. So cosign judges the signature by the
-//     key of the certificate, and the chain is judged here;
-//   - the signer of a time stamp, of private authorities and of trusted roots alike. The
-//     library is shown the certificate of the signer alone, since of several it has looked
-//     at the first, behind which that of a signer for another use can hide. It takes the
-//     time of the chain from the signature, or from its own clock: the chain is looked at
-//     again at the time that the stamp gives. A stamp whose signature does not give a time
-//     ends with the certificate of its authority. Cosign is told of time stamps only where
-//     one holds: of others it prints a line, and panics;
-//   - a certificate without a trusted word on when it was used: cosign takes its own clock
-//     where a policy does without the transparency log; here a time stamp has to be there;
-//   - PKCS #8 that is encrypted (PBES2), since cosign's own form of encrypted keys is not
-//     within FIPS 140; and the signing itself, since its signers take no key that a token
-//     holds;
-//   - the manifest of simple signing, since cosign's needs the bytes of all signatures
-//     that are there already.
+//   - thresholds, revocation, the times in which an entry counts, and bounds;
+//   - the certificates of a private authority. Cosign holds them against its own clock, takes
+//     identities of any kind for each other, and code signing only;
+//   - the signer of a time stamp: see verifyTimestamp. Cosign is told of time stamps only where
+//     one holds: of others it prints a line, and panics. Where a policy does without the
+//     transparency log it takes its own clock; here a time stamp has to be there;
+//   - encrypted PKCS #8, since cosign's own form of keys is not within FIPS 140, and signing,
+//     since its signers take no key that a token holds;
+//   - the manifest of simple signing, since cosign's needs the bytes of all signatures.
 package trust
 
 import (
