@@ -98,20 +98,7 @@ func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) erro
 }
 
 func printInspection(w io.Writer, i *inspect.Inspection) error {
-	for n, t := range []command.Table{factsOf(i), releasesOf(i), imagesOf(i)} {
-		if n > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err
-			}
-		}
-		if err := t.Write(w); err != nil {
-			return err
-		}
-	}
-	return printOrigins(w, i.Images)
-}
-
-func factsOf(i *inspect.Inspection) command.Table {
+	p := &printer{w: w}
 	facts := command.NewTable()
 	facts.Row("bundle", i.Root)
 	facts.Row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), command.Plural(i.Blobs, "blob", "blobs")))
@@ -121,29 +108,20 @@ func factsOf(i *inspect.Inspection) command.Table {
 	facts.Row("platforms", image.JoinPlatforms(i.Platforms))
 	facts.Row("matrix", matrixLine(i.Matrix))
 	facts.Row("signatures", signatureLine(i.Signatures))
-	return facts
-}
-
-func releasesOf(i *inspect.Inspection) command.Table {
+	p.table(facts)
+	p.line("")
 	releases := command.NewTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
 	for _, r := range i.Releases {
 		releases.Row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
 	}
-	return releases
-}
-
-func imagesOf(i *inspect.Inspection) command.Table {
+	p.table(releases)
+	p.line("")
 	images := command.NewTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
 	for _, m := range i.Images {
 		images.Row(m.Reference, size.Format(m.Bytes), short(m.Digest.String()), strings.Join(m.Platforms, " "))
 	}
-	return images
-}
-
-// printOrigins says of images where they are taken from, and what upstream signed.
-func printOrigins(w io.Writer, images []inspect.Image) error {
-	p := &printer{w: w}
-	for _, m := range images {
+	p.table(images)
+	for _, m := range i.Images {
 		if m.Why() != "" {
 			p.line("\nmoved: %s", m.Reference)
 			if m.Source != m.Reference.String() {
@@ -151,13 +129,11 @@ func printOrigins(w io.Writer, images []inspect.Image) error {
 			}
 			p.line("  because %s", m.Why())
 		}
-	}
-	for _, m := range images {
 		if len(m.Attached) > 0 {
 			p.line("\nupstream's: %s", m.Reference)
-			for _, s := range m.Attached {
-				p.line("  %s", attachedLine(s))
-			}
+		}
+		for _, s := range m.Attached {
+			p.line("  %s", attachedLine(s))
 		}
 	}
 	return p.err

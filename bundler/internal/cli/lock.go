@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 
@@ -105,22 +104,12 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	return locked, files, nil
 }
 
-// movedLines tells which images are not taken from where their manifest says: one
-// line for each reason. The lock has every one of them.
-func movedLines(images []bundle.Image) []string {
-	var out []string
-	for n, i := range images {
-		same := func(other bundle.Image) bool { return other.Why() == i.Why() }
-		count := 0
-		for _, other := range images {
-			if same(other) {
-				count++
-			}
-		}
+// movedLines tells which images are not taken from where their manifest says. The lock has
+// all of it.
+func movedLines(images []bundle.Image) (out []string) {
+	for _, i := range images {
 		switch {
-		case i.Why() == "" || slices.IndexFunc(images, same) != n:
-		case count > 1:
-			out = append(out, fmt.Sprintf("moved: %d images: %s", count, i.Why()))
+		case i.Why() == "":
 		case i.Source == i.Reference:
 			out = append(out, fmt.Sprintf("replaced: %s is taken: %s", i.Reference, i.Why()))
 		default:

@@ -129,6 +129,13 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
+// table prints a table.
+func (p *printer) table(t command.Table) {
+	if p.err == nil {
+		p.err = t.Write(p.w)
+	}
+}
+
 // changes prints what came, went and is another one, where there is any of it.
 func (p *printer) changes(title string, c diff.Changes) {
 	if c.Empty() {

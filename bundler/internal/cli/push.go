@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -90,7 +88,11 @@ func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	rules, err := o.rules()
 	to, destErr := registryDestination("push to", dest, "; to make an archive or a folder use `vdo-bundle pull`")
 	mountFrom, mountErr := o.mountRefs(to)
-	if err := fault.Join(err, destErr, mountErr, o.checkReceipt(src)); err != nil {
+	var receiptErr error
+	if o.receipt != "" {
+		receiptErr = o.vacant(o.receipt, src)
+	}
+	if err := fault.Join(err, destErr, mountErr, receiptErr); err != nil {
 		return err
 	}
 	return o.read(ctx, src, rules, func(b opened) error {
@@ -145,22 +147,6 @@ func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place) error {
 		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
 		Open: func(ref image.Reference) medium.Target { return b.client.Repository(ref) },
 	}, o.options())
-}
-
-// checkReceipt looks, before anything is sent, whether the receipt can be written.
-func (o *pushOptions) checkReceipt(src string) error {
-	if o.receipt == "" {
-		return nil
-	}
-	info, err := os.Stat(filepath.Dir(o.receipt))
-	if err == nil && !info.IsDir() {
-		err = errors.New("not a folder")
-	}
-	if err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(o.receipt), Err: userfile.WithoutPath(err),
-			Hint: "name a file in a folder that is there with --receipt"}
-	}
-	return o.vacant(o.receipt, src)
 }
 
 func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {
