@@ -30,18 +30,6 @@ type moved struct {
 	Left *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta
 }
 
-// movedText says how much of a bundle had to be moved to where it is now.
-func movedText(to place, n int64) string {
-	verb := "fetched"
-	if to.medium == inRegistry {
-		verb = "sent"
-	}
-	if n == 0 {
-		return "up to date, nothing " + verb
-	}
-	return size.Format(n) + " " + verb
-}
-
 // showMoved prints what was moved to a place, or in a dry run would be.
 func (c *common) showMoved(to place, p *pull.Pulled) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
@@ -67,7 +55,7 @@ func (c *common) showMoved(to place, p *pull.Pulled) error {
 		told.out, on.app = c.err, &told
 	}
 	return on.show(m, func() error {
-		on.say("%s, %s; %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
+		on.say("%s, %s; %s moved", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved))
 		if m.Left != nil {
 			on.say("a delta: %s", leftLine(m.Left))
 		}

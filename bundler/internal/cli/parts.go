@@ -138,51 +138,41 @@ func filePlace(s string) (place, error) {
 	return p, err
 }
 
-// repairOptions are the flags of `repair`.
-type repairOptions struct {
-	common
-	dryRun bool
-}
-
 func newRepairCommand(a *app) *cobra.Command {
-	o := &repairOptions{common: common{app: a}}
-	cmd := &cobra.Command{
+	o := &common{app: a}
+	return with(&cobra.Command{
 		Use:   "repair FILE.tar.parts",
 		Short: "Check the parts of an archive, and rebuild lost or damaged ones",
 		Long: `repair holds all parts of an archive, and its recovery parts, against the sha256
 that the parts file lists, names those that are missing or damaged, and rebuilds as
 many of them as there are recovery parts. What is rebuilt takes its name only once
-its sha256 is right. With --dry-run it only looks.`,
-		Example: `  vdo-bundle repair drivers.tar.parts
-  vdo-bundle repair drivers.tar.parts --dry-run --format json`,
-		Args: flags.Exactly("FILE.tar.parts"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
-	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what is missing or damaged")
-	return with(cmd, o.bindFormat)
+its sha256 is right. To look only, see verify.`,
+		Example: `  vdo-bundle repair drivers.tar.parts`,
+		Args:    flags.Exactly("FILE.tar.parts"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.repair(cmd.Context(), args[0]) },
+	}, o.bindFormat)
 }
 
-func (o *repairOptions) run(ctx context.Context, src string) error {
+func (c *common) repair(ctx context.Context, src string) error {
 	p, err := filePlace(src)
 	if err != nil {
 		return err
 	}
-	r, err := archive.Repair(ctx, p.path, o.dryRun)
+	r, err := archive.Repair(ctx, p.path, false)
 	if err != nil {
 		return err
 	}
 	if r.Damaged == nil {
 		r.Damaged = []archive.PartDamage{}
 	}
-	return o.show(r, func() error {
+	return c.show(r, func() error {
 		for _, d := range r.Damaged {
-			why := strings.NewReplacer("it is", "it was", "it has", "it had").Replace(d.Why)
-			if err := o.print(filepath.Base(d.Part), "rebuilt:", why); err != nil {
+			if err := c.print(filepath.Base(d.Part), "rebuilt:", d.Why); err != nil {
 				return err
 			}
 		}
 		if len(r.Damaged) == 0 {
-			return o.print("all", r.Parts, "parts are as they were")
+			return c.print("all", r.Parts, "parts are as they were")
 		}
 		return nil
 	})
