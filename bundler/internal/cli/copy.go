@@ -21,16 +21,12 @@ type copyOptions struct {
 }
 
 const copyHelp = `copy takes a bundle from one place to another: FILE.tar or its parts, oci:DIR,
-REGISTRY/REPO[:TAG], or - for standard input and output. Signatures and all else that is
-attached to the bundle and its images go along, in both forms that registries keep
-them in. Afterwards the copy is read again and compared with SRC, and how many manifests,
-blobs and attachments both have is told.
+REGISTRY/REPO[:TAG], or - for standard input and output. All that is attached to the
+bundle and its images goes along, in both forms. Afterwards the copy is read again and
+compared with SRC. With --key or --policy the bundle is verified first, as verify does.
 
 A delta stays a delta; with --base, which names the bundle that has what it leaves out,
-the copy is whole. With --key or --policy the bundle is verified first, as verify
-does, and nothing is written where anything is wrong.
-
-To a registry it does what push does. split makes parts of an archive.`
+the copy is whole.`
 
 func newCopyCommand(a *app) *cobra.Command {
 	o := &copyOptions{common: common{app: a}}

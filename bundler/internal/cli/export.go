@@ -22,9 +22,8 @@ type exportOptions struct {
 }
 
 const exportHelp = `export writes the images of a bundle into an archive for nodes that reach no registry.
-Each image has the name that the operator gives it in pods, so that the kubelet finds
-it on the node and pulls nothing. The operator itself still reads the bundle from the
-site's registry.
+Each image has the name that the operator gives it in pods. The operator itself still
+reads the bundle from the site's registry.
 
   containerd  ctr -n k8s.io images import FILE.tar
   k3s         copy FILE.tar into /var/lib/rancher/k3s/agent/images
@@ -32,8 +31,8 @@ site's registry.
 
 The names are those of the DriverBundle's spec.imageNames: repository is HOST/PATH@DIGEST
 of the mirror, paths is HOST/PATH/registry.k8s.io/csi-vsphere/driver@DIGEST, and upstream is
-registry.k8s.io/csi-vsphere/driver@DIGEST. A kubelet removes images where the disk is
-full; they have to be imported again. k3s and RKE2 do so when they start.`
+registry.k8s.io/csi-vsphere/driver@DIGEST. Where a kubelet has removed images from a full
+disk, import them again; k3s and RKE2 do so when they start.`
 
 func newExportCommand(a *app) *cobra.Command {
 	o := &exportOptions{common: common{app: a}, names: string(export.Repository)}

@@ -34,10 +34,9 @@ const inspectHelp = `inspect shows what a bundle says of itself: releases, image
 the matrix and its expiry, and which signatures are there. It proves nothing: see
 verify.
 
---format html makes one self-contained page, for an auditor to file: which releases
-serve which versions and on whose word, images, signatures, and where every byte came
-from. With --key or --policy the bundle is verified first, and the page says by whom
-it is signed. The page is the same whenever and wherever it is made.`
+--format html makes one page for an auditor: which releases serve which versions and on
+whose word, images, signatures, and where every byte came from. With --key or --policy
+the bundle is verified first, and the page says by whom it is signed.`
 
 func newInspectCommand(a *app) *cobra.Command {
 	o := &inspectOptions{common: common{app: a}}

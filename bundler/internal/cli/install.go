@@ -23,15 +23,10 @@ func newInstallManifestsCommand(a *app) *cobra.Command {
 		Use:   "install-manifests SRC",
 		Short: "Print the manifests that install the operator of a bundle",
 		Long: `install-manifests prints, as YAML, what kubectl apply needs to install the operator
-that a bundle holds (see lock --operator): kinds, rights, network policy, Deployment.
-The image is written as REGISTRY/REPO@DIGEST of the mirror: SRC's where SRC is a
-registry, else that of --repository.
-
-With --sip it prints what installs the operator for tenant clusters (SIPCluster)
-instead, which a bundle holds that was locked with --services sip.
-
-With --key or --policy the whole bundle is verified first, as verify does, and
-nothing is printed where anything is wrong.`,
+that a bundle holds (see lock --operator). The image is written as REGISTRY/REPO@DIGEST
+of the mirror: SRC's where SRC is a registry, else that of --repository. With --sip it
+prints what installs the operator for tenant clusters, of lock --services sip. With --key
+or --policy the whole bundle is verified first, as verify does.`,
 		Example: `  vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub | kubectl apply -f -
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,

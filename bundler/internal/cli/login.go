@@ -30,15 +30,10 @@ func newLoginCommand(a *app) *cobra.Command {
 		Short: "Log in to a registry",
 		Long: `login checks a user and a password with a registry, and keeps them where docker and
 podman do: in the file of --authfile, else $REGISTRY_AUTH_FILE, else docker's
-config.json, or in the credential helper that this file names. docker login and podman
-login do the same; either is enough. Where the registry lets in whoever asks, so that
-the login cannot be checked, it is kept, and that is said.
-
-The password is asked for, or read from standard input; it is never an argument, which
-other users of the machine can see.`,
+config.json, or in the credential helper that this file names. The password is asked for,
+or read from standard input; it is never an argument.`,
 		Example: `  vdo-bundle login registry.site:5000 -u anna
-  vdo-bundle login registry.site:5000 -u robot --password-stdin < password
-  vdo-bundle login registry.site:5000 -u anna --authfile auth.json`,
+  vdo-bundle login registry.site:5000 -u robot --password-stdin < password`,
 		Args: flags.Exactly("REGISTRY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

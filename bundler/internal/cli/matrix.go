@@ -78,8 +78,7 @@ cosign sign-blob does; with --certificate it is a sigstore bundle, which has roo
 for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
   cosign verify-blob --key release.pub --signature matrix.yaml.sig matrix.yaml
-  vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt
-  vdo-bundle matrix sign matrix.yaml --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin`,
+  vdo-bundle matrix sign matrix.yaml --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt`,
 		Args: flags.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

@@ -29,27 +29,19 @@ type mirrorConfigOptions struct {
 
 const mirrorConfigHelp = `mirror-config writes the files that lead nodes from the upstream names of a bundle's
 images to a mirror that push --layout paths has filled, or that serve serves. VDO's
-own operator does not need them: it names images in the mirror by digest. Nothing is
-asked of the mirror, and nothing is changed on any node.
+own operator does not need them: it names images in the mirror by digest.
 
-  containerd  HOST/hosts.toml below config_path (/etc/containerd/certs.d). Read at every
-              pull: nothing restarts, once config_path is set.
-  crio        a file for /etc/containers/registries.conf.d. Taken up by
-              systemctl reload crio; no pod is touched.
-  k3s         /etc/rancher/k3s/registries.yaml (RKE2: /etc/rancher/rke2). Read when the
-              service starts: restart it node by node; pods go on running.
-  openshift   an ImageDigestMirrorSet. The Machine Config Operator writes it onto every
-              node and reloads CRI-O. With --tags an ImageTagMirrorSet as well: applying
-              that drains and reboots the nodes, one after the other.
+  containerd  HOST/hosts.toml below config_path (/etc/containerd/certs.d), read at every
+              pull
+  crio        a file for /etc/containers/registries.conf.d: systemctl reload crio
+  k3s         /etc/rancher/k3s/registries.yaml (RKE2: /etc/rancher/rke2): restart the
+              service node by node
+  openshift   an ImageDigestMirrorSet; with --tags an ImageTagMirrorSet as well: applying
+              that drains and reboots the nodes, one after the other
 
-Of the entries that a name begins with the nodes know the longest alone: where they are
-led by one of a whole host already, that one's mirrors belong into these entries too,
-for other software with images of the same repositories. On OpenShift all sets have to
-give one source the same mirrorSourcePolicy: it takes up none of them else.
-
-A login is only written where --with-login asks for it, into files with mode 0600, and
-only for containerd and k3s: CRI-O keeps logins in its global_auth_file, OpenShift in
-the cluster's pull secret.`
+CRI-O and OpenShift take the longest entry that a name begins with alone: add the mirrors
+of a whole host to these entries. On OpenShift all sets have to give one source the same
+mirrorSourcePolicy. --with-login writes a login, for containerd and k3s, with mode 0600.`
 
 func newMirrorConfigCommand(a *app) *cobra.Command {
 	o := &mirrorConfigOptions{common: common{app: a}}

@@ -84,13 +84,8 @@ func newSplitCommand(a *app) *cobra.Command {
 that "cat FILE.tar.[0-9]*" joins again, and FILE.tar.parts, which lists them with
 their sha256 ("sha256sum -c" reads it). All commands take FILE.tar.parts for the
 bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
-damaged parts can be rebuilt by repair. The archive itself stays; another archive of
-the name that -o gives is replaced by the parts, with --replace.
-
-The parts are not signed by themselves: the bundle's signature covers the root's
-digest and by digests every byte of the archive, whatever it was split into.
-
-pull --volume-size makes the parts at once, without an archive to split.`,
+damaged parts can be rebuilt by repair. The archive itself stays. The bundle's signature
+covers every part. pull --volume-size makes the parts at once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1
   vdo-bundle split drivers.tar --volume-size 650MB -o /media/usb/drivers.tar`,
 		Args: flags.Exactly("FILE.tar"),

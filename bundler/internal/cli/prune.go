@@ -25,14 +25,11 @@ type pruneOptions struct {
 
 const pruneHelp = `prune keeps the newest N bundles of a repository, and says which others it would
 delete, those without a tag included; with --yes it deletes them, with their images and
-signatures. A bundle is deleted only where N others are shown to be newer: by the
-matrix's serial and date, and by when a push of vdo-bundle last put a tag on it, where
-both agree. The name of a tag shows nothing, since tags are moved. --keep-tag and
---keep-digest keep more. What a kept bundle, its signatures, or any other tag of the
-repository needs stays. Images that push --layout paths put below the repository go
-with their bundles, unless they have a tag of another's. Where anything cannot be read,
-or somebody changed a tag since the plan, nothing is deleted. Manifests are deleted, and asked for once more; the bytes
-of layers are freed by the registry's own garbage collection.`
+signatures, also below the repository (push --layout paths). A bundle is deleted only
+where N others are newer by the matrix's serial and date and by the time of their push.
+What a kept bundle, its signatures, or any other tag of the repository needs stays. Where
+anything cannot be read, or a tag was moved since the plan, nothing is deleted. The
+registry's own garbage collection frees the layers.`
 
 func newPruneCommand(a *app) *cobra.Command {
 	o := &pruneOptions{common: common{app: a}}

@@ -39,17 +39,14 @@ type pullOptions struct {
 
 const pullHelp = `pull fetches the manifests and images of a lock, or of the same selection that
 lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
-REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
-
-An interrupted or incomplete pull goes on where it stopped when it is run again.
-DEST is replaced with --replace only. If it holds the same bundle, whole, pull does
-nothing. Two runs never write one place at once: the second ends with exit code 8.
+REGISTRY/REPO[:TAG], or - for standard output. An interrupted or incomplete pull goes on
+where it stopped when it is run again. Two runs never write one place at once.
 
 With --base it makes a delta: layers that an earlier bundle has, or that the receipt
 of a push names, are left out. push demands them in the registry.
 
---verify-upstream FILE checks the images' own signatures before anything is written;
-all that fail are named together. An image without a rule is refused. The file:
+--verify-upstream FILE checks the images' own signatures before anything is written. An
+image without a rule is refused. The file:
 
   apiVersion: vdo.vmware.com/upstream/v1
   kind: UpstreamPolicy
@@ -69,7 +66,6 @@ func newPullCommand(a *app) *cobra.Command {
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
-  vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
   vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host vdo-bundle push - registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar

@@ -37,25 +37,20 @@ const (
 
 const pushHelp = `push copies a bundle and its signatures into one repository of a registry. What is
 there already is not sent again; the tag is set last, with a tag digest-… that stays
-when the first moves on; and then every manifest is read as the operator will, as
-REPOSITORY@DIGEST. Every byte is verified as it streams. With --key or --policy the whole bundle is verified first,
-as verify does, and nothing is sent where anything is wrong. A tag of SRC is resolved
-once: what was verified is what is pushed, wherever the tag moves meanwhile.
+when the first moves on; and then every manifest is read as the operator will. With
+--key or --policy the whole bundle is verified first, as verify does. It prints the
+reference by digest, which is what a DriverBundle should name.
 
 A delta is pushed only where the registry has every layer that it left to its base:
 in the repository itself, in one that --mount-from names, or in those below it that
---layout paths made. What is elsewhere is mounted, or read from there where the registry
-does not mount; what is missing is named before anything is sent.
+--layout paths made. What is missing is named before anything is sent.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
 configuration (see mirror-config) find it there.
 
-It prints the reference by digest, which is what a DriverBundle should name.
---receipt writes down what the repository holds now, for pull --base.
-
-Some registries, such as ECR, take a push only into repositories that exist.
---print-repositories lists those that this push writes to, so that you can create them.`
+Registries such as ECR take a push only into repositories that exist: create those that
+--print-repositories lists.`
 
 func newPushCommand(a *app) *cobra.Command {
 	o := &pushOptions{common: common{app: a}, layout: layoutSingle}
@@ -68,7 +63,6 @@ func newPushCommand(a *app) *cobra.Command {
   vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
   vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
   vdo-bundle push drivers.tar registry.site/vdo/drivers --layout paths --print-repositories
-  vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: flags.Exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },

@@ -43,20 +43,17 @@ const (
 const deltaHint = "name the bundle that has them with --base, push it into the registry that holds its base, " +
 	"or serve a bundle that was pulled without --base"
 
-const serveHelp = `serve answers as a registry that can be pulled from and not written to, over an
-archive, its parts, or a folder as it lies there: for the first hosts of a site, before it has a
-registry of its own. Each bundle is one repository (--as, once for each SRC). Below it is every
-image under its upstream name, as push --layout paths lays them out:
+const serveHelp = `serve answers as a read-only registry, over an archive, its parts, or a folder as it lies
+there. Each bundle is one repository (--as, once for each SRC). Below it is every image
+under its upstream name, as push --layout paths lays them out:
 
   HOST:PORT/vdo/drivers:latest
   HOST:PORT/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
 
-A delta is served together with the bundle that it is based on (--base), as the whole
-bundle that the two are.
-
-With --key or --policy the whole bundle is verified before the first answer.
-/healthz answers without a login. Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
-and Ctrl-C end it once what is being sent has come to its end, 30 seconds at most.`
+A delta is served with its base (--base). With --key or --policy the whole bundle is
+verified before the first answer. /healthz answers without a login. Without TLS it listens
+on loopback only, unless --allow-plain-http is given. SIGTERM and Ctrl-C end it once what
+is being sent has come to its end, 30 seconds at most.`
 
 func newServeCommand(a *app) *cobra.Command {
 	o := &serveOptions{common: common{app: a}}

@@ -31,14 +31,11 @@ func newSignCommand(a *app) *cobra.Command {
 		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
 beside it: into the archive or folder without rewriting the rest, or into the
 registry, as a sigstore bundle that refers to the root and under cosign's tag. Signatures
-that are there stay: where somebody else signs at the same time, one of the two ends with
-exit code 8 and signs again.
+that are there stay.
 
 --recursive signs every index and platform's manifest of the images as well. Admission
-policies that check the images of pods need that. push takes these signatures along, with
---layout paths also beside each image.`,
+policies that check the images of pods need that.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
-  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
   vdo-bundle sign drivers.tar --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
   vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin
   VAULT_ADDR=https://vault.site vdo-bundle sign drivers.tar --key hashivault://release

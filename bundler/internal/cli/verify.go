@@ -23,14 +23,10 @@ type verifyOptions struct {
 }
 
 const verifyHelp = `verify checks that the bundle's root is signed as the key or policy demands, and
-then every byte below it: all digests and sizes, the lock against the index, the
-manifests against the lock, the matrix against the lock, its signature (with
---matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
-once, and changes nothing.
-
-Where there is a statement of how the bundle was built (pull --provenance), it has to
-be signed as the key or policy demands and to agree with the lock; what was found is
-told, and with --provenance it is demanded.
+then every byte below it: digests and sizes, images and manifests against the lock, the
+matrix, its signature (with --matrix-key or --matrix-policy) and its expiry. A statement of
+how the bundle was built (pull --provenance) has to agree with the lock; with --provenance
+it is demanded.
 
 --policy FILE says whose signatures count, and how many distinct signers it takes.
 Files that it names lie beside it. Entries that you do not need are left out:
