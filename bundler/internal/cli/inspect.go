@@ -10,19 +10,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/sbom"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/sbom"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/outdated"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // inspectOptions are the flags of `inspect`.
@@ -233,4 +236,117 @@ func (o *sbomOptions) run(ctx context.Context, src string) error {
 		}
 		return o.deliver(o.dest, data, "")
 	})
+}
+
+func newDiffCommand(a *app) *cobra.Command {
+	o := &common{app: a}
+	return with(&cobra.Command{
+		Use:   "diff FROM TO",
+		Short: "Show what changes from one bundle to another",
+		Long: `diff shows releases and images that are new, gone or changed, how the matrix
+changed, and how many bytes the two share: what is new is what a delta carries. It
+proves nothing: see verify. FROM and TO are bundles anywhere.`,
+		Example: `  vdo-bundle diff october.tar november.tar
+  vdo-bundle diff registry.site/vdo/drivers:1 drivers.tar --format json`,
+		Args: flags.Exactly("FROM", "TO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.diff(cmd.Context(), args[0], args[1]) },
+	}, o.registryFlags.bind, o.bindFormat)
+}
+
+func (c *common) diff(ctx context.Context, from, to string) error {
+	one, err := c.open(ctx, from, verify.Rules{})
+	if err == nil {
+		defer one.Close() //nolint:errcheck // only read
+	}
+	other, otherErr := c.open(ctx, to, verify.Rules{})
+	if otherErr == nil {
+		defer other.Close() //nolint:errcheck // only read
+	}
+	if err := fault.Join(err, otherErr); err != nil {
+		return err
+	}
+	d, err := diff.Bundles(ctx, one.Bundle, other.Bundle)
+	if err != nil {
+		return err
+	}
+	return c.show(d, func() error { return c.printDifference(d) })
+}
+
+func (c *common) printDifference(d *diff.Difference) error {
+	p := &printer{w: c.out}
+	if d.From == d.To {
+		p.line("the same bundle: %s", d.From)
+		return p.err
+	}
+	p.line("from %s", d.From)
+	p.line("to   %s", d.To)
+	p.changes("releases", d.Releases)
+	p.changes("images", d.Images)
+	_ = p.matrix(d.Matrix, matrixTitle(d.Matrix)) // it is the printer's error
+	p.line("")
+	p.line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
+	p.line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
+	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
+	return p.err
+}
+
+// outdatedOptions are the flags of `outdated`.
+type outdatedOptions struct {
+	common
+	matrixFlags
+	sourceFlags
+}
+
+func newOutdatedCommand(a *app) *cobra.Command {
+	o := &outdatedOptions{common: common{app: a}}
+	return with(&cobra.Command{
+		Use:   "outdated SRC",
+		Short: "Show which newer releases a bundle lacks",
+		Long: `outdated shows what is newer than the drivers and services of a bundle. pull can take the
+releases that the matrix lists. Others, which it does not list yet, upstream has published in
+the repository of the driver's image. A minor's newest release counts; of minors that the
+bundle does not have, those that are newer than all that it has. It proves nothing, and
+it ends with exit code 0 whatever it finds.`,
+		Example: `  vdo-bundle outdated registry.site/vdo/drivers:1
+  vdo-bundle outdated drivers.tar --matrix matrix.yaml --format json`,
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}, o.matrixFlags.bind, o.sourceFlags.bind, o.registryFlags.bindSmall, o.bindFormat, o.bindProgress)
+}
+
+func (o *outdatedOptions) run(ctx context.Context, src string) error {
+	m, err := o.openMatrix(o.app)
+	if err != nil {
+		return err
+	}
+	return o.read(ctx, src, verify.Rules{}, func(b opened) error {
+		upstream, err := o.upstream(b.client, &o.registryFlags)
+		if err != nil {
+			return err
+		}
+		found, err := outdated.Find(ctx, outdated.Input{
+			Bundle: b.Bundle, Matrix: m.Document,
+			Tags: func(ctx context.Context, i image.Reference) ([]string, error) {
+				return b.client.Repository(upstream(i).Can().Repository).Tags(ctx)
+			},
+		}, o.options())
+		if found == nil {
+			return err
+		}
+		return fault.Join(err, o.show(found, func() error {
+			t := command.NewTable("DRIVER", "BUNDLE", "IN THE MATRIX", "PUBLISHED", "IMAGE")
+			for _, d := range found {
+				t.Row(d.Driver, versions(d.Has), versions(d.Listed), versions(d.Published), d.Image)
+			}
+			return t.Write(o.out)
+		}))
+	})
+}
+
+func versions(of []matrix.Version) string {
+	names := make([]string, len(of))
+	for n, v := range of {
+		names[n] = v.String()
+	}
+	return strings.Join(names, " ")
 }

@@ -2,13 +2,20 @@ package cli
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -121,4 +128,305 @@ func (o *matrixSignOptions) run(cmd *cobra.Command, file string) error {
 		return err
 	}
 	return o.print(file + ".sig")
+}
+
+func newMatrixShowCommand(a *app) *cobra.Command {
+	c := &common{app: a}
+	var k8s, vSphere, policy []string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print which drivers are chosen for each Kubernetes and vSphere",
+		Long: `Prints a grid: Kubernetes minors down, vSphere versions across, and in each cell
+the releases of cpi and csi that are chosen there.`,
+		Example: `  vdo-bundle matrix show
+  vdo-bundle matrix show --k8s 1.31-1.34 --vsphere 7.0U3,8.0U3
+  vdo-bundle matrix show --matrix matrix.yaml`,
+		Args: flags.Exactly(),
+	}
+	file := matrixFlag(cmd)
+	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes `MINORS`: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")
+	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere `VERSIONS`: 8.0.3, 8.0U3 or a list (default where the choice can change)")
+	cmd.Flags().StringSliceVar(&policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
+	c.bindFormat(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return c.showGrid(*file, k8s, vSphere, policy)
+	}
+	return cmd
+}
+
+func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
+	rows, err1 := minors(k8s)
+	columns, err2 := vCenters(vSphere)
+	chosen, err3 := perDriver("--select", policy, parseRule)
+	if err := fault.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	doc, err := c.loadMatrix("--matrix", file)
+	if err != nil {
+		return err
+	}
+	options := matrix.GridOptions{Kubernetes: rows, Policy: matrix.Policy{Rules: chosen, Refused: doc.Unlisted()}} // as resolve and lock choose
+	for _, v := range columns {
+		options.VSphere = append(options.VSphere, v.Version)
+	}
+	grid := matrix.NewGrid(doc, options)
+	name := cmp.Or(file, matrix.DefaultName)
+	return c.show(grid, func() error { return printGrid(&printer{w: c.out}, grid, name, doc, len(columns) == 0) })
+}
+
+// printGrid prints a grid, whose columns are steps where nobody chose them.
+func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) error {
+	header := []any{"KUBERNETES"}
+	for _, v := range grid.VSphere {
+		header = append(header, "VSPHERE "+v.String()+map[bool]string{true: "+"}[isStepped])
+	}
+	t := command.NewTable(header...)
+	for _, row := range grid.Rows {
+		cells := []any{row.Kubernetes.String()}
+		for _, c := range row.Cells {
+			cells = append(cells, cellText("cpi", c.CPI)+", "+cellText("csi", c.CSI))
+		}
+		t.Row(cells...)
+	}
+	if err := t.Write(p.w); err != nil {
+		return err
+	}
+	p.line("\n%s, serial %d, issued %s, expires %s", name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly))
+	p.line("%s", legend)
+	for _, s := range doc.Services {
+		p.line("%s %s", s.ReleaseID, s.State)
+	}
+	return p.err
+}
+
+func cellText(driver string, c *matrix.GridChoice) string {
+	if c == nil {
+		return driver + " -"
+	}
+	s := driver + "@" + c.Version.String()
+	if c.Derived {
+		s += "*"
+	}
+	if c.State == matrix.LTS || c.State == matrix.Deprecated {
+		s += " " + string(c.State)
+	}
+	return s
+}
+
+const legend = `*  rests on a derived range, stated by no vendor: see "matrix resolve"
+-  no release fits: see "matrix resolve" for why
++  a column holds up to the version of the next
+
+services of tenant clusters, with "lock --services sip":`
+
+// question is what the flags of resolve ask.
+type question struct {
+	k8s, distribution    string
+	vSphere, pin, policy []string
+}
+
+func newMatrixResolveCommand(a *app) *cobra.Command {
+	c := &common{app: a}
+	var q question
+	cmd := &cobra.Command{
+		Use:   "resolve --k8s VERSION [--vsphere VERSIONS]",
+		Short: "Say which releases a site would get, and why",
+		Long: `Chooses the releases for one site: the Kubernetes version as its API server
+reports it, and the version of every vCenter, all of which have to be in range.
+A release whose needs the matrix does not list is not chosen.
+If nothing fits, it names every release with the rule that refused it.`,
+		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
+  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --select csi=lts
+  vdo-bundle matrix resolve --k8s 1.28 --vsphere 6.7.0+14367737 --pin csi@3.1.2`,
+		Args: flags.Exactly(),
+	}
+	file := matrixFlag(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&q.k8s, "k8s", "", "Kubernetes `VERSION` of the API server: 1.33, v1.33.4+k3s1")
+	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "`VERSIONS` of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
+	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: `DRIVER@VERSION` (repeatable)")
+	fl.StringSliceVar(&q.policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
+	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution `NAME`, such as openshift")
+	c.bindFormat(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if q.k8s == "" {
+			return flags.Missing(cmd, "--k8s VERSION")
+		}
+		return c.answer(*file, q)
+	}
+	return cmd
+}
+
+func (c *common) answer(file string, q question) error {
+	facts, pins, policy, err := q.read()
+	if err != nil {
+		return err
+	}
+	doc, err := c.loadMatrix("--matrix", file)
+	if err != nil {
+		return err
+	}
+	policy.Refused = doc.Unlisted() // as the operator refuses them
+	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
+	err = c.show(answerOf(facts, chosen, refusal), func() error { return c.printSelection(chosen) })
+	if err != nil || refusal == nil {
+		return err
+	}
+	f := refusal.Fault()
+	f.Err = errors.New(strings.Join(refusal.Lines(), "\n"))
+	return f
+}
+
+// read reads the flags, and reports all that are wrong.
+func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
+	facts := matrix.Facts{Distribution: q.distribution}
+	var policy matrix.Policy
+	var errs [4]error
+	if facts.Kubernetes, errs[0] = matrix.ParseKubernetes(q.k8s); errs[0] != nil {
+		errs[0] = badForm("--k8s", q.k8s, errs[0])
+	}
+	facts.VCenters, errs[1] = vCenters(q.vSphere)
+	pins, err := perDriver("--pin", q.pin, parsePin)
+	errs[2] = err
+	policy.Rules, errs[3] = perDriver("--select", q.policy, parseRule)
+	return facts, pins, policy, fault.Join(errs[:]...)
+}
+
+func (c *common) printSelection(s matrix.Selection) error {
+	for _, warning := range s.Warnings {
+		c.say("warning: %s", warning)
+	}
+	p := &printer{w: c.out}
+	for _, choice := range s.Choices {
+		p.line("%s\n  %s", choice.Release.ReleaseID, strings.Join(choice.Reasons, "\n  "))
+	}
+	return p.err
+}
+
+// The types below are what --format json prints.
+type (
+	answerView struct {
+		Kubernetes matrix.Version   `json:"kubernetes"`
+		VCenters   []matrix.VCenter `json:"vcenters"`
+		Choices    []choiceView     `json:"choices"`
+		Warnings   []warningView    `json:"warnings"`
+		Refused    []matrix.Driver  `json:"refused,omitempty"`
+		Rejections []rejectionView  `json:"rejections,omitempty"`
+	}
+	choiceView struct {
+		Driver  matrix.Driver  `json:"driver"`
+		Version matrix.Version `json:"version"`
+		State   matrix.State   `json:"state"`
+		Reasons []string       `json:"reasons"`
+	}
+	warningView struct {
+		Code    matrix.WarningCode `json:"code"`
+		Release string             `json:"release"`
+		Text    string             `json:"text"`
+	}
+	rejectionView struct {
+		Release string               `json:"release"`
+		Rule    matrix.RejectionRule `json:"rule"`
+		Detail  string               `json:"detail"`
+	}
+)
+
+func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
+	out := answerView{
+		Kubernetes: facts.Kubernetes, VCenters: append([]matrix.VCenter{}, facts.VCenters...),
+		Choices: []choiceView{}, Warnings: []warningView{},
+	}
+	for _, c := range s.Choices {
+		out.Choices = append(out.Choices, choiceView{c.Release.Driver, c.Release.Version, c.Release.State, c.Reasons})
+	}
+	for _, warning := range s.Warnings {
+		out.Warnings = append(out.Warnings, warningView{warning.Code, warning.Release.String(), warning.Text})
+	}
+	if refusal != nil {
+		out.Refused = refusal.Drivers
+		for _, r := range refusal.Rejections {
+			out.Rejections = append(out.Rejections, rejectionView{r.Release.String(), r.Rule, r.Detail})
+		}
+	}
+	return out
+}
+
+// minors reads values such as 1.33 and 1.30-1.33.
+func minors(values []string) ([]matrix.Minor, error) {
+	var p flagProblems
+	out := slices.Concat(each(&p, "--k8s", values, matrix.ParseMinors, forms["--k8s"])...)
+	slices.SortFunc(out, matrix.Minor.Compare)
+	return slices.Compact(out), fault.Join(p...)
+}
+
+// vCenters reads values such as 8.0.3, 7.0U3, east=8.0.3 and 6.7.0+14367737, where
+// the part after the plus is the build.
+func vCenters(values []string) ([]matrix.VCenter, error) {
+	var p flagProblems
+	out := each(&p, "--vsphere", values, vCenter, forms["--vsphere"])
+	for i := range out {
+		if out[i].Name == "" && len(out) > 1 {
+			out[i].Name = strconv.Itoa(i + 1)
+		}
+	}
+	return out, fault.Join(p...)
+}
+
+func vCenter(value string) (v matrix.VCenter, err error) {
+	name, rest, named := strings.Cut(value, "=")
+	if named {
+		v.Name = name
+	} else {
+		rest = value
+	}
+	version, build, built := strings.Cut(rest, "+")
+	if built {
+		if v.Build, err = strconv.ParseUint(build, 10, 53); err != nil {
+			return v, fmt.Errorf("the build %q is not a number", build)
+		}
+	}
+	v.Version, err = matrix.ParseVSphere(version)
+	return v, err
+}
+
+// perDriver reads values of a flag such as csi@3.5.1 and csi=lts, one for a driver.
+func perDriver[T comparable](
+	flag string, values []string, parse func(string) (matrix.Driver, T, error),
+) (map[matrix.Driver]T, error) {
+	var none T
+	out := map[matrix.Driver]T{}
+	var problems []error
+	for _, value := range values {
+		driver, v, err := parse(value)
+		if err == nil && out[driver] != none {
+			err = fmt.Errorf("%s is given twice", driver)
+		}
+		if err != nil {
+			problems = append(problems, badForm(flag, value, err))
+			continue
+		}
+		out[driver] = v
+	}
+	return out, fault.Join(problems...)
+}
+
+func parsePin(value string) (matrix.Driver, matrix.Version, error) {
+	id, err := matrix.ParseReleaseID(value)
+	return id.Driver, id.Version, err
+}
+
+func parseRule(value string) (matrix.Driver, matrix.Rule, error) {
+	name, word, found := strings.Cut(value, "=")
+	if !found {
+		return "", "", fmt.Errorf("write it as DRIVER=RULE, such as csi=lts")
+	}
+	driver, err := matrix.ParseDriver(name)
+	if err != nil {
+		return "", "", err
+	}
+	switch rule := matrix.Rule(word); rule {
+	case matrix.Latest, matrix.PreferLT, matrix.Disabled:
+		return driver, rule, nil
+	}
+	return "", "", fmt.Errorf("%q is not one of latest, lts, disabled", word)
 }

@@ -2,15 +2,27 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/kms"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
 )
 
@@ -87,4 +99,230 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 		}
 		return o.print("signed", root)
 	})
+}
+
+// signingFlags say with what key and certificate a command signs.
+type signingFlags struct {
+	flag string // that names the key
+	key  string
+	passwordFlags
+	certificate, certificateChain   string
+	timestampServer, timestampRoots string
+	net                             *registryFlags // authorities and patience for the time-stamping authority
+}
+
+// bind names the flag of the key, and whose flags say how the network is used.
+func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registryFlags) {
+	f.flag, f.net = "--"+flag, net
+	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
+		fl.StringVar(&f.key, flag, "", help)
+		f.passwordFlags.bind(fl)
+		fl.StringVar(&f.certificate, "certificate", "", "PEM `FILE` of a certificate for the signing key, which the signature then carries")
+		fl.StringVar(&f.certificateChain, "certificate-chain", "", "PEM `FILE` of the authorities that issued the certificate, nearest first")
+		fl.StringVar(&f.timestampServer, "timestamp-server", "", "`URL` of a time-stamping authority (RFC 3161) that says when the signature was made, for when the certificate has expired")
+		fl.StringVar(&f.timestampRoots, "timestamp-roots", "", "PEM `FILE` of that authority's root, to make sure that it is the one")
+	})
+}
+
+const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… for one on a token, or hashivault://… for one in Vault"
+
+// signatureFormatFlag is the form of a bundle's signature.
+type signatureFormatFlag struct{ name string }
+
+func (f *signatureFormatFlag) bind(cmd *cobra.Command) {
+	f.name = string(signatures.Both)
+	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
+		fl.Var(&flags.Choice{To: &f.name, Of: signatures.Formats()}, "signature-format",
+			"`FORM` of the signature: "+strings.Join(signatures.Formats(), ", ")+" (cosign 3 writes sigstore-bundle, cosign 2 simple)")
+	})
+}
+
+// signer reads the private key of a flag, with its certificate; nil where none is
+// given. Time stamps are asked for within ctx.
+func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error) {
+	if err := f.check(); err != nil || f.key == "" {
+		return nil, err
+	}
+	authority, err := f.timestamps()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := f.privateKey(ctx, a)
+	if err != nil || f.certificate == "" {
+		return signer, err
+	}
+	leaf, err := userfile.Read("--certificate", f.certificate, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	var between []byte
+	if chain := f.certificateChain; chain != "" {
+		if between, err = userfile.Read("--certificate-chain", chain, maxKeyFile); err != nil {
+			return nil, err
+		}
+	}
+	signer, err = signer.WithCertificate(f.certificate, leaf, between, a.now())
+	if err != nil || authority == nil {
+		return signer, err
+	}
+	stamp := func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }
+	return signer.WithTimestamps(stamp, authority.Roots()), nil
+}
+
+// check refuses flags that want another one beside them.
+func (f *signingFlags) check() error {
+	if f.certificate == "" && f.timestampServer != "" {
+		return &fault.Error{ // its value is not shown: a URL can hold a secret
+			Reason: fault.InvalidInput, Op: "read flag", Subject: "--timestamp-server", Err: errors.New("missing required flag --certificate: a time stamp counts beside a certificate only"),
+			Hint: "sign with a certificate, or without a time stamp: the time in which a key counts is in the policy",
+		}
+	}
+	key := "give the private key with " + f.flag
+	for _, c := range []struct{ lacks, flag, value, needs, hint string }{
+		{f.key, "--key-password-file", f.file, f.flag, key},
+		{f.key, "--certificate", f.certificate, f.flag, key},
+		{f.certificate, "--certificate-chain", f.certificateChain, "--certificate", "give the key's own certificate with --certificate"},
+		{f.timestampServer, "--timestamp-roots", f.timestampRoots, "--timestamp-server", "give the authority's address with --timestamp-server"},
+	} {
+		if c.lacks == "" && c.value != "" {
+			return flags.Bad(c.flag, c.value, errors.New("missing required flag "+c.needs), c.hint)
+		}
+	}
+	return nil
+}
+
+// timestamps returns the time-stamping authority; nil where none is named.
+func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
+	if f.timestampServer == "" {
+		return nil, nil
+	}
+	o := timestamp.Options{URL: f.timestampServer}
+	at, err := timestamp.ParseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	if f.timestampRoots != "" {
+		o.Roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
+		if err != nil {
+			return nil, err
+		}
+	}
+	to := remote.Options{
+		CAFile: f.net.caFile, Attempts: f.net.retries + 1, Stall: f.net.timeout,
+		UserAgent: "vdo-bundle/" + version().Version,
+	}
+	if at.Scheme == "http" { // as most authorities are: the stamp is signed
+		to.PlainWeb = []string{at.Host}
+	}
+	if o.Client, err = remote.NewClient(to); err != nil {
+		return nil, err
+	}
+	return timestamp.New(o)
+}
+
+// privateKey reads a private key from its file, or finds it on a token.
+func (f *signingFlags) privateKey(ctx context.Context, a *app) (*trust.Signer, error) {
+	name := f.key
+	if strings.HasPrefix(name, token.Scheme) {
+		return f.tokenKey(ctx, a, name)
+	}
+	if kms.IsURI(name) {
+		key, err := kms.Open(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return trust.NewSigner(name, key)
+	}
+	pem, err := userfile.Read(f.flag, name, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	// The password's key derivation takes 64 MiB; they are given back before layers move.
+	defer debug.FreeOSMemory()
+	signer, err := trust.LoadSigner(name, pem, func() ([]byte, error) {
+		return f.password(ctx, a, "Password of "+name+": ")
+	})
+	if wrong, ok := errors.AsType[*fault.Error](err); ok && wrong.Reason == fault.Unauthorized && f.found != "" {
+		wrong.Hint += ", not the one in " + f.found
+	}
+	return signer, err
+}
+
+// tokenKey opens a key on a token. It stays open until the program ends.
+func (f *signingFlags) tokenKey(ctx context.Context, a *app, name string) (*trust.Signer, error) {
+	uri, err := token.ParseURI(name)
+	if err != nil {
+		return nil, err
+	}
+	var pin []byte
+	if token.Available {
+		if pin, err = f.pin(ctx, a, uri); err != nil {
+			return nil, fmt.Errorf("open key %s: %w", uri, err)
+		}
+	}
+	key, err := token.Open(uri, pin)
+	if err != nil {
+		return nil, err
+	}
+	return trust.NewSigner(uri.String(), key)
+}
+
+// keygenOptions are the flags of `keygen`.
+type keygenOptions struct {
+	*app
+	passwordFlags
+	prefix string
+}
+
+func newKeygenCommand(a *app) *cobra.Command {
+	o := &keygenOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "keygen [-o PREFIX]",
+		Short: "Make a key pair to sign with",
+		Long: `keygen makes an ECDSA P-256 key pair in the form of cosign generate-key-pair:
+PREFIX.key, encrypted with a password, and PREFIX.pub. Files that are there are
+never replaced.`,
+		Example: `  vdo-bundle keygen -o release`,
+		Args:    flags.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVarP(&o.prefix, "output", "o", "vdo", "path `PREFIX` of the pair, without .key and .pub")
+	flags.Group(cmd, flags.Signing, o.passwordFlags.bind)
+	return cmd
+}
+
+func (o *keygenOptions) run(ctx context.Context) error {
+	private, public := o.prefix+".key", o.prefix+".pub"
+	if err := noneThere(private, public); err != nil {
+		return err
+	}
+	password, err := o.newPassword(ctx, o.app, "Password for "+private+": ")
+	if err != nil {
+		return err
+	}
+	key, pub, err := trust.GenerateKey(password)
+	if err != nil {
+		return err
+	}
+	if err := userfile.WriteNew(private, key, 0o600); err != nil {
+		return err
+	}
+	if err := userfile.WriteNew(public, pub, 0o644); err != nil {
+		return errors.Join(err, os.Remove(private))
+	}
+	if _, err = fmt.Fprintf(o.out, "%s\n%s\n", private, public); err != nil {
+		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
+	}
+	return nil
+}
+
+// noneThere refuses files that are there: a key is never replaced.
+func noneThere(names ...string) error {
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			return fault.Errorf(fault.Conflict, "write key", name,
+				"a key that is replaced is lost: choose another name with -o, or move the file away", "already exists")
+		}
+	}
+	return nil
 }
