@@ -28,13 +28,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// lockOptions are the flags of `lock`.
-type lockOptions struct {
-	lockFlags
-}
-
 func newLockCommand(a *app) *cobra.Command {
-	o := &lockOptions{lockFlags: lockFlags{common: common{app: a}}}
+	o := &lockFlags{common: common{app: a}}
 	cmd := &cobra.Command{
 		Use:   "lock [-o lock.yaml]",
 		Short: "Choose releases and fix every manifest and image by digest",
@@ -55,23 +50,23 @@ three Kubernetes versions that the matrix covers.`,
 	return with(cmd, o.bindLock, o.registryFlags.bind, o.bindFormat, o.bindProgress)
 }
 
-func (o *lockOptions) run(ctx context.Context) error {
-	w, err := o.world()
+func (f *lockFlags) run(ctx context.Context) error {
+	w, err := f.world()
 	if err != nil {
 		return err
 	}
-	locked, _, err := o.lock(ctx, w)
+	locked, _, err := f.lock(ctx, w)
 	if err != nil {
 		return err
 	}
 	data, err := locked.YAML()
-	if o.json() {
+	if f.json() {
 		data, err = locked.JSON()
 	}
 	if err != nil {
 		return err
 	}
-	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s",
+	return f.deliver(f.dest, data, fmt.Sprintf(": %s, %s",
 		command.Plural(len(locked.Releases), "release", "releases"),
 		command.Plural(len(locked.Images), "image", "images")))
 }
@@ -98,8 +93,9 @@ func (f *lockFlags) world() (w world, err error) {
 		w.manifests, errs[3] = f.manifests(w.client)
 	}
 	w.request, w.platforms, errs[4] = f.request()
-	w.operator, errs[5] = f.operatorInput()
-	w.jumpHost, errs[6] = f.jumpHostInput()
+	if w.operator, errs[5] = f.operatorInput(); errs[5] == nil {
+		w.jumpHost, errs[6] = f.jumpHostInput(w.operator)
+	}
 	return w, fault.Distinct(fault.Join(errs[:]...))
 }
 
@@ -231,39 +227,25 @@ func (f *selectionFlags) withoutDrivers() (p flagProblems) {
 
 // jumpHostInput reads --jump-host, or finds it beside --operator; nil where no services
 // are asked for.
-func (f *selectionFlags) jumpHostInput() (*matrix.ServiceRelease, error) {
+func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
+	reference := f.jumpHost
 	switch {
-	case len(f.services) == 0 && f.jumpHost != "":
-		return nil, flags.Bad("--jump-host", f.jumpHost, errors.New("no services are asked for"), "add --services sip")
+	case len(f.services) == 0 && reference != "":
+		return nil, flags.Bad("--jump-host", reference, errors.New("no services are asked for"), "add --services sip")
 	case len(f.services) == 0:
 		return nil, nil
+	case reference == "" && operator != nil:
+		reference, _ = lock.JumpHostBeside(operator.Image)
 	}
-	reference, err := f.jumpHostImage()
-	if err != nil {
-		return nil, err
+	if reference == "" {
+		return nil, flags.Bad("--services", servicesSIP, errors.New("it is not said where the image of the jump host is"),
+			"add --jump-host registry.example/vdo-jumphost:v1.2.3, or --operator with the image vdo-operator beside it")
 	}
 	s, err := lock.NewJumpHost(reference)
 	if err != nil {
 		return nil, flags.Bad("--jump-host", reference, err, "write the image with its version as tag: registry.example/vdo-jumphost:v1.2.3")
 	}
 	return s, nil
-}
-
-func (f *selectionFlags) jumpHostImage() (string, error) {
-	if f.jumpHost != "" {
-		return f.jumpHost, nil
-	}
-	operator, err := f.operatorInput()
-	if err != nil {
-		return "", err
-	}
-	if operator != nil {
-		if beside, ok := lock.JumpHostBeside(operator.Image); ok {
-			return beside, nil
-		}
-	}
-	return "", flags.Bad("--services", servicesSIP, errors.New("it is not said where the image of the jump host is"),
-		"add --jump-host registry.example/vdo-jumphost:v1.2.3, or --operator with the image vdo-operator beside it")
 }
 
 // operatorInput reads --operator; nil where it was not given.

@@ -303,50 +303,25 @@ func (c *common) printSelection(s matrix.Selection) error {
 	return p.err
 }
 
-// The types below are what --format json prints.
-type (
-	answerView struct {
-		Kubernetes matrix.Version   `json:"kubernetes"`
-		VCenters   []matrix.VCenter `json:"vcenters"`
-		Choices    []choiceView     `json:"choices"`
-		Warnings   []warningView    `json:"warnings"`
-		Refused    []matrix.Driver  `json:"refused,omitempty"`
-		Rejections []rejectionView  `json:"rejections,omitempty"`
-	}
-	choiceView struct {
-		Driver  matrix.Driver  `json:"driver"`
-		Version matrix.Version `json:"version"`
-		State   matrix.State   `json:"state"`
-		Reasons []string       `json:"reasons"`
-	}
-	warningView struct {
-		Code    matrix.WarningCode `json:"code"`
-		Release string             `json:"release"`
-		Text    string             `json:"text"`
-	}
-	rejectionView struct {
-		Release string               `json:"release"`
-		Rule    matrix.RejectionRule `json:"rule"`
-		Detail  string               `json:"detail"`
-	}
-)
-
-func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
-	out := answerView{
-		Kubernetes: facts.Kubernetes, VCenters: append([]matrix.VCenter{}, facts.VCenters...),
-		Choices: []choiceView{}, Warnings: []warningView{},
-	}
+// answerOf is what --format json prints.
+func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) map[string]any {
+	choices, warnings, rejections := []any{}, []any{}, []any{}
 	for _, c := range s.Choices {
-		out.Choices = append(out.Choices, choiceView{c.Release.Driver, c.Release.Version, c.Release.State, c.Reasons})
+		r := c.Release
+		choices = append(choices, map[string]any{"driver": r.Driver, "version": r.Version, "state": r.State, "reasons": c.Reasons})
 	}
-	for _, warning := range s.Warnings {
-		out.Warnings = append(out.Warnings, warningView{warning.Code, warning.Release.String(), warning.Text})
+	for _, w := range s.Warnings {
+		warnings = append(warnings, map[string]any{"code": w.Code, "release": w.Release.String(), "text": w.Text})
+	}
+	out := map[string]any{
+		"kubernetes": facts.Kubernetes, "vcenters": append([]matrix.VCenter{}, facts.VCenters...),
+		"choices": choices, "warnings": warnings,
 	}
 	if refusal != nil {
-		out.Refused = refusal.Drivers
 		for _, r := range refusal.Rejections {
-			out.Rejections = append(out.Rejections, rejectionView{r.Release.String(), r.Rule, r.Detail})
+			rejections = append(rejections, map[string]any{"release": r.Release.String(), "rule": r.Rule, "detail": r.Detail})
 		}
+		out["refused"], out["rejections"] = refusal.Drivers, rejections
 	}
 	return out
 }

@@ -125,12 +125,7 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 
 // filePlace reads a place that has to be a file.
 func filePlace(s string) (place, error) {
-	p, err := parsePlace(s)
-	if err == nil && p.medium != inFile {
-		err = &fault.Error{Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", s),
-			Hint: "name an archive: FILE.tar, or FILE.tar.parts", Err: errors.New("not a file")}
-	}
-	return p, err
+	return placeIn("read place", s, []placeKind{inFile}, "not a file", "name an archive: FILE.tar, or FILE.tar.parts")
 }
 
 func newRepairCommand(a *app) *cobra.Command {

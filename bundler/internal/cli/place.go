@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -76,6 +77,15 @@ func parsePlace(s string) (place, error) {
 		return place{}, err
 	}
 	return place{medium: inRegistry, reference: ref}, nil
+}
+
+// placeIn reads a place that has to be of some kinds; why and hint are for others.
+func placeIn(op, s string, kinds []placeKind, why, hint string) (place, error) {
+	p, err := parsePlace(s)
+	if err == nil && !slices.Contains(kinds, p.medium) {
+		err = fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%q", s), hint, "%s", why)
+	}
+	return p, err
 }
 
 // parseDestination reads a place to write to.

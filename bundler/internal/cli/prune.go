@@ -81,12 +81,18 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 }
 
 func (o *pruneOptions) printPlan(p *prune.Plan) error {
-	verb := "delete"
+	bundles := command.Plural(len(p.Delete), "bundle", "bundles")
+	verb, said := "delete", fmt.Sprintf("this would delete %s: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it",
+		bundles, p.Manifests, p.Attached, size.Format(p.Bytes))
 	switch {
+	case len(p.Delete) == 0:
+		said = "nothing to delete"
 	case p.Done:
-		verb = "deleted"
+		verb, said = "deleted", fmt.Sprintf("deleted %s: %d manifests, %d signatures and the like; garbage collection of the registry frees %s",
+			bundles, p.Manifests, p.Attached, size.Format(p.Bytes))
 	case p.Deleted+len(p.Remaining) > 0:
-		verb = "in part"
+		verb, said = "in part", fmt.Sprintf("deleted %d of %d manifests; the registry still has %d that it answered to have deleted",
+			p.Deleted, p.Manifests+p.Attached, len(p.Remaining))
 	}
 	t := command.NewTable()
 	row := func(verb string, b list.Bundle) {
@@ -104,20 +110,9 @@ func (o *pruneOptions) printPlan(p *prune.Plan) error {
 	for _, digest := range p.Broken {
 		t.Row("keep", short(digest), noTag, "in part, left alone")
 	}
-	if err := t.Write(o.out); err != nil {
-		return err
-	}
-	switch {
-	case p.Deleted+len(p.Remaining) > 0 && !p.Done:
-		o.say("deleted %d of %d manifests; the registry still has %d that it answered to have deleted", p.Deleted, p.Manifests+p.Attached, len(p.Remaining))
-	case len(p.Delete) == 0:
-		o.say("nothing to delete")
-	case p.Done:
-		o.say("deleted %s: %d manifests, %d signatures and the like; garbage collection of the registry frees %s", command.Plural(len(p.Delete), "bundle", "bundles"), p.Manifests, p.Attached, size.Format(p.Bytes))
-	default:
-		o.say("this would delete %s: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it", command.Plural(len(p.Delete), "bundle", "bundles"), p.Manifests, p.Attached, size.Format(p.Bytes))
-	}
-	return nil
+	err := t.Write(o.out)
+	o.say("%s", said)
+	return err
 }
 
 // tagList is a repository with all its tags.

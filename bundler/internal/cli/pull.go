@@ -127,8 +127,10 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	}
 	in = pull.Input{
 		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
-		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
-		SignatureFormat: signatures.Format(o.signatureFormat.name),
+		Carry: upstream.Carry(o.carry), SignatureFormat: signatures.Format(o.signatureFormat.name),
+	}
+	if o.provenance {
+		in.Provenance = &provenance.Builder{Version: version().Version, Revision: version().Revision}
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)
@@ -139,22 +141,14 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	if in.Signer, err = o.signer(ctx, o.app); err != nil {
 		return w, in, err
 	}
-	if err := o.checkSigner(cmd, in.Signer); err != nil {
-		return w, in, err
+	switch { // what says how to sign where nobody signs
+	case in.Signer == nil && cmd.Flags().Changed("signature-format"):
+		return w, in, flags.Usage(cmd, "--signature-format requires --sign-key")
+	case in.Signer == nil && o.provenance:
+		return w, in, flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
 	}
 	in.Upstream, err = o.upstreamPolicy()
 	return w, in, err
-}
-
-// checkSigner refuses flags that say how to sign where nobody signs.
-func (o *pullOptions) checkSigner(cmd *cobra.Command, s *trust.Signer) error {
-	switch {
-	case s == nil && cmd.Flags().Changed("signature-format"):
-		return flags.Usage(cmd, "--signature-format requires --sign-key")
-	case s == nil && o.provenance:
-		return flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
-	}
-	return nil
 }
 
 func (o *pullOptions) pull(ctx context.Context, w world, in pull.Input) (*pull.Pulled, error) {
@@ -204,16 +198,6 @@ func (o *pullOptions) readLock(ctx context.Context, w world) (*bundle.Lock, cata
 	return lock, nil, err
 }
 
-// builder is this program as a provenance statement names it; nil where none is
-// asked for.
-func (o *pullOptions) builder() *provenance.Builder {
-	if !o.provenance {
-		return nil
-	}
-	b := version()
-	return &provenance.Builder{Version: b.Version, Revision: b.Revision}
-}
-
 // checkBase refuses what cannot be a delta.
 func (o *pullOptions) checkBase(dest place) error {
 	switch {
@@ -234,10 +218,23 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 		return nil, nil
 	}
 	p, err := parsePlace(o.base)
-	if err != nil || p.medium == inFile && beginsReceipt(p.path) {
-		return readReceipt(o.base) // which says what is wrong with a file of another name
+	if err != nil || p.medium == inFile && beginsReceipt(p.path) { // ParseReceipt says what is wrong with another file
+		r, err := userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
+		if err != nil {
+			return nil, err
+		}
+		return pull.BaseOfReceipt(r), nil
 	}
-	return o.baseOf(ctx, p, client)
+	b, err := o.openPinned(ctx, p, client)
+	if err != nil {
+		return nil, fmt.Errorf("read the base %s: %w", p, err)
+	}
+	defer b.Close() //nolint:errcheck // only read
+	base, err := pull.BaseOf(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("read the base %s: %w", p, err)
+	}
+	return base, nil
 }
 
 // beginsReceipt tells a receipt, which is JSON, from an archive and its parts file.
@@ -250,26 +247,6 @@ func beginsReceipt(name string) bool {
 	var first [1]byte
 	_, err = f.Read(first[:])
 	return err == nil && first[0] == '{'
-}
-
-func readReceipt(name string) (*pull.Base, error) {
-	r, err := userfile.Parse("--base", name, bundle.MaxReceiptSize, bundle.ParseReceipt)
-	if err != nil {
-		return nil, err
-	}
-	return pull.BaseOfReceipt(r), nil
-}
-
-func (o *pullOptions) baseOf(ctx context.Context, p place, client *remote.Client) (base *pull.Base, err error) {
-	b, err := o.openPinned(ctx, p, client)
-	if err == nil {
-		defer b.Close() //nolint:errcheck // only read
-		base, err = pull.BaseOf(ctx, b)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the base %s: %w", p, err)
-	}
-	return base, nil
 }
 
 // upstreamFlags say what is asked of upstream's own signatures.
@@ -312,10 +289,10 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 		}
 	}
 	if len(p.Verified) > 0 {
-		a.say("upstream: %s signed as the policy demands, %d taken unsigned as it allows", command.Plural(signed, "image", "images"), len(p.Verified)-signed)
+		a.say("upstream: %d images signed as the policy demands, %d taken unsigned as it allows", signed, len(p.Verified)-signed)
 	}
 	if p.Attached > 0 {
-		a.say("upstream: %s taken along", command.Plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))
+		a.say("upstream: %d signatures, attestations and SBOMs taken along", p.Attached)
 	}
 }
 

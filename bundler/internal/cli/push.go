@@ -178,13 +178,11 @@ func (o *pushOptions) mountRefs(to place) (refs []image.Reference, err error) {
 // registryDestination reads what has to be a registry; otherwise ends the hint of the
 // error where it is none.
 func registryDestination(what, s, otherwise string) (place, error) {
-	to, err := parseDestination(s)
-	if err == nil && to.medium != inRegistry {
-		err = fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", s),
-			"write HOST/REPOSITORY:TAG with the registry's host name (and port)"+otherwise,
-			"not a registry reference")
+	if to, err := parseDestination(s); err != nil {
+		return to, err
 	}
-	return to, err
+	return placeIn(what, s, []placeKind{inRegistry}, "not a registry reference",
+		"write HOST/REPOSITORY:TAG with the registry's host name (and port)"+otherwise)
 }
 
 // copyOptions are the flags of `copy`.

@@ -214,35 +214,38 @@ type serveSetup struct {
 // read reads the files that the flags name, and reports all that is wrong with them for so many bundles.
 func (o *serveOptions) read(bundles int) (serveSetup, error) {
 	var s serveSetup
-	var errs [5]error
+	var errs []error
+	bad := func(flag, value, why, hint string) {
+		errs = append(errs, flags.Bad(flag, value, errors.New(why), hint))
+	}
 	names := map[image.Reference]bool{}
 	for _, as := range o.as {
 		ref, err := image.ParseReference("localhost/" + as)
 		if err != nil || !ref.Digest().IsZero() {
-			errs[0] = flags.Bad("--as", as, errors.New("not a repository with a tag"), "write PATH:TAG such as vdo/drivers:1")
+			bad("--as", as, "not a repository with a tag", "write PATH:TAG such as vdo/drivers:1")
 			continue
 		}
 		names[ref] = true
 	}
 	switch {
-	case errs[0] == nil && (len(names) != bundles || len(o.as) != bundles):
-		errs[4] = flags.Bad("--as", strings.Join(o.as, " "), errors.New("each bundle needs one name of its own"),
-			"give --as once for each SRC, in their order")
+	case len(errs) == 0 && (len(names) != bundles || len(o.as) != bundles):
+		bad("--as", strings.Join(o.as, " "), "each bundle needs one name of its own", "give --as once for each SRC, in their order")
 	case o.base != "" && bundles > 1:
-		errs[4] = flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", bundles),
+		bad("--base", o.base, fmt.Sprintf("it is for one SRC, and there are %d", bundles),
 			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`")
 	}
+	var tlsErr, loginErr, logErr error
 	switch {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
-		errs[1] = flags.Bad("--tls-cert", o.tlsCert, errors.New("--tls-cert and --tls-key belong together"), "give both, or neither")
+		bad("--tls-cert", o.tlsCert, "--tls-cert and --tls-key belong together", "give both, or neither")
 	case o.tlsCert != "":
-		s.certificate, errs[1] = certificate(o.tlsCert, o.tlsKey)
+		s.certificate, tlsErr = certificate(o.tlsCert, o.tlsKey)
 	}
 	if o.htpasswd != "" {
-		s.accounts, errs[2] = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
+		s.accounts, loginErr = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 	}
-	s.log, errs[3] = o.openLog()
-	return s, fault.Join(errs[:]...)
+	s.log, logErr = o.openLog()
+	return s, fault.Join(append(errs, tlsErr, loginErr, logErr)...)
 }
 
 func certificate(cert, key string) (*tls.Certificate, error) {
@@ -276,10 +279,5 @@ func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error
 
 // localPlace reads a place that has to be on this host.
 func localPlace(what, s string) (place, error) {
-	p, err := parsePlace(s)
-	if err == nil && p.medium == inRegistry {
-		err = fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", s), "name FILE.tar or oci:DIR",
-			"in a registry already")
-	}
-	return p, err
+	return placeIn(what, s, []placeKind{inFile, inFolder, inStream}, "in a registry already", "name FILE.tar or oci:DIR")
 }

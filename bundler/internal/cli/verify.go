@@ -169,16 +169,14 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 // unused refuses flags that would have no effect: the matrix is looked at where the
 // bundle is verified, and its signature alone would prove nothing of what is installed.
 func (f *matrixTrustFlags) unused() error {
-	bad := func(flag, value string) error {
-		return flags.Bad(flag, value, errors.New(flag+" requires --key or --policy"), "give the key that signed the bundle with --key, or leave out "+flag)
+	given := []struct{ flag, value string }{
+		{"--matrix-key", f.matrixKey}, {"--matrix-policy", f.matrixPolicy}, {"--allow-expired", map[bool]string{true: "true"}[f.allowExpired]},
 	}
-	switch {
-	case f.matrixKey != "":
-		return bad("--matrix-key", f.matrixKey)
-	case f.matrixPolicy != "":
-		return bad("--matrix-policy", f.matrixPolicy)
-	case f.allowExpired:
-		return bad("--allow-expired", "true")
+	for _, g := range given {
+		if g.value != "" {
+			return flags.Bad(g.flag, g.value, errors.New(g.flag+" requires --key or --policy"),
+				"give the key that signed the bundle with --key, or leave out "+g.flag)
+		}
 	}
 	return nil
 }
