@@ -166,7 +166,7 @@ func (f *selectionFlags) request() (catalog.Request, []image.Platform, error) {
 	} else {
 		req.Drivers = each(&p, "--drivers", f.drivers, matrix.ParseDriver, "take some of cpi, csi, cni, snapshot-controller")
 	}
-	minors := each(&p, "--k8s", f.kubernetes, matrix.ParseMinors, "write 1.33, a range 1.32-1.34, or a list 1.31,1.33")
+	minors := each(&p, "--k8s", f.kubernetes, matrix.ParseMinors, k8sForm)
 	req.Kubernetes = slices.Concat(minors...)
 	req.VSphere = each(&p, "--vsphere", f.vSphere, matrix.ParseVSphere, "write 8.0.3 or 8.0U3")
 	req.Releases = each(&p, "--release", f.releases, parseRelease, "write DRIVER@VERSION such as csi@3.5.1")

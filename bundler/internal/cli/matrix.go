@@ -36,17 +36,6 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 	return cmd
 }
 
-// badForm is the error of a flag whose message says what to write.
-func badForm(flag, value string, err error) error { return flags.Bad(flag, value, err, forms[flag]) }
-
-// forms are what the flags take.
-var forms = map[string]string{
-	"--k8s":     "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
-	"--vsphere": "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
-	"--pin":     "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
-	"--select":  "write DRIVER=RULE such as csi=lts, once for a driver",
-}
-
 // loadMatrix reads the document that a flag or argument names, or the built-in one.
 func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error) {
 	data := matrix.Default()
@@ -155,21 +144,21 @@ the releases of cpi and csi that are chosen there.`,
 }
 
 func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
-	rows, err1 := minors(k8s)
-	columns, err2 := vCenters(vSphere)
-	chosen, err3 := perDriver("--select", policy, parseRule)
-	if err := fault.Join(err1, err2, err3); err != nil {
+	var p flagProblems
+	rows := slices.Concat(each(&p, "--k8s", k8s, matrix.ParseMinors, k8sForm)...)
+	columns := each(&p, "--vsphere", vSphere, matrix.ParseVSphere, vSphereForm)
+	chosen := parseSelect(&p, policy)
+	if err := fault.Join(p...); err != nil {
 		return err
 	}
+	slices.SortFunc(rows, matrix.Minor.Compare)
 	doc, err := c.loadMatrix("--matrix", file)
 	if err != nil {
 		return err
 	}
-	options := matrix.GridOptions{Kubernetes: rows, Policy: matrix.Policy{Rules: chosen, Refused: doc.Unlisted()}} // as resolve and lock choose
-	for _, v := range columns {
-		options.VSphere = append(options.VSphere, v.Version)
-	}
-	grid := matrix.NewGrid(doc, options)
+	grid := matrix.NewGrid(doc, matrix.GridOptions{
+		Kubernetes: slices.Compact(rows), VSphere: columns, Policy: matrix.Policy{Rules: chosen, Refused: doc.Unlisted()}, // as resolve and lock choose
+	})
 	name := cmp.Or(file, matrix.DefaultName)
 	return c.show(grid, func() error { return printGrid(&printer{w: c.out}, grid, name, doc, len(columns) == 0) })
 }
@@ -236,14 +225,14 @@ reports it, and the version of every vCenter, all of which have to be in range.
 A release whose needs the matrix does not list is not chosen.
 If nothing fits, it names every release with the rule that refused it.`,
 		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
-  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --select csi=lts
+  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere 8.0U3 --select csi=lts
   vdo-bundle matrix resolve --k8s 1.28 --vsphere 6.7.0+14367737 --pin csi@3.1.2`,
 		Args: flags.Exactly(),
 	}
 	file := matrixFlag(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&q.k8s, "k8s", "", "Kubernetes `VERSION` of the API server: 1.33, v1.33.4+k3s1")
-	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "`VERSIONS` of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
+	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "`VERSIONS` of each vCenter: 8.0.3, 8.0U3, 6.7.0+BUILD or a list")
 	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: `DRIVER@VERSION` (repeatable)")
 	fl.StringSliceVar(&q.policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
 	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution `NAME`, such as openshift")
@@ -279,17 +268,15 @@ func (c *common) answer(file string, q question) error {
 
 // read reads the flags, and reports all that are wrong.
 func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
-	facts := matrix.Facts{Distribution: q.distribution}
-	var policy matrix.Policy
-	var errs [4]error
-	if facts.Kubernetes, errs[0] = matrix.ParseKubernetes(q.k8s); errs[0] != nil {
-		errs[0] = badForm("--k8s", q.k8s, errs[0])
+	var p flagProblems
+	facts, policy := matrix.Facts{Distribution: q.distribution}, matrix.Policy{Rules: parseSelect(&p, q.policy)}
+	var err error
+	if facts.Kubernetes, err = matrix.ParseKubernetes(q.k8s); err != nil {
+		p = append(p, flags.Bad("--k8s", q.k8s, err, "write 1.33 or v1.33.4"))
 	}
-	facts.VCenters, errs[1] = vCenters(q.vSphere)
-	pins, err := perDriver("--pin", q.pin, parsePin)
-	errs[2] = err
-	policy.Rules, errs[3] = perDriver("--select", q.policy, parseRule)
-	return facts, pins, policy, fault.Join(errs[:]...)
+	facts.VCenters = each(&p, "--vsphere", q.vSphere, vCenter, vSphereForm)
+	pins := perDriver(&p, "--pin", q.pin, parsePin, "write DRIVER@VERSION such as csi@3.5.1, once for a driver")
+	return facts, pins, policy, fault.Join(p...)
 }
 
 func (c *common) printSelection(s matrix.Selection) error {
@@ -326,35 +313,15 @@ func answerOf(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) m
 	return out
 }
 
-// minors reads values such as 1.33 and 1.30-1.33.
-func minors(values []string) ([]matrix.Minor, error) {
-	var p flagProblems
-	out := slices.Concat(each(&p, "--k8s", values, matrix.ParseMinors, forms["--k8s"])...)
-	slices.SortFunc(out, matrix.Minor.Compare)
-	return slices.Compact(out), fault.Join(p...)
-}
+// Forms of flags, as hints show them.
+const (
+	k8sForm     = "write 1.33, a range 1.30-1.33, or a list 1.31,1.33"
+	vSphereForm = "write 8.0.3, 8.0U3 or 6.7.0+BUILD, or a list of them"
+)
 
-// vCenters reads values such as 8.0.3, 7.0U3, east=8.0.3 and 6.7.0+14367737, where
-// the part after the plus is the build.
-func vCenters(values []string) ([]matrix.VCenter, error) {
-	var p flagProblems
-	out := each(&p, "--vsphere", values, vCenter, forms["--vsphere"])
-	for i := range out {
-		if out[i].Name == "" && len(out) > 1 {
-			out[i].Name = strconv.Itoa(i + 1)
-		}
-	}
-	return out, fault.Join(p...)
-}
-
+// vCenter reads 8.0.3, 7.0U3 and 6.7.0+14367737, where the part after the plus is the build.
 func vCenter(value string) (v matrix.VCenter, err error) {
-	name, rest, named := strings.Cut(value, "=")
-	if named {
-		v.Name = name
-	} else {
-		rest = value
-	}
-	version, build, built := strings.Cut(rest, "+")
+	version, build, built := strings.Cut(value, "+")
 	if built {
 		if v.Build, err = strconv.ParseUint(build, 10, 53); err != nil {
 			return v, fmt.Errorf("the build %q is not a number", build)
@@ -366,23 +333,27 @@ func vCenter(value string) (v matrix.VCenter, err error) {
 
 // perDriver reads values of a flag such as csi@3.5.1 and csi=lts, one for a driver.
 func perDriver[T comparable](
-	flag string, values []string, parse func(string) (matrix.Driver, T, error),
-) (map[matrix.Driver]T, error) {
+	p *flagProblems, flag string, values []string, parse func(string) (matrix.Driver, T, error), hint string,
+) map[matrix.Driver]T {
 	var none T
 	out := map[matrix.Driver]T{}
-	var problems []error
 	for _, value := range values {
 		driver, v, err := parse(value)
 		if err == nil && out[driver] != none {
 			err = fmt.Errorf("%s is given twice", driver)
 		}
 		if err != nil {
-			problems = append(problems, badForm(flag, value, err))
+			*p = append(*p, flags.Bad(flag, value, err, hint))
 			continue
 		}
 		out[driver] = v
 	}
-	return out, fault.Join(problems...)
+	return out
+}
+
+// parseSelect reads --select.
+func parseSelect(p *flagProblems, values []string) map[matrix.Driver]matrix.Rule {
+	return perDriver(p, "--select", values, parseRule, "write DRIVER=RULE such as csi=lts, once for a driver")
 }
 
 func parsePin(value string) (matrix.Driver, matrix.Version, error) {

@@ -203,26 +203,25 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 	over := func(basis string) string { return fmt.Sprintf("taken over from %s: %s", like.ReleaseID, basis) }
 	isNew := r.Compare(like.ReleaseID) != 0
 	var k8sErr, vSphereErr error
-	switch low, high, ranged := strings.Cut(f.k8s, "-"); {
-	case f.k8s != "":
-		r.Kubernetes = matrix.KubernetesRange{Basis: f.basis}
-		r.Kubernetes.Min, k8sErr = matrix.ParseMinor(low)
-		if r.Kubernetes.Max = r.Kubernetes.Min; ranged {
-			r.Kubernetes.Max = matrix.Minor{}
+	switch text, isOpen := strings.CutSuffix(f.k8s, "-"); {
+	case text != "":
+		var minors []matrix.Minor
+		if minors, k8sErr = matrix.ParseMinors(text); k8sErr == nil {
+			r.Kubernetes = matrix.KubernetesRange{Basis: f.basis, Min: minors[0]}
 		}
-		if high != "" && k8sErr == nil {
-			r.Kubernetes.Max, k8sErr = matrix.ParseMinor(high)
+		if k8sErr == nil && !isOpen {
+			r.Kubernetes.Max = minors[len(minors)-1]
 		}
 	case r.Driver == matrix.CPI:
 		r.Kubernetes.Min, r.Kubernetes.Max = r.Version.Minor(), r.Version.Minor()
 	case isNew:
 		r.Kubernetes.Basis, r.Kubernetes.Derived = over(like.Kubernetes.Basis), true
 	}
-	switch low, high, ranged := strings.Cut(f.vSphere, "-"); {
+	switch low, high, isRange := strings.Cut(f.vSphere, "-"); {
 	case f.vSphere != "":
 		r.VSphere = matrix.VSphereRange{Basis: f.basis}
 		r.VSphere.Min, vSphereErr = matrix.ParseVSphere(low)
-		if !ranged {
+		if !isRange {
 			high = low
 		}
 		if high != "" && vSphereErr == nil {
