@@ -8,6 +8,7 @@
 package list
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,8 @@ type Listing struct {
 // them: signatures and the notes of pushes.
 //
 // Newest first means: by the serial of the matrix, then by the day it was issued,
-// then by when a push put a tag on it, then by tag, numbers in it taken as numbers; then
-// by digest, so that the order is always the same.
+// then by when a push put a tag on it, then by tag; then by digest, so that the order is
+// always the same.
 func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, error) {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
@@ -225,4 +226,31 @@ func readListed(ctx context.Context, b *pinned.Bundle) (*Bundle, error) {
 	}
 	l.Signatures, err = signatures.List(ctx, b, d.Root)
 	return l, err
+}
+
+// NewestFirst orders bundles as [Listing] has them.
+func NewestFirst(a, b Bundle) int {
+	return cmp.Or(
+		compareMatrix(b, a), b.Pushed.Compare(a.Pushed), slices.Compare(b.Tags, a.Tags), cmp.Compare(a.Root.String(), b.Root.String()),
+	)
+}
+
+// compareMatrix compares by what the matrix says.
+func compareMatrix(a, b Bundle) int {
+	return cmp.Or(cmp.Compare(a.Serial, b.Serial), a.Issued.Compare(b.Issued))
+}
+
+// ShownNewer tells whether what the registry shows says that a is newer than b, and
+// nothing says otherwise. A tag's name shows nothing: it may have been moved today, and
+// to an older matrix.
+func ShownNewer(a, b Bundle) bool {
+	m := compareMatrix(a, b)
+	switch {
+	case b.Pushed.IsZero():
+		return m > 0
+	case a.Pushed.IsZero():
+		return m > 0 && a.Issued.After(b.Pushed)
+	}
+	p := a.Pushed.Compare(b.Pushed)
+	return m >= 0 && p >= 0 && (m > 0 || p > 0)
 }
