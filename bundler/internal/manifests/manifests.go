@@ -45,7 +45,6 @@ type Store struct {
 
 	scan    sync.Once
 	bySize  map[int64][]string // paths of the folder's files
-	unread  error              // what of the folder cannot be read
 	scanErr error
 }
 
@@ -58,7 +57,7 @@ func (s *Store) Look() error {
 	if s.options.Dir == "" {
 		return nil
 	}
-	s.scan.Do(func() { s.bySize, s.unread, s.scanErr = scan(s.options.Dir) })
+	s.scan.Do(func() { s.bySize, s.scanErr = scan(s.options.Dir) })
 	return s.scanErr
 }
 
@@ -71,10 +70,7 @@ func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if err != nil || data != nil {
 		return data, err
 	}
-	if data, err = s.remote(ctx, m); err != nil {
-		return nil, fault.Join(err, s.unread) // it may be there
-	}
-	return data, nil
+	return s.remote(ctx, m)
 }
 
 func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) error {
@@ -108,30 +104,19 @@ func unreadable(path string, err error) error {
 		"make it readable, take it away, or leave out --manifest-dir", "%w", userfile.WithoutPath(err))
 }
 
-// scan lists the files of a folder by size, and tells what of it cannot be read.
-func scan(dir string) (bySize map[int64][]string, unread, err error) {
-	bySize = map[int64][]string{}
+// scan lists the files of a folder by size. A link that leads nowhere is none.
+func scan(dir string) (map[int64][]string, error) {
+	bySize := map[int64][]string{}
 	entries := 0
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil && path == dir {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
-		}
-		if err != nil {
-			unread = fault.Join(unread, unreadable(path, err))
-			return nil
-		}
-		if d.IsDir() {
-			return nil
 		}
 		if entries++; entries > maxEntries {
 			return fmt.Errorf("holds more than %d files", maxEntries)
 		}
 		info, err := os.Stat(path)
-		if err != nil {
-			unread = fault.Join(unread, unreadable(path, err))
-			return nil
-		}
-		if info.Mode().IsRegular() && info.Size() <= matrix.MaxManifestSize {
+		if err == nil && info.Mode().IsRegular() && info.Size() <= matrix.MaxManifestSize {
 			bySize[info.Size()] = append(bySize[info.Size()], path)
 		}
 		return nil
@@ -142,9 +127,9 @@ func scan(dir string) (bySize map[int64][]string, unread, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			out.Reason = fault.NotFound
 		}
-		return nil, nil, out
+		return nil, out
 	}
-	return bySize, unread, nil
+	return bySize, nil
 }
 
 func readFile(path string, size int64) ([]byte, error) {

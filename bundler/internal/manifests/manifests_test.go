@@ -240,11 +240,4 @@ func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 	require.Equal(t, fault.Storage, fault.ReasonOf(err), err)
 	require.ErrorContains(t, err, b)
 	require.False(t, asked)
-
-	// Where it is not known what cannot be read, it is told beside the fault of the network.
-	o.Dir = t.TempDir()
-	require.NoError(t, os.Symlink("missing", filepath.Join(o.Dir, "link.yaml")))
-	_, err = manifests.New(o).Get(t.Context(), manifest(server.URL+"/c", "c: other"))
-	require.ErrorContains(t, err, "link.yaml")
-	require.ErrorContains(t, err, "is not the file that the matrix names")
 }

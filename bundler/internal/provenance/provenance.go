@@ -11,8 +11,14 @@ package provenance
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -165,4 +171,54 @@ func (s Statement) IsOfBuild(predicate []byte) bool {
 	ours, err := json.Marshal(s.BuildDefinition)
 	theirs, otherErr := json.Marshal(other.BuildDefinition)
 	return err == nil && otherErr == nil && bytes.Equal(ours, theirs)
+}
+
+// Fits holds a statement against the lock: it is of such a build, and names the lock,
+// the matrix, and each manifest file and image with its digest, and nothing else.
+func (s Statement) Fits(lock *bundle.Lock) error {
+	def := s.BuildDefinition
+	if def.BuildType != BuildType {
+		return fmt.Errorf("it is of a build of type %.120q, not %s", def.BuildType, BuildType)
+	}
+	want, err := Describe(lock)
+	if err != nil {
+		return err
+	}
+	got, expected := def.ExternalParameters, want.ExternalParameters
+	switch {
+	case !maps.Equal(got.Lock.Digest, expected.Lock.Digest):
+		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: expected.Lock.sha256(), Got: got.Lock.sha256()})
+	case got.Matrix != expected.Matrix:
+		return fmt.Errorf("its matrix has the serial %d, that of the bundle %d", got.Matrix, expected.Matrix)
+	case !slices.Equal(got.Releases, expected.Releases):
+		return errors.New("it lists other releases")
+	}
+	return sameDependencies(def.ResolvedDependencies, want.ResolvedDependencies)
+}
+
+func (r Resource) sha256() digest.Digest {
+	return digest.NewDigestFromEncoded(digest.SHA256, r.Digest["sha256"])
+}
+
+// sameDependencies demands the same things with the same digests, in whatever order.
+func sameDependencies(got, want []Resource) error {
+	named := func(in []Resource) map[string]bool {
+		out := map[string]bool{}
+		for _, d := range in {
+			out[d.Name+" sha256:"+d.Digest["sha256"]] = true
+		}
+		return out
+	}
+	has, wants := named(got), named(want)
+	for k := range wants {
+		if !has[k] {
+			return fmt.Errorf("it does not name %s", k)
+		}
+	}
+	for k := range has {
+		if !wants[k] {
+			return fmt.Errorf("it names %.200q, which the bundle does not have", k)
+		}
+	}
+	return nil
 }
