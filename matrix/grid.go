@@ -46,7 +46,7 @@ func NewGrid(doc *Document, options GridOptions) Grid {
 	}
 	minors := options.Kubernetes
 	if len(minors) == 0 {
-		minors = doc.minors()
+		minors = doc.Minors()
 	}
 	for _, minor := range minors {
 		row := GridRow{Kubernetes: minor}
@@ -104,9 +104,9 @@ func (d *Document) covered(visit func(Release)) {
 	}
 }
 
-// minors returns every minor that a release serves, ascending. A range without an
-// upper bound counts with its minimum.
-func (d *Document) minors() []Minor {
+// Minors returns every Kubernetes minor that a CPI or CSI release serves, ascending. A range
+// without an upper bound counts with its minimum.
+func (d *Document) Minors() []Minor {
 	var out []Minor
 	d.covered(func(r Release) {
 		last := r.Kubernetes.Max

@@ -14,8 +14,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -25,6 +29,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -76,21 +81,13 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 // announce tells what was chosen, and what to know about it.
 func announce(s catalog.Selection, p run.Progress) {
 	if s.Defaulted {
-		of := "Kubernetes version"
-		if n := len(s.Picks); n != 1 {
-			of = fmt.Sprintf("%d Kubernetes versions", n)
-		}
-		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %s that the matrix covers", of))
+		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %d Kubernetes versions that the matrix covers", len(s.Picks)))
 	}
 	for _, pick := range s.Picks {
 		p.Say(pick.String())
 	}
-	if len(s.Services) > 0 {
-		names := make([]string, len(s.Services))
-		for i, service := range s.Services {
-			names[i] = service.ReleaseID.String()
-		}
-		p.Say("services: " + strings.Join(names, ", "))
+	for _, service := range s.Services {
+		p.Say("service: " + service.ReleaseID.String())
 	}
 	for _, w := range s.Warnings {
 		p.Say("warning: " + w)
@@ -152,4 +149,134 @@ func unresolved(i bundle.Image, err error) error {
 	return fault.Errorf(fault.NotFound, "resolve", i.Reference.String(),
 		fmt.Sprintf("if a mirror of yours still has it, name it with --source-map %s=MIRROR/PATH", i.Source.Repository()),
 		"%w", errors.Join(fmt.Errorf("%s", i.Reason), err))
+}
+
+// Operator is this project's own operator as a part of a bundle: an image whose tag
+// is a version. Its install manifests are those of package deploy; with the services of
+// tenant clusters, those of the operator for SIPClusters too, which is the same program.
+type Operator struct {
+	Image   image.Reference
+	Version matrix.Version
+}
+
+// NewOperator reads the reference of the operator's image.
+func NewOperator(reference string) (*Operator, error) {
+	ref, v, err := versioned(reference, string(bundle.Operator))
+	if err != nil {
+		return nil, err
+	}
+	return &Operator{Image: ref, Version: v}, nil
+}
+
+// NewJumpHost reads the reference of the jump host's image, which is of this project's
+// release as the operator's is.
+func NewJumpHost(reference string) (*matrix.ServiceRelease, error) {
+	_, v, err := versioned(reference, string(bundle.JumpHost))
+	if err != nil {
+		return nil, err
+	}
+	id := matrix.ReleaseID{Driver: bundle.JumpHost, Version: v}
+	return &matrix.ServiceRelease{ReleaseID: id, Image: reference}, nil
+}
+
+// JumpHostBeside returns the reference of the jump host's image that a release has beside
+// the operator's: the same registry, folder and tag.
+func JumpHostBeside(operator image.Reference) (reference string, ok bool) {
+	folder, name := path.Split(operator.Repository())
+	if name != string(bundle.Operator) || operator.Tag() == "" {
+		return "", false
+	}
+	return folder + string(bundle.JumpHost) + ":" + operator.Tag(), true
+}
+
+// versioned reads a reference whose tag is the version of what is in the image.
+func versioned(reference, program string) (image.Reference, matrix.Version, error) {
+	ref, err := image.ParseReference(reference)
+	if err != nil {
+		return ref, matrix.Version{}, err
+	}
+	v, err := matrix.ParseVersion(ref.Tag())
+	if err != nil {
+		return ref, v, fault.Errorf(fault.InvalidInput, "read image", reference,
+			fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program),
+			"its tag %q is not a version", ref.Tag())
+	}
+	return ref, v, nil
+}
+
+// release is what a matrix would list of it.
+func (o *Operator) release(services bool) matrix.Release {
+	r := matrix.Release{
+		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
+		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "it was asked for by that name"}},
+	}
+	manifests := deploy.Manifests()
+	if services {
+		manifests = append(manifests, deploy.SIPManifests()...)
+	}
+	for _, m := range manifests {
+		r.Manifests = append(r.Manifests, matrix.Manifest{Name: m.Name, Size: int64(len(m.Data)), SHA256: image.DigestOf(m.Data).Hex()})
+	}
+	return r
+}
+
+// pick returns the descriptor of one platform's own manifest, or of an index of several
+// platforms' manifests, and the digest of the index that names them; zero where the image is
+// a manifest, or is for these platforms alone. Of several platforms it says which the image
+// lacks.
+func (in Input) pick(
+	ctx context.Context, source medium.Source, d ocispec.Descriptor, name image.Reference, p run.Progress,
+) (ocispec.Descriptor, image.Digest, error) {
+	data, err := bundle.Read(ctx, source, d, bundle.MaxManifestSize)
+	if err != nil {
+		return d, image.Digest{}, err
+	}
+	if !bundle.IsIndex(d.MediaType) {
+		is, err := onlyFor(ctx, source, data, in.Platforms)
+		if err == nil {
+			warnLacks(p, name, slices.DeleteFunc(slices.Clone(in.Platforms), is.Is))
+		}
+		return d, image.Digest{}, err
+	}
+	if index := image.DigestOf(data); len(in.Platforms) == 1 {
+		d, err = bundle.PickPlatform(ctx, source, data, in.Platforms[0])
+		return d, index, err
+	}
+	kept, lacks, err := bundle.KeepPlatforms(ctx, source, data, in.Platforms)
+	if err != nil {
+		return d, image.Digest{}, err
+	}
+	warnLacks(p, name, lacks)
+	index := image.DigestOf(data)
+	if image.DigestOf(kept) == index {
+		return d, image.Digest{}, nil
+	}
+	d.Digest, d.Size = digest.FromBytes(kept), int64(len(kept))
+	return d, index, nil
+}
+
+func warnLacks(p run.Progress, name image.Reference, lacks []image.Platform) {
+	if len(lacks) > 0 {
+		p.Say(fmt.Sprintf("warning: %s is not for %s", name, image.JoinPlatforms(lacks)))
+	}
+}
+
+// onlyFor returns the platform of an image without an index, which is one of those wanted.
+func onlyFor(
+	ctx context.Context, source medium.Source, manifest []byte, wanted []image.Platform,
+) (image.Platform, error) {
+	config, ok, err := bundle.ConfiguredPlatform(ctx, source, manifest)
+	if err != nil {
+		return image.Platform{}, err
+	}
+	is := image.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
+	if slices.ContainsFunc(wanted, is.Is) {
+		return is, nil
+	}
+	why := fmt.Sprintf("the image is for %s only", is)
+	if !ok {
+		why = "the image does not say its platform"
+	}
+	return is, fault.Errorf(fault.NotFound, "pick platform", image.JoinPlatforms(wanted),
+		"ask for a platform that all images have, or for --platform all", "%s", why)
 }

@@ -1,3 +1,26 @@
+// Package catalog decides what goes into a bundle. It is pure: it reads manifests
+// and a matrix, and returns values; fetching is done by its callers.
+//
+//	selection, err := catalog.Select(doc, catalog.Request{Kubernetes: minors})
+//	…fetch selection.Files()…
+//	plan, err := catalog.Read(selection.Releases, files)
+//	…resolve plan.Images to digests…
+//
+// [Select] turns what the user asked for into releases of the matrix. [Read] takes
+// from the manifests of those releases every image that a pod template names.
+//
+// # How a reference is treated
+//
+// A reference of a manifest goes through three steps, each recorded in the lock:
+//
+//  1. the matrix's override for this release, where the manifest names a floating
+//     or lagging tag: the lock maps the reference as it is written to the
+//     override's reference, and holds the image under that name;
+//  2. normalisation, as container runtimes do it ([image.ParseReference]);
+//  3. [image.Relocate], for registries that no longer exist: the lock keeps the
+//     image's name and says in source where it is and in reason why.
+//
+// Two tags of one name are two images.
 package catalog
 
 import (
@@ -5,7 +28,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -115,7 +140,7 @@ func (b *builder) each(minors []matrix.Minor) error {
 // latest takes the newest minors for which every driver asked for has a release.
 func (b *builder) latest() error {
 	var first error
-	for _, minor := range covered(b.doc) {
+	for _, minor := range slices.Backward(b.doc.Minors()) {
 		if len(b.Picks) == DefaultMinors {
 			return nil
 		}
@@ -133,25 +158,6 @@ func (b *builder) latest() error {
 		return first
 	}
 	return nil
-}
-
-// maxMinors bounds the minors that are looked at, whatever a document says.
-const maxMinors = 10_000
-
-// covered returns every minor that some release of the document names, newest first.
-func covered(doc *matrix.Document) []matrix.Minor {
-	var out []matrix.Minor
-	for _, r := range doc.Releases {
-		if r.Kubernetes.Max.IsZero() {
-			out = append(out, r.Kubernetes.Min) // open: how far it reaches is not known
-			continue
-		}
-		for m := r.Kubernetes.Min; m.Compare(r.Kubernetes.Max) <= 0 && len(out) < maxMinors; m = m.Next() {
-			out = append(out, m)
-		}
-	}
-	slices.SortFunc(out, newestFirst)
-	return slices.Compact(out)
 }
 
 func newestFirst(a, b matrix.Minor) int { return b.Compare(a) }
@@ -283,4 +289,66 @@ func notListed(doc *matrix.Document, id matrix.ReleaseID) error {
 	}
 	return fault.Errorf(fault.NotFound, "select", "release "+id.String(), hint,
 		"the matrix of serial %d does not list it", doc.Serial)
+}
+
+// services chooses a release of each service that is asked for: those that are named, else
+// the newest that is supported.
+func (b *builder) services() error {
+	var problems []error
+	for _, id := range b.req.Releases {
+		if bundle.IsService(id.Driver) {
+			problems = append(problems, b.named(id))
+		}
+	}
+	for _, service := range b.req.Services {
+		if slices.ContainsFunc(b.Services, func(s matrix.ServiceRelease) bool { return s.Driver == service }) {
+			continue
+		}
+		s, err := b.doc.ChooseService(service, nil)
+		if err != nil {
+			problems = append(problems, fault.Errorf(fault.NotFound, "select", "service "+string(service),
+				"give a matrix that lists it with --matrix, or name a release with --release "+string(service)+"@VERSION",
+				"%w", err))
+			continue
+		}
+		b.takeService(s)
+	}
+	slices.SortFunc(b.Services, func(x, y matrix.ServiceRelease) int { return x.ReleaseID.Compare(y.ReleaseID) })
+	same := func(x, y matrix.ServiceRelease) bool { return x.ReleaseID.Compare(y.ReleaseID) == 0 }
+	b.Services = slices.CompactFunc(b.Services, same)
+	return fault.Join(problems...)
+}
+
+// named takes the release of a service that the user named.
+func (b *builder) named(id matrix.ReleaseID) error {
+	if !slices.Contains(b.req.Services, id.Driver) {
+		return fault.Errorf(fault.InvalidInput, "select", "release "+id.String(),
+			"add --services sip, or leave the release out", "it is of a service, and no services are asked for")
+	}
+	s, ok := b.doc.Service(id)
+	if !ok {
+		return notListed(b.doc, id)
+	}
+	b.takeService(s)
+	return nil
+}
+
+func (b *builder) takeService(s matrix.ServiceRelease) {
+	b.Services = append(b.Services, s)
+	if s.State == matrix.Withdrawn || s.State == matrix.Deprecated {
+		b.Warnings = append(b.Warnings, fmt.Sprintf("%s is %s: %s", s.ReleaseID, s.State, s.Reason))
+	}
+}
+
+// readService returns what the lock says of a service, and its image.
+func readService(s matrix.ServiceRelease) (bundle.Release, bundle.Image, error) {
+	ref, err := image.ParseReference(s.Image)
+	if err != nil {
+		return bundle.Release{}, bundle.Image{}, fmt.Errorf("image of %s: %w", s.ReleaseID, err)
+	}
+	i := bundle.Image{Reference: ref, UsedBy: []string{s.ReleaseID.String()}}
+	if moved, why := image.Relocate(ref); why != "" {
+		i.Source, i.Reason = moved, join(why)
+	}
+	return bundle.Release{Driver: s.Driver, Version: s.Version, Images: map[string]string{s.Image: ref.String()}}, i, nil
 }

@@ -20,6 +20,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/CycloneDX/cyclonedx-go"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	"github.com/spdx/tools-golang/spdx/v2/v2_3"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -132,4 +136,114 @@ func encode(v any) ([]byte, error) {
 	enc.SetIndent("", "  ")
 	err := enc.Encode(v)
 	return out.Bytes(), err
+}
+
+const unknown = "NOASSERTION"
+
+var spdxPurposes = map[string]string{
+	"bundle": "ARCHIVE", "matrix": "FILE", "release": "APPLICATION", "manifest": "FILE", "image": "CONTAINER",
+}
+
+// SPDX returns the document in SPDX 2.3, as JSON.
+func (in Input) SPDX() ([]byte, error) {
+	doc := v2_3.Document{
+		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT",
+		DocumentName:      "vdo-bundle " + in.Root.String(),
+		DocumentNamespace: "https://vdo.vmware.com/sbom/spdx/sha256/" + in.Root.Hex(),
+		CreationInfo: &v2_3.CreationInfo{
+			Created: in.Issued.UTC().Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: in.Tool}},
+		},
+	}
+	relate := func(from, what string, to ...string) {
+		for _, id := range to {
+			doc.Relationships = append(doc.Relationships, &v2_3.Relationship{
+				RefA: common.MakeDocElementID("", from), Relationship: what, RefB: common.MakeDocElementID("", id),
+			})
+		}
+	}
+	relate("DOCUMENT", "DESCRIBES", "Bundle")
+	for _, p := range in.parts() {
+		doc.Packages = append(doc.Packages, p.spdx())
+		relate(p.id, "CONTAINS", p.contains...)
+		relate(p.id, "DEPENDS_ON", p.dependsOn...)
+	}
+	return encode(doc)
+}
+
+func (p part) spdx() *v2_3.Package {
+	out := &v2_3.Package{
+		PackageSPDXIdentifier: common.ElementID(p.id), PackageName: p.name, PackageVersion: p.version, PackageComment: p.comment,
+		PackageDownloadLocation: unknown, PrimaryPackagePurpose: spdxPurposes[p.kind],
+		PackageLicenseConcluded: unknown, PackageLicenseDeclared: unknown, PackageCopyrightText: unknown,
+	}
+	if p.url != "" {
+		out.PackageDownloadLocation = p.url
+	}
+	if !p.digest.IsZero() {
+		out.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: p.digest.Hex()}}
+	}
+	if p.purl != "" {
+		out.PackageExternalReferences = []*v2_3.PackageExternalReference{
+			{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: p.purl},
+		}
+	}
+	return out
+}
+
+var cdxTypes = map[string]cyclonedx.ComponentType{
+	"bundle": cyclonedx.ComponentTypePlatform, "matrix": cyclonedx.ComponentTypeFile,
+	"release": cyclonedx.ComponentTypeApplication, "manifest": cyclonedx.ComponentTypeFile,
+	"image": cyclonedx.ComponentTypeContainer,
+}
+
+// CycloneDX returns the document in CycloneDX 1.6, as JSON. A bundle depends on its
+// releases and its matrix, a release on its manifest files and images.
+func (in Input) CycloneDX() ([]byte, error) {
+	var components []cyclonedx.Component
+	var dependencies []cyclonedx.Dependency
+	for _, p := range in.parts() {
+		components = append(components, p.cyclonedx())
+		to := slices.Concat(p.contains, p.dependsOn)
+		dependencies = append(dependencies, cyclonedx.Dependency{Ref: p.id, Dependencies: some(to)})
+	}
+	rest := components[1:]
+	return encode(cyclonedx.BOM{
+		BOMFormat: cyclonedx.BOMFormat, SpecVersion: cyclonedx.SpecVersion1_6,
+		SerialNumber: "urn:uuid:" + uuid(in.Root.Hex()), Version: 1,
+		Metadata: &cyclonedx.Metadata{
+			Timestamp: in.Issued.UTC().Format(time.RFC3339), Component: &components[0],
+			Tools: &cyclonedx.ToolsChoice{Components: some([]cyclonedx.Component{
+				{Type: cyclonedx.ComponentTypeApplication, Name: in.Tool},
+			})},
+		},
+		Components: &rest, Dependencies: &dependencies,
+	})
+}
+
+func (p part) cyclonedx() cyclonedx.Component {
+	out := cyclonedx.Component{
+		Type: cdxTypes[p.kind], BOMRef: p.id, Name: p.name, Version: p.version, Description: p.comment, PackageURL: p.purl,
+	}
+	if !p.digest.IsZero() {
+		out.Hashes = some([]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: p.digest.Hex()}})
+	}
+	if p.url != "" {
+		out.ExternalReferences = some([]cyclonedx.ExternalReference{{Type: cyclonedx.ERTypeDistribution, URL: p.url}})
+	}
+	return out
+}
+
+// some is a list as the library takes it: nil is none.
+func some[T any](list []T) *[]T {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list
+}
+
+// uuid makes a UUID (version 8, RFC 9562: of whatever the maker likes) of a digest.
+func uuid(hex string) string {
+	b := []byte(hex[:32])
+	b[12], b[16] = '8', '8'
+	return string(b[:8]) + "-" + string(b[8:12]) + "-" + string(b[12:16]) + "-" + string(b[16:20]) + "-" + string(b[20:])
 }

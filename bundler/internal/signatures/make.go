@@ -1,10 +1,163 @@
 package signatures
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
+
+// Format is the form in which a bundle is signed.
+type Format string
+
+// The forms. Both is the default: there are verifiers that know one of them only.
+const (
+	Both           Format = "both"
+	SigstoreBundle Format = "sigstore-bundle" // a manifest that refers to the bundle: what cosign 3 writes
+	Simple         Format = "simple"          // simple signing under the tag sha256-HEX.sig: what cosign 2 writes
+)
+
+// Formats lists the names of all formats.
+func Formats() []string { return []string{string(Both), string(SigstoreBundle), string(Simple)} }
+
+// Request says what is signed, by whom and how.
+type Request struct {
+	Signer   *trust.Signer
+	Subject  ocispec.Descriptor
+	Identity string // what the signer calls the subject
+	Format   Format
+}
+
+// There is what is attached already at the place where the signatures go.
+type There struct {
+	Tagged    bundle.Attachment   // under the tag; zero: nothing
+	Referring []bundle.Attachment // referrers, with their bytes
+}
+
+// Make returns the attachments of a signature: those that are there already, where the
+// signer has made them, so that to sign again adds nothing.
+func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, error) {
+	subject, err := image.ParseDigest(r.Subject.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	made, err := Maker{
+		Has: func(a bundle.Attachment) bool {
+			evidence, err := trust.ReadEvidence(ctx, Carried(a), a.Node.Descriptor)
+			return err == nil && r.Signer.HasSigned(subject, evidence)
+		},
+		Tagged:   func(existing []byte) (trust.Signed, error) { return r.Signer.Sign(subject, r.Identity, existing) },
+		Referrer: func() (trust.Signed, error) { return r.Signer.SignBundle(r.Subject) },
+	}.Make(subject, r.Format, there)
+	if err != nil {
+		return nil, fmt.Errorf("sign %s: %w", subject, err)
+	}
+	return made, nil
+}
+
+// Maker makes what says something of a subject, in each form.
+type Maker struct {
+	Has      func(bundle.Attachment) bool                // whether one that is there says it already
+	Tagged   func(existing []byte) (trust.Signed, error) // beside what is under the tag
+	Referrer func() (trust.Signed, error)
+}
+
+// Make returns the attachments of the forms that a format asks for: those that are there
+// already, or new ones.
+func (m Maker) Make(subject image.Digest, f Format, there There) (out []bundle.Attachment, err error) {
+	var signed trust.Signed
+	if f != SigstoreBundle {
+		made := there.Tagged
+		if !m.Has(made) {
+			if signed, err = m.Tagged(made.Node.Data); err != nil {
+				return nil, err
+			}
+			made = withData(Of(subject, signed), made)
+		}
+		out = append(out, made)
+	}
+	if f == Simple {
+		return out, nil
+	}
+	if n := slices.IndexFunc(there.Referring, m.Has); n >= 0 {
+		return append(out, there.Referring[n]), nil
+	}
+	if signed, err = m.Referrer(); err != nil {
+		return nil, err
+	}
+	return append(out, Of(subject, signed)), nil
+}
+
+// Referring returns the referrers of a subject that may hold a signature, with their
+// bytes.
+func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Attachment, error) {
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	return bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType), ctx.Err()
+}
+
+// Carried is the content of an attachment that has its bytes.
+type Carried bundle.Attachment
+
+// Fetch gives the bytes of a descriptor.
+func (c Carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
+		if b.Digest == d.Digest {
+			return io.NopCloser(bytes.NewReader(b.Data)), nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
+}
+
+// AtTarget returns what a target has about a subject already, under a tag and as
+// referrers. What is not whole, or too large, is nothing.
+func AtTarget(ctx context.Context, target medium.Target, subject image.Digest, tag string) (there There, err error) {
+	existing := target.Can().Existing
+	if existing == nil {
+		return there, nil
+	}
+	s := existing()
+	if s == nil {
+		return there, nil
+	}
+	defer s.Close() //nolint:errcheck // only read
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return there, ctx.Err() //nolint:nilerr // who writes there says what is wrong
+	}
+	there.Referring = bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType)
+	for _, d := range attached {
+		if d.Annotations[ocispec.AnnotationRefName] == tag {
+			there.Tagged = readTagged(ctx, s, subject, d)
+		}
+	}
+	return there, ctx.Err()
+}
+
+// readTagged reads an attachment with the bytes of its blobs.
+func readTagged(ctx context.Context, s Source, subject image.Digest, d ocispec.Descriptor) bundle.Attachment {
+	a, err := bundle.ReadAttachment(ctx, s, subject, d)
+	if err != nil || bundle.SizeOf(a.Blobs) > bundle.MaxAttachmentData {
+		return bundle.Attachment{}
+	}
+	for i, b := range a.Blobs {
+		if a.Blobs[i].Data, err = bundle.Read(ctx, s, b, b.Size); err != nil {
+			return bundle.Attachment{}
+		}
+	}
+	return a
+}
 
 // Of is what was signed as the media take it.
 func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {

@@ -1,0 +1,353 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+)
+
+// ReadTrees reads the indexes and manifests of all images of a lock, in its order.
+func ReadTrees(ctx context.Context, lock *bundle.Lock, registry medium.Registry, o run.Options) ([]bundle.Tree, error) {
+	o.Reporter().Phase("image manifests", len(lock.Images), 0)
+	trees := make([]bundle.Tree, len(lock.Images))
+	err := run.Each(ctx, o.Small(), len(trees), func(n int) error {
+		i := lock.Images[n]
+		var tree bundle.Tree
+		source, err := treeSource(ctx, registry, i, lock.Platforms)
+		if err == nil {
+			tree, err = bundle.ReadTree(ctx, source, i.Descriptor())
+		}
+		o.Reporter().Done(i.Reference.String(), err)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+		if tree.IsEmpty() {
+			return fault.Errorf(fault.Incomplete, "image", i.Reference.String(),
+				"ask who publishes it, or name a mirror that has it whole with --source-map",
+				"its index names no image manifest: nothing of it could run")
+		}
+		for _, d := range tree.Ignored {
+			o.Reporter().Say(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
+		}
+		tree.Reference = i.Reference
+		trees[n] = tree
+		return nil
+	})
+	return trees, err
+}
+
+// treeSource is what an image's manifests are read from. Of an image whose platforms were
+// chosen, the index is made again: nobody publishes it.
+func treeSource(
+	ctx context.Context, registry medium.Registry, i bundle.Image, platforms []image.Platform,
+) (bundle.Fetcher, error) {
+	if x, ok := i.Index(); ok && bundle.IsIndex(i.MediaType) {
+		return derived(ctx, registry(i.Source.Pin(x)), i, platforms)
+	}
+	return registry(i.FetchedFrom()), nil
+}
+
+// Carry says whose signatures, attestations and SBOMs travel in a bundle, besides
+// the root's own.
+type Carry string
+
+// The values of Carry. Signatures upstream may become more at any time: a bundle
+// that carries them is not the same bytes at every pull, so that none is the default.
+const (
+	CarryNone   Carry = "none"
+	CarryImages Carry = "images" // of each image of the lock
+	CarryAll    Carry = "all"    // of each image, of the manifest of each platform, and of what is attached
+)
+
+// Signed is what is attached to the images of a lock.
+type Signed struct {
+	Verified    []VerifiedImage // in the order of the lock; none where there is no policy
+	Attachments []bundle.Attachment
+	From        map[digest.Digest]bundle.Image // of their blobs, an image to which each is attached
+}
+
+// Carried is how many signatures, attestations and SBOMs travel beside their image.
+func (u Signed) Carried() (n int) {
+	for _, a := range u.Attachments {
+		if a.Node.Descriptor.ArtifactType != bundle.EvidenceType {
+			n++
+		}
+	}
+	return n
+}
+
+// Input says of which images what is read.
+type Input struct {
+	Lock     *bundle.Lock
+	Trees    []bundle.Tree // of the images, in the lock's order
+	Registry medium.Registry
+	Policy   *Policy // whose signatures the images need; nil: they are not verified
+	Carry    Carry   // what travels; "": nothing
+}
+
+func (in Input) carries() bool { return in.Carry != "" && in.Carry != CarryNone }
+
+// ReadSigned looks at what is attached to the images of a lock: it verifies their
+// signatures where there is a policy, and reads what is to travel. All images that
+// fail are named together.
+func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
+	u := Signed{From: map[digest.Digest]bundle.Image{}}
+	indexed := func(i bundle.Image) bool { _, ok := i.Index(); return ok }
+	if in.Policy == nil && !in.carries() && !slices.ContainsFunc(in.Lock.Images, indexed) {
+		return u, nil
+	}
+	o.Reporter().Phase("upstream signatures and indexes", len(in.Lock.Images), 0)
+	found := make([][]bundle.Attachment, len(in.Lock.Images))
+	verified := make([]VerifiedImage, len(in.Lock.Images))
+	a := attachedReader{in: in, options: o}
+	err := run.Each(ctx, o.Limit(), len(in.Lock.Images), func(n int) error {
+		i := in.Lock.Images[n]
+		var err error
+		verified[n], found[n], err = a.read(ctx, i, in.Trees[n])
+		o.Reporter().Done(i.Reference.String(), err)
+		return err
+	})
+	if err != nil {
+		return u, err
+	}
+	if in.Policy != nil {
+		u.Verified = verified
+	}
+	u.take(in.Lock.Images, found)
+	return u, nil
+}
+
+// take keeps what was found for each image, everything once: one image may have two
+// references.
+func (u *Signed) take(images []bundle.Image, found [][]bundle.Attachment) {
+	seen := map[string]bool{}
+	for n, attachments := range found {
+		for _, a := range attachments {
+			key := a.Subject.String() + " " + cmp.Or(a.Tag, a.Node.Descriptor.Digest.String())
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			u.Attachments = append(u.Attachments, a)
+			for _, b := range a.Blobs {
+				u.From[b.Digest] = images[n]
+			}
+		}
+	}
+}
+
+// attachedReader reads what is attached to images, all of it within one bound.
+type attachedReader struct {
+	in      Input
+	options run.Options
+	reader  signatures.Reader
+}
+
+// read verifies one image and reads what of its attachments travels.
+func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.Tree) (v VerifiedImage, out []bundle.Attachment, err error) {
+	x, err := a.readIndex(ctx, i)
+	if err != nil {
+		return v, nil, err
+	}
+	if x != nil {
+		e, err := a.evidence(ctx, x)
+		if err != nil {
+			return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+		out = append(out, e)
+	}
+	if a.in.Policy == nil && !a.in.carries() {
+		return v, out, nil
+	}
+	from, about := &sameList{Source: a.in.Registry(i.FetchedFrom())}, subjects(i, tree)
+	var attached []ocispec.Descriptor
+	if x != nil && bundle.IsIndex(i.MediaType) {
+		about = about[1:] // upstream has no such index, and nothing that is about it
+	} else if attached, err = from.Attachments(ctx, i.Digest); err != nil {
+		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
+	}
+	if a.in.Policy != nil {
+		if v, err = a.in.Policy.verify(ctx, from, i, attached, x, a.options.Time()); err != nil {
+			return v, nil, err
+		}
+	}
+	var more []bundle.Attachment
+	switch {
+	case !a.in.carries():
+	case a.in.Carry != CarryAll:
+		more, err = a.reader.Read(ctx, from, i.Digest, attached)
+	default:
+		if more, err = a.reader.Below(ctx, from, about, a.options); err != nil {
+			err = fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+	}
+	return v, append(out, more...), err
+}
+
+// subjects are the image and the manifests of its platforms.
+func subjects(i bundle.Image, tree bundle.Tree) []image.Digest {
+	out := []image.Digest{i.Digest}
+	for _, n := range tree.Nodes {
+		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil && d != i.Digest {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// sameList is a source whose signatures are those that were verified.
+type sameList struct {
+	medium.Source
+	attached signatures.Lists
+}
+
+// Attachments returns what refers to subject, as it was when that was asked first.
+func (s *sameList) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
+	return s.attached.Of(ctx, s.Source, subject)
+}
+
+// index is the upstream index of an image of which some platforms were kept: a signature of
+// the index is one of their manifests, which the index names.
+type index struct {
+	*sameList
+	of       bundle.Image
+	digest   image.Digest
+	data     []byte
+	attached []ocispec.Descriptor
+}
+
+// readIndex reads the index that the lock names, and demands that it names the image. It
+// returns nil where the lock names none, and where a mirror has the platform's manifest alone.
+func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index, error) {
+	d, ok := i.Index()
+	if !ok {
+		return nil, nil
+	}
+	x := &index{sameList: &sameList{Source: a.in.Registry(i.Source.Pin(d))}, of: i, digest: d}
+	var err error
+	if x.data, err = readIndexOf(ctx, x, d); err == nil {
+		err = a.reader.Room([]ocispec.Descriptor{{Digest: digest.Digest(d.String()), Size: int64(len(x.data))}})
+	}
+	names := false
+	if err == nil {
+		names, err = a.names(ctx, x, i)
+	}
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound:
+		a.options.Reporter().Say(fmt.Sprintf("left out: the index %s of %s, which is not there", d, i.Reference))
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("image %s: %w", i.Reference, err)
+	case !names:
+		return nil, notOf(d, i)
+	}
+	if a.in.Policy != nil || a.in.carries() {
+		x.attached, err = x.Attachments(ctx, d)
+	}
+	return x, err
+}
+
+// readIndexOf reads the index that a source names.
+func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, error) {
+	root, err := s.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root.Digest = digest.Digest(d.String())
+	return bundle.Read(ctx, s, bundle.Plain(root), bundle.MaxManifestSize)
+}
+
+// names tells whether an index names the manifest of the lock, or comes to the index that the
+// lock has of some of its platforms.
+func (a *attachedReader) names(ctx context.Context, x *index, i bundle.Image) (bool, error) {
+	if bundle.IsIndex(i.MediaType) {
+		kept, err := comesTo(ctx, x, x.data, i, a.in.Lock.Platforms)
+		return kept != nil, err
+	}
+	return slices.ContainsFunc((bundle.Node{Data: x.data}).Children(), func(n ocispec.Descriptor) bool {
+		return n.Digest.String() == i.Digest.String() && n.Size == i.Size && n.MediaType == i.MediaType
+	}), nil
+}
+
+func notOf(index image.Digest, i bundle.Image) error {
+	return fault.Errorf(fault.Corrupt, "read index of", i.Reference.String(), "make a new lock with `vdo-bundle lock`",
+		"the index %s does not name the manifest %s of the lock", index, i.Digest)
+}
+
+// evidence is the index as it travels, with what is attached to it where that travels too.
+func (a *attachedReader) evidence(ctx context.Context, x *index) (bundle.Attachment, error) {
+	layers := []ocispec.Descriptor{bundle.Blob(bundle.EvidenceLayer, x.data)}
+	if a.in.carries() {
+		attached, err := a.reader.Read(ctx, x, x.digest, x.attached)
+		if err != nil {
+			return bundle.Attachment{}, err
+		}
+		for _, s := range attached {
+			layers = append(append(layers, bundle.Blob(bundle.EvidenceLayer, s.Node.Data)), s.Blobs...)
+		}
+	}
+	config := ocispec.DescriptorEmptyJSON
+	subject := x.of.Descriptor()
+	m := ocispec.Manifest{ArtifactType: bundle.EvidenceType, Config: bundle.Plain(config), Subject: &subject}
+	for _, l := range layers {
+		if !slices.ContainsFunc(m.Layers, func(o ocispec.Descriptor) bool { return o.Digest == l.Digest }) {
+			m.Layers = append(m.Layers, bundle.Plain(l))
+		}
+	}
+	return bundle.NewAttachment(x.of.Digest, "", bundle.NewManifest(m), append(layers, config)...)
+}
+
+// derived reads the index of an image of which the lock keeps some platforms, and returns a
+// source that has what was kept of it beside what the index names.
+func derived(
+	ctx context.Context, of medium.Source, i bundle.Image, platforms []image.Platform,
+) (bundle.Fetcher, error) {
+	x, _ := i.Index()
+	data, err := readIndexOf(ctx, of, x)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := comesTo(ctx, of, data, i, platforms)
+	if err == nil && kept == nil {
+		err = notOf(x, i)
+	}
+	return overlay{of, digest.Digest(i.Digest.String()), kept}, err
+}
+
+// comesTo returns what a lock keeps of an index, nil where that is not the image.
+func comesTo(
+	ctx context.Context, f bundle.Fetcher, data []byte, i bundle.Image, platforms []image.Platform,
+) ([]byte, error) {
+	kept, _, err := bundle.KeepPlatforms(ctx, f, data, platforms)
+	if err != nil || image.DigestOf(kept) != i.Digest {
+		return nil, err
+	}
+	return kept, nil
+}
+
+// overlay has one more manifest than its source.
+type overlay struct {
+	bundle.Fetcher
+	digest digest.Digest
+	data   []byte
+}
+
+func (o overlay) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if d.Digest == o.digest {
+		return io.NopCloser(bytes.NewReader(o.data)), nil
+	}
+	return o.Fetcher.Fetch(ctx, d)
+}
