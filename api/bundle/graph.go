@@ -3,8 +3,10 @@ package bundle
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -191,4 +193,143 @@ func (n Node) Children() []ocispec.Descriptor {
 		out = append(out, *m.Config)
 	}
 	return out
+}
+
+// Order returns everything that a medium holds, each digest once, in the order in
+// which an archive holds it: manifests; configs and the contents' layers; image
+// layers, without those that are left to a base; then what attachments add, each
+// class sorted by digest. What is at hand carries Data.
+func (g *Graph) Order() []ocispec.Descriptor {
+	configs := g.configs()
+	var classes [4][]ocispec.Descriptor
+	for _, n := range g.Manifests {
+		classes[classManifests] = append(classes[classManifests], n.withData())
+	}
+	for _, b := range g.Held() {
+		class := classOf(b, configs)
+		classes[class] = append(classes[class], b)
+	}
+	for _, a := range g.Attachments {
+		classes[classAttached] = append(append(classes[classAttached], a.Node.withData()), a.Blobs...)
+	}
+	var out []ocispec.Descriptor
+	seen := map[string]bool{}
+	for _, class := range classes {
+		slices.SortStableFunc(class, func(a, b ocispec.Descriptor) int { return cmp.Compare(a.Digest, b.Digest) })
+		for _, d := range class {
+			if !seen[d.Digest.String()] {
+				seen[d.Digest.String()] = true
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// Classes of what a medium holds, in their order.
+const (
+	classManifests = iota
+	classSmall     // configs, and the contents' layers
+	classLayers    // of images
+	classAttached
+)
+
+func classOf(d ocispec.Descriptor, configs map[string]bool) int {
+	if configs[d.Digest.String()] || strings.HasPrefix(d.MediaType, "application/vnd.vdo.") {
+		return classSmall
+	}
+	return classLayers
+}
+
+// configs are the digests of all configs.
+func (g *Graph) configs() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range g.Manifests {
+		if m, err := decodeManifest(n.Descriptor, n.Data); err == nil && m.Config != nil {
+			out[m.Config.Digest.String()] = true
+		}
+	}
+	return out
+}
+
+func (n Node) withData() ocispec.Descriptor {
+	d := n.Descriptor
+	d.Data = n.Data
+	return d
+}
+
+// Owners says of everything in a graph which images it is part of, or attached to, so
+// that a message can say what a digest is.
+type Owners map[digest.Digest][]string
+
+// ContentsName is what Owners calls the parts of a bundle that are of no image.
+const ContentsName = "the bundle's contents"
+
+// Owners finds the images of every manifest and blob.
+func (g *Graph) Owners() Owners {
+	o := Owners{}
+	add := func(d digest.Digest, name string) {
+		for below := range g.reach(d) {
+			o[below] = append(o[below], name)
+		}
+	}
+	if names := g.parts[g.Root.Digest].names; len(names) > 0 {
+		add(names[0], ContentsName)
+	}
+	for _, im := range g.images {
+		add(im.Digest, im.Annotations[AnnotationReference])
+	}
+	for _, a := range g.Attachments { // after what they are about
+		o.attached(a)
+	}
+	return o
+}
+
+// attached marks what is attached to something, or to what is attached to that.
+func (o Owners) attached(a Attachment) {
+	name := attachmentOf + "the bundle"
+	if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
+		name = owners[0]
+		if !strings.HasPrefix(name, attachmentOf) {
+			name = attachmentOf + name
+		}
+	}
+	for _, d := range append([]ocispec.Descriptor{a.Node.Descriptor}, a.Blobs...) {
+		if !slices.Contains(o[d.Digest], name) {
+			o[d.Digest] = append(o[d.Digest], name)
+		}
+	}
+}
+
+const attachmentOf = "an attachment of "
+
+// Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
+func (o Owners) Name(d ocispec.Descriptor) string {
+	return fmt.Sprintf("%s of %s", part(d.MediaType), strings.Join(o.few(d), ", "))
+}
+
+// few returns the images that a part belongs to, shortened to three.
+func (o Owners) few(d ocispec.Descriptor) []string {
+	names := slices.Sorted(slices.Values(o[d.Digest]))
+	switch {
+	case len(names) == 0:
+		return []string{"the bundle"}
+	case len(names) > 3:
+		return append(names[:2], fmt.Sprintf("%d more images", len(names)-2))
+	}
+	return names
+}
+
+func part(mediaType string) string {
+	switch {
+	case IsIndex(mediaType):
+		return "index"
+	case strings.Contains(mediaType, "manifest.v"):
+		return "manifest"
+	case strings.Contains(mediaType, "config") || strings.Contains(mediaType, "container.image.v1"):
+		return "configuration"
+	case strings.Contains(mediaType, "layer") || strings.Contains(mediaType, "rootfs"):
+		return "layer"
+	}
+	return "part"
 }

@@ -342,3 +342,99 @@ func (l *Lock) Image(reference string) (Image, bool) {
 	}
 	return l.Images[i], true
 }
+
+// ParseLock reads a lock, YAML or JSON; name is the file's name, for errors. It is
+// strict: unknown, missing and repeated keys, wrong types, anchors, a second
+// document and everything that [Lock.Validate] reports are faults, each naming
+// file, line and key, all of them together.
+func ParseLock(name string, data []byte) (*Lock, error) {
+	root, err := parseYAML(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKind(name, root); err != nil {
+		return nil, err
+	}
+	lock := &Lock{}
+	tree := strictyaml.Read(root, lock)
+	if c := (&checker{problems: tree.Problems}); len(c.problems) > 0 {
+		return nil, c.join(name, tree.Line)
+	}
+	if err := lock.faults(name, tree.Line); err != nil {
+		return nil, err
+	}
+	return lock, nil
+}
+
+// checkKind refuses a document that says that it is another one: what else is wrong
+// with it as a lock is of no interest then.
+func checkKind(name string, root *yaml.Node) error {
+	if root.Kind != yaml.MappingNode {
+		return nil // it is told with its line
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if k, v := root.Content[i], root.Content[i+1]; k.Value == "kind" && v.ShortTag() == "!!str" && v.Value != LockKind {
+			return fault.Errorf(fault.InvalidInput, "parse lock", fmt.Sprintf("%s:%d", name, k.Line),
+				"give the lock that `vdo-bundle lock` wrote", "kind: %.100q is not %s", v.Value, LockKind)
+		}
+	}
+	return nil
+}
+
+func parseYAML(name string, data []byte) (*yaml.Node, error) {
+	root, err := strictyaml.Parse(data, MaxLockSize)
+	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
+		return nil, fault.Errorf(fault.InvalidInput, "parse lock", name,
+			cmp.Or(wrong.Hint, "give the lock that `vdo-bundle lock` wrote"), "%w", wrong)
+	}
+	return root, err
+}
+
+// JumpHost stands in the place of a driver for this project's own jump host of tenant
+// clusters. No matrix lists it.
+const JumpHost matrix.Driver = "vdo-jumphost"
+
+// IsService tells whether a release is of a service: one image, without manifests.
+func IsService(d matrix.Driver) bool {
+	return d == JumpHost || slices.Contains(matrix.Services(), d)
+}
+
+// Service returns the image to run for a service, and its version: of those that the lock
+// has, the one that the matrix chooses ([matrix.Document.ChooseService]), of the jump host
+// the newest.
+func (l *Lock) Service(service matrix.Driver, doc *matrix.Document) (Image, matrix.Version, error) {
+	held := map[string]Release{}
+	available := matrix.Available{}
+	var newest matrix.Version
+	for _, r := range l.Releases {
+		if r.Driver == service {
+			held[r.Version.String()], available[r.ID()], newest = r, true, r.Version // sorted by version
+		}
+	}
+	if len(held) == 0 {
+		return Image{}, matrix.Version{}, noService(service, errors.New("the bundle holds no release of it"))
+	}
+	if service != JumpHost {
+		chosen, err := doc.ChooseService(service, available)
+		if err != nil {
+			return Image{}, matrix.Version{}, noService(service, fmt.Errorf("of the bundle's releases: %w", err))
+		}
+		newest = chosen.Version
+	}
+	for _, to := range held[newest.String()].Images {
+		if i, ok := l.Image(to); ok {
+			return i, newest, nil
+		}
+	}
+	return Image{}, matrix.Version{}, noService(service, errors.New("the bundle holds no image of it"))
+}
+
+func noService(service matrix.Driver, why error) error {
+	return fault.Errorf(fault.NotFound, "find service", string(service),
+		"make the bundle with `vdo-bundle lock --services sip`, sign it and push it", "%w", why)
+}
+
+func checkService(c *checker, key string, r Release) {
+	c.require(len(r.Manifests) == 0, key+".manifests", "%s is a service, which has none", r.Driver)
+	c.require(len(r.Images) == 1, key+".images", "%s is a service, which has one, not %d", r.Driver, len(r.Images))
+}
