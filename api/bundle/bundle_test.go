@@ -234,13 +234,13 @@ func TestPickPlatform(t *testing.T) {
 		{"linux/arm64/v7", "", fault.NotFound}, {"linux/s390x", "", fault.NotFound}, {"windows/amd64", "", fault.Conflict},
 	} {
 		p := must(image.ParsePlatform(c.platform))(t)
-		d, err := bundle.PickPlatform(t.Context(), bundles.Store{}, index, p)
+		d, err := bundle.PickPlatform(index, p)
 		require.Equal(t, c.reason, fault.ReasonOf(err), c.platform)
 		if c.is != "" {
 			require.Equal(t, digest.FromString(c.is), d.Digest)
 		}
 	}
-	_, err := bundle.PickPlatform(t.Context(), bundles.Store{}, []byte("["), image.Platform{})
+	_, err := bundle.PickPlatform([]byte("["), image.Platform{})
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 }
 

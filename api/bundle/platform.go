@@ -16,31 +16,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// maxWithoutPlatform bounds of how many children of an index the configuration is read.
-const maxWithoutPlatform = 64
-
 // choose finds the manifests of an index that are for some platforms, and tells all platforms that it
-// has: as the index says, which is optional, or as configurations say. Attestations are passed over.
-func choose(
-	ctx context.Context, f Fetcher, index []ocispec.Descriptor, wanted []image.Platform,
-) (chosen []ocispec.Descriptor, has []image.Platform, err error) {
-	without := 0
+// says it has. Attestations, and what it says no platform of, are passed over.
+func choose(index []ocispec.Descriptor, wanted []image.Platform) (chosen []ocispec.Descriptor, has []image.Platform) {
 	for _, d := range index {
 		p := d.Platform
-		if p == nil && isManifest(d.MediaType) && without < maxWithoutPlatform {
-			without++
-			manifest, err := Read(ctx, f, Plain(d), MaxManifestSize)
-			if err != nil {
-				return nil, nil, err
-			}
-			says, ok, err := ConfiguredPlatform(ctx, f, manifest)
-			if err != nil && fault.ReasonOf(err) != fault.Corrupt {
-				return nil, nil, err
-			}
-			if ok { // else it is for no platform
-				p = &says
-			}
-		}
 		if p == nil || p.OS == "unknown" || !IsManifest(d.MediaType) {
 			continue
 		}
@@ -50,7 +30,7 @@ func choose(
 			chosen = append(chosen, d)
 		}
 	}
-	return chosen, has, nil
+	return chosen, has
 }
 
 func notIndex(err error) error {
@@ -62,39 +42,26 @@ func notIndex(err error) error {
 // without a variant takes any variant where there is only one. Where the index has no such
 // platform the fault is NotFound and names those it has; where it has several (Windows builds of
 // one processor), it is Conflict.
-func PickPlatform(ctx context.Context, f Fetcher, index []byte, p image.Platform) (d ocispec.Descriptor, err error) {
+func PickPlatform(index []byte, p image.Platform) (d ocispec.Descriptor, err error) {
 	var doc manifestForm
 	if err := json.Unmarshal(index, &doc); err != nil {
 		return d, notIndex(err)
 	}
 	flat := slices.DeleteFunc(doc.Manifests, func(d ocispec.Descriptor) bool { return IsIndex(d.MediaType) })
-	found, has, err := choose(ctx, f, flat, []image.Platform{p})
-	if err != nil {
-		return d, err
-	}
+	found, has := choose(flat, []image.Platform{p})
 	found = slices.CompactFunc(found, func(a, b ocispec.Descriptor) bool { return a.Digest == b.Digest })
 	if len(found) == 1 {
 		return Plain(found[0]), CheckDescriptor(found[0])
 	}
 	reason, why := fault.Conflict, fmt.Sprintf("%d manifests for it", len(found))
 	if len(found) == 0 {
-		reason, why = fault.NotFound, few(has)
+		reason, why = fault.NotFound, "no platforms"
+		if len(has) > 0 {
+			why = image.JoinPlatforms(has[:min(len(has), 50)]) // whoever made the index
+		}
 	}
 	return d, fault.Errorf(reason, "pick platform", p.String(), "keep all platforms with --platform all",
 		"the image has %s", why)
-}
-
-// few lists platforms, each once, as many as a person reads.
-func few(platforms []image.Platform) string {
-	if len(platforms) == 0 {
-		return "no platforms"
-	}
-	var names []string
-	for _, p := range platforms {
-		names = append(names, p.String())
-	}
-	slices.Sort(names)
-	return fault.Few(slices.Compact(names), 50)
 }
 
 func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) }
@@ -102,9 +69,7 @@ func byName(a, b image.Platform) int { return strings.Compare(a.String(), b.Stri
 // KeepPlatforms returns an index with those of its manifests alone that are for some platforms: the
 // same bytes for the same index and platforms, and the index itself where nothing is left
 // out. It tells which platforms the image lacks, and refuses one that has none of them.
-func KeepPlatforms(
-	ctx context.Context, f Fetcher, data []byte, platforms []image.Platform,
-) (kept []byte, lacks []image.Platform, err error) {
+func KeepPlatforms(data []byte, platforms []image.Platform) (kept []byte, lacks []image.Platform, err error) {
 	var index struct {
 		ocispec.Index
 		Manifests entries `json:"manifests"` // as many as are bounded, instead of Index's
@@ -112,10 +77,7 @@ func KeepPlatforms(
 	if err := json.Unmarshal(data, &index); err != nil {
 		return nil, nil, notIndex(err)
 	}
-	chosen, has, err := choose(ctx, f, index.Manifests, platforms)
-	if err != nil {
-		return nil, nil, err
-	}
+	chosen, has := choose(index.Manifests, platforms)
 	for _, p := range platforms {
 		if !slices.ContainsFunc(has, func(is image.Platform) bool { return is.Is(p) }) {
 			lacks = append(lacks, p)

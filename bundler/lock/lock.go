@@ -239,10 +239,10 @@ func (in Input) pick(
 		return d, image.Digest{}, err
 	}
 	if index := image.DigestOf(data); len(in.Platforms) == 1 {
-		d, err = bundle.PickPlatform(ctx, source, data, in.Platforms[0])
+		d, err = bundle.PickPlatform(data, in.Platforms[0])
 		return d, index, err
 	}
-	kept, lacks, err := bundle.KeepPlatforms(ctx, source, data, in.Platforms)
+	kept, lacks, err := bundle.KeepPlatforms(data, in.Platforms)
 	if err != nil {
 		return d, image.Digest{}, err
 	}

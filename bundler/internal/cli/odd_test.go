@@ -56,9 +56,7 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	}
 
 	index(plain) // the configuration says what the index does not
-	run(0, "lock", "-q", "--k8s", "1.34", "--platform", "linux/amd64", "-o", "lock.yaml")
-	require.Contains(t, string(w.read(t, "lock.yaml")), plain.Digest.String())
-	require.Contains(t, run(4, "lock", "-q", "--k8s", "1.34", "--platform", "linux/s390x"), "the image has linux/amd64")
+	require.Contains(t, run(4, "lock", "-q", "--k8s", "1.34", "--platform", "linux/amd64"), "the image has no platforms")
 	run(0, "pull", "-q", "--k8s", "1.34", "-o", "a.tar")
 	require.Regexp(t, `cloud/ccm:v1.34.0 .* linux/amd64`, w.must(t, "inspect", "a.tar"))
 

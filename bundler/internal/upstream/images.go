@@ -243,7 +243,7 @@ func (a *attachedReader) readIndex(ctx context.Context, i bundle.Image) (*index,
 	}
 	names := false
 	if err == nil {
-		names, err = a.names(ctx, x, i)
+		names, err = a.names(x, i)
 	}
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
@@ -272,9 +272,9 @@ func readIndexOf(ctx context.Context, s medium.Source, d image.Digest) ([]byte, 
 
 // names tells whether an index names the manifest of the lock, or comes to the index that the
 // lock has of some of its platforms.
-func (a *attachedReader) names(ctx context.Context, x *index, i bundle.Image) (bool, error) {
+func (a *attachedReader) names(x *index, i bundle.Image) (bool, error) {
 	if bundle.IsIndex(i.MediaType) {
-		kept, err := comesTo(ctx, x, x.data, i, a.in.Lock.Platforms)
+		kept, err := comesTo(x.data, i, a.in.Lock.Platforms)
 		return kept != nil, err
 	}
 	return slices.ContainsFunc((bundle.Node{Data: x.data}).Children(), func(n ocispec.Descriptor) bool {
@@ -320,7 +320,7 @@ func derived(
 	if err != nil {
 		return nil, err
 	}
-	kept, err := comesTo(ctx, of, data, i, platforms)
+	kept, err := comesTo(data, i, platforms)
 	if err == nil && kept == nil {
 		err = notOf(x, i)
 	}
@@ -328,10 +328,8 @@ func derived(
 }
 
 // comesTo returns what a lock keeps of an index, nil where that is not the image.
-func comesTo(
-	ctx context.Context, f bundle.Fetcher, data []byte, i bundle.Image, platforms []image.Platform,
-) ([]byte, error) {
-	kept, _, err := bundle.KeepPlatforms(ctx, f, data, platforms)
+func comesTo(data []byte, i bundle.Image, platforms []image.Platform) ([]byte, error) {
+	kept, _, err := bundle.KeepPlatforms(data, platforms)
 	if err != nil || image.DigestOf(kept) != i.Digest {
 		return nil, err
 	}
