@@ -31,24 +31,19 @@
 // # The lock
 //
 // See [Lock]. Written by people's tools as YAML, carried in the bundle as JSON
-// with sorted keys and no insignificant space. [Lock.Validate] is the list of its
-// rules: releases sorted by driver and version, images sorted by reference, each
-// once; every reference that a release maps to is an image of the lock; usedBy of
-// an image are exactly the releases that map to it; platforms is one platform or
-// "all"; no URL carries credentials. Of an image of which one platform was kept, the source
-// has the digest of the upstream index, which is no part of the graph: see [Image.Index].
-// Where a mirror resolved an image, the reason ends with that mirror: see [Image.Resolver].
+// with sorted keys and no insignificant space. [Lock.Validate] has its rules. Of an image of
+// which one platform was kept, the source has the digest of the upstream index, which is no
+// part of the graph: see [Image.Index]. Where a mirror resolved an image, the reason ends with
+// that mirror: see [Image.Resolver].
 //
-// Besides drivers there may be the project's own operator, as a release of
-// [Operator]: its image, and the manifests that install it, which have no URL. And there
-// may be services that stand before tenant clusters ([IsService]): those that the matrix
-// lists as such, and the project's own [JumpHost]. A service is one image; it has no
-// manifests, since the operator renders them. [Lock.Service] finds the image to run.
+// Besides drivers there may be the project's own operator, as a release of [Operator]: its
+// image, and the manifests that install it, which have no URL. And there may be services that
+// stand before tenant clusters ([IsService]): those that the matrix lists as such, and the
+// project's own [JumpHost]. A service is one image, without manifests.
 //
-// Lock and root agree: every image of the lock is a child of the root with the
-// same digest, size and media type, and the other way round; every manifest file
-// of the lock is a layer of the contents manifest, and the other way round; the
-// matrix is the lock's.
+// Lock and root agree: every image of the lock is a child of the root with the same digest,
+// size and media type, and the other way round; so are manifest files and the layers of the
+// contents manifest; the matrix is the lock's.
 //
 // # Canonical form
 //
@@ -60,20 +55,17 @@
 // from what it understood and refuses any other bytes, so that no two readers see
 // different things in one digest.
 //
-// Upstream indexes and manifests, OCI's or Docker's, are carried byte for byte and
-// never converted: the digest is the name. Layers that their maker calls not
-// distributable are carried like all others, since a site without a network could
-// not follow their URLs; see [IsForeign]. What an upstream index names with a media type
-// that is no index's and no manifest's is passed over, as the image specification asks;
-// see [Tree]. A graph that would be beyond the bounds below is not assembled.
+// Upstream indexes and manifests, OCI's or Docker's, are carried byte for byte. Layers that
+// their maker calls not distributable are carried like all others, since a site without a
+// network could not follow their URLs; see [IsForeign]. What an upstream index names with a
+// media type that is no index's and no manifest's is passed over; see [Tree].
 //
 // # Attachments
 //
 // Signatures, attestations and SBOMs of the root, of images, of the manifests of their
 // platforms, and of one another are not reached from the root; each medium keeps them
-// beside it, under cosign's tags
-// (sha256-<hex>.sig, .att, .sbom) or as referrers (a manifest whose subject is what
-// it is about). See [Attachment].
+// beside it, under cosign's tags (sha256-<hex>.sig, .att, .sbom) or as referrers. See
+// [Attachment].
 //
 // The index of an image of which one platform was kept travels as such a referrer of the
 // platform's manifest, of the artifact type [EvidenceType]: its first layer is the index,
@@ -88,26 +80,23 @@
 //
 // # Deltas
 //
-// A medium on disk may be a delta: it holds everything but some layers of its
-// images, which an earlier bundle, its base, has. Nothing else is ever left out:
-// manifests, configs, the contents and all attachments are there, and so root and
-// signatures are those of the whole bundle. The index.json of a delta has two
-// annotations at its top:
+// A medium on disk may be a delta: it holds everything but some layers of its images, which
+// an earlier bundle, its base, has. Root and signatures are those of the whole bundle. The
+// index.json of a delta has two annotations at its top:
 //
 //	vdo.vmware.com/base         the digest of the base's root
 //	vdo.vmware.com/base.layers  the digests of the layers left out, sorted, with
 //	                            one space between them; at least one
 //
-// A layer that is neither there nor listed is missing. The annotations are signed
-// by nobody and need not be: a layer has the digest that the signed root gives it,
-// wherever it comes from; a false list only makes a delta that cannot be pushed.
-// Whoever writes a delta into a registry asks for every listed layer in the target
-// repository first. See [Base].
+// They are signed by nobody and need not be: a layer has the digest that the signed root
+// gives it, wherever it comes from. Whoever writes a delta into a registry asks for every
+// listed layer in the target repository first. See [Base].
 //
 // # Receipts
 //
-// A receipt says what a repository holds after a push, so that a delta can be made
-// where the repository cannot be reached. It is JSON:
+// A receipt says what a repository holds after a push, so that a delta can be made where the
+// repository cannot be reached. It is JSON, with the keys in this order and no other, and the
+// blobs sorted by digest, each once; not signed, for the reason above. See [Receipt].
 //
 //	{
 //	  "apiVersion": "vdo.vmware.com/receipt/v1",
@@ -116,10 +105,6 @@
 //	  "root": "sha256:…",
 //	  "blobs": [{"digest": "sha256:…", "size": 123}, …]
 //	}
-//
-// with the keys in this order and no other, and the blobs (configs and layers)
-// sorted by digest, each once. A receipt is not signed, for the reason above. See
-// [Receipt].
 //
 // # Bounds
 //

@@ -3,7 +3,6 @@ package bundle
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
@@ -280,44 +280,28 @@ func (g *Graph) Owners() Owners {
 		add(im.Digest, im.Annotations[AnnotationReference])
 	}
 	for _, a := range g.Attachments { // after what they are about
-		o.attached(a)
+		name := "the bundle"
+		if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
+			name = strings.TrimPrefix(owners[0], attachmentOf)
+		}
+		for _, d := range append([]ocispec.Descriptor{a.Node.Descriptor}, a.Blobs...) {
+			if !slices.Contains(o[d.Digest], attachmentOf+name) {
+				o[d.Digest] = append(o[d.Digest], attachmentOf+name)
+			}
+		}
 	}
 	return o
-}
-
-// attached marks what is attached to something, or to what is attached to that.
-func (o Owners) attached(a Attachment) {
-	name := attachmentOf + "the bundle"
-	if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
-		name = owners[0]
-		if !strings.HasPrefix(name, attachmentOf) {
-			name = attachmentOf + name
-		}
-	}
-	for _, d := range append([]ocispec.Descriptor{a.Node.Descriptor}, a.Blobs...) {
-		if !slices.Contains(o[d.Digest], name) {
-			o[d.Digest] = append(o[d.Digest], name)
-		}
-	}
 }
 
 const attachmentOf = "an attachment of "
 
 // Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
 func (o Owners) Name(d ocispec.Descriptor) string {
-	return fmt.Sprintf("%s of %s", part(d.MediaType), strings.Join(o.few(d), ", "))
-}
-
-// few returns the images that a part belongs to, shortened to three.
-func (o Owners) few(d ocispec.Descriptor) []string {
-	names := slices.Sorted(slices.Values(o[d.Digest]))
-	switch {
-	case len(names) == 0:
-		return []string{"the bundle"}
-	case len(names) > 3:
-		return append(names[:2], fmt.Sprintf("%d more images", len(names)-2))
+	names := "the bundle"
+	if of := o[d.Digest]; len(of) > 0 {
+		names = fault.Few(slices.Sorted(slices.Values(of)), 3)
 	}
-	return names
+	return part(d.MediaType) + " of " + names
 }
 
 func part(mediaType string) string {

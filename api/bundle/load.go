@@ -144,19 +144,15 @@ func checkContentsForm(n Node) (manifestForm, error) {
 		return m, corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")
 	}
 	rank := map[string]int{MatrixMediaType: 1, MatrixSigMediaType: 2, ManifestMediaType: 3}
+	titles := map[int]string{1: matrixTitle, 2: matrixSigTitle}
 	errs := []error{}
 	lastRank, lastTitle := 0, ""
 	for i, l := range m.Layers {
 		title, r := l.Annotations[ocispec.AnnotationTitle], rank[l.MediaType]
-		switch {
-		case r == 0:
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the unknown media type %.100q", i,
-				l.MediaType))
-		case r < lastRank || (r == lastRank && (r != 3 || title <= lastTitle)):
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q) is repeated or out of order",
-				i, title))
-		case (r == 1 && title != matrixTitle) || (r == 2 && title != matrixSigTitle):
-			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the title %.200q", i, title))
+		isNext := r > lastRank || r == 3 && lastRank == 3 && title > lastTitle
+		if !isNext || titles[r] != "" && titles[r] != title {
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q of %.100q) is unknown, repeated or out of order",
+				i, title, l.MediaType))
 		}
 		lastRank, lastTitle = r, title
 	}
