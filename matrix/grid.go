@@ -1,8 +1,6 @@
 package matrix
 
-import (
-	"slices"
-)
+import "slices"
 
 // Grid shows what [Resolve] chooses for each Kubernetes minor and vSphere version.
 type Grid struct {
