@@ -232,12 +232,10 @@ func (e *Evidence) addCertificate(annotations map[string]string) {
 	c := &e.candidate
 	leaf, chain := []byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation])
 	stamp, err := readStamp(annotations)
-	if err != nil {
-		e.doubt = "with a damaged certificate: its time stamp cannot be read"
-		return
+	if err == nil {
+		e.holder, err = readCertified(leaf, chain, stampsOf(annotations))
 	}
-	stamps := stampsOf(annotations)
-	if e.holder, err = readCertified(leaf, chain, stamps); err != nil {
+	if err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
 		return
 	}

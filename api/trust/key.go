@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -43,7 +44,6 @@ type KeyOptions struct {
 
 const (
 	maxKeyFile = 64 << 10
-	maxKeyID   = 63
 	minRSABits = 2048
 	maxRSABits = 16384
 )
@@ -89,18 +89,13 @@ func checkID(id string) error {
 	switch {
 	case id == "":
 		return errors.New("it has no id")
-	case len(id) > maxKeyID || strings.ContainsFunc(id, notInID):
+	case !idText.MatchString(id):
 		return errors.New("its id is not a name")
 	}
 	return nil
 }
 
-func notInID(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
-}
-
-// ID returns the key's id.
-func (k Key) ID() string { return k.id }
+var idText = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 
 // PEM returns the public key as cosign.pub has it.
 func (k Key) PEM() []byte {

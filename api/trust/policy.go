@@ -47,9 +47,9 @@ func ComposePolicy(threshold int, keys []Key, authorities []Authority, keyless .
 		threshold: threshold, keys: slices.Clone(keys), authorities: slices.Clone(authorities), keyless: slices.Clone(keyless),
 		revoked: map[image.Digest]bool{},
 	}
-	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.keys, func(a, b Key) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.authorities, func(a, b Authority) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
 	p.keys = mergeRevoked(p.keys)
 	return p, nil
 }
@@ -138,9 +138,6 @@ func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
 	return &out
 }
 
-// Keys returns the keys, sorted by id.
-func (p *Policy) Keys() []Key { return slices.Clone(p.keys) }
-
 // The header of a policy file.
 const (
 	PolicyAPIVersion = "vdo.vmware.com/trust/v1"
@@ -201,14 +198,6 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 		problems = append(problems, fault.Errorf(reason, "parse trust policy", name+": "+where,
 			fault.HintOf(err), "%w", err))
 	}
-	head := func(field, got, want string) {
-		if got != want {
-			const hint = "begin it with apiVersion: " + PolicyAPIVersion + " and kind: " + PolicyKind + "; " + wholePolicy
-			bad(fault.Errorf(fault.InvalidInput, "", "", hint, "%q is not %q", got, want), field)
-		}
-	}
-	head("apiVersion", f.APIVersion, PolicyAPIVersion)
-	head("kind", f.Kind, PolicyKind)
 	read := func(what, id, field, file, path string, to *Text) error {
 		return readField("read "+what+" "+fmt.Sprintf("%q", id), field, file, path, to, readFile)
 	}
@@ -258,7 +247,11 @@ const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
 	err := strictyaml.Decode(data, maxPolicy, &f)
-	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); err == nil && n > maxKeys { // before a file is read for each
+	switch n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); {
+	case err != nil:
+	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
+		err = fmt.Errorf("it is %.100q %.100q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
+	case n > maxKeys: // before a file is read for each
 		err = fmt.Errorf("%d keys are more than %d", n, maxKeys)
 	}
 	if err != nil {

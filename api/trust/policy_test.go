@@ -61,7 +61,7 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 		{"two documents", header + "keys:\n" + good + "---\n{}\n", []string{"a second YAML document begins here"}},
 		{"unknown key", header + "keys:\n" + good + "treshold: 2\n", []string{"line 10", "the key treshold is not known"}},
 		{"unknown key of a key", header + "keys:\n- id: a\n  pem: x\n", []string{"line 5", "the key pem is not known"}},
-		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{"apiVersion", "kind", `"v1" is not`}},
+		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{`it is "v1" "Policy", not vdo.vmware.com/trust/v1 TrustPolicy`}},
 		{"no keys", header, []string{"there is no key"}},
 		{"two with one id", header + "keys:\n" + good + good, []string{`two entries have the id "a"`}},
 		{"threshold", header + "threshold: 3\nkeys:\n" + good, []string{"can never be met"}},

@@ -63,11 +63,17 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	if block == nil {
 		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
 	}
-	private, err := parsePrivate(block, password)
-	var asked askError
+	var refused error // has reason and hint of its own
+	private, err := parsePrivate(block, func() (pass []byte, err error) {
+		if err = errPassword; password != nil {
+			pass, err = password()
+			refused = err
+		}
+		return pass, err
+	})
 	switch {
-	case errors.As(err, &asked):
-		return nil, fmt.Errorf("read private key %s: %w", name, asked.error)
+	case refused != nil:
+		return nil, fmt.Errorf("read private key %s: %w", name, refused)
 	case errors.Is(err, errPassword):
 		return bad(fault.Unauthorized, "give the password that the key was made with", err)
 	case err != nil:
@@ -159,18 +165,9 @@ func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
 	default:
 		return nil, nil
 	}
-	if password == nil {
-		return nil, errPassword
-	}
 	pass, err := password()
-	if err != nil {
-		return nil, askError{err}
-	}
-	return append([]byte{}, pass...), nil // nil would be: not encrypted
+	return append([]byte{}, pass...), err // nil would be: not encrypted
 }
-
-// askError is why there is no password: it has reason and hint of its own.
-type askError struct{ error }
 
 // Key returns the public key, under an id.
 func (s *Signer) Key(id string, o KeyOptions) (Key, error) { return NewKey(id, s.key.PEM(), o) }

@@ -46,7 +46,7 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 		t.Helper()
 		v, predicate, err := p.VerifyStatement(subject(about), s, now)
 		requireUntrusted(t, err, want...)
-		require.True(t, v.IsZero())
+		require.True(t, v.Subject().IsZero())
 		require.Nil(t, predicate)
 	}
 	refused(one, "root", nil, "there is no such statement")

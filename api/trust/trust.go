@@ -160,9 +160,6 @@ func (v Verified) Subject() image.Digest { return v.subject }
 // distinct key.
 func (v Verified) Keys() []string { return append([]string(nil), v.keys...) }
 
-// IsZero reports whether nothing was verified.
-func (v Verified) IsZero() bool { return v.subject.IsZero() }
-
 // SignatureTag returns the tag under which cosign keeps the signatures of a digest:
 // sha256-HEX.sig.
 func SignatureTag(subject image.Digest) string { return image.Signatures.TagOf(subject) }
