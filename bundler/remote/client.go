@@ -154,10 +154,6 @@ type Options struct {
 	// as many, and up to sixteen times, but not more than 128, where the host keeps up.
 	// Zero: 6.
 	Concurrency int
-	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
-	// the slots of Concurrency are free: for hosts that hold each connection to a part
-	// of what the link can do. They take 8 MiB of memory, all together. Zero: one.
-	Ranges int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
 	// proxy before it, does not take a whole one.
@@ -198,8 +194,6 @@ type Client struct {
 	opts       Options
 	transports map[string]transports // by the address of hosts that have their own; "": of all others
 	rate       *rate.Limiter         // of all transfers; nil: none
-	// segments are places in memory for parts of blobs that are read over several connections.
-	segments *slots
 
 	mu    sync.Mutex
 	hosts map[string]*Host
@@ -211,10 +205,7 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		opts: o.withDefaults(), hosts: map[string]*Host{}, transports: map[string]transports{},
-		segments: newSlots(maxSegments, maxSegments),
-	}
+	c := &Client{opts: o.withDefaults(), hosts: map[string]*Host{}, transports: map[string]transports{}}
 	if err := c.configure(pool); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ type Host struct {
 	pull, push           *slots       // for large blobs
 	pullSmall, pushSmall *slots       // for small ones
 	gate                 *gate        // held while the host is asked how it wants to be logged in to
-	noRanges             atomic.Bool  // it does not give ranges of blobs
 	chunk                atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex

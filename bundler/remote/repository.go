@@ -228,9 +228,6 @@ func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset
 		}
 		return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
 	}
-	if r.client.opts.Ranges > 1 && d.Size-offset >= rangesFrom && !r.host.noRanges.Load() {
-		return r.openSegmented(ctx, d, offset)
-	}
 	return r.openStream(ctx, d, offset)
 }
 
@@ -403,7 +400,7 @@ func (r *Repository) reads(ctx context.Context, d ocispec.Descriptor) (bool, err
 		return false, err
 	}
 	defer release()
-	s := &blobStream{r: r, ctx: ctx, d: d, offset: max(d.Size-1, 0), end: d.Size}
+	s := &blobStream{r: r, ctx: ctx, d: d, offset: max(d.Size-1, 0)}
 	var n int64
 	if err = s.request(); err == nil {
 		n, err = io.Copy(io.Discard, io.LimitReader(s.body, 2))

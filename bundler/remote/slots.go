@@ -69,16 +69,6 @@ func (s *slots) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Try takes a slot if one is free at once; else it returns nil.
-func (s *slots) Try() (release func()) {
-	select {
-	case <-s.free:
-		return s.release
-	default:
-		return nil
-	}
-}
-
 func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +92,9 @@ func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for least := max(1, s.limit/2); s.limit > least; s.limit-- {
-		if s.Try() == nil {
+		select {
+		case <-s.free:
+		default:
 			s.owed++
 		}
 	}

@@ -36,7 +36,7 @@
 // and the summary then has a column of the change from that one to this.
 //
 // Memory with flags that raise it is measured once for each set and link: a pull with
-// -ranges 8 and -concurrency 64, and a push with as many and parts of 16 MiB.
+// -concurrency 64, and a push with as many and parts of 16 MiB.
 // Whether that is below the bound of 64 MiB is shown in the summary.
 //
 // The tables go to standard output as Markdown, and are what README.md holds; each run

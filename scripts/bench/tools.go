@@ -56,7 +56,7 @@ func ourselves(name, path string) tool {
 			lock: "lock --release cpi@RELEASE --plain-http HOST" + from + "LOCK",
 			sign: "sign AT --key DIR/bench.key --identity bench.test/all", verify: "verify AT -q" + key,
 			verifiedPush: push + key, delta: pull + " --base BASE",
-			mostPull: pull + " --concurrency 64 --ranges 8", mostPush: push + " --concurrency 64 --chunk-size 16MiB",
+			mostPull: pull + " --concurrency 64", mostPush: push + " --concurrency 64 --chunk-size 16MiB",
 		},
 	}
 }

@@ -28,9 +28,9 @@ type registryFlags struct {
 
 // tuningFlags are for links that the defaults do not suit.
 type tuningFlags struct {
-	concurrency, retries, ranges int
-	timeout                      time.Duration
-	rateLimit                    string
+	concurrency, retries int
+	timeout              time.Duration
+	rateLimit            string
 }
 
 // uploadFlags are those of commands that write a bundle.
@@ -46,7 +46,6 @@ func (f *registryFlags) bind(cmd *cobra.Command) {
 		fl.IntVar(&f.concurrency, "concurrency", f.concurrency, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
 		f.bindRequests(fl)
 		fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second (`SIZE`) that all transfers together may take: 10MB, 500KiB")
-		fl.IntVar(&f.ranges, "ranges", f.ranges, "read blobs of 64 MiB and more over `N` connections, for hosts that hold each one back")
 	})
 }
 
@@ -57,7 +56,7 @@ func (f *registryFlags) bindSmall(cmd *cobra.Command) {
 }
 
 func (f *registryFlags) bindAccess(cmd *cobra.Command) {
-	f.concurrency, f.ranges = 6, 1
+	f.concurrency = 6
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		f.bindCA(fl, "")
 		fl.StringVar(&f.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman, see login)")
@@ -103,7 +102,7 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	o := remote.Options{
 		CAFile: f.caFile, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		PlainHTTP: f.plainHTTP, SkipTLSVerify: f.skipTLSVerify,
-		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
+		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
 	}
 	problems := []error{f.checkTuning()}
@@ -135,7 +134,6 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 func (f *tuningFlags) checkTuning() error {
 	return fault.Join(
 		bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"),
-		bounded("--ranges", f.ranges, 1, 8, "1 is right unless the registry holds each connection back"),
 		f.checkPatience())
 }
 
