@@ -47,7 +47,8 @@ func Bundle(ctx context.Context, s medium.Source, in Input) ([]ocispec.Descripto
 	attach := s.Can().Attach
 	if attach == nil {
 		return nil, fault.Errorf(fault.Refused, "sign", b.Digest().String(),
-			"sign the file, the folder, or the bundle in its registry", "nothing can be added where it is")
+			"sign the folder, the bundle in its registry, or the file; of parts, the file that `cat` makes of them",
+			"nothing can be added where it is")
 	}
 	subjects := []ocispec.Descriptor{b.Descriptor()}
 	if in.Images {

@@ -36,9 +36,8 @@
 // index.json is kept in FILE.index while it is written; a reader that finds
 // index.json torn reads that instead. Where the slack is used up, the archive is
 // written again with new slack beside itself and takes its own place. What a
-// signature replaces stays behind as an entry that nothing names. What an interrupted
-// signing left behind all that is named is cut off by the next one, from the first
-// entry on that has not the bytes of its name.
+// signature replaces, and what an interrupted signing left, is cut off by the next one where
+// nothing that is named follows it.
 //
 // # Reading
 //
@@ -81,10 +80,8 @@
 // no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
 // parts as they are, and names each that is missing or has another size;
 // [Archive.Damage] names those whose bytes are not what they were. [Split] fills them from an
-// archive; one that was interrupted begins again. A signature is
-// added in place: the parts are held against their sums first, "changing" is
-// written into the parts file, then the tar is signed as above, in its first and
-// last part, then the sums and the recovery parts are made anew.
+// archive; one that was interrupted begins again. Parts are not signed: whoever has to, joins
+// them. Earlier versions added signatures in place, and had "changing" in the parts file meanwhile.
 //
 // # The folder
 //

@@ -364,7 +364,7 @@ func TestSlackThatIsUsedUpIsRenewed(t *testing.T) {
 	s.verify(t)
 }
 
-// Parts cannot be written anew: every manifest may be signed in both forms in its place.
+// Every manifest may be signed in both forms without writing the archive again.
 func TestEveryManifestCanBeSignedInPlace(t *testing.T) {
 	g := *bundles.New(t, bundles.Options{Seed: 18}).Graph
 	for n := range 100 {

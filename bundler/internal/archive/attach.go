@@ -28,8 +28,10 @@ func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *ind
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it any more
-	v, err := dir.openToWrite(a.path, strings.TrimSuffix(lock.name, journalSuffix))
+	f, err := dir.reopen(strings.TrimSuffix(lock.name, journalSuffix))
 	if err == nil {
+		v := oneFile(f)
+		v.path, v.dir = f.Name(), dir
 		err = errors.Join(attachTo(ctx, v, atts, was), v.Close())
 	}
 	return errors.Join(storageFault("sign", a.path, err), lock.release())
@@ -74,20 +76,6 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 	return dir, lock, nil
 }
 
-// openToWrite opens the files of an archive for reading and writing.
-func (d *folder) openToWrite(path, name string) (*storage, error) {
-	if filepath.Ext(path) == parts.Suffix {
-		return openVolumes(path, d)
-	}
-	f, err := d.reopen(name)
-	if err != nil {
-		return nil, err
-	}
-	v := oneFile(f)
-	v.path, v.dir = d.at(name), d
-	return v, nil
-}
-
 // attachTo adds signatures to an archive that is locked.
 func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *index) error {
 	x, err := scanStorage(v)
@@ -95,13 +83,10 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 		return err
 	}
 	t := x.tar
-	if err := t.checkBeforeSigning(ctx, v, atts); err != nil {
-		return err
-	}
 	if err := t.ownCopy(v.dir); err != nil {
 		return err
 	}
-	torn, err := t.cutTorn(ctx, x)
+	isCut, err := t.cutUnnamed(ctx, x)
 	if err != nil {
 		return err
 	}
@@ -120,15 +105,10 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 	for _, d := range add {
 		tail.add(d)
 	}
-	switch {
-	case !t.fits(text) && v.list != nil:
-		return fault.Errorf(fault.Refused, "sign", v.path,
-			"join the parts with `cat`, sign the archive, and split it with `vdo-bundle split`",
-			"the room for signatures in its index.json is used up")
-	case !t.fits(text):
+	if !t.fits(text) {
 		return t.rewrite(ctx, v, tail, text)
 	}
-	return t.inPlace(ctx, v, torn, tail, text)
+	return t.inPlace(ctx, v, isCut, tail, text)
 }
 
 // whole tells whether an entry is there, and has the bytes that its name says. What has a blob's
@@ -145,9 +125,9 @@ func (t *tarball) whole(ctx context.Context, hex string) (there, whole bool, err
 	return true, err == nil, err
 }
 
-// cutTorn drops the entries that an interrupted signing left behind the last one that anything
-// names, from the first on that is not whole, and tells whether there are any.
-func (t *tarball) cutTorn(ctx context.Context, x *index) (bool, error) {
+// cutUnnamed drops the entries behind the last one that anything names: what an interrupted
+// signing left, of which not all need be whole. It tells whether there are any.
+func (t *tarball) cutUnnamed(ctx context.Context, x *index) (bool, error) {
 	g, err := x.graph(ctx)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", t.path, err)
@@ -161,7 +141,10 @@ func (t *tarball) cutTorn(ctx context.Context, x *index) (bool, error) {
 	name(g.Order()...)
 	name(x.entries...)
 	list, _ := x.attachedTo(ctx, g)
-	for _, a := range list { // what cannot be read is left to verify to tell
+	for _, a := range list {
+		if a.err != nil {
+			return false, ctx.Err() // what it names is not known, and left to verify to tell
+		}
 		name(a.read.Blobs...)
 		if a.Digest != "" {
 			name(a.Descriptor)
@@ -170,22 +153,12 @@ func (t *tarball) cutTorn(ctx context.Context, x *index) (bool, error) {
 	from := len(t.entries)
 	for from > 2 && isBlobName(t.entries[from-1].name) && !named[t.entries[from-1].name] {
 		from--
+		delete(t.byName, t.entries[from].name)
+		t.end = t.entries[from].offset
 	}
-	for i, e := range t.entries[from:] {
-		_, whole, err := t.whole(ctx, e.name[len(blobPrefix):])
-		if err != nil {
-			return false, err
-		}
-		if whole {
-			continue
-		}
-		for _, e := range t.entries[from+i:] {
-			delete(t.byName, e.name)
-		}
-		t.entries, t.end = t.entries[:from+i], e.offset
-		return true, nil
-	}
-	return false, ctx.Err()
+	isCut := from < len(t.entries)
+	t.entries = t.entries[:from]
+	return isCut, ctx.Err()
 }
 
 // ownCopy refuses a file that has the name of the copy of index.json and is none.
@@ -212,14 +185,11 @@ func (t *tarball) fits(text []byte) bool {
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (t *tarball) inPlace(ctx context.Context, v *storage, torn bool, tail *Layout, text []byte) error {
+func (t *tarball) inPlace(ctx context.Context, v *storage, isCut bool, tail *Layout, text []byte) error {
 	if err := checkSpace(v.path, tail.size); err != nil {
 		return err
 	}
-	if err := v.beginChange(); err != nil {
-		return err
-	}
-	if torn { // what becomes the second block of the end goes first
+	if isCut { // what becomes the second block of the end goes first
 		if err := v.writeBlocks(make([]byte, endSize), t.end, [2]int{blockSize, endSize},
 			[2]int{0, blockSize}); err != nil {
 			return err
@@ -249,7 +219,7 @@ func (t *tarball) inPlace(ctx context.Context, v *storage, torn bool, tail *Layo
 	if err := v.Sync(); err != nil {
 		return err
 	}
-	return errors.Join(v.dir.remove(name), v.endChange(ctx))
+	return v.dir.remove(name)
 }
 
 // writeBlocks writes ranges of b to their places from an offset on, one after the other.
@@ -309,82 +279,6 @@ func (t *tarball) writeAnew(ctx context.Context, v *storage, tmp string, tail *L
 		err = out.Sync()
 	}
 	return errors.Join(err, out.Close())
-}
-
-// checkBeforeSigning refuses, before anything is changed, parts that are damaged, what would make
-// too many of them, and files in the way of new ones: once the list says "changing", what has a
-// part's name is a part.
-func (t *tarball) checkBeforeSigning(ctx context.Context, v *storage, atts []bundle.Attachment) error {
-	if v.list == nil {
-		return nil
-	}
-	last, index := v.list.Count()-1, t.entries[t.byName[indexName]]
-	err := damaged(ctx, v, func(i int) bool {
-		from := int64(i) * v.volume
-		// What an interrupted run changed has no sum yet: index.json, and all from the end on.
-		isChanged := from < index.dataOffset()+index.size || from+v.volume > v.list.Size()-endSize
-		return int64(i) <= last && (!v.list.Changing || !isChanged)
-	})
-	if err != nil {
-		return err
-	}
-	size, err := v.size()
-	if err != nil {
-		return err
-	}
-	for _, a := range atts {
-		for _, d := range append(slices.Clone(a.Blobs), a.Node.Descriptor) {
-			size += 3*blockSize + padded(d.Size)
-		}
-	}
-	grown, err := parts.New(v.list.File(), size, v.volume, v.list.Recovery())
-	if err != nil || v.list.Changing {
-		return err
-	}
-	for i := int(last) + 1; i <= int(grown.Count()); i++ {
-		if name := v.name(i); v.dir.has(name) {
-			return fault.Errorf(fault.Storage, "write", v.dir.at(name), "look who put it there, and remove it",
-				"it is no part of this archive, and has the name of the next one")
-		}
-	}
-	return nil
-}
-
-// beginChange notes in a parts file that parts are not what it says.
-func (v *storage) beginChange() error {
-	if v.list == nil {
-		return nil
-	}
-	v.list.Changing = true
-	return v.dir.write(filepath.Base(v.place), v.list.Text())
-}
-
-// endChange writes the recovery parts and the list of parts that have been changed.
-func (v *storage) endChange(ctx context.Context) error {
-	if v.list == nil {
-		return nil
-	}
-	size, err := v.size()
-	if err != nil {
-		return err
-	}
-	l, err := parts.New(v.list.File(), size, v.volume, v.list.Recovery())
-	if err != nil {
-		return err
-	}
-	const fresh = ".new"
-	if err := seal(ctx, v.dir, l, v.files, fresh); err != nil {
-		return err
-	}
-	for _, name := range l.Names()[l.Count():] {
-		if err := v.dir.rename(name+fresh, name); err != nil {
-			return err
-		}
-	}
-	if err := v.dir.sync("."); err != nil {
-		return err
-	}
-	return v.dir.write(filepath.Base(v.place), l.Text())
 }
 
 // adding demands that attachments can be added: their tags name what they did in was, what they are

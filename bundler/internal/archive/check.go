@@ -159,22 +159,14 @@ func (t *tarball) checkRest(ctx context.Context, g *bundle.Graph) error {
 	return fault.Join(errs...)
 }
 
-// checkParts checks what belongs to the archive and is not in it: the parts file's mark,
-// and recovery parts. Those may be left behind, and must not be damaged.
+// checkParts checks what belongs to the archive and is not in it: recovery parts. Those may be
+// left behind, and must not be damaged.
 func (t *tarball) checkParts(ctx context.Context) error {
 	v := t.v
 	if v.list == nil {
 		return nil
 	}
-	if v.list.Changing {
-		return interruptedSigning(fault.Incomplete, "verify", v.place)
-	}
 	return damaged(ctx, v, func(i int) bool {
 		return i >= int(v.list.Count()) && isThere(filepath.Join(filepath.Dir(v.place), v.list.Name(i)))
 	})
-}
-
-func interruptedSigning(reason fault.Reason, op, path string) error {
-	return fault.Errorf(reason, op, path, "run that `vdo-bundle sign` again",
-		"a signature was being added, and that was interrupted")
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -62,7 +61,6 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		"pull into parts":      {parted, nothing, pull, []string{".001.partial", ".p001.partial", ".001", ".p001"}},
 		"a pull into parts on": {parted, begin, pull, []string{".002.partial"}},
 		"sign":                 {file, pull, sign, []string{".index", ".journal"}},
-		"sign parts":           {parted, pull, sign, []string{".p001.new", ".journal"}},
 		"split": {file, pull, func(s store) error {
 			_, err := Split(t.Context(), s.path, s.path, parted.o)
 			return err
@@ -114,21 +112,6 @@ func TestBlobsAreNotWrittenIntoAFolderElsewhere(t *testing.T) {
 	require.Error(t, s.open(t).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
 }
 
-// Parts may be links for who reads them. Who signs writes into them.
-func TestASignatureIsNotWrittenIntoALinkedPart(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 82})
-	path := inParts(t, b, Options{VolumeSize: 30_000})
-	part := filepath.Join(filepath.Dir(path), "b.tar.001")
-	elsewhere := filepath.Join(t.TempDir(), "part")
-	require.NoError(t, os.Rename(part, elsewhere))
-	require.NoError(t, os.Symlink(elsewhere, part))
-	require.NoError(t, verifyPath(t.Context(), path))
-	before := read(t, elsewhere)
-	err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
-	require.Equal(t, fault.Storage, fault.ReasonOf(err))
-	require.Equal(t, before, read(t, elsewhere))
-}
-
 // A list of parts says whose they are. What replaces an archive removes its parts, and
 // nobody else's.
 func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
@@ -175,16 +158,10 @@ func TestSigningLeavesTheFilesBesideIt(t *testing.T) {
 		"an archive of another tool": {"b.tar.sign", false, func() string { return byTar(t, b) }},
 		"the copy of index.json":     {"b.tar.index", true, func() string { return written(t, b) }},
 		"the copy, of another tool":  {"b.tar.index", true, func() string { return byTar(t, b) }},
-		"the next part": {"", true, func() string {
-			return inParts(t, b, Options{VolumeSize: int64(len(streamed(t, b)))})
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := c.path()
 			beside := filepath.Join(filepath.Dir(path), c.beside)
-			if c.beside == "" {
-				beside = strings.TrimSuffix(path, parts.Suffix) + ".002"
-			}
 			require.NoError(t, os.WriteFile(beside, []byte("mine"), 0o600))
 			err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
 			require.Equal(t, c.refused, err != nil, "%v", err)

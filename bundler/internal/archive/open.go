@@ -79,7 +79,7 @@ func damageOf(path string) error {
 		return nil //nolint:nilerr // that is known already
 	}
 	defer v.Close() //nolint:errcheck // nothing was written
-	if v.list == nil || v.list.Changing {
+	if v.list == nil {
 		return nil
 	}
 	return damaged(context.Background(), v, func(i int) bool { return i < int(v.list.Count()) })

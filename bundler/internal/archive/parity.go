@@ -64,7 +64,7 @@ func damageIn(errs []error) (damage []PartDamage, others error) {
 
 // sumPart holds a part against its sum.
 func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error {
-	f, err := openPart(path, size, func() (*os.File, error) { return openQuietly(path) })
+	f, err := openPart(path, size)
 	if err != nil {
 		return err
 	}
@@ -80,9 +80,9 @@ func sumPart(ctx context.Context, path string, size int64, want parts.Sum) error
 	return nil
 }
 
-// openPart opens a part of a size (-1: of any). What is wrong with the part is a [PartDamage].
-func openPart(path string, size int64, open func() (*os.File, error)) (*os.File, error) {
-	f, err := open()
+// openPart opens a part of a size. What is wrong with the part is a [PartDamage].
+func openPart(path string, size int64) (*os.File, error) {
+	f, err := openQuietly(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &PartDamage{path, "it is missing", fault.Incomplete}
 	}
@@ -95,7 +95,7 @@ func openPart(path string, size int64, open func() (*os.File, error)) (*os.File,
 		err = storageFault("open", path, err)
 	case !info.Mode().IsRegular():
 		err = &PartDamage{path, "it is not a regular file", fault.InvalidInput}
-	case size < 0 || info.Size() == size:
+	case info.Size() == size:
 		return f, nil
 	case info.Size() < size:
 		err = &PartDamage{path, fmt.Sprintf("it has %d bytes, not %d", info.Size(), size), fault.Incomplete}
@@ -205,8 +205,8 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seal computes the sums of parts and writes recovery parts, whose names get a suffix.
-func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File, suffix string) (err error) {
+// seal computes the sums of parts and writes recovery parts, which get their names later.
+func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (err error) {
 	if l.Recovery() == 0 {
 		return run.Each(ctx, runtime.GOMAXPROCS(0), len(files), func(i int) (err error) {
 			l.Sums[i], err = sumOf(ctx, io.NewSectionReader(files[i], 0, l.PartSize(i)))
@@ -223,7 +223,7 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File, suf
 		c.read(ctx, i, f)
 	}
 	for i := n; i < l.All(); i++ {
-		if err := c.write(dir, i, l.Name(i)+suffix); err != nil {
+		if err := c.write(dir, i, l.Name(i)+partialSuffix); err != nil {
 			return err
 		}
 	}
@@ -238,7 +238,7 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File, suf
 // parts among them. Of what is in no parts it says nothing.
 func (a *Archive) Damage(ctx context.Context) error {
 	t := a.index().tar
-	if t == nil || t.v.list == nil || t.v.list.Changing {
+	if t == nil || t.v.list == nil {
 		return nil
 	}
 	return t.unlessChanged(damaged(ctx, t.v, func(int) bool { return true }))
@@ -252,7 +252,7 @@ func damaged(ctx context.Context, v *storage, which func(i int) bool) error {
 // partFaults says what to do about damaged parts.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
 	hint := "copy it again from where it was made"
-	if len(damage) <= l.Recovery() && !l.Changing {
+	if len(damage) <= l.Recovery() {
 		hint = "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
 	}
 	errs := make([]error, 0, len(damage))

@@ -124,8 +124,8 @@ func TestSplitReplacesTheArchiveAtItsName(t *testing.T) {
 	}
 }
 
-// Whatever happened to which parts: each is named, none of them is signed, and any up to the number
-// of recovery parts are rebuilt.
+// Whatever happened to which parts: each is named, and any up to the number of recovery parts
+// are rebuilt.
 func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 62})
 	s := store{o: Options{VolumeSize: 40_000, Recovery: 2}}
@@ -158,10 +158,6 @@ func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 				isNeeded := lost[0][0] == '0'
 				a, err := OpenFile(s.place())
 				if err == nil {
-					if isNeeded {
-						require.Error(t, a.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
-						require.Equal(t, damaged, contents(t, filepath.Dir(s.path)), "nothing was signed")
-					}
 					require.Equal(t, isNeeded || name == "missing", a.CheckLayout(t.Context()) == nil,
 						"it reads recovery parts, which may be left behind")
 					err = errors.Join(a.Damage(t.Context()), a.Close())
@@ -217,44 +213,6 @@ func TestTheNamedPartsOfAnotherPullAreLeftAlone(t *testing.T) {
 		require.ErrorContains(t, err, "it is there already")
 		require.True(t, bytes.Equal(was, read(t, path+".001")))
 	}
-}
-
-func TestASignatureIsAddedToPartsInPlace(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 71})
-	one := store{path: written(t, b)}
-	size := int64(len(one.bytes(t)))
-	for n := range 3 {
-		sign(t, one.path, bundles.Signature(t, rootOf(b), n))
-	}
-	for _, volume := range []int64{size / 3, size, size - 1, size/3 + 1} { // the last part has room, or has none
-		for _, recovery := range []int{0, 1} {
-			s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: volume, Recovery: recovery}}
-			require.NoError(t, s.pull(t, b))
-			for n := range 3 {
-				sign(t, s.place(), bundles.Signature(t, rootOf(b), n))
-			}
-			s.verify(t)
-			require.True(t, bytes.Equal(one.bytes(t), s.bytes(t)), "the parts are what the file would be")
-			if recovery > 0 {
-				require.NoError(t, os.Remove(s.path+".001"))
-				_, err := Repair(t.Context(), s.place(), false)
-				require.NoError(t, err)
-				s.verify(t)
-			}
-		}
-	}
-}
-
-// Of parts that a signing was changing when it was stopped is said that they are.
-func TestAnInterruptedSigningOfPartsIsSaid(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 73})
-	path := written(t, b)
-	list := changing(t, path, read(t, path), 20_000)
-	err := verifyPath(t.Context(), list)
-	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
-	require.Contains(t, fault.HintOf(err), "sign")
-	_, err = Repair(t.Context(), list, false)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 }
 
 func TestPartsFilesThatCannotBeReadAreNamed(t *testing.T) {
@@ -339,15 +297,16 @@ func TestAFileInThePlaceOfAPartIsRefusedBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-func TestASignatureThatWouldMakeTooManyPartsIsRefusedBeforeAnythingChanges(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 78})
-	size := int64(len(streamed(t, b)))
-	volume := size/250 + 1
-	count := (size-1)/volume + 1
-	path := inParts(t, b, Options{VolumeSize: volume, Recovery: int(parts.MaxShards - count)})
-	before := read(t, path)
-	err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
-	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-	require.Equal(t, before, read(t, path))
-	require.NoError(t, verifyPath(t.Context(), path))
+// Of parts that an earlier version was changing when it was stopped is said that they are.
+func TestAnInterruptedSigningOfPartsIsSaid(t *testing.T) {
+	path := inParts(t, bundles.New(t, bundles.Options{Seed: 73}), Options{VolumeSize: 20_000})
+	l, err := readParts(path)
+	require.NoError(t, err)
+	l.Changing = true
+	require.NoError(t, os.WriteFile(path, l.Text(), 0o600))
+	_, err = OpenFile(path)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.Contains(t, fault.HintOf(err), "sign")
+	_, err = Repair(t.Context(), path, false)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 }

@@ -91,7 +91,7 @@ func (w *FileWriter) openExisting() (*Archive, error) {
 		return nil, err
 	}
 	v := a.x.tar.v
-	if v.list != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery || v.list.Changing) {
+	if v.list != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery) {
 		return nil, a.Close()
 	}
 	return a, nil

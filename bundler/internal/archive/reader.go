@@ -72,9 +72,13 @@ func (a *Archive) Attachments(ctx context.Context, subject image.Digest) ([]ocis
 // Base returns what a delta leaves out; nil of a whole bundle.
 func (a *Archive) Base() *bundle.Base { return a.index().base }
 
-// Can tells what an archive can do besides being read.
+// Can tells what an archive can do besides being read. To parts nothing is added.
 func (a *Archive) Can() medium.Capabilities {
-	return medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
+	can := medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
+	if t := a.index().tar; t != nil && t.v.list != nil {
+		can.Attach = nil
+	}
+	return can
 }
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign

@@ -79,14 +79,14 @@ func (v *storage) size() (size int64, err error) {
 // openStorage opens an archive for reading: a file, or its parts.
 func openStorage(path string) (*storage, error) {
 	if filepath.Ext(path) == parts.Suffix {
-		return openVolumes(path, nil)
+		return openVolumes(path)
 	}
 	f, err := openRegular(path)
 	if err == nil {
 		return oneFile(f), nil
 	}
 	if errors.Is(err, fs.ErrNotExist) && isThere(path+parts.Suffix) {
-		return openVolumes(path+parts.Suffix, nil)
+		return openVolumes(path + parts.Suffix)
 	}
 	return nil, openFault(path, err)
 }
@@ -101,36 +101,20 @@ func readParts(path string) (*parts.List, error) {
 }
 
 // openVolumes opens the parts that a parts file lists. Every part has to be there
-// with its size; recovery parts may be missing. With the folder that they are in they can
-// be written to.
-func openVolumes(path string, in *folder) (*storage, error) {
+// with its size; recovery parts may be missing.
+func openVolumes(path string) (*storage, error) {
 	list, err := readParts(path)
 	if err != nil {
 		return nil, err
 	}
+	if list.Changing {
+		return nil, interruptedSigning(fault.Incomplete, "open", path)
+	}
 	dir := filepath.Dir(path)
-	v := &storage{
-		path: filepath.Join(dir, list.File()), place: path, list: list, volume: list.Volume(), dir: in,
-	}
-	n := int(list.Count())
-	if list.Changing { // how long the archive is by now, the disk knows
-		for n < parts.MaxParts && isThere(filepath.Join(dir, v.name(n))) {
-			n++
-		}
-	}
+	v := &storage{path: filepath.Join(dir, list.File()), place: path, list: list, volume: list.Volume()}
 	var errs []error
-	for i := range n {
-		size := int64(-1)
-		if !list.Changing {
-			size = list.PartSize(i)
-		}
-		name := filepath.Join(dir, v.name(i))
-		f, err := openPart(name, size, func() (*os.File, error) {
-			if in != nil {
-				return in.reopen(v.name(i))
-			}
-			return openQuietly(name)
-		})
+	for i := range int(list.Count()) {
+		f, err := openPart(filepath.Join(dir, list.Name(i)), list.PartSize(i))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -142,6 +126,12 @@ func openVolumes(path string, in *folder) (*storage, error) {
 		return nil, errors.Join(err, v.Close())
 	}
 	return v, nil
+}
+
+// interruptedSigning is of parts to which an earlier version was adding a signature.
+func interruptedSigning(reason fault.Reason, op, path string) error {
+	return fault.Errorf(reason, op, path, "join the parts with `cat`, and sign and split that file again",
+		"a signature was being added, and that was interrupted")
 }
 
 // spread does something with each piece of p that lies in one part.

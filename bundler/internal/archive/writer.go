@@ -372,7 +372,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	l, names := w.f.list, []string{w.name()}
 	if l != nil {
 		names = l.Names()
-		if err := seal(ctx, w.dir, l, w.f.files, partialSuffix); err != nil {
+		if err := seal(ctx, w.dir, l, w.f.files); err != nil {
 			return err
 		}
 	}

@@ -82,8 +82,8 @@ func newSplitCommand(a *app) *cobra.Command {
 		Short: "Split an archive into parts for smaller media",
 		Long: `split writes an archive again as parts: FILE.tar.001 and so on, plain byte ranges
 that "cat FILE.tar.[0-9]*" joins again, and FILE.tar.parts, which lists them with
-their sha256 ("sha256sum -c" reads it). All commands take FILE.tar.parts for the
-bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
+their sha256 ("sha256sum -c" reads it). All commands but sign take FILE.tar.parts for
+the bundle, or FILE.tar where only the parts are there. With --parity N any N lost or
 damaged parts can be rebuilt by repair. The archive itself stays. The bundle's signature
 covers every part. pull --volume-size makes the parts at once.`,
 		Example: `  vdo-bundle split drivers.tar --volume-size 4GB --parity 1

@@ -36,9 +36,9 @@
 // bytes; of the last line it is the sha256 of all lines before it. The lines that
 // begin with # are comments to sha256sum, so `sha256sum -c drivers.tar.parts`
 // checks the parts where nothing else is at hand. After "# recovery" may come the
-// line "# changing": somebody adds a signature at this moment, or was stopped while
-// doing so; the sums and SIZE are then those from before. There is one way to write
-// a list, and a reader refuses every other.
+// line "# changing": an earlier version adds a signature, or was stopped while doing so;
+// the sums and SIZE are then those from before. There is one way to write a list, and a
+// reader refuses every other.
 //
 // # What it proves
 //
@@ -94,7 +94,7 @@ type List struct {
 	recovery     int
 
 	Sums     []Sum // of the parts, then of the recovery parts
-	Changing bool  // a signature is being added
+	Changing bool  // a signature is being added, by an earlier version
 }
 
 // New plans how an archive is split; the sums are zero.
