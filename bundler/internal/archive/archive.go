@@ -47,11 +47,9 @@
 // that climb, an entry twice, more than 131072 entries. [Archive.CheckLayout] demands
 // the form above to the byte, so that no byte of an archive can change unseen.
 //
-// A reader takes no lock, and somebody may sign while it reads. Nothing that is named
-// moves, so what is open stays readable. Who opens the archive at that moment sees it as it
-// was before or as it is afterwards: index.json is read before the headers. Where
-// [Archive.CheckLayout] or [Archive.Damage] find something wrong, and somebody writes or has
-// written since, that is a conflict, and so is a split whose source was changed.
+// A reader takes no lock. Nothing that is named moves when somebody signs, so what is open stays
+// readable. Who opens or checks the archive at that moment may find it half written; that is a
+// conflict, and so is a split whose source was changed.
 //
 // # Writing
 //

@@ -25,7 +25,11 @@ import (
 func (a *Archive) CheckLayout(ctx context.Context) error {
 	x := a.index()
 	if t := x.tar; t != nil {
-		return t.unlessChanged(t.check(ctx, x))
+		err := unlessWritten(t.v, t.check(ctx, x))
+		if err != nil && t.changed() {
+			return beingChanged(t.path)
+		}
+		return err
 	}
 	g, err := x.graph(ctx)
 	if err == nil {

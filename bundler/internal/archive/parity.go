@@ -241,7 +241,7 @@ func (a *Archive) Damage(ctx context.Context) error {
 	if t == nil || t.v.list == nil {
 		return nil
 	}
-	return t.unlessChanged(damaged(ctx, t.v, func(int) bool { return true }))
+	return damaged(ctx, t.v, func(int) bool { return true })
 }
 
 func damaged(ctx context.Context, v *storage, which func(i int) bool) error {
@@ -296,7 +296,7 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	switch {
 	case err != nil:
 	case !bytes.Equal(now.Text(), l.Text()):
-		err = beingChanged(path) // somebody has signed meanwhile
+		err = beingChanged(path) // somebody has replaced them meanwhile
 	default:
 		err = rebuild(ctx, dir, l, r.Damaged)
 	}

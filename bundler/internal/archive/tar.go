@@ -30,9 +30,8 @@ type tarball struct {
 	data    []byte         // of index.json, as it was read
 }
 
-// scanTar reads all headers of a tar, once, or until there is enough of them (nil: all).
-// It never reads data.
-func scanTar(path string, r io.ReaderAt, size int64, enough func(*tarball) bool) (*tarball, error) {
+// scanTar reads all headers of a tar, once. It never reads data.
+func scanTar(path string, r io.ReaderAt, size int64) (*tarball, error) {
 	t := &tarball{path: path, r: r, byName: map[string]int{}, size: size}
 	section := io.NewSectionReader(r, 0, size)
 	tr := tar.NewReader(section)
@@ -53,9 +52,6 @@ func scanTar(path string, r io.ReaderAt, size int64, enough func(*tarball) bool)
 		}
 		if err := t.take(h, at); err != nil {
 			return nil, err
-		}
-		if enough != nil && enough(t) {
-			return t, nil
 		}
 	}
 }
