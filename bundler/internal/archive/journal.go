@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // A journal remembers how far each blob of a partial archive has come. It is text,
@@ -26,15 +24,13 @@ import (
 //
 //	vdo-archive-journal/2 BUNDLE CRC
 //	at HEX PLACE OFFSET SUM CRC
-//	named RECOVERY CRC
 //
 // BUNDLE says what is written; see [identity]. An at line says that the first OFFSET
 // bytes of a blob are in place, from byte PLACE of the archive on, and on the disk, and
 // that SUM is their sha256: the blob is whole where that is HEX. The last line of a
 // blob counts; an OFFSET of 0 takes back what was said. Whoever goes on hashes those
-// bytes again before it relies on them. The named line says that everything is in
-// place, and that the files get their names now, with RECOVERY recovery parts among them:
-// who goes on may want another number of them.
+// bytes again before it relies on them. Earlier versions end with
+// a line "named RECOVERY" once all is in place, which says nothing here.
 //
 // The journal is the lock of its archive as well: see archiveLock.
 type journal struct {
@@ -66,9 +62,6 @@ type progress struct {
 func (p progress) whole(e entry) bool {
 	return p.offset == e.size && p.place == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
 }
-
-// namedWith is the named line of an archive with so many recovery parts.
-func namedWith(recovery int) string { return namedLine + strconv.Itoa(recovery) }
 
 func sealed(line string) string {
 	return fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line)))
@@ -103,8 +96,6 @@ func parseProgress(body string) (blob string, p progress, ok bool) {
 type noted struct {
 	about string // what is written; "" where there is no sound first line
 	at    map[string]progress
-	named bool  // the files get their names, or have them
-	extra int   // recovery parts, where named
 	sound int64 // bytes of the journal, up to the first line that is not right
 }
 
@@ -131,14 +122,12 @@ func (n *noted) take(body string) bool {
 		n.about = about
 		return ok && about != ""
 	}
-	if text, ok := strings.CutPrefix(body, namedLine); ok {
-		extra, err := strconv.Atoi(text)
-		n.named, n.extra = err == nil && extra >= 0 && extra <= parts.MaxShards, extra
-		return n.named
+	if strings.HasPrefix(body, namedLine) {
+		return true
 	}
 	blob, p, ok := parseProgress(body)
 	if ok {
-		n.at[blob], n.named = p, false // who writes on has begun again
+		n.at[blob] = p
 	}
 	return ok
 }
@@ -199,19 +188,13 @@ func (j *journal) flush() {
 	j.err = storageFault("write", j.f.Name(), err)
 }
 
-// end writes what is pending, and lines for no blob after it. Nothing may note any more.
-func (j *journal) end(lines ...string) error {
+// end writes what is pending. Nothing may note any more.
+func (j *journal) end() error {
 	if !j.ended {
 		j.ended = true
 		close(j.stop)
 		<-j.stopped
 		j.flush()
 	}
-	err := j.err
-	for _, line := range lines {
-		if err == nil {
-			_, err = io.WriteString(j.f, sealed(line))
-		}
-	}
-	return storageFault("write", j.f.Name(), errors.Join(err, j.f.Sync()))
+	return storageFault("write", j.f.Name(), errors.Join(j.err, j.f.Sync()))
 }

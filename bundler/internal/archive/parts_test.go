@@ -196,25 +196,6 @@ func TestPartsThatDoNotBelongTogetherAreNotRebuilt(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "b.tar.002.rebuilt"))
 }
 
-// Parts that got their names are those of the pull that was stopped; another pull to that
-// place neither takes nor changes them.
-func TestTheNamedPartsOfAnotherPullAreLeftAlone(t *testing.T) {
-	o := Options{VolumeSize: 30_000}
-	other := bundles.New(t, bundles.Options{Seed: 170})
-	path := strings.TrimSuffix(inParts(t, other, o), parts.Suffix)
-	was := read(t, path+".001")
-	require.NoError(t, os.Remove(path+parts.Suffix)) // it was stopped before it had written that
-	journal := sealed(journalMagic+" "+identity(other.Graph, o)) + sealed(namedWith(0))
-	for _, restart := range []bool{false, true} {
-		require.NoError(t, os.WriteFile(path+journalSuffix, []byte(journal), 0o600))
-		o.Restart = restart
-		_, err := store{path: path, o: o}.begin(t, bundles.New(t, bundles.Options{Seed: 171}))
-		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-		require.ErrorContains(t, err, "it is there already")
-		require.True(t, bytes.Equal(was, read(t, path+".001")))
-	}
-}
-
 func TestPartsFilesThatCannotBeReadAreNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.tar.parts")
 	_, err := OpenFile(path)

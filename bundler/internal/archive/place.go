@@ -112,15 +112,10 @@ func (w *FileWriter) Existing() medium.Source {
 
 // isThere tells whether the archive is there, whole to the last byte, with all that is
 // attached to the graph. Another one is refused, where it is not to be replaced.
-// finished says that the journal of an interrupted run speaks of an archive that it
-// finished.
-func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph, finished bool) (bool, error) {
+func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph) (bool, error) {
 	refused := w.checkTargets()
-	if refused != nil && fault.ReasonOf(refused) != fault.Conflict {
+	if refused == nil || fault.ReasonOf(refused) != fault.Conflict {
 		return false, refused
-	}
-	if refused == nil && !finished {
-		return false, nil
 	}
 	a, err := w.openExisting()
 	if err != nil || a == nil {
@@ -163,10 +158,10 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := w.layOut(ctx, g); err != nil {
 		return nil, err
 	}
-	if whole, err := w.isThere(ctx, g, false); err != nil || whole {
+	if whole, err := w.isThere(ctx, g); err != nil || whole {
 		return nil, err
 	}
-	if _, err := w.newList(w.o.Recovery); err != nil {
+	if _, err := w.newList(); err != nil {
 		return nil, err
 	}
 	var before noted

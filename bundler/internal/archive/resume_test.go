@@ -8,12 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
@@ -109,58 +107,6 @@ func TestPullingAgainTakesNoSignatureAway(t *testing.T) {
 	s.verify(t)
 }
 
-// The names of parts are given one by one. Who is stopped among them goes on, also with another
-// number of recovery parts; a split begins again, and believes no part.
-func TestWhoIsStoppedAmongTheNamesGoesOn(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 235})
-	o := Options{VolumeSize: 30_000, Recovery: 2}
-	whole := written(t, b)
-	finished := inParts(t, b, o)
-	l, err := readParts(finished)
-	require.NoError(t, err)
-	for named := range l.All() + 1 {
-		for _, isSplit := range []bool{false, true} {
-			s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: o}
-			a, err := OpenFile(whole)
-			require.NoError(t, err)
-			journal := sealed(journalMagic + " split " + digest.FromBytes(a.x.tar.data).String() + volumeID(o))
-			if !isSplit {
-				w := s.mustCreate(t)
-				missing, err := w.Begin(t.Context(), b.Graph)
-				require.NoError(t, err)
-				for _, d := range missing {
-					require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
-				}
-				require.NoError(t, errors.Join(w.Close(), a.Close()))
-				journal = string(read(t, s.path+journalSuffix))
-			}
-			require.NoError(t, os.WriteFile(s.path+journalSuffix, []byte(journal+sealed(namedWith(o.Recovery))), 0o600))
-			for i, name := range l.Names() {
-				part := filepath.Join(filepath.Dir(s.path), name)
-				_ = os.Remove(part + partialSuffix)
-				if i >= named {
-					part += partialSuffix
-				}
-				require.NoError(t, os.WriteFile(part, read(t, filepath.Join(filepath.Dir(finished), name)), 0o600))
-				if isSplit {
-					flip(t, part, 0)
-				}
-			}
-			if isSplit {
-				_, err = Split(t.Context(), whole, s.path, s.o)
-			} else {
-				s.o.Recovery = named % 3
-				missing, beginErr := s.begin(t, b)
-				require.NoError(t, beginErr)
-				require.Empty(t, missing)
-				err = s.pull(t, b)
-			}
-			require.NoError(t, err)
-			s.verify(t)
-		}
-	}
-}
-
 // What another run has left where the parts would go stays: a split cannot drop it.
 func TestASplitKeepsWhatAnotherRunHasLeft(t *testing.T) {
 	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: 30_000}}
@@ -172,26 +118,6 @@ func TestASplitKeepsWhatAnotherRunHasLeft(t *testing.T) {
 	require.ErrorContains(t, err, "an interrupted run left this file")
 	require.Equal(t, "remove it, or choose another name with -o", fault.HintOf(err))
 	require.Equal(t, before, contents(t, filepath.Dir(s.path)))
-}
-
-// A split that is stopped before it removed the list that it replaces goes on: that list is no
-// proof of what it has done.
-func TestASplitStoppedBeforeTheOldListIsGoneGoesOn(t *testing.T) {
-	s := store{path: filepath.Join(t.TempDir(), "b.tar"), o: Options{VolumeSize: 30_000}}.replacing()
-	source := written(t, bundles.New(t, bundles.Options{Seed: 237}))
-	require.NoError(t, s.pull(t, bundles.New(t, bundles.Options{Seed: 236})))
-	a, err := OpenFile(source)
-	require.NoError(t, err)
-	id := "split " + image.DigestOf(a.x.tar.data).String() + volumeID(s.o)
-	require.NoError(t, a.Close())
-	stopped := sealed(journalMagic+" "+id) + sealed(namedWith(0))
-	require.NoError(t, os.WriteFile(s.path+journalSuffix, []byte(stopped), 0o600))
-	require.NoError(t, os.WriteFile(s.path+".001"+partialSuffix, make([]byte, 30_000), 0o600))
-
-	_, err = Split(t.Context(), source, s.path, s.o)
-	require.NoError(t, err)
-	require.Equal(t, read(t, source), s.bytes(t), "the old list was taken for the new one")
-	s.verify(t)
 }
 
 // While one process signs or writes, another one is told so, whatever name a parts file has.

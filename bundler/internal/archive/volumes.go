@@ -238,18 +238,8 @@ func sameFile(a, b string) bool {
 // split writes the parts under the lock, from the beginning: what an interrupted run has
 // left of them is as long as they are, and no more is known of it.
 func (w *FileWriter) split(ctx context.Context, from *tarball) error {
-	_, err := w.begin(func(finished bool) (bool, error) { // it may have been stopped when all was done
-		left, err := w.leftovers(noted{about: w.id})
-		if err != nil || finished && len(left) == 0 && w.dir.has(w.name()+parts.Suffix) {
-			return err == nil, err
-		}
-		return false, w.checkTargets()
-	})
-	if err != nil {
+	if _, err := w.begin(func() (bool, error) { return false, w.checkTargets() }); err != nil {
 		return err
-	}
-	if w.whole {
-		return w.removePartial()
 	}
 	w.fresh = true // should it fail, nothing of it stays
 	if err := w.f.copyFrom(ctx, from.r); err != nil {

@@ -65,11 +65,11 @@ func (w *FileWriter) name() string { return filepath.Base(w.path) }
 const partialSuffix = ".partial"
 
 // newList is the list of the parts that are written; nil where they are none.
-func (w *FileWriter) newList(recovery int) (*parts.List, error) {
+func (w *FileWriter) newList() (*parts.List, error) {
 	if w.o.VolumeSize == 0 {
 		return nil, nil
 	}
-	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, recovery)
+	return parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
 }
 
 // need is how many bytes the archive takes of the disk.
@@ -87,7 +87,7 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err := w.acquire(); err != nil {
 		return nil, err
 	}
-	at, err := w.begin(func(finished bool) (bool, error) { return w.isThere(ctx, g, finished) })
+	at, err := w.begin(func() (bool, error) { return w.isThere(ctx, g) })
 	var missing []ocispec.Descriptor
 	if err == nil && !w.whole {
 		missing, err = w.missing(ctx, at)
@@ -123,23 +123,16 @@ func (w *FileWriter) acquire() (err error) {
 }
 
 // begin opens the partial files, under the lock, and returns how far an interrupted run came.
-// isThere tells whether there is nothing to do; the journal of an interrupted run may speak of
-// an archive that it finished.
-func (w *FileWriter) begin(isThere func(finished bool) (bool, error)) (map[string]progress, error) {
+// isThere tells whether there is nothing to do.
+func (w *FileWriter) begin(isThere func() (bool, error)) (map[string]progress, error) {
 	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
 	w.ours = before.about == w.id
-	named := w.ours && before.named // else what has its names is another's
 	var err error
-	if w.whole, err = isThere(named); err != nil || w.whole {
+	if w.whole, err = isThere(); err != nil || w.whole {
 		return nil, err
 	}
 	if err := w.takeUp(before); err != nil {
 		return nil, err
-	}
-	if named {
-		if err := w.takeBackNames(before.extra); err != nil {
-			return nil, err
-		}
 	}
 	if err := w.open(); err != nil {
 		return nil, err
@@ -183,29 +176,9 @@ func (w *FileWriter) takeUp(before noted) error {
 	return errors.Join(storageFault("write", w.dir.at(w.lock.name), err), w.dir.sync("."))
 }
 
-// takeBackNames takes back the names that an interrupted Commit gave, those of recovery parts
-// too that are not wanted any more. Where there is a parts file they are not ours: that
-// goes before the first name is given.
-func (w *FileWriter) takeBackNames(recovery int) error {
-	l, err := w.newList(recovery)
-	if err != nil || l == nil || w.dir.has(w.name()+parts.Suffix) {
-		return err
-	}
-	for i, name := range l.Names() {
-		info, err := w.dir.root.Lstat(name)
-		if err != nil || info.Size() != l.PartSize(i) || w.dir.has(name+partialSuffix) {
-			continue
-		}
-		if err := w.dir.rename(name, name+partialSuffix); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // open opens the partial file, or the parts.
 func (w *FileWriter) open() error {
-	l, err := w.newList(w.o.Recovery)
+	l, err := w.newList()
 	if err != nil {
 		return err
 	}
@@ -376,7 +349,7 @@ func (w *FileWriter) publish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := w.journal.end(namedWith(w.o.Recovery)); err != nil {
+	if err := w.journal.end(); err != nil {
 		return err
 	}
 	if err := w.dir.sync("."); err != nil {
