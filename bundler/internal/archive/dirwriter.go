@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -148,8 +147,8 @@ func (w *DirWriter) keep(ctx context.Context, g *bundle.Graph) error {
 	return err
 }
 
-// missing makes the slots, and returns what is to put and the bytes that it needs,
-// beside what an interrupted run left in a folder; nil: there is none.
+// missing makes the slots, and returns what a folder (nil: there is none) does not have yet, and
+// the bytes that it needs.
 func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *folder) (out []ocispec.Descriptor, need int64,
 	err error) {
 	var all []*slot
@@ -169,11 +168,6 @@ func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *folder) (o
 			continue
 		}
 		need += padded(d.Size)
-		if in != nil {
-			if info, err := in.root.Lstat(partName(d)); err == nil && info.Mode().IsRegular() {
-				need -= info.Size()
-			}
-		}
 		if d.Data == nil {
 			out = append(out, d)
 		}
@@ -211,7 +205,7 @@ func (w *DirWriter) writeData() error {
 func partName(d ocispec.Descriptor) string { return partialDir + "/" + d.Digest.Encoded() }
 
 // Put writes one blob, verified as it streams: under another name, flushed, then
-// renamed. What an interrupted run left of it is hashed and gone on from.
+// renamed.
 func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
 	s, err := w.blobs.take(w.path, d)
@@ -222,36 +216,20 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	if s.done {
 		return nil
 	}
-	f, err := w.dir.resume(partName(d))
+	f, err := w.dir.create(partName(d), 0o644)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(s.fillPart(ctx, f, open), storageFault("write", f.Name(), f.Close()))
-	if err == nil {
+	s.f, s.path = f, f.Name()
+	s.reset()
+	if err = s.put(ctx, open); err == nil {
+		err = f.Sync()
+	}
+	if err = storageFault("write", f.Name(), errors.Join(err, f.Close())); err == nil {
 		err = w.dir.rename(partName(d), blobPrefix+d.Digest.Encoded())
 	}
 	s.done = err == nil
 	return err
-}
-
-// fillPart takes up the part that is there and fetches the rest; where the sum is
-// wrong because of that part, it begins anew.
-func (s *slot) fillPart(ctx context.Context, f *os.File, open func(int64) (io.ReadCloser, error)) error {
-	s.f, s.path, s.sum, s.done = f, f.Name(), sha256.New(), false
-	had, err := pour(ctx, s.sum, io.LimitReader(f, s.entry.size), s.entry.size)
-	if err != nil {
-		return storageFault("read", f.Name(), err)
-	}
-	s.offset, s.resumed = had, had > 0
-	err = s.put(ctx, open)
-	var wrong *bundle.DigestError
-	if errors.As(err, &wrong) {
-		return errors.Join(err, storageFault("write", f.Name(), f.Truncate(0)))
-	}
-	if err != nil {
-		return err
-	}
-	return storageFault("write", f.Name(), errors.Join(f.Truncate(s.entry.size), f.Sync()))
 }
 
 // Commit writes oci-layout and, last, index.json, once everything is there.
@@ -299,7 +277,7 @@ func (w *DirWriter) sweep() error {
 	return errors.Join(errs...)
 }
 
-// Close without Commit leaves what can be resumed.
+// Close without Commit leaves the blobs that are whole for a later run.
 func (w *DirWriter) Close() error {
 	var errs []error
 	if w.lock != nil {

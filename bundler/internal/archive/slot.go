@@ -18,10 +18,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-const (
-	checkpoint = 8 << 20 // bytes of one blob between two notes of its progress
-	maxStalls  = 3       // times that a source may end early without a byte of progress
-)
+// checkpoint is how many bytes of one blob are between two notes of its progress.
+const checkpoint = 8 << 20
 
 // A slot is the place of one blob in a file, and how far the blob has come.
 type slot struct {
@@ -90,7 +88,7 @@ func (s *slot) resume(ctx context.Context, f io.ReaderAt, p progress) error {
 }
 
 // put fills the slot, verified as it streams, from where it is; open gives the
-// blob's bytes from an offset, and is asked again where they end early.
+// blob's bytes from an offset.
 func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, error)) error {
 	if s.done {
 		return nil
@@ -110,40 +108,19 @@ func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)
 			return storageFault("write", s.path, err)
 		}
 	}
-	for stalls := 0; s.offset < s.entry.size; {
-		before := s.offset
-		ended, err := s.stream(ctx, open)
-		if err != nil || ended == nil {
-			if err != nil {
-				return err
-			}
-			break
-		}
-		if ctx.Err() != nil {
-			return ended
-		}
-		if s.offset == before {
-			stalls++
-		}
-		if stalls == maxStalls {
-			reason := fault.Incomplete
-			if len(fault.All(ended)) > 0 { // the source's own
-				reason = fault.ReasonOf(ended)
-			}
-			return fault.Errorf(reason, "read", s.entry.d.Digest.String(),
-				"run the same command again: it goes on from here",
-				"%d of %d bytes came: %w", s.offset, s.entry.size, ended)
+	if s.offset < s.entry.size {
+		if err := s.stream(ctx, open); err != nil {
+			return err
 		}
 	}
 	return s.finish()
 }
 
-// stream copies from one opening of the source. ended is why the source gave fewer bytes than it
-// should.
-func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, error)) (ended, err error) {
+// stream copies from the source what is not there yet.
+func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
 	rc, err := open(s.offset)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
 	buf, free := buffer(s.entry.size)
@@ -151,23 +128,33 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 	next := s.offset + checkpoint
 	for s.offset < s.entry.size {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		n, readErr := io.ReadFull(rc, buf[:min(int64(len(buf)), s.entry.size-s.offset)])
 		if err := s.write(buf[:n]); err != nil {
-			return nil, err
+			return err
 		}
 		if readErr != nil && s.offset < s.entry.size {
-			return readErr, nil
+			return s.cutOff(readErr)
 		}
 		if s.offset >= next && s.offset < s.entry.size {
 			next = s.offset + checkpoint
 			if err := s.note(s); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return nil, noMore(rc, s.entry.d)
+	return noMore(rc, s.entry.d)
+}
+
+// cutOff is the fault of a source that gives fewer bytes than it should.
+func (s *slot) cutOff(err error) error {
+	reason := fault.Incomplete
+	if len(fault.All(err)) > 0 { // the source's own
+		reason = fault.ReasonOf(err)
+	}
+	return fault.Errorf(reason, "read", s.entry.d.Digest.String(), "run the same command again: it goes on from here",
+		"%d of %d bytes came: %w", s.offset, s.entry.size, err)
 }
 
 // write writes and hashes side by side: for one large blob that is nearly twice as

@@ -387,6 +387,9 @@ func TestInterruptedWritesGoOnWithoutFetchingAgain(t *testing.T) {
 				require.Equal(t, fault.Incomplete, fault.ReasonOf(w.Commit(t.Context())),
 					"what is incomplete never gets the name")
 				require.NoError(t, w.Close())
+				if s.dir {
+					continue // of which whole blobs are kept
+				}
 				budget -= left
 				require.Positive(t, budget, "more was fetched than there is")
 			}

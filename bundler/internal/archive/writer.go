@@ -286,8 +286,7 @@ func takeStock(all []*slot, look func(*slot) error) (slots, error) {
 }
 
 // Put writes one blob to its place, verified as it streams; open gives its bytes
-// from an offset, and is asked again where they end early. A second Put of one
-// blob waits for the first.
+// from an offset. A second Put of one blob waits for the first.
 func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
 	s, err := w.blobs.take(w.path, d)
