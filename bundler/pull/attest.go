@@ -31,10 +31,6 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	there, err := in.there(ctx, subject, trust.AttestationTag(subject))
-	if err != nil {
-		return err
-	}
 	statement, err := a.build(now).Statement()
 	if err != nil {
 		return err
@@ -52,7 +48,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 		Referrer: func() (trust.Signed, error) {
 			return in.Signer.AttestBundle(bundle.Plain(a.graph.Root), name, provenance.Type, predicate)
 		},
-	}.Make(subject, in.SignatureFormat, there)
+	}.Make(subject, in.SignatureFormat, in.there(ctx, subject))
 	a.graph.Attachments = append(a.graph.Attachments, made...)
 	return err
 }

@@ -60,8 +60,7 @@
 // the journal speaks of, writes everything else again, headers and padding too, and
 // goes on: every byte of the result was written or hashed by the run that calls it
 // done. The journal is about the bundle's root, so a pull that is signed anew goes on as
-// well. FILE appears complete, or not at all; who asks for what is there already, whole,
-// has nothing to do.
+// well. FILE appears complete, or not at all.
 //
 // FILE.journal is the lock too, of all that changes FILE or its parts: who pulls, signs,
 // splits or repairs holds it, and another one is told so at once. A lock file that its

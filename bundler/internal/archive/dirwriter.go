@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -28,13 +27,10 @@ type DirWriter struct {
 	lock  *os.File
 	graph *bundle.Graph
 	blobs slots
-	was   *index               // when the writer was made
-	kept  []ocispec.Descriptor // entries of index.json that stay
 }
 
-// CreateDir begins a folder; nothing is written before Begin. A folder that holds
-// anything but this bundle is refused, unless it may be replaced: then index.json
-// is, at the end, and blobs that nothing names any more stay.
+// CreateDir begins a folder; nothing is written before Begin. A folder that holds anything but what
+// an interrupted run left is refused, unless it may be replaced: then index.json is, at the end.
 func CreateDir(path string, o Options) (*DirWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
@@ -43,17 +39,12 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:",
 			"it is a file")
 	}
-	w := &DirWriter{path: path, o: o, was: &index{}}
-	if d, err := OpenDir(path); err == nil { // else there is none, or Begin says what is wrong with it
-		w.was = d.x
-		_ = d.Close() // nothing was written
-	}
-	return w, nil
+	return &DirWriter{path: path, o: o}, nil
 }
 
 // Can tells what the writer of a folder can do besides being written to.
 func (w *DirWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
+	return medium.Capabilities{Preflight: w.Preflight}
 }
 
 // Begin makes the folder, writes all that the graph itself carries and returns
@@ -73,7 +64,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
-	if err := w.keep(ctx, g); err != nil {
+	if err := w.checkFolder(w.dir); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{blobPrefix, partialDir} {
@@ -106,45 +97,22 @@ func (w *DirWriter) openFolder() (err error) {
 	return err
 }
 
-// checkFolder refuses a folder of something else. It returns what index.json says of a bundle that
-// stays; nil: there is none.
-func (w *DirWriter) checkFolder(in *folder, g *bundle.Graph) (*index, error) {
-	bad := func(why string) (*index, error) {
-		return nil, fault.Errorf(fault.Conflict, "write", w.path,
-			"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
-	}
+// checkFolder refuses a folder that holds a bundle, or something else.
+func (w *DirWriter) checkFolder(in *folder) error {
+	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
 	switch {
 	case err != nil:
-		return nil, storageFault("write", w.path, err)
+		return storageFault("write", w.path, err)
 	case len(list) == 0 || w.o.Replace:
-		return nil, nil
+		return nil
 	case in.has(indexName):
-		x, err := in.read()
-		if err == nil && !slices.ContainsFunc(x.entries, sameDigest(g.Root)) {
-			return bad("it holds something else already")
-		}
-		return x, err
+		why = "it is there already"
 	case in.has(partialDir) || in.has("blobs"): // an interrupted run; blobs are named by digest, whoever wrote them
-		return nil, nil
+		return nil
 	}
-	return bad("it is not empty, and no OCI image layout")
-}
-
-// keep finds what is attached to the bundle that is in the folder already: what others
-// have signed since stays. Where somebody has changed what a signature is made of, or
-// replaces, since this writer was made, it would be taken away.
-func (w *DirWriter) keep(ctx context.Context, g *bundle.Graph) error {
-	w.kept = nil
-	x, err := w.checkFolder(w.dir, g)
-	if err != nil || x == nil {
-		return err
-	}
-	if err := sameTags(w.path, g.Attachments, w.was, x); err != nil {
-		return err
-	}
-	w.kept, err = x.wholeEntries(ctx, g)
-	return err
+	return fault.Errorf(fault.Conflict, "write", w.path,
+		"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
 }
 
 // missing makes the slots, and returns what a folder (nil: there is none) does not have yet, and
@@ -243,7 +211,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	if err := w.blobs.complete(w.path); err != nil {
 		return err
 	}
-	text, err := indexJSON(with(slices.Concat(w.graph.Names, w.kept), w.graph.Attachments...), w.graph.Base)
+	text, err := indexJSON(entriesOf(w.graph), w.graph.Base)
 	if err != nil {
 		return err
 	}
@@ -299,7 +267,7 @@ func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descri
 	in, err := openFolder(w.path)
 	if err == nil {
 		defer in.Close() //nolint:errcheck // only read
-		_, err = w.checkFolder(in, g)
+		err = w.checkFolder(in)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -321,15 +289,3 @@ func (w *DirWriter) existing() string {
 
 // Preflight makes sure that files can be written where the folder is, or will be.
 func (w *DirWriter) Preflight(context.Context) error { return writable(filepath.Dir(w.existing())) }
-
-// Existing opens the folder that is there already and stays, see [FileWriter.Existing].
-func (w *DirWriter) Existing() medium.Source {
-	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
-		return nil
-	}
-	d, err := OpenDir(w.path)
-	if err != nil {
-		return nil
-	}
-	return d
-}

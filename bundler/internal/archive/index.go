@@ -251,23 +251,6 @@ func ofAttachment(path string, d ocispec.Descriptor, err error) error {
 		"the attachment %s: %w", d.Digest, f.Err)
 }
 
-// wholeEntries returns the entries of what is attached to a graph, and is whole.
-func (x *index) wholeEntries(ctx context.Context, g *bundle.Graph) (out []ocispec.Descriptor, err error) {
-	list, _ := x.attachedTo(ctx, g)
-	seen := map[string]bool{}
-	key := func(a attached) string { return nameOf(a.entry) + " " + a.entry.Digest.String() }
-	for _, a := range list {
-		seen[key(a)] = seen[key(a)] || a.err != nil
-	}
-	for _, a := range list {
-		if damaged := seen[key(a)]; !damaged {
-			seen[key(a)] = true // once
-			out = append(out, a.entry)
-		}
-	}
-	return out, ctx.Err()
-}
-
 // checkEntries holds an index.json, which any tool may have written, against the bundle
 // that is there, and returns the attachments that it names. Entries may lack and have any
 // order; the root may have any name. But all that is named is of the bundle or about a part

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -73,92 +71,13 @@ func (w *FileWriter) checkTargets() error {
 // overSource tells whether the archive that is split has the name of what is written.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
 
-// openExisting opens the archive that has the writer's name already, and the writer's
-// form; nil where there is none.
-func (w *FileWriter) openExisting() (*Archive, error) {
-	path, parted := w.path, isThere(w.path+parts.Suffix)
-	if parted != (w.o.VolumeSize > 0) || (parted && isThere(w.path)) {
-		return nil, nil
-	}
-	if parted {
-		path += parts.Suffix
-	}
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilerr // nothing that we wrote
-	}
-	a, err := OpenFile(path)
-	if err != nil {
-		return nil, err
-	}
-	v := a.x.tar.v
-	if v.list != nil && (v.volume != w.o.VolumeSize || v.list.Recovery() != w.o.Recovery) {
-		return nil, a.Close()
-	}
-	return a, nil
-}
-
-// Existing opens what is at the writer's place already and stays: who signs what he writes
-// adds to it, so that no signature is lost. What cannot be opened Begin says.
-func (w *FileWriter) Existing() medium.Source {
-	if w.o.Replace {
-		return nil
-	}
-	a, err := w.openExisting()
-	if err != nil || a == nil {
-		return nil
-	}
-	return a
-}
-
-// isThere tells whether the archive is there, whole to the last byte, with all that is
-// attached to the graph. Another one is refused, where it is not to be replaced.
-func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph) (bool, error) {
-	refused := w.checkTargets()
-	if refused == nil || fault.ReasonOf(refused) != fault.Conflict {
-		return false, refused
-	}
-	a, err := w.openExisting()
-	if err != nil || a == nil {
-		return false, refused
-	}
-	same, err := a.holds(ctx, g)
-	if err = errors.Join(err, a.Close()); err == nil && !same {
-		err = refused
-	}
-	return err == nil && same, err
-}
-
-// holds reads all of an archive, and tells whether it is that of a graph, and nothing
-// of it is damaged. More may be attached than the graph has.
-func (a *Archive) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
-	root, err := a.Root(ctx)
-	if err != nil || root.Digest != g.Root.Digest || !maps.Equal(a.Base().Annotations(), g.Base.Annotations()) {
-		return false, ctx.Err()
-	}
-	for _, att := range g.Attachments {
-		isIt := func(d ocispec.Descriptor) bool { return compareAttached(d, entryOf(att)) == 0 }
-		if !slices.ContainsFunc(a.index().entries, isIt) {
-			return false, nil
-		}
-	}
-	if a.CheckLayout(ctx) != nil || a.Damage(ctx) != nil {
-		return false, ctx.Err()
-	}
-	for _, d := range g.Order() {
-		if discardAll(ctx, a, d) != nil {
-			return false, ctx.Err()
-		}
-	}
-	return true, nil
-}
-
 // Plan tells what Begin would return, without writing anything, and refuses what
 // Begin would refuse. What an interrupted run has noted as whole is believed.
 func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if err := w.layOut(ctx, g); err != nil {
 		return nil, err
 	}
-	if whole, err := w.isThere(ctx, g); err != nil || whole {
+	if err := w.checkTargets(); err != nil {
 		return nil, err
 	}
 	if _, err := w.newList(); err != nil {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
@@ -57,9 +55,11 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 			"of this bundle left this file, with another --volume-size"},
 		"of another bundle": {begin(Options{}, other),
 			"an interrupted pull of another bundle left this file"},
-		"without a journal":                     {file(".partial", "x"), "its journal is not there"},
-		"a journal alone, of this bundle":       {begin(Options{}, b, ".partial"), ""},
-		"a journal alone, of another":           {begin(Options{}, other, ".partial"), ""},
+		"without a journal":               {file(".partial", "x"), "its journal is not there"},
+		"a journal alone, of this bundle": {begin(Options{}, b, ".partial"), ""},
+		"a journal alone, of another":     {begin(Options{}, other, ".partial"), ""},
+		"a journal of an earlier version": {file(journalSuffix, sealed(journalMagic+" "+identity(b.Graph, Options{}))+
+			sealed("named 0")), ""},
 		"a journal without a line":              {file(journalSuffix, ""), ""},
 		"a journal cut off in its first line":   {file(journalSuffix, journalMagic), ""},
 		"a journal of which the end is no line": {file(journalSuffix, sealed(journalMagic+" x")+"at"), ""},
@@ -80,31 +80,6 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 			s.verify(t)
 		})
 	}
-}
-
-// A folder that was signed by somebody since keeps that signature when the same bundle
-// is pulled into it again. Who signs as he pulls has to have seen what is there.
-func TestPullingAgainTakesNoSignatureAway(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 100})
-	s := store{path: filepath.Join(t.TempDir(), "b"), dir: true}
-	require.NoError(t, s.pull(t, b))
-	theirs := bundles.Signature(t, rootOf(b), 1)
-	require.NoError(t, s.open(t).Attach(t.Context(), theirs, referrer(t, rootOf(b), 2)))
-	require.NoError(t, s.pull(t, b))
-	list, err := s.open(t).Attachments(t.Context(), rootOf(b))
-	require.NoError(t, err)
-	require.Len(t, list, 2)
-
-	w := s.mustCreate(t)
-	existing := w.Can().Existing()
-	defer existing.Close()
-	list, err = existing.Attachments(t.Context(), rootOf(b))
-	require.NoError(t, err)
-	require.True(t, slices.ContainsFunc(list, sameDigest(theirs.Node.Descriptor)))
-	require.NoError(t, s.open(t).Attach(t.Context(), bundles.Signature(t, rootOf(b), 3)))
-	b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 4)}
-	require.Equal(t, fault.Conflict, fault.ReasonOf(pull(t.Context(), w, b, 1)))
-	s.verify(t)
 }
 
 // What another run has left where the parts would go stays: a split cannot drop it.

@@ -238,7 +238,7 @@ func sameFile(a, b string) bool {
 // split writes the parts under the lock, from the beginning: what an interrupted run has
 // left of them is as long as they are, and no more is known of it.
 func (w *FileWriter) split(ctx context.Context, from *tarball) error {
-	if _, err := w.begin(func() (bool, error) { return false, w.checkTargets() }); err != nil {
+	if _, err := w.begin(); err != nil {
 		return err
 	}
 	w.fresh = true // should it fail, nothing of it stays

@@ -29,33 +29,23 @@ type FileWriter struct {
 	layout  *Layout
 	f       *storage
 	fresh   bool // no earlier run left anything
-	whole   bool // the archive is there already; there is nothing to do
-	ours    bool // the journal that was there is about what is written
 	journal *journal
 	blobs   slots
 }
 
 // CreateFile begins an archive; nothing is written before Begin. What is there and is
-// not replaced is refused: here where it can be none of ours, otherwise by Begin,
-// unless it is the very archive that is to be written.
+// not to be replaced is refused.
 func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
 	w := &FileWriter{path: path, o: o}
-	if err := w.checkTargets(); err != nil {
-		existing := w.Existing()
-		if existing == nil {
-			return nil, err
-		}
-		return w, existing.Close()
-	}
-	return w, nil
+	return w, w.checkTargets()
 }
 
 // Can tells what the writer of an archive can do besides being written to.
 func (w *FileWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight, Existing: w.Existing}
+	return medium.Capabilities{Preflight: w.Preflight}
 }
 
 // name is the archive's name in its folder.
@@ -87,9 +77,9 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err := w.acquire(); err != nil {
 		return nil, err
 	}
-	at, err := w.begin(func() (bool, error) { return w.isThere(ctx, g) })
+	at, err := w.begin()
 	var missing []ocispec.Descriptor
-	if err == nil && !w.whole {
+	if err == nil {
 		missing, err = w.missing(ctx, at)
 	}
 	if err != nil {
@@ -123,14 +113,11 @@ func (w *FileWriter) acquire() (err error) {
 }
 
 // begin opens the partial files, under the lock, and returns how far an interrupted run came.
-// isThere tells whether there is nothing to do.
-func (w *FileWriter) begin(isThere func() (bool, error)) (map[string]progress, error) {
-	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
-	w.ours = before.about == w.id
-	var err error
-	if w.whole, err = isThere(); err != nil || w.whole {
+func (w *FileWriter) begin() (map[string]progress, error) {
+	if err := w.checkTargets(); err != nil {
 		return nil, err
 	}
+	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
 	if err := w.takeUp(before); err != nil {
 		return nil, err
 	}
@@ -138,7 +125,7 @@ func (w *FileWriter) begin(isThere func() (bool, error)) (map[string]progress, e
 		return nil, err
 	}
 	w.journal = startJournal(w.lock.f, w.f)
-	if !w.ours {
+	if before.about != w.id {
 		before.at = nil
 	}
 	return before.at, storageFault("write", w.path+partialSuffix, w.prepare())
@@ -158,7 +145,7 @@ func (w *FileWriter) takeUp(before noted) error {
 		return err
 	}
 	keep := before.sound
-	if !w.ours {
+	if before.about != w.id {
 		for _, name := range left {
 			err = errors.Join(err, w.dir.remove(name))
 		}
@@ -314,12 +301,7 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	switch {
-	case w.whole && w.ours: // what is left of another archive may still be gone on with
-		return errors.Join(w.removePartial(), w.Close())
-	case w.whole:
-		return w.Close()
-	case w.f == nil:
+	if w.f == nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it was not begun")
 	}
 	if err := w.blobs.complete(w.path); err != nil {

@@ -84,9 +84,6 @@ type Capabilities struct {
 
 	// Preflight tells, before anything is fetched, whether a target can be written to.
 	Preflight func(ctx context.Context) error
-	// Existing opens what is at the target's place already and stays there; nil where nothing
-	// is, or what cannot be read. Who signs what he writes there adds to it.
-	Existing func() Source
 	// InOrder says that Put takes what Begin returned one by one, in that order, and goes
 	// on within an item that broke off.
 	InOrder bool

@@ -13,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // Format is the form in which a bundle is signed.
@@ -118,45 +117,6 @@ func (c Carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 		}
 	}
 	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
-}
-
-// AtTarget returns what a target has about a subject already, under a tag and as
-// referrers. What is not whole, or too large, is nothing.
-func AtTarget(ctx context.Context, target medium.Target, subject image.Digest, tag string) (there There, err error) {
-	existing := target.Can().Existing
-	if existing == nil {
-		return there, nil
-	}
-	s := existing()
-	if s == nil {
-		return there, nil
-	}
-	defer s.Close() //nolint:errcheck // only read
-	attached, err := s.Attachments(ctx, subject)
-	if err != nil {
-		return there, ctx.Err() //nolint:nilerr // who writes there says what is wrong
-	}
-	there.Referring = bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType)
-	for _, d := range attached {
-		if d.Annotations[ocispec.AnnotationRefName] == tag {
-			there.Tagged = readTagged(ctx, s, subject, d)
-		}
-	}
-	return there, ctx.Err()
-}
-
-// readTagged reads an attachment with the bytes of its blobs.
-func readTagged(ctx context.Context, s Source, subject image.Digest, d ocispec.Descriptor) bundle.Attachment {
-	a, err := bundle.ReadAttachment(ctx, s, subject, d)
-	if err != nil || bundle.SizeOf(a.Blobs) > bundle.MaxAttachmentData {
-		return bundle.Attachment{}
-	}
-	for i, b := range a.Blobs {
-		if a.Blobs[i].Data, err = bundle.Read(ctx, s, b, b.Size); err != nil {
-			return bundle.Attachment{}
-		}
-	}
-	return a
 }
 
 // Of is what was signed as the media take it.
