@@ -34,10 +34,9 @@
 // extended by zeros, all but the first two blocks of what is new are written
 // behind the end, then the first, then the second, each flushed. The new
 // index.json is kept in FILE.index while it is written; a reader that finds
-// index.json torn reads that instead. Where the slack is used up, the archive is
-// written again with new slack beside itself and takes its own place. What a
-// signature replaces, and what an interrupted signing left, is cut off by the next one where
-// nothing that is named follows it.
+// index.json torn reads that instead. Where the slack is used up, or another tool wrote the
+// archive, a copy is to be made and signed. What a signature replaces, and what an interrupted
+// signing left, is cut off by the next one where nothing that is named follows it.
 //
 // # Reading
 //

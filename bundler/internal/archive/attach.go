@@ -1,9 +1,7 @@
 package archive
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,9 +104,10 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 		tail.add(d)
 	}
 	if !t.fits(text) {
-		return t.rewrite(ctx, v, tail, text)
+		return fault.Errorf(fault.Refused, "sign", v.path, "copy it with `vdo-bundle copy`, and sign the copy",
+			"its index.json has no room for the signature")
 	}
-	return t.inPlace(ctx, v, isCut, tail, text)
+	return t.inPlace(v, isCut, tail, text)
 }
 
 // whole tells whether an entry is there, and has the bytes that its name says. What has a blob's
@@ -185,7 +184,7 @@ func (t *tarball) fits(text []byte) bool {
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (t *tarball) inPlace(ctx context.Context, v *storage, isCut bool, tail *Layout, text []byte) error {
+func (t *tarball) inPlace(v *storage, isCut bool, tail *Layout, text []byte) error {
 	if err := checkSpace(v.path, tail.size); err != nil {
 		return err
 	}
@@ -195,15 +194,12 @@ func (t *tarball) inPlace(ctx context.Context, v *storage, isCut bool, tail *Lay
 			return err
 		}
 	}
-	var added bytes.Buffer
-	if err := tail.Stream(ctx, v.path, &added, nil); err != nil {
-		return err
-	}
-	n := added.Len()
+	added := tail.bytes()
+	n := len(added)
 	// What an earlier run left behind the end goes first, so that zeros follow it.
 	err := errors.Join(v.Truncate(t.end+endSize), v.Truncate(t.end+int64(n)))
 	if err == nil {
-		err = v.writeBlocks(added.Bytes(), t.end, [2]int{endSize, n}, [2]int{0, blockSize}, [2]int{blockSize, endSize})
+		err = v.writeBlocks(added, t.end, [2]int{endSize, n}, [2]int{0, blockSize}, [2]int{blockSize, endSize})
 	}
 	if err != nil {
 		return errors.Join(err, v.Truncate(t.end+endSize))
@@ -233,52 +229,6 @@ func (v *storage) writeBlocks(b []byte, at int64, ranges ...[2]int) error {
 		}
 	}
 	return nil
-}
-
-// rewrite makes the archive anew beside itself, with headers, order and slack as
-// they should be, and takes its place.
-func (t *tarball) rewrite(ctx context.Context, v *storage, tail *Layout, text []byte) error {
-	if len(text)+slack > maxIndexSize {
-		return fault.Errorf(fault.InvalidInput, "sign", v.path, "make the bundle again",
-			"its index.json has no room for more signatures")
-	}
-	if err := checkSpace(v.path, t.size+tail.size); err != nil {
-		return err
-	}
-	name, tmp := filepath.Base(v.path), "."+rand.Text()+".sign"
-	err := t.writeAnew(ctx, v, tmp, tail, text)
-	if err == nil {
-		err = v.dir.rename(tmp, name)
-	}
-	if err != nil {
-		return errors.Join(storageFault("sign", v.path, err), v.dir.remove(tmp))
-	}
-	return errors.Join(v.dir.sync("."), v.dir.remove(indexCopy(name)))
-}
-
-func (t *tarball) writeAnew(ctx context.Context, v *storage, tmp string, tail *Layout, text []byte) error {
-	info, err := v.files[0].Stat()
-	if err != nil {
-		return err
-	}
-	out, err := v.dir.make(tmp, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	l := newLayout(text)
-	for _, e := range t.entries {
-		if isBlobName(e.name) {
-			l.add(e.blob())
-		}
-	}
-	for _, e := range tail.entries {
-		l.add(e.d)
-	}
-	err = l.Stream(ctx, v.path, out, t)
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, out.Close())
 }
 
 // adding demands that attachments can be added: their tags name what they did in was, what they are

@@ -2,16 +2,14 @@ package archive
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 const (
@@ -139,17 +137,18 @@ func ustar(name string, size int64, kind byte) []byte {
 	return b
 }
 
-// Stream writes the archive from its first byte to its last, with the bytes that
-// [FileWriter] gives: for what signing adds, or writes anew. The path is for messages.
-func (l *Layout) Stream(ctx context.Context, path string, w io.Writer, from medium.Reader) error {
-	s := &StreamWriter{path: path, w: w, layout: l}
-	for _, d := range l.fetched() {
-		open := func(offset int64) (io.ReadCloser, error) { return from.FetchFrom(ctx, d, offset) }
-		if err := s.Put(ctx, d, open); err != nil {
-			return err
-		}
+// bytes are those of a layout that carries all its data.
+func (l *Layout) bytes() []byte {
+	var out []byte
+	for _, e := range l.entries {
+		out = append(out, e.bytes()...)
 	}
-	return s.Commit(ctx)
+	return append(out, make([]byte, endSize)...)
+}
+
+// bytes are those of an entry that carries its data, up to a whole block.
+func (e entry) bytes() []byte {
+	return slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size))
 }
 
 // fetched are the blobs that the layout does not carry itself.

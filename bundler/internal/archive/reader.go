@@ -82,8 +82,7 @@ func (a *Archive) Can() medium.Capabilities {
 }
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
-// at the same time one is done. The payload is not written again unless the slack of
-// index.json is used up, or another tool wrote the archive. What it adds has to come with
+// at the same time one is done. The payload is not written again. What it adds has to come with
 // its bytes. What has a signature's tag has to be what it was when the archive was opened, or
 // what was attached since through the same Archive: what is attached was joined with that.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -77,7 +76,7 @@ func (s *StreamWriter) fetched() (entry, error) {
 		if e.data == nil {
 			return e, nil
 		}
-		if _, err := s.WriteAt(slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size)), s.at); err != nil {
+		if _, err := s.WriteAt(e.bytes(), s.at); err != nil {
 			return entry{}, err
 		}
 		s.next++
