@@ -8,25 +8,24 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // attach adds signatures to the archive under its lock; the package comment gives the order of
 // the steps.
 func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *index) error {
-	dir, lock, err := lockPlace(a.path)
+	path := behindLinks(a.path)
+	dir, lock, err := lockPlace(path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it any more
-	f, err := dir.reopen(strings.TrimSuffix(lock.name, journalSuffix))
+	f, err := dir.reopen(filepath.Base(path))
 	if err == nil {
 		v := oneFile(f)
 		v.path, v.dir = f.Name(), dir
@@ -35,41 +34,15 @@ func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *ind
 	return errors.Join(storageFault("sign", a.path, err), lock.release())
 }
 
-// lockedName is the archive whose lock is that of a path: where a link leads, the file behind it;
-// of parts, the archive whose parts the file lists, whatever that is called: whoever writes
-// these parts has that one.
-func lockedName(path string) (string, error) {
-	if filepath.Ext(path) != parts.Suffix {
-		real, err := filepath.EvalSymlinks(path)
-		return real, openFault(path, err)
-	}
-	l, err := readParts(path)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(filepath.Dir(path), l.File()), nil
-}
-
-// lockPlace takes the lock of the archive at a path.
+// lockPlace takes the lock of the archive at a path; of parts, that of the archive that they are.
 func lockPlace(path string) (*folder, *archiveLock, error) {
-	named, err := lockedName(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	dir, base, err := folderOf(named)
+	dir, base, err := folderOf(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	lock, err := dir.lockArchive(base)
 	if err != nil {
 		return nil, nil, errors.Join(err, dir.Close())
-	}
-	now, err := lockedName(path) // as it is under the lock
-	if err == nil && now != named {
-		err = busy(path)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, lock.release(), dir.Close())
 	}
 	return dir, lock, nil
 }

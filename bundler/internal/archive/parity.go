@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -284,23 +283,15 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	case dryRun || ctx.Err() != nil || r == nil || len(r.Damaged) > l.Recovery():
 		return nil, found
 	}
-	dir, lock, err := lockPlace(path)
-	switch {
-	case fault.ReasonOf(err) == fault.Conflict: // what was found is what somebody does to it
+	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File()))
+	if fault.ReasonOf(err) == fault.Conflict { // what was found is what somebody does to it
 		return nil, err
-	case err != nil:
+	}
+	if err != nil {
 		return nil, fault.Join(found, err)
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it any more
-	now, err := readParts(path)
-	switch {
-	case err != nil:
-	case !bytes.Equal(now.Text(), l.Text()):
-		err = beingChanged(path) // somebody has replaced them meanwhile
-	default:
-		err = rebuild(ctx, dir, l, r.Damaged)
-	}
-	if err = errors.Join(err, lock.release()); err != nil {
+	if err := errors.Join(rebuild(ctx, dir, l, r.Damaged), lock.release()); err != nil {
 		return nil, err
 	}
 	r.Rebuilt = true
@@ -329,16 +320,10 @@ func look(ctx context.Context, path string, l *parts.List) (*Repaired, error) {
 
 // findParts reads a parts file that is named itself, or by its archive.
 func findParts(path string) (string, *parts.List, error) {
-	isList := filepath.Ext(path) == parts.Suffix
-	if !isList && isThere(path+parts.Suffix) {
-		path, isList = path+parts.Suffix, true
+	if filepath.Ext(path) != parts.Suffix {
+		path += parts.Suffix
 	}
 	l, err := readParts(path)
-	if err != nil && !isList && isThere(path) {
-		err = fault.Errorf(fault.InvalidInput, "repair", path,
-			"name the parts file, FILE.tar"+parts.Suffix+"; `vdo-bundle verify` checks a whole archive",
-			"it is no parts file, and only what is in parts can be rebuilt")
-	}
 	return path, l, err
 }
 

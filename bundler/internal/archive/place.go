@@ -138,20 +138,9 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 	if len(left) == 0 || before.about == w.id || w.o.Restart {
 		return left, nil
 	}
-	root, _, _ := strings.Cut(w.id, " ")
-	first := filepath.Join(dir, left[0])
-	why, hint := "an interrupted pull of another bundle left this file", "finish that pull with its own lock"
-	restart := ", or drop " + fault.Quote(first) + " and what belongs to it: run the same command with --restart"
-	switch {
-	case w.source != "": // a split has no --restart
-		why, hint, restart = "an interrupted run left this file", "remove it, or choose another name with -o", ""
-	case before.about == "":
-		why, hint = "it is not an interrupted pull's that can go on: its journal is not there", "remove it"
-	case strings.HasPrefix(before.about+" ", root+" "):
-		why = "an interrupted pull of this bundle left this file, with another --volume-size or --base"
-		hint = "finish that pull with the options that it had"
-	}
-	return nil, fault.Errorf(fault.Conflict, "resume", first, hint+restart, "%s", why)
+	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),
+		"finish that run as it was begun, or drop it: pull has --restart, and the files of a split can be removed",
+		"an interrupted run of something else left this file")
 }
 
 // removePartial removes the partial files, and the journal.
