@@ -90,9 +90,8 @@
 // 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
 // a broken connection 16 MiB), then a quarter with each refusal, not less than
 // 256 KiB; what a host took is kept for its other blobs. After a fault the registry
-// is asked how much it has, and the upload goes on there; the source is read again
-// from the last part's beginning at most. A blob that another repository of the
-// same registry has is mounted, where the registry offers that.
+// is asked how much it has, and the upload goes on there. A blob that another repository of
+// the same registry has is mounted, where the registry offers that.
 //
 // # Settings of single hosts
 //

@@ -32,9 +32,8 @@ type Repository struct {
 	ref    image.Reference
 	host   *Host
 
-	mu     sync.Mutex
-	push   *push      // between Begin and Close
-	opened []*session // uploads that Preflight or refused mounts have opened, for the next blobs
+	mu   sync.Mutex
+	push *push // between Begin and Close
 }
 
 // Can tells what a repository can do besides being read and written.

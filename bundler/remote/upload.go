@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -44,10 +43,9 @@ type upload struct {
 	d      ocispec.Descriptor
 	source source
 
-	size       int64 // of a part; 0: the blob is one body
-	proven     bool  // the host has taken a part of that size, or the user gave it
-	guessed    bool  // parts are sent since a connection broke: nobody has asked for them
-	takesWhole bool  // the host has refused such parts
+	size    int64 // of a part; 0: the blob is one body
+	proven  bool  // the host has taken a part of that size, or the user gave it
+	noParts bool  // the host has refused parts
 
 	session *session // nil: there is none that can be gone on with
 	lost    bool     // an answer was lost: the blob may have arrived
@@ -61,7 +59,6 @@ type session struct {
 	url     *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
 	offset  int64    // what the registry has in it
 	least   int64    // bytes that parts are of at least
-	early   bool     // it was opened some time ago: the registry may have forgotten it
 	resumed bool     // it was gone on with after a fault
 	doubted bool     // the registry has said that the last part began elsewhere
 }
@@ -74,8 +71,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	}
 	defer release()
 	u := &upload{
-		r: r, ctx: ctx, d: d, source: source{d: d, open: open},
-		size: r.host.chunk.Load(), proven: true, session: r.takeUpload(),
+		r: r, ctx: ctx, d: d, source: source{d: d, open: open}, size: r.host.chunk.Load(), proven: true,
 	}
 	defer u.source.close()
 	return u.run()
@@ -89,7 +85,7 @@ func (u *upload) run() error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, errForgotten) || u.cutSmaller(err) {
+		if u.cutSmaller(err) {
 			continue
 		}
 		if u.offset()-u.failedAt >= goodProgress {
@@ -162,7 +158,7 @@ func (u *upload) part() error {
 	if has, ok := uploaded(resp.Header.Get("Range")); ok && has != at.offset+n {
 		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, at.offset+n)
 	}
-	at.offset, at.early, at.doubted, u.proven = at.offset+n, false, false, true
+	at.offset, at.doubted, u.proven = at.offset+n, false, true
 	return nil
 }
 
@@ -193,32 +189,26 @@ func (u *upload) send(method string, to *url.URL, offset, n int64, header map[st
 	return resp, u.refused(err)
 }
 
-// errForgotten is a session that was opened some time ago and is not known any more: that
-// is no failed attempt.
-var errForgotten = errors.New("the registry has forgotten an upload that was opened before")
-
 // refused makes of an answer that the session cannot go on what may be tried again, in a
-// new session; but where the registry is at another place, it is asked once more.
+// new session; but where the registry is at another place, it is asked once more: it may have taken
+// in more of a broken part meanwhile.
 func (u *upload) refused(err error) error {
 	var a *AnswerError
 	if !errors.As(err, &a) {
 		return err
 	}
 	at := u.session
-	switch {
-	case at.early && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest):
-		err = errForgotten
-	case a.Status == http.StatusRequestedRangeNotSatisfiable && !at.doubted:
-		at.doubted = true // it may have taken in more of a broken part meanwhile
+	if a.Status == http.StatusRequestedRangeNotSatisfiable && !at.doubted {
+		at.doubted = true
 		return fmt.Errorf("the registry is at another place of the upload: %s", a.Error())
-	case a.Status == http.StatusRequestedRangeNotSatisfiable, a.Status == http.StatusNotFound && at.offset > 0,
-		a.Has("BLOB_UPLOAD_UNKNOWN"), a.Has("BLOB_UPLOAD_INVALID") && at.offset > 0, a.Has("DIGEST_INVALID") && at.resumed:
-		err = fmt.Errorf("the registry has given up the upload: %s", a.Error())
-	default:
+	}
+	isLost := a.Status == http.StatusRequestedRangeNotSatisfiable || a.Status == http.StatusNotFound && at.offset > 0 ||
+		a.Has("BLOB_UPLOAD_UNKNOWN") || a.Has("BLOB_UPLOAD_INVALID") && at.offset > 0 || a.Has("DIGEST_INVALID") && at.resumed
+	if !isLost {
 		return err
 	}
 	u.session, u.failedAt = nil, 0
-	return err
+	return fmt.Errorf("the registry has given up the upload: %s", a.Error())
 }
 
 // offset is what the registry has of the blob.
@@ -235,16 +225,17 @@ func (u *upload) cutSmaller(err error) bool {
 	var a *AnswerError
 	var s *SourceError
 	var f *fault.Error
+	isAnswer := errors.As(err, &a)
 	switch {
-	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil:
-	case errors.As(err, &a) && a.Status == http.StatusRequestEntityTooLarge:
+	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil, u.noParts:
+	case isAnswer && a.Status == http.StatusRequestEntityTooLarge:
 		return u.shrink(firstChunk, leastChunk)
-	case errors.As(err, &a) && u.guessed && refusesParts(a):
-		u.size, u.guessed, u.takesWhole, u.session = 0, false, true, nil
+	case isAnswer && a.Method == http.MethodPatch && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status):
+		u.size, u.noParts, u.session = 0, true, nil
 		return true
-	case errors.As(err, &a) || !CanPass(err):
-	case u.size == 0 && !u.takesWhole && u.d.Size > cutLeast:
-		u.guessed = u.shrink(cutChunk, cutLeast)
+	case isAnswer || !CanPass(err):
+	case u.size == 0 && u.d.Size > cutLeast:
+		u.shrink(cutChunk, cutLeast)
 	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
 		u.shrink(cutChunk, leastChunk)
 	}
@@ -263,11 +254,6 @@ func (u *upload) shrink(first, least int64) bool {
 	}
 	u.size, u.proven = next, false
 	return true
-}
-
-// refusesParts tells whether a registry says that it takes no parts.
-func refusesParts(a *AnswerError) bool {
-	return a.Method != http.MethodPost && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status)
 }
 
 // resume asks the registry how much it has. A registry that does not say gets a
@@ -350,28 +336,18 @@ func (r *Repository) openUpload(ctx context.Context, right Access, query url.Val
 
 // Preflight makes sure that the registry can be reached and that the login may
 // write: it opens an upload, which is the first thing that a read-only registry or
-// one without the right refuses. The first blob that is put uses it; where there is
-// none, the registry forgets it as it forgets all that nobody went on with.
+// one without the right refuses. The registry forgets it as it forgets all that nobody went
+// on with.
 func (r *Repository) Preflight(ctx context.Context) error {
-	r.mu.Lock()
-	opened := len(r.opened) > 0
-	r.mu.Unlock()
-	if opened {
-		return nil
-	}
 	return r.client.Retry(ctx, r.host, "begin a push to", r.ref.String(), func() error {
-		s, err := r.openUpload(ctx, r.Pushes(), nil)
-		if err == nil {
-			r.keepUpload(s)
-		}
+		_, err := r.openUpload(ctx, r.Pushes(), nil)
 		return err
 	})
 }
 
 // Mount has the registry take a blob over from another repository of its own,
 // without the bytes coming here, and tells whether it did. Where it does not offer
-// that, or the login may not read there, the blob has to be put; the upload that
-// the registry opens instead is used then.
+// that, or the login may not read there, the blob has to be put.
 func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error) {
 	_, refused := r.host.noMount.Load(from.Path())
 	if refused || from.Host() != r.ref.Host() || from.Path() == r.ref.Path() {
@@ -395,35 +371,13 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 		r.begun().arrived(d)
 		return true, nil
 	}
-	r.keepUpload(s)
 	return false, nil
-}
-
-func (r *Repository) keepUpload(s *session) {
-	s.early = true
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.opened = append(r.opened, s)
-}
-
-// takeUpload returns an upload that Preflight or a refused mount has opened; nil where there
-// is none.
-func (r *Repository) takeUpload() *session {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := len(r.opened) - 1
-	if last < 0 {
-		return nil
-	}
-	s := r.opened[last]
-	r.opened = r.opened[:last]
-	return s
 }
 
 // source is a blob that is uploaded. It opens when the first byte is needed, hashes every
 // byte on its way out, and keeps the last ones back until all of them are right: what changes
 // after it was verified never arrives, whatever the registry compares. It reads again from the
-// last mark if the registry wants a part again.
+// start if the registry wants a part again.
 type source struct {
 	d    ocispec.Descriptor
 	open func(int64) (io.ReadCloser, error)
@@ -432,44 +386,23 @@ type source struct {
 	at  int64         // offset of its next byte
 	sum hash.Hash     // of all that is before it
 	err error         // what is wrong with it
-
-	marked int64  // an offset at which the blob can be opened again
-	state  []byte // of the hash there
 }
 
 // body returns n bytes from an offset on, as the body of a request; the body before has
-// been closed. It brings the stream to the offset, with the hash of all that is before it,
-// and marks the place. The stream stays open between parts: a distant store is asked once.
+// been closed. The stream stays open between parts: a distant store is asked once.
 func (s *source) body(offset, n int64) (io.ReadCloser, error) {
 	if s.in == nil || s.at != offset {
-		if err := s.reopen(offset); err != nil {
+		s.close()
+		in, err := s.open(0)
+		if err != nil {
+			return nil, err
+		}
+		s.in, s.at, s.sum = in, 0, sha256.New()
+		if _, err := io.CopyN(io.Discard, s, offset); err != nil {
 			return nil, err
 		}
 	}
-	var err error
-	if s.state, err = s.sum.(encoding.BinaryMarshaler).MarshalBinary(); err != nil {
-		return nil, fmt.Errorf("keep the state of a hash: %w", err)
-	}
-	s.marked = offset
 	return io.NopCloser(io.LimitReader(s, n)), nil
-}
-
-// reopen opens the source at the mark, unless that is behind the offset, and reads on to it.
-func (s *source) reopen(offset int64) (err error) {
-	s.close()
-	s.at, s.sum = 0, sha256.New()
-	if s.marked > 0 && s.marked <= offset {
-		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(s.state); err != nil {
-			return fmt.Errorf("take up the state of a hash: %w", err)
-		}
-		s.at = s.marked
-	}
-	if s.in, err = s.open(s.at); err != nil {
-		s.in = nil
-		return err
-	}
-	_, err = io.CopyN(io.Discard, s, offset-s.at)
-	return err
 }
 
 // close ends the stream; the next body opens it again.
