@@ -11,7 +11,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 
@@ -142,16 +141,15 @@ func (r *Repository) get(
 	if err != nil || a.Status == http.StatusNotFound {
 		return d, nil, false, err
 	}
-	if err := r.misplaced(l, a); err != nil {
-		return d, nil, false, err
-	}
 	d = ocispec.Descriptor{MediaType: a.mediaType(), Digest: godigest.FromBytes(a.Data), Size: int64(len(a.Data))}
 	said, err := image.ParseDigest(a.Header.Get("Docker-Content-Digest"))
 	switch {
 	case err == nil && said.String() != d.Digest.String(): // else it is none, or of another algorithm
-		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry says %s, the content is %s", said, d.Digest))
+		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry says %s, the content is %s of the type %.100q",
+			said, d.Digest, a.mediaType()))
 	case strings.HasPrefix(l.ID, "sha256:") && d.Digest.String() != l.ID:
-		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry answered with %s", d.Digest))
+		return d, nil, false, r.corrupt(l, fmt.Errorf("the registry answered with %s of the type %.100q",
+			d.Digest, a.mediaType()))
 	}
 	var own struct {
 		MediaType string `json:"mediaType"`
@@ -171,7 +169,7 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 	if limit == 0 || limit > bundle.MaxManifestSize {
 		limit = bundle.MaxManifestSize
 	}
-	limit = max(limit, 64<<10) // so that a page that comes instead is read, and named
+	limit = max(limit, 64<<10) // so that the type of what comes instead is named
 	l := Look{Op: "read", ID: d.Digest.String()}
 	_, data, _, err := r.get(ctx, l, limit, 200)
 	var lost *fault.Error
@@ -280,28 +278,6 @@ func (r *Repository) smallOnce(ctx context.Context, q Request, limit int64) (a R
 	return a, err
 }
 
-// misplaced is a fault where an answer is what no registry gives for a manifest: a page
-// of a portal or proxy, or content that something between has compressed. Nothing is
-// wrong with the registry's storage then.
-func (r *Repository) misplaced(l Look, a Reply) error {
-	host := r.host.name
-	text := bytes.TrimLeft(a.Data[:min(len(a.Data), 512)], "\ufeff \t\r\n")
-	f := &fault.Error{Reason: fault.Corrupt, Op: l.Op, Subject: l.subject(r)}
-	switch {
-	case strings.HasPrefix(a.mediaType(), "text/html"), bytes.HasPrefix(text, []byte("<")):
-		f.Err = errors.New("it is a web page, not a manifest")
-		f.Hint = "check the address, and what answers in the place of " + host +
-			": a proxy (HTTPS_PROXY, NO_PROXY) or a portal"
-	case bytes.HasPrefix(a.Data, []byte{0x1f, 0x8b}),
-		!slices.Contains([]string{"", "identity"}, a.Header.Get("Content-Encoding")):
-		f.Err = errors.New("it is compressed, which manifests never are")
-		f.Hint = "switch off compression in the proxy before " + host + " (nginx: gzip off), or push the content again"
-	default:
-		return nil
-	}
-	return f
-}
-
 func (r *Repository) corrupt(l Look, err error) error {
 	if clean := r.host.scrub(err.Error()); clean != err.Error() {
 		err = errors.New(clean)
@@ -312,7 +288,8 @@ func (r *Repository) corrupt(l Look, err error) error {
 // Corrupt is a fault of content that is not what it has to be.
 func Corrupt(op, subject string, err error) error {
 	return fault.Errorf(fault.Corrupt, op, subject,
-		"check the registry's storage and what is between, and push the content again", "%w", err)
+		"check the registry's storage and what is between, such as a proxy or a portal, and push the content again",
+		"%w", err)
 }
 
 // manifestTypes are the media types of manifests: those of OCI, and those that Docker
@@ -380,35 +357,11 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 	return found, err
 }
 
-// hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
-// not give the blob's size, or gives none of a length, says nothing: then the blob is read.
+// hasOnce is has for a blob, without attempts of its own. An answer that gives a length has to
+// give the blob's.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
 	}, 0)
-	if err != nil || a.Status != http.StatusOK || a.Length == d.Size && d.Size > 0 {
-		return a.Status == http.StatusOK, err
-	}
-	return r.reads(ctx, d)
-}
-
-// reads tells whether a blob's last byte is where its size says: with a range, or by reading all of it.
-func (r *Repository) reads(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	release, err := r.host.Pulls(d.Size).Acquire(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer release()
-	s := &blobStream{r: r, ctx: ctx, d: d, offset: max(d.Size-1, 0)}
-	var n int64
-	if err = s.request(); err == nil {
-		n, err = io.Copy(io.Discard, io.LimitReader(s.body, 2))
-		s.closeBody()
-	}
-	var a *AnswerError
-	isShort := errors.Is(err, io.ErrUnexpectedEOF) || fault.ReasonOf(err) == fault.Corrupt
-	if isShort || errors.As(err, &a) && a.Status == http.StatusNotFound {
-		return false, nil
-	}
-	return n == d.Size-s.offset, err
+	return a.Status == http.StatusOK && (a.Length < 0 || a.Length == d.Size), err
 }
