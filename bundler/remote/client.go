@@ -12,13 +12,11 @@
 //	about, err := repo.Attachments(ctx, digest)
 //
 // What holds for every request:
-//   - HTTPS, unless the host was named in Options.PlainHTTP. Loopback and private
-//     addresses are no exception. Certificates are verified, unless the host was named in
-//     Options.SkipTLSVerify.
-//   - Credentials go to the host they are for, and to the token service that this
-//     host names over HTTPS; never to the target of a redirect or of an upload
-//     location on another host. A client certificate is shown to none of these but
-//     the host itself, also where the other host has one in its settings.
+//   - HTTPS, unless the host was named in Options.PlainHTTP, also to loopback and private
+//     addresses. Certificates are verified, unless it was named in Options.SkipTLSVerify.
+//   - Credentials go to the host they are for, and to the token service that this host names
+//     over HTTPS; never to the target of a redirect or of an upload location on another host.
+//     A client certificate is shown to none of these but the host itself.
 //   - No server sends the client to a link-local address, through a proxy or without;
 //     where Options.NoLoopback says so, nor to this machine.
 //   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
@@ -28,39 +26,19 @@
 //   - What remains is a fault that names the operation, the reference and the
 //     remedy. No message holds a credential of four characters or more, nor a URL's query.
 //
-// # Logins
-//
-// [DefaultCredentials] looks where docker and podman keep logins. [Client.Login] checks a
-// login with a registry and keeps it there, and [Logout] forgets it: what
-// `vdo-bundle login`, `logout` and `--authfile` need.
-//
-// # What is oras' and what is not
-//
-// oras.land/oras-go/v2 reads and writes entries of configuration files, and runs credential
-// helpers (registry/remote/credentials). Its client of registries is not used:
-//   - Its retries cover neither a reset connection nor a short body.
-//   - It refuses token services whose name is not the registry's at a private address, which
-//     is where a site has them, and does not know that tokens expire. Here services are refused
-//     without HTTPS, with a login in their URL, and at addresses of this machine or its link.
-//   - Of two who write a list of referrers under the tag sha256-HEX at a time it loses one, and
-//     it believes a registry that announces with OCI-Subject an API that it does not have: the
-//     API is asked. Any refusal of it is its absence, and a type with parameters is the type.
-//   - It follows the pages of a list to any path of the host.
-//   - It cannot delete a tag.
-//
-// Done here is what oras does otherwise than a site needs: it has an entry of one repository hold
-// for the whole host, sets helpers no deadline, quotes what they say, and quotes a damaged entry,
-// with the secret.
+// oras.land/oras-go/v2 reads and writes entries of docker's configuration, and runs credential
+// helpers. Its client of registries is not used: its retries cover neither a reset connection nor a
+// short body, it refuses token services of another name at a private address, does not know that
+// tokens expire, loses one of two lists of referrers that are written at a time, believes an
+// OCI-Subject without an API behind it, and cannot delete a tag.
 //
 // # When a host has had enough
 //
-// A 429, or a 503 with Retry-After, holds back everything that goes to that host,
-// not only the request that was refused, and halves how much is done there at a
-// time; that grows again by one with every two rounds of success. So does any other fault
-// that can pass of a host that has answered, such as a connection that is cut, without the
-// pause. What is small begins with four times
-// Options.Concurrency, and has one more with each success, up to sixteen times and 128,
-// until the first such fault.
+// A 429, or a 503 with Retry-After, holds back everything that goes to that host, and halves how
+// much is done there at a time; that grows again by one with every two rounds of success. So does
+// any other fault that can pass of a host that has answered, without the pause. What is small begins
+// with four times Options.Concurrency, and has one more with each success, up to sixteen times and
+// 128, until the first such fault.
 //
 // # What is there already
 //
@@ -68,8 +46,7 @@
 // anything: that a root is there proves nothing, since a push that broke off, or a
 // garbage collection, may have left any part of what is below it. Where there are many
 // small blobs (128 of up to 128 KiB), and neither the root nor any of 32 that chance picks
-// is there, the others are sent without asking: the few of them that are there after all
-// are sent again.
+// is there, the others are sent without asking.
 //
 // # The note of a push
 //
@@ -78,10 +55,9 @@
 // application/vnd.vdo.confirmed.v1 under the tag sha256-<hex of the root>.confirmed, with
 // the empty configuration and layer of the OCI specification and three annotations (the
 // prefix is com.vmware.vdo.confirmed): repository, the name that it was pushed to; root,
-// the digest of the root; pushed, the time by the registry's clock (RFC 3339). Earlier
-// versions wrote a fourth one, set, and let a later push ask for less where it had one.
-// A note in another repository says nothing: a replication has copied it. It has no
-// subject, so that it never travels with a bundle. Who removes a bundle removes its note.
+// the digest of the root; pushed, the time by the registry's clock (RFC 3339). A note in another
+// repository says nothing: a replication has copied it. It has no subject, so that it never travels
+// with a bundle. Who removes a bundle removes its note.
 //
 // # Large blobs up
 //
@@ -90,17 +66,7 @@
 // 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
 // a broken connection 16 MiB), then a quarter with each refusal, not less than
 // 256 KiB; what a host took is kept for its other blobs. After a fault the registry
-// is asked how much it has, and the upload goes on there. A blob that another repository of
-// the same registry has is mounted, where the registry offers that.
-//
-// # Settings of single hosts
-//
-// [ParseConfig] reads them from a file of YAML; bundler/docs/registries.md shows its form. Unknown
-// keys are refused, and files are found from its folder.
-//
-// The hosts that upstream manifests are downloaded from may be among them: ca,
-// clientCert, clientKey, plainHTTP, insecureSkipTLSVerify and concurrency (of requests)
-// hold for those, too.
+// is asked how much it has, and the upload goes on there.
 package remote
 
 import (

@@ -239,11 +239,8 @@ func TestACutConnectionMakesRoom(t *testing.T) {
 func TestOnePauseShrinksOnce(t *testing.T) {
 	h := &Host{small: newSlots(12, 12), pull: newSlots(6, 6), push: newSlots(6, 6), pullSmall: newSlots(12, 12), pushSmall: newSlots(12, 12)}
 	for range 5 {
-		h.throttled(time.Hour)
+		h.strained(time.Hour, true)
 	}
-	require.Equal(t, 6, h.small.limit)
-	h.strainedUntil = time.Time{} // the first who heard of it had less to wait
-	h.throttled(time.Hour)
 	require.Equal(t, 6, h.small.limit)
 	require.Equal(t, 3, h.pull.limit)
 	require.Equal(t, 3, h.push.limit)

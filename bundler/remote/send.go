@@ -389,11 +389,8 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 		return err
 	}
 	pause := max(after, backoff(n))
-	switch {
-	case isThrottling(err):
-		h.throttled(pause)
-	case h.reached():
-		h.strained(pause)
+	if throttled := isThrottling(err); throttled || h.reached() {
+		h.strained(pause, throttled)
 	}
 	return c.opts.Sleep(ctx, pause)
 }

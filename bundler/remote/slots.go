@@ -114,37 +114,25 @@ func (s *slots) succeed() {
 	}
 }
 
-// throttled takes note that the host has had enough: nobody asks it before the wait
-// is over, and fewer at a time after that.
-func (h *Host) throttled(wait time.Duration) {
+// strained takes note of a fault that may come from too many connections: fewer at a time from now
+// on. What is heard of within the wait counts once: it is of one cause. Where the host has said that
+// it has had enough, nobody asks it before the wait is over.
+func (h *Host) strained(wait time.Duration, isThrottled bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if !now.Before(h.notBefore) { // one pause counts once, however many hear of it
-		h.shrink(now, wait)
-	}
-	if until := now.Add(wait); until.After(h.notBefore) {
+	until := now.Add(wait)
+	if isThrottled && until.After(h.notBefore) {
 		h.notBefore = until
 	}
-}
-
-// strained takes note of a fault that may come from too many connections: fewer at
-// a time from now on.
-func (h *Host) strained(wait time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.shrink(time.Now(), wait)
-}
-
-// shrink halves all slots. What is heard of within the wait counts once: it is of one
-// cause. The caller holds the lock.
-func (h *Host) shrink(now time.Time, wait time.Duration) {
-	if now.Before(h.strainedUntil) {
-		return
+	isKnown := now.Before(h.strainedUntil)
+	if until.After(h.strainedUntil) {
+		h.strainedUntil = until
 	}
-	h.strainedUntil = now.Add(wait)
 	for _, s := range h.slots() {
-		s.shrink()
+		if !isKnown {
+			s.shrink()
+		}
 	}
 }
 
