@@ -130,8 +130,7 @@ type Options struct {
 	Rate int64
 	// Attempts is how often a request is made before its fault is final. Zero: 6.
 	Attempts int
-	// Stall is how long a host may be silent, before its answer or in the middle
-	// of it, and over how long it has to send 64 bytes a second at least. Zero: one
+	// Stall is how long a host may be silent, before its answer or in the middle of it. Zero: one
 	// minute.
 	Stall time.Duration
 	// Sleep waits between attempts. Nil: the clock. Tests set it.

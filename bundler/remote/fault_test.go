@@ -328,26 +328,6 @@ func TestStallInTheMiddleOfABlobIsResumed(t *testing.T) {
 	wantBlob(t, c.Repository(image.MustReference(host+"/a/b:1")), d)
 }
 
-// A host that drips is as good as silent: each byte begins its patience anew, and a blob
-// of some megabytes would take weeks.
-func TestHostThatDripsIsGivenUp(t *testing.T) {
-	c, host := serving(t, remote.Options{Attempts: 1, Stall: time.Second}, func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == "/v2/" {
-			return
-		}
-		w.Header().Set("Content-Length", "1000000")
-		for req.Context().Err() == nil {
-			if _, err := w.Write([]byte{1}); err != nil || http.NewResponseController(w).Flush() != nil {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	})
-	d, _ := randomBlob(1_000_000)
-	_, err := readBlob(c.Repository(image.MustReference(host+"/a/b:1")), d, 0)
-	wantFault(t, err, fault.Unreachable, "64 bytes a second")
-}
-
 // What comes in the place of a manifest is called what it is.
 func TestWhatIsNoManifestIsNamed(t *testing.T) {
 	reg, root, repo := driver(t, remote.Options{Attempts: 1})

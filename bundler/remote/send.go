@@ -226,33 +226,11 @@ func (c *Client) roundTrip(
 // ErrStalled is a host that has not answered, or not gone on, within Options.Stall.
 var ErrStalled = errors.New("the host has been silent for too long")
 
-// leastRate is how many bytes a second a host has to send of an answer, over
-// Options.Stall each: one that drips is as good as silent.
-const leastRate = 64
-
-// watch ends a request when the network is silent for too long, or slower than
-// leastRate. The time that this side takes does not count.
+// watch ends a request when the network is silent for too long. The time that this side takes
+// does not count.
 type watch struct {
 	timer *time.Timer
 	stall time.Duration
-
-	waited time.Duration // since got was last looked at
-	got    int64
-}
-
-// arrived takes note of what came within so much waiting.
-func (w *watch) arrived(n int, waited time.Duration) error {
-	w.got += int64(n)
-	if w.waited += waited; w.waited < w.stall {
-		return nil
-	}
-	got, least := w.got, int64(leastRate*w.waited.Seconds())
-	w.got, w.waited = 0, 0
-	if got < least {
-		return fmt.Errorf("the host is too slow: it has sent %d bytes in %s, and %d bytes a second are the least",
-			got, w.stall, leastRate)
-	}
-	return nil
 }
 
 func (w *watch) start(d time.Duration) { w.timer.Reset(d) }
@@ -311,13 +289,9 @@ type receiving struct {
 }
 
 func (r *receiving) Read(p []byte) (int, error) {
-	began := time.Now()
 	r.watch.start(r.watch.stall)
 	n, err := r.ReadCloser.Read(r.client.piece(p))
 	r.watch.stop()
-	if slow := r.watch.arrived(n, time.Since(began)); slow != nil && err == nil {
-		err = slow
-	}
 	if err := r.client.pace(r.ctx, n); err != nil {
 		return n, err
 	}

@@ -71,7 +71,7 @@ func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 
 func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
 	f.bindPatience(fl, "how often (`N`) a request is made again that failed for a passing reason",
-		"how long (`DURATION`) a host may be silent, or send less than 64 bytes a second, before a request is made again")
+		"how long (`DURATION`) a host may be silent before a request is made again")
 }
 
 func (f *registryFlags) bindCA(fl *pflag.FlagSet, of string) {
