@@ -52,24 +52,14 @@ func (c *Client) Web(ctx context.Context, op string, q Request, limit int64, wit
 	return a, doWithout(err, without)
 }
 
-// doWithout puts hints for servers in place of those for registries.
+// doWithout puts a hint for servers in place of those for registries.
 func doWithout(err error, without string) error {
 	var f *fault.Error
-	if !errors.As(err, &f) {
+	if !errors.As(err, &f) || f.Reason == fault.Refused {
 		return err
 	}
-	out, answered := *f, new(AnswerError)
-	switch {
-	case errors.As(f.Err, &answered) && CanPassStatus(answered.Status):
-		out.Hint = "try again later, or " + without
-	case errors.As(f.Err, &answered):
-		out.Hint = "check the address, or " + without
-	case f.Reason == fault.Unreachable:
-		out.Hint = "check the address, the connection and the proxy settings, or " + without
-	case WantsCertificate(f.Err):
-		out.Hint = "name the certificate that this host wants, and its key, in the file of --hosts-config, or " + without
-	case f.Reason == fault.CertificateInvalid:
-		out.Hint += ", or " + without
-	}
+	out := *f
+	out.Hint = "try again later, check the address, the proxy and the certificates (--ca-file, --hosts-config), or " +
+		without
 	return &out
 }

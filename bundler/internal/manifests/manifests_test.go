@@ -186,7 +186,7 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 		hint   string
 	}{
 		"none":               {server.URL, remote.Options{}, fault.CertificateInvalid, "certificate", "--ca-file"},
-		"its authority":      {server.URL, of(remote.HostOptions{CAFile: ca}), fault.CertificateInvalid, "certificate required", "name the certificate that this host wants, and its key, in the file of --hosts-config"},
+		"its authority":      {server.URL, of(remote.HostOptions{CAFile: ca}), fault.CertificateInvalid, "certificate required", "--hosts-config"},
 		"of all registries":  {server.URL, remote.Options{CAFile: ca, ClientCert: cert, ClientKey: key}, fault.CertificateInvalid, "certificate required", ""},
 		"plain HTTP unasked": {plain.URL, of(remote.HostOptions{}), fault.Refused, "vdo-bundle does not download over \"http\"", ""},
 		"plain HTTP":         {plain.URL, of(remote.HostOptions{PlainHTTP: true}), "", "", ""},

@@ -217,12 +217,8 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 			require.NotContains(t, fault.Text(err), "canary")
 		})
 	}
-	for code, hint := range map[int]string{
-		401: "check the address, or use another authority", 503: "try again later, or use another authority",
-	} {
-		_, err := ask(t, timestamp.Options{URL: serve(t, status(code))}, remote.Options{})
-		require.Equal(t, hint, fault.HintOf(err))
-	}
+	_, err = ask(t, timestamp.Options{URL: serve(t, status(401))}, remote.Options{})
+	require.Contains(t, fault.HintOf(err), "or use another authority")
 }
 
 func TestBadAddressesAreExplained(t *testing.T) {
