@@ -196,9 +196,9 @@ func TestALoginIsCheckedAndKeptBesideTheOthers(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, other, string(data), "what was refused is not kept")
 
-			in, err := c.Login(t.Context(), reg.Host, login, "")
+			where, err := c.Login(t.Context(), reg.Host, login, "")
 			require.NoError(t, err)
-			require.Equal(t, remote.LoggedIn{Where: file, Checked: true}, in)
+			require.Equal(t, file, where)
 			for host, want := range map[string]string{reg.Host: reg.Username, "other.site": "o"} {
 				found, err := remote.DefaultCredentials(t.Context(), host, "a/b")
 				require.NoError(t, err)
@@ -251,7 +251,7 @@ esac`
 		require.Equal(t, "old", user("x"))
 		in, err := c.Login(t.Context(), reg.Host, login, "")
 		require.NoError(t, err)
-		require.Equal(t, where, in.Where)
+		require.Equal(t, where, in)
 		require.Equal(t, reg.Username, user("x"))
 		if where == program {
 			data, err := os.ReadFile(kept)
@@ -284,7 +284,7 @@ func TestALoginIsWrittenBehindALink(t *testing.T) {
 	require.NoError(t, os.Symlink(file, link))
 	in, err := c.Login(t.Context(), reg.Host, login, link)
 	require.NoError(t, err)
-	require.Equal(t, file, in.Where)
+	require.Equal(t, file, in)
 	info, err := os.Lstat(link)
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeSymlink)
@@ -314,14 +314,4 @@ func TestLoginsThatCannotBeAreRefused(t *testing.T) {
 	}
 	_, err := c.Login(t.Context(), reg.Host, login, filepath.Join(bad, "below"))
 	require.Error(t, err)
-}
-
-// A registry that asks nobody for a login takes any: none is called checked.
-func TestALoginThatNobodyAsksForIsNotChecked(t *testing.T) {
-	reg := real.Start(t, real.Options{TLS: true})
-	file, login := filepath.Join(t.TempDir(), "auth.json"), remote.Credential{Username: "anna", Password: "wrong"}
-	c, _ := loginClient(t, reg)
-	in, err := c.Login(t.Context(), reg.Host, login, file)
-	require.NoError(t, err)
-	require.Equal(t, remote.LoggedIn{Where: file}, in)
 }

@@ -23,60 +23,48 @@ const (
 	opLogout = "log out of"
 )
 
-// LoggedIn is a login that is kept.
-type LoggedIn struct {
-	Where string // the file, or the program of the credential helper
-	// Checked tells whether the host looks at logins where it was shown this one. Some
-	// let everybody in there, and ask for a login only at a repository.
-	Checked bool
-}
-
 // Login checks a login with a host, named as references write it, and keeps it where
 // DefaultCredentials finds it: in the file, or with the credential helper that the file
 // names. No file is the first one that DefaultCredentials looks into. Other entries of the
-// file stay as they are. A login that the host refuses is not kept.
-func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (in LoggedIn, err error) {
+// file stay as they are. A login that the host refuses is not kept. It returns where the login is: the
+// file, or the program of the credential helper.
+func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
 	if err := CheckHost(opLogin, host); err != nil {
-		return in, err
+		return "", err
 	}
 	if login == (Credential{}) {
-		return in, fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password",
+		return "", fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password",
 			"there is no login to check")
 	}
-	if in.Checked, err = c.checkLogin(ctx, host, login); err != nil {
-		return in, err
+	if err := c.checkLogin(ctx, host, login); err != nil {
+		return "", err
 	}
 	s, err := openStore(opLogin, host, file)
 	if err != nil {
-		return in, err
+		return "", err
 	}
 	server := credentials.ServerAddressFromRegistry(host)
 	put := func(ctx context.Context, to credentials.Store) error { return to.Put(ctx, server, login) }
 	if s.helper == "" {
-		in.Where = s.name
-		return in, s.change(ctx, put)
+		return s.name, s.change(ctx, put)
 	}
-	in.Where = s.helper.program()
-	return in, s.helper.use(ctx, server, put)
+	return s.helper.program(), s.helper.use(ctx, server, put)
 }
 
-// checkLogin is a fault where the host does not let the login in, and tells whether it
-// looked at it: a host that asks nobody for a login takes any.
-func (c *Client) checkLogin(ctx context.Context, host string, login Credential) (checked bool, err error) {
+// checkLogin is a fault where the host does not let the login in.
+func (c *Client) checkLogin(ctx context.Context, host string, login Credential) error {
 	o := c.opts
 	o.Credentials = func(context.Context, string, string) (Credential, error) { return login, nil }
 	probe, err := NewClient(o)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer probe.Close() //nolint:errcheck // idle connections only
 	h := probe.Host(host)
-	err = probe.Retry(ctx, h, opLogin, host, func() error {
+	return probe.Retry(ctx, h, opLogin, host, func() error {
 		_, err := probe.call(ctx, h, Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/"), OK: []int{200}}) //nolint:bodyclose // it is closed
 		return err
 	})
-	ch, _ := h.loginOf("")
-	return ch.scheme != "", err
 }
 
 // Logout forgets the logins for a host, in the same file and its helper. It returns where

@@ -63,15 +63,11 @@ func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	if err != nil {
 		return err
 	}
-	in, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
+	where, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
 	if err != nil {
 		return err
 	}
-	if !in.Checked {
-		o.say("the login for %s is in %s; it was not checked: the registry lets everybody in at /v2/, whatever the login", host, in.Where)
-		return nil
-	}
-	o.say("logged in to %s; the login is in %s", host, in.Where)
+	o.say("logged in to %s; the login is in %s", host, where)
 	return nil
 }
 
