@@ -154,7 +154,7 @@ func TestBadOptions(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	for _, o := range []remote.Options{
 		{CAFile: file}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
-		{SkipTLSVerify: []string{"https://a.b"}}, {SkipTLSVerify: []string{"a.b"}, PlainHTTP: []string{"a.b"}},
+		{SkipTLSVerify: []string{"https://a.b"}},
 		{PlainHTTP: []string{"tsa"}}, // which references take for a path
 	} {
 		_, err := remote.NewClient(o)

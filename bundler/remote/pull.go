@@ -55,7 +55,8 @@ func (s *blobStream) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	if s.offset == s.d.Size {
-		return 0, s.finish()
+		s.err = io.EOF
+		return 0, s.err
 	}
 	n, err := s.body.Read(p[:min(int64(len(p)), s.d.Size-s.offset)])
 	s.offset += int64(n)
@@ -64,19 +65,6 @@ func (s *blobStream) Read(p []byte) (int, error) {
 	}
 	s.err = s.resume(noEOF(err))
 	return n, s.err
-}
-
-// finish makes sure that the blob ends where it has to.
-func (s *blobStream) finish() error {
-	s.err = io.EOF
-	if s.body == nil {
-		return s.err
-	}
-	var one [1]byte
-	if n, _ := io.ReadFull(s.body, one[:]); n > 0 {
-		s.err = Corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
-	}
-	return s.err
 }
 
 // resume waits after a fault and opens the blob where it stopped.

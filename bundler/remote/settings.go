@@ -82,11 +82,6 @@ func (c *Client) configure(pool *x509.CertPool) error {
 		if err := CheckHost("read the settings of", name); err != nil {
 			return err
 		}
-		if o.PlainHTTP && o.SkipTLSVerify {
-			return fault.Errorf(fault.InvalidInput, "read the settings of", name,
-				"give one of --plain-http and --insecure-skip-tls-verify for it",
-				"without TLS there is no certificate to skip")
-		}
 		if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" && !o.SkipTLSVerify {
 			continue
 		}
