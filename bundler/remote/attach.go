@@ -63,32 +63,18 @@ func (r *Repository) attachBlob(ctx context.Context, p *push, b ocispec.Descript
 	return err
 }
 
-// putAttachment writes an attachment's manifest so that it is found.
+// putAttachment writes an attachment's manifest so that it is found: under its tag, or listed as a
+// referrer.
 func (r *Repository) putAttachment(ctx context.Context, p *push, a bundle.Attachment) error {
 	if a.Tag == "" {
 		if err := r.putReferrer(ctx, p, a.Node); err != nil {
 			return err
 		}
-	}
-	shared, err := r.ensureFound(ctx, p, a)
-	if shared {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.shared[a.Subject] = append(p.shared[a.Subject], a)
-	}
-	return err
-}
-
-// ensureFound makes sure that an attachment is under its tag, or listed as a referrer.
-// Where clients share what says so, and may replace it, shared is true: this is called
-// once more when everything else is done, see rewrite.
-func (r *Repository) ensureFound(ctx context.Context, p *push, a bundle.Attachment) (shared bool, err error) {
-	if a.Tag == "" {
 		return r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
 	}
 	// A site's own signature stays when upstream's arrives.
 	join := func(_ ocispec.Descriptor, theirs []byte) (bundle.Node, error) { return r.joined(ctx, p, a, theirs) }
-	return true, r.rewrite(ctx, Look{Op: opAttach, ID: a.Tag}, join)
+	return r.rewrite(ctx, Look{Op: opAttach, ID: a.Tag}, join)
 }
 
 // putReferrer writes a referrer's manifest. An earlier push that wrote the root may have

@@ -161,52 +161,6 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	}
 }
 
-// Two push what is about one image, and one of them has read the list, or the tag, before
-// the other writes it, and replaces it afterwards: who has written first looks once more
-// before the push is done, and both stay.
-func TestWhatIsPushedAtTheSameTimeIsAllFound(t *testing.T) {
-	for _, tagged := range []bool{false, true} {
-		t.Run(fmt.Sprint(tagged), func(t *testing.T) {
-			reg := real.Start(t, real.Options{Kind: real.Simple})
-			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-			c, _ := client(t, remote.Options{}, reg)
-			repo := repository(c, reg, "csi/driver:v1")
-			subject := image.MustDigest(root.Digest.String())
-			late, first := attachment(t, root, tagged, "late"), attachment(t, root, tagged, "first")
-			push := func(tag string, a bundle.Attachment) chan error {
-				g := graph(t, repo)
-				g.Attachments = []bundle.Attachment{a}
-				done := make(chan error, 1)
-				go func() { done <- copyGraph(t.Context(), g, repo, repository(c, reg, "csi/driver:"+tag)) }()
-				return done
-			}
-			hold := func(path string) (seen chan string, gate chan struct{}) {
-				seen, gate = make(chan string, 1), make(chan struct{})
-				reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: path}, Times: 1, Wait: gate, Seen: seen})
-				return seen, gate
-			}
-			writes, write := hold("/manifests/sha256-" + subject.Hex())
-			lately := push("late", late)
-			<-writes // it has read that nothing is there, and its own is on its way
-			tags, tag := hold("/manifests/first")
-			firstly := push("first", first)
-			<-tags // it is there, and has seen so
-			close(write)
-			require.NoError(t, <-lately)
-			close(tag)
-			require.NoError(t, <-firstly)
-			if tagged {
-				require.Len(t, theOne(t, repo, subject).Layers, 2)
-				return
-			}
-			list, err := repo.Attachments(t.Context(), subject)
-			require.NoError(t, err)
-			want := []string{late.Node.Descriptor.Digest.String(), first.Node.Descriptor.Digest.String()}
-			require.ElementsMatch(t, want, digests(list))
-		})
-	}
-}
-
 func TestAttachNeedsItsParts(t *testing.T) {
 	_, root, repo := driver(t, remote.Options{})
 	a := attachment(t, root, true, "x")

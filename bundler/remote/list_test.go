@@ -202,7 +202,7 @@ func TestReferrersAreListedWhereReadersLook(t *testing.T) {
 			})
 			repo := cl.Repository(image.MustReference(host + "/a/b"))
 			n := bundle.Node{Descriptor: bundle.Plain(manifest), Data: manifest.Data}
-			_, err := repo.EnsureListed(t.Context(), "push", subject, n)
+			err := repo.EnsureListed(t.Context(), "push", subject, n)
 			require.Zero(t, puts.Load())
 			if c.reason == "" {
 				require.NoError(t, err)

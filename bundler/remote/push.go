@@ -37,8 +37,6 @@ type push struct {
 	sent  map[godigest.Digest]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
 	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
 	tagged time.Time
-	// shared is what is about a subject, in a list or under a tag that clients write.
-	shared map[image.Digest][]bundle.Attachment
 	// omitted are attachments that the registry does not take, and notices what the user
 	// should know of that and of the note.
 	omitted map[godigest.Digest]bool
@@ -48,7 +46,7 @@ type push struct {
 func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	p := &push{
 		graph: g, lacks: map[godigest.Digest]ocispec.Descriptor{}, sent: map[godigest.Digest]ocispec.Descriptor{},
-		omitted: map[godigest.Digest]bool{}, shared: map[image.Digest][]bundle.Attachment{},
+		omitted: map[godigest.Digest]bool{},
 	}
 	for _, d := range missing {
 		p.lacks[d.Digest] = d
@@ -197,8 +195,7 @@ func (r *Repository) Close() error {
 // Commit asks the registry for the blobs that were sent, each with its size; writes the
 // manifests that are missing, children before parents, then the attachments, then the
 // tag; and then reads all of them, since what a cluster pulls later is
-// REPOSITORY@DIGEST of each, and asks for the lists that name attachments. At last it writes
-// the note of a bundle.
+// REPOSITORY@DIGEST of each. At last it writes the note of a bundle.
 func (r *Repository) Commit(ctx context.Context) error {
 	p := r.begun()
 	if p == nil {
@@ -453,26 +450,6 @@ func (r *Repository) confirm(ctx context.Context, p *push) error {
 	group, within := r.group(ctx)
 	for id, d := range want {
 		group.Go(func() error { return r.resolves(within, id, d) })
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return r.stillFound(ctx, p)
-}
-
-// stillFound looks once more, after everything else, at the lists and tags that clients
-// write: another push may have replaced one that it had read before this one wrote.
-func (r *Repository) stillFound(ctx context.Context, p *push) error {
-	group, ctx := r.group(ctx)
-	for _, attachments := range p.shared {
-		group.Go(func() error { // one after the other: they may be in one list
-			for _, a := range attachments {
-				if _, err := r.ensureFound(ctx, p, a); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
 	}
 	return group.Wait()
 }

@@ -194,29 +194,28 @@ func (r *Repository) fallback(
 const listedAttempts = 5
 
 // EnsureListed makes sure that a manifest is listed as a referrer of its subject. Where
-// the registry has no API for it, the client keeps the list, under the tag sha256-<hex>,
-// and kept is true.
-func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) (kept bool, err error) {
+// the registry has no API for it, the client keeps the list, under the tag sha256-<hex>.
+func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) error {
 	for asked := 1; ; asked++ {
 		listed, api, err := r.referrersAPI(ctx, op, subject)
 		if err != nil || api && contains(listed, n.Descriptor.Digest) {
-			return false, err
+			return err
 		}
 		if !api {
 			break
 		}
 		id := r.At(n.Descriptor.Digest.String())
 		if asked == listedAttempts {
-			return false, fault.Errorf(fault.Refused, op, id, "look at the registry's logs, and run it again",
+			return fault.Errorf(fault.Refused, op, id, "look at the registry's logs, and run it again",
 				"the registry has taken it and does not list it as a referrer of %s", subject)
 		}
 		if err := r.client.opts.Sleep(ctx, backoff(asked)); err != nil {
-			return false, r.client.Explain(ctx, r.host, op, id, err)
+			return r.client.Explain(ctx, r.host, op, id, err)
 		}
 	}
 	look := r.listOf(op, subject)
 	look.Access = r.Pushes()
-	err = r.rewrite(ctx, look, func(d ocispec.Descriptor, data []byte) (none bundle.Node, err error) {
+	return r.rewrite(ctx, look, func(d ocispec.Descriptor, data []byte) (none bundle.Node, err error) {
 		index, err := r.fallback(look, subject, d, data)
 		if err != nil || contains(index.Manifests, n.Descriptor.Digest) {
 			return none, err
@@ -224,7 +223,6 @@ func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.
 		index.Manifests = append(index.Manifests, n.Referrer())
 		return bundle.NewIndex(index), nil
 	})
-	return err == nil, err
 }
 
 const rewriteAttempts = 8
