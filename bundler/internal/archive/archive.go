@@ -56,15 +56,12 @@
 // at a time: hashed once while they arrive and written once, to their final place
 // in FILE.partial. FILE.journal remembers what is there; a line is written only after
 // the bytes that it speaks of were flushed. A writer that is started again hashes what
-// the journal speaks of, writes everything else again, headers and padding too, and
-// goes on: every byte of the result was written or hashed by the run that calls it
-// done. The journal is about the bundle's root, so a pull that is signed anew goes on as
-// well. FILE appears complete, or not at all.
+// the journal speaks of, and writes everything else again. The journal is about the bundle's
+// root, so a pull that is signed anew goes on as well. FILE appears complete, or not at all.
 //
 // FILE.journal is the lock too, of all that changes FILE or its parts: who pulls, signs,
-// splits or repairs holds it, and another one is told so at once. A lock file that its
-// holder removes is nobody's lock any more. A folder is locked itself. Where a file
-// system has no locks, a signature is still never replaced that was not read.
+// splits or repairs holds it, and another one is told so at once. A folder is locked itself. Where
+// a file system has no locks, a signature is still never replaced that was not read.
 //
 // Nothing is written through a name that somebody else has prepared; see folder.
 //

@@ -28,8 +28,8 @@ func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was *ind
 	f, err := dir.reopen(filepath.Base(path))
 	if err == nil {
 		v := oneFile(f)
-		v.path, v.dir = f.Name(), dir
-		err = errors.Join(attachTo(ctx, v, atts, was), v.Close())
+		v.path = path
+		err = errors.Join(attachTo(ctx, v, dir, atts, was), v.Close())
 	}
 	return errors.Join(storageFault("sign", a.path, err), lock.release())
 }
@@ -48,13 +48,13 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 }
 
 // attachTo adds signatures to an archive that is locked.
-func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *index) error {
+func attachTo(ctx context.Context, v *storage, dir *folder, atts []bundle.Attachment, was *index) error {
 	x, err := scanStorage(v)
 	if err != nil {
 		return err
 	}
 	t := x.tar
-	if err := t.ownCopy(v.dir); err != nil {
+	if err := t.ownCopy(dir); err != nil {
 		return err
 	}
 	isCut, err := t.cutUnnamed(ctx, x)
@@ -80,7 +80,7 @@ func attachTo(ctx context.Context, v *storage, atts []bundle.Attachment, was *in
 		return fault.Errorf(fault.Refused, "sign", v.path, "copy it with `vdo-bundle copy`, and sign the copy",
 			"its index.json has no room for the signature")
 	}
-	return t.inPlace(v, isCut, tail, text)
+	return t.inPlace(v, dir, isCut, tail, text)
 }
 
 // whole tells whether an entry is there, and has the bytes that its name says. What has a blob's
@@ -157,7 +157,7 @@ func (t *tarball) fits(text []byte) bool {
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (t *tarball) inPlace(v *storage, isCut bool, tail *Layout, text []byte) error {
+func (t *tarball) inPlace(v *storage, dir *folder, isCut bool, tail *Layout, text []byte) error {
 	if err := checkSpace(v.path, tail.size); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (t *tarball) inPlace(v *storage, isCut bool, tail *Layout, text []byte) err
 	}
 	e := t.entries[t.byName[indexName]]
 	data, name := spaced(text, e.size), indexCopy(filepath.Base(v.path))
-	if err := v.dir.write(name, data); err != nil {
+	if err := dir.write(name, data); err != nil {
 		return err
 	}
 	if _, err := v.WriteAt(data, e.dataOffset()); err != nil {
@@ -188,7 +188,7 @@ func (t *tarball) inPlace(v *storage, isCut bool, tail *Layout, text []byte) err
 	if err := v.Sync(); err != nil {
 		return err
 	}
-	return v.dir.remove(name)
+	return dir.remove(name)
 }
 
 // writeBlocks writes ranges of b to their places from an offset on, one after the other.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -53,7 +52,7 @@ func (t *tarball) check(ctx context.Context, x *index) error {
 	if err == nil {
 		err = t.checkIndex(g, atts)
 	}
-	return fault.Join(err, t.checkRest(ctx, g), t.checkParts(ctx))
+	return fault.Join(err, t.checkRest(ctx, g))
 }
 
 const layoutHint = "take it from where it was made again; if another tool wrote it, copy it to a new archive"
@@ -161,16 +160,4 @@ func (t *tarball) checkRest(ctx context.Context, g *bundle.Graph) error {
 		}
 	}
 	return fault.Join(errs...)
-}
-
-// checkParts checks what belongs to the archive and is not in it: recovery parts. Those may be
-// left behind, and must not be damaged.
-func (t *tarball) checkParts(ctx context.Context) error {
-	v := t.v
-	if v.list == nil {
-		return nil
-	}
-	return damaged(ctx, v, func(i int) bool {
-		return i >= int(v.list.Count()) && isThere(filepath.Join(filepath.Dir(v.place), v.list.Name(i)))
-	})
 }

@@ -137,8 +137,6 @@ func TestFoldersOfOtherTools(t *testing.T) {
 	}{
 		{"root alone, without a name", []ocispec.Descriptor{plain(b.Graph.Root)}, "", false},
 		{"signature before the root", []ocispec.Descriptor{named(sig.Node.Descriptor, tag), root}, "", true},
-		{"whole references", []ocispec.Descriptor{named(plain(b.Graph.Root), "r.test:5000/a:1"),
-			named(sig.Node.Descriptor, "r.test:5000/a:"+tag)}, "", true},
 		{"a part without a name", []ocispec.Descriptor{root, plain(img)}, "", false},
 		{"an image by its name", []ocispec.Descriptor{root, named(plain(img), imgName)}, "", false},
 		{"the note of a registry", []ocispec.Descriptor{root,

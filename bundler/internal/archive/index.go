@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,7 +65,7 @@ func parseIndex(path string, data []byte, from medium.Reader) (*index, error) {
 	if err != nil {
 		return bad("%w", err)
 	}
-	return &index{path: path, entries: withPlainTags(doc.Manifests), base: base, fetch: blobs{from}}, nil
+	return &index{path: path, entries: doc.Manifests, base: base, fetch: blobs{from}}, nil
 }
 
 // root finds the one bundle among the entries.
@@ -375,20 +374,6 @@ func sameTags(path string, atts []bundle.Attachment, was, is *index) error {
 		}
 	}
 	return nil
-}
-
-// withPlainTags gives entries that were named by a whole reference, as `crane pull
-// --annotate-ref` does, the tag alone where that is one of an attachment's.
-func withPlainTags(entries []ocispec.Descriptor) []ocispec.Descriptor {
-	for i, d := range entries {
-		at := strings.LastIndex(nameOf(d), ":sha256-")
-		if at < 0 || strings.Contains(nameOf(d)[at+1:], "/") {
-			continue
-		}
-		entries[i].Annotations = maps.Clone(d.Annotations)
-		entries[i].Annotations[ocispec.AnnotationRefName] = nameOf(d)[at+1:]
-	}
-	return entries
 }
 
 // entriesOf are the entries of the index.json of a graph.

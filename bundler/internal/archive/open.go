@@ -30,7 +30,7 @@ func (a *tarFile) read() (*index, error) {
 	x, err := scanStorage(v)
 	if err != nil {
 		if v.list != nil { // parts of it may be the reason
-			err = fault.Join(err, damaged(context.Background(), v, func(i int) bool { return i < int(v.list.Count()) }))
+			err = fault.Join(err, damaged(context.Background(), v))
 		}
 		return nil, errors.Join(unlessWritten(v, err), v.Close())
 	}

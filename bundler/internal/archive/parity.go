@@ -35,13 +35,11 @@ type PartDamage struct {
 
 func (d *PartDamage) Error() string { return d.Part + ": " + d.Why }
 
-// sumParts holds every part that which wants against its sum, in parallel.
-func sumParts(ctx context.Context, dir string, l *parts.List, which func(i int) bool) ([]PartDamage, error) {
+// sumParts holds every part against its sum, in parallel.
+func sumParts(ctx context.Context, dir string, l *parts.List) ([]PartDamage, error) {
 	found := make([]error, l.All())
 	err := run.Each(ctx, runtime.GOMAXPROCS(0), l.All(), func(i int) error {
-		if which(i) {
-			found[i] = sumPart(ctx, filepath.Join(dir, l.Name(i)), l.PartSize(i), l.Sums[i])
-		}
+		found[i] = sumPart(ctx, filepath.Join(dir, l.Name(i)), l.PartSize(i), l.Sums[i])
 		return nil
 	})
 	damage, others := damageIn(found)
@@ -240,17 +238,17 @@ func (a *Archive) Damage(ctx context.Context) error {
 	if t == nil || t.v.list == nil {
 		return nil
 	}
-	return damaged(ctx, t.v, func(int) bool { return true })
+	return damaged(ctx, t.v)
 }
 
-func damaged(ctx context.Context, v *storage, which func(i int) bool) error {
-	damage, err := sumParts(ctx, filepath.Dir(v.place), v.list, which)
+func damaged(ctx context.Context, v *storage) error {
+	damage, err := sumParts(ctx, filepath.Dir(v.place), v.list)
 	return fault.Join(err, partFaults(v.list, v.place, damage))
 }
 
 // partFaults says what to do about damaged parts.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
-	hint := "copy it again from where it was made"
+	hint := fmt.Sprintf("at most %d lost parts can be rebuilt: copy it again from where it was made", l.Recovery())
 	if len(damage) <= l.Recovery() {
 		hint = "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
 	}
@@ -272,15 +270,25 @@ type Repaired struct {
 // that are lost or damaged from the others. With dryRun it only looks, and what it
 // finds is a fault. It writes nothing, and needs no right to, where nothing is damaged.
 func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
-	path, l, err := findParts(path)
+	if filepath.Ext(path) != parts.Suffix { // it is named by its archive
+		path += parts.Suffix
+	}
+	l, err := readParts(path)
 	if err != nil {
 		return nil, err
 	}
-	r, found := look(ctx, path, l)
+	if l.Changing {
+		return nil, interruptedSigning(fault.Refused, "repair", path)
+	}
+	damage, err := sumParts(ctx, filepath.Dir(path), l)
+	if err != nil {
+		return nil, err
+	}
+	r, found := &Repaired{Parts: l.All(), Damaged: damage}, partFaults(l, path, damage)
 	switch {
 	case found == nil:
 		return r, nil
-	case dryRun || ctx.Err() != nil || r == nil || len(r.Damaged) > l.Recovery():
+	case dryRun || ctx.Err() != nil || len(damage) > l.Recovery():
 		return nil, found
 	}
 	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File()))
@@ -291,40 +299,11 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 		return nil, fault.Join(found, err)
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it any more
-	if err := errors.Join(rebuild(ctx, dir, l, r.Damaged), lock.release()); err != nil {
+	if err := errors.Join(rebuild(ctx, dir, l, damage), lock.release()); err != nil {
 		return nil, err
 	}
 	r.Rebuilt = true
 	return r, nil
-}
-
-// look holds parts against their sums; what it finds is a fault. Without a result it could
-// not look.
-func look(ctx context.Context, path string, l *parts.List) (*Repaired, error) {
-	if l.Changing {
-		return nil, interruptedSigning(fault.Refused, "repair", path)
-	}
-	damage, err := sumParts(ctx, filepath.Dir(path), l, func(int) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	r := &Repaired{Parts: l.All(), Damaged: damage}
-	found := partFaults(l, path, damage)
-	if len(damage) > l.Recovery() {
-		return r, &fault.Error{Reason: fault.Incomplete, Op: "repair", Subject: path, Err: found,
-			Hint: fmt.Sprintf("of %d lost parts at most %d can be rebuilt: copy the others again from where they were made",
-				len(damage), l.Recovery())}
-	}
-	return r, found
-}
-
-// findParts reads a parts file that is named itself, or by its archive.
-func findParts(path string) (string, *parts.List, error) {
-	if filepath.Ext(path) != parts.Suffix {
-		path += parts.Suffix
-	}
-	l, err := readParts(path)
-	return path, l, err
 }
 
 // rebuild computes damaged parts anew, beside what is there; each takes its name

@@ -92,15 +92,10 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err != nil {
 		return nil, err
 	}
-	taken := int64(0)
-	for _, name := range left {
-		if f, err := openRegular(filepath.Join(filepath.Dir(w.path), name)); err == nil {
-			taken += allocated(f)
-			_ = f.Close() // nothing was written
+	if len(left) == 0 { // else a part of it is on the disk already
+		if err := checkSpace(w.path, w.need()); err != nil {
+			return nil, err
 		}
-	}
-	if err := checkSpace(w.path, w.need()-taken); err != nil {
-		return nil, err
 	}
 	if len(left) == 0 || before.about != w.id {
 		before.at = nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"hash"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -53,20 +52,16 @@ func (all slots) take(path string, d ocispec.Descriptor) (*slot, error) {
 
 // complete demands that all are filled.
 func (all slots) complete(path string) error {
-	var lack []string
 	for hex, s := range all {
 		s.mu.Lock()
-		if !s.done {
-			lack = append(lack, "sha256:"+hex)
-		}
+		isDone := s.done
 		s.mu.Unlock()
+		if !isDone {
+			return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
+				"the blob sha256:%s is missing", hex)
+		}
 	}
-	if len(lack) == 0 {
-		return nil
-	}
-	slices.Sort(lack)
-	return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
-		"%d of %d blobs are missing, the first is %s", len(lack), len(all), lack[0])
+	return nil
 }
 
 // resume takes up what the journal says, where the bytes on the disk are those that it
@@ -103,11 +98,6 @@ func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, 
 }
 
 func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
-	if s.offset == 0 {
-		if _, err := s.f.WriteAt(s.entry.header, s.entry.offset); err != nil {
-			return storageFault("write", s.path, err)
-		}
-	}
 	if s.offset < s.entry.size {
 		if err := s.stream(ctx, open); err != nil {
 			return err
@@ -144,7 +134,7 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 			}
 		}
 	}
-	return noMore(rc, s.entry.d)
+	return nil
 }
 
 // cutOff is the fault of a source that gives fewer bytes than it should.
@@ -175,35 +165,15 @@ func (s *slot) write(b []byte) error {
 	return nil
 }
 
-// noMore refuses a source that gives more bytes than the descriptor says.
-func noMore(r io.Reader, d ocispec.Descriptor) error {
-	var one [1]byte
-	if n, _ := io.ReadFull(r, one[:]); n > 0 {
-		return fault.Errorf(fault.Corrupt, "read", d.Digest.String(), "fetch it from another source",
-			"there is more than its %d bytes", d.Size)
-	}
-	return nil
-}
-
 // finish holds the digest against what came. Wrong bytes are forgotten.
-func (s *slot) finish() error {
-	err := checkDigest(s.sum, s.entry.d)
-	if err == nil {
-		s.done = true
-	} else {
+func (s *slot) finish() (err error) {
+	if got := digest.NewDigest(digest.SHA256, s.sum); got != s.entry.d.Digest {
+		err = &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: s.entry.d.Digest.String(),
+			Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: s.entry.d.Digest, Got: got}}
 		s.reset()
 	}
+	s.done = err == nil
 	return errors.Join(err, s.note(s))
-}
-
-// checkDigest holds the sum of what came against a descriptor.
-func checkDigest(sum hash.Hash, d ocispec.Descriptor) error {
-	got := digest.NewDigest(digest.SHA256, sum)
-	if got == d.Digest {
-		return nil
-	}
-	return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
-		Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: d.Digest, Got: got}}
 }
 
 // bufferSize is what is copied at a time, of each concurrent blob: with 64 of them 8 MiB.

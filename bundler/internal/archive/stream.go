@@ -56,7 +56,6 @@ func (s *StreamWriter) Put(
 		if _, err := s.WriteAt(e.header, s.at); err != nil {
 			return err
 		}
-		e.header = nil
 		s.slot = &slot{f: s, path: s.path, entry: e, note: func(*slot) error { return nil }}
 		s.slot.reset()
 	}

@@ -91,14 +91,8 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 func cleanName(h *tar.Header) (string, error) {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeXGlobalHeader:
-	case tar.TypeSymlink, tar.TypeLink:
-		return "", errors.New("it is a link")
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return "", errors.New("it is a device")
-	case tar.TypeGNUSparse:
-		return "", errors.New("it is a sparse file")
 	default:
-		return "", fmt.Errorf("its type %q is not known", h.Typeflag)
+		return "", fmt.Errorf("it is no file and no folder, but of type %q", h.Typeflag)
 	}
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {

@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -22,15 +21,8 @@ type storage struct {
 	path   string // of the archive, if it were one file
 	place  string // by which it is opened: of parts, that of the parts file
 	list   *parts.List
-	volume int64   // bytes of a file but the last
-	dir    *folder // to write into; nil: only read
-	suffix string  // of the parts' names
+	volume int64 // bytes of a file but the last
 	files  []*os.File
-}
-
-// name of part i, in its folder; there may be more than the list has.
-func (v *storage) name(i int) string {
-	return fmt.Sprintf("%s.%03d%s", v.list.File(), i+1, v.suffix)
 }
 
 // oneFile is an archive that is in no parts.
@@ -169,29 +161,10 @@ func (v *storage) WriteAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Truncate makes as many parts as a size needs, and gives each its own.
+// Truncate gives each file its part of a size.
 func (v *storage) Truncate(size int64) error {
-	n := int((size-1)/v.volume + 1)
-	if n > parts.MaxParts {
-		return fault.Errorf(fault.InvalidInput, "write", v.path, "choose a larger --volume-size",
-			"it would have %d parts, more than %d", n, parts.MaxParts)
-	}
-	for len(v.files) > n {
-		last := v.files[len(v.files)-1]
-		v.files = v.files[:len(v.files)-1]
-		if err := errors.Join(last.Close(), v.dir.remove(v.name(len(v.files)))); err != nil {
-			return err
-		}
-	}
-	for i := range n {
-		if i == len(v.files) {
-			f, err := v.dir.make(v.name(i), 0o644)
-			if err != nil {
-				return err
-			}
-			v.files = append(v.files, f)
-		}
-		if err := v.files[i].Truncate(min(v.volume, size-int64(i)*v.volume)); err != nil {
+	for i, f := range v.files {
+		if err := f.Truncate(min(v.volume, size-int64(i)*v.volume)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
@@ -181,10 +182,9 @@ func (w *FileWriter) open() error {
 			return err
 		}
 	}
-	w.f = &storage{path: w.path, place: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize, dir: w.dir,
-		suffix: partialSuffix}
-	for i := range int(l.Count()) {
-		f, err := w.dir.resume(w.f.name(i))
+	w.f = &storage{path: w.path, place: w.path + parts.Suffix, list: l, volume: w.o.VolumeSize}
+	for _, name := range l.Names()[:l.Count()] {
+		f, err := w.dir.resume(name + partialSuffix)
 		if err != nil {
 			return err
 		}
@@ -202,10 +202,9 @@ func (w *FileWriter) giveUp(err error) error {
 	return errors.Join(err, w.Close())
 }
 
-// prepare gives the file its size and writes all that is not fetched. The header of
-// what is fetched comes with it, so that its block of the disk is written once. Of a
-// file that an earlier run has begun nothing is believed: headers, padding and the end
-// are written again, and what was noted of blobs is hashed.
+// prepare gives the file its size and writes all that is not fetched. Of a file that an earlier run
+// has begun nothing is believed: headers, padding and the end are written again, and what was noted
+// of blobs is hashed.
 func (w *FileWriter) prepare() error {
 	if err := checkSpace(w.path, w.need()-w.f.allocated()); err != nil {
 		return err
@@ -214,24 +213,14 @@ func (w *FileWriter) prepare() error {
 		return err
 	}
 	for _, e := range w.layout.entries {
-		if e.data == nil && w.fresh {
-			continue
+		padding := make([]byte, padded(e.size)-e.size)
+		_, err := w.f.WriteAt(slices.Concat(e.header, e.data), e.offset)
+		if err == nil {
+			_, err = w.f.WriteAt(padding, e.dataOffset()+e.size)
 		}
-		if _, err := w.f.WriteAt(e.header, e.offset); err != nil {
+		if err != nil {
 			return err
 		}
-		if _, err := w.f.WriteAt(e.data, e.dataOffset()); err != nil {
-			return err
-		}
-		if w.fresh {
-			continue // it is a new file: what was not written is zero
-		}
-		if _, err := w.f.WriteAt(make([]byte, padded(e.size)-e.size), e.dataOffset()+e.size); err != nil {
-			return err
-		}
-	}
-	if w.fresh {
-		return nil
 	}
 	_, err := w.f.WriteAt(make([]byte, endSize), w.layout.size-endSize)
 	return err
