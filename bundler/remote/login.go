@@ -33,8 +33,7 @@ func (c *Client) Login(ctx context.Context, host string, login Credential, file 
 		return "", err
 	}
 	if login == (Credential{}) {
-		return "", fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password",
-			"there is no login to check")
+		return "", fault.Errorf(fault.InvalidInput, opLogin, host, "give a user and a password", "there is no login to check")
 	}
 	if err := c.checkLogin(ctx, host, login); err != nil {
 		return "", err

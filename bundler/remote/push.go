@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -130,7 +129,7 @@ func (r *Repository) seemsEmpty(ctx context.Context, ds []ocispec.Descriptor) (b
 
 // Put writes a blob. open gives its bytes from an offset and is called again when
 // the upload has to start anew; size and digest are verified before the last byte
-// is sent. A manifest is read and verified, and written by Commit.
+// is sent. A manifest is in the graph, and written by Commit.
 func (r *Repository) Put(
 	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
 ) error {
@@ -138,23 +137,12 @@ func (r *Repository) Put(
 		return err
 	}
 	if bundle.IsManifest(d.MediaType) {
-		return readOver(d, open)
+		return nil
 	}
 	err := r.putBlob(ctx, d, open)
 	if err == nil {
 		r.begun().arrived(d)
 	}
-	return err
-}
-
-// readOver verifies a manifest that the graph holds already.
-func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	src, err := open(0)
-	if err != nil {
-		return err
-	}
-	defer src.Close() //nolint:errcheck // only read
-	_, err = io.Copy(io.Discard, bundle.Verify(src, d))
 	return err
 }
 
@@ -202,7 +190,7 @@ func (r *Repository) Commit(ctx context.Context) error {
 		return fault.Errorf(fault.Internal, opPush, r.ref.String(), "", "commit before begin")
 	}
 	for _, step := range []func(context.Context, *push) error{
-		r.complete, r.kept, r.putTwins, r.putManifests, r.putAttachments, r.tag, r.confirm, r.remember,
+		r.kept, r.putTwins, r.putManifests, r.putAttachments, r.tag, r.confirm, r.remember,
 	} {
 		if err := step(ctx, p); err != nil {
 			return err
@@ -220,29 +208,6 @@ func (r *Repository) Notices() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(slices.Values(p.notices))
-}
-
-// complete refuses to write manifests whose blobs were not put.
-func (r *Repository) complete(_ context.Context, p *push) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	lacks := slices.Collect(maps.Values(p.lacks))
-	lacks = slices.DeleteFunc(lacks, func(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) })
-	if len(lacks) == 0 && len(p.graph.Manifests) > 0 {
-		return nil
-	}
-	return fault.Errorf(fault.Incomplete, opPush, r.ref.String(), "run it again: a push sends only missing parts",
-		"%d blobs were not sent: %s", len(lacks), some(lacks))
-}
-
-// some names three of some descriptors.
-func some(ds []ocispec.Descriptor) string {
-	names := make([]string, len(ds))
-	for i, d := range ds {
-		names[i] = d.Digest.String()
-	}
-	slices.Sort(names)
-	return strings.Join(names[:min(3, len(names))], ", ")
 }
 
 // keptAttempts is how often a registry is asked for what it has accepted: some show it
@@ -271,7 +236,7 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 	}
 	return fault.Errorf(fault.Incomplete, opCheck, r.ref.String(),
 		"look at the logs and the storage of "+r.host.name+", and push again: a push sends only missing parts",
-		"the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), some(lacks))
+		"the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), lacks[0].Digest)
 }
 
 // putTwins sends the blobs whose bytes are those of a manifest, which are one thing in a

@@ -194,22 +194,6 @@ func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
 	}
 }
 
-func TestSignatureThatTheRegistryDoesNotKeepIsNotSigned(t *testing.T) {
-	for name, match := range map[string]real.Match{
-		"payload": {Method: "PUT", Path: "/blobs/uploads/"}, "tag": {Method: "PUT", Path: "/manifests/sha256-"}, "referrer": {Method: "PUT", Path: "/manifests/sha256:"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			reg := real.Start(t, real.Options{Kind: real.Simple})
-			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
-			reg.Fail(real.Fault{Match: match, Status: 201})
-			repo := at(t, remote.Options{}, reg, "csi/driver:v1")
-			wantFault(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")), fault.Incomplete)
-			reg.Heal()
-			require.NoError(t, repo.Attach(t.Context(), attachment(t, root, name != "referrer", "ours")))
-		})
-	}
-}
-
 // What is stored may be shorter than it was: then it is sent again. Some registries give no length.
 func TestABlobOfAnotherLengthIsNotThere(t *testing.T) {
 	for announced, want := range map[string]int{"8": 1, "4": 0, "": 1} {

@@ -172,10 +172,6 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 	limit = max(limit, 64<<10) // so that the type of what comes instead is named
 	l := Look{Op: "read", ID: d.Digest.String()}
 	_, data, _, err := r.get(ctx, l, limit, 200)
-	var lost *fault.Error
-	if fault.ReasonOf(err) == fault.NotFound && errors.As(err, &lost) {
-		lost.Hint += "; where the registry has lost a part of a bundle, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds it again"
-	}
 	if err != nil {
 		return nil, err
 	}
