@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -38,7 +37,6 @@ func (a Access) scopes() []string {
 // host's lock guards them.
 type login struct {
 	credential Credential
-	gate       *gate // held while a token is fetched
 	tokens     map[string]token
 }
 
@@ -58,7 +56,7 @@ const (
 // is asked once how it wants to be logged in to, a login is looked for once, since a
 // credential helper is a program, and one token serves all who wait for it.
 func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, error) {
-	if err := h.gate.once(ctx, h.reached, func() error { return c.ping(ctx, h) }); err != nil {
+	if err := h.once(ctx, "ping", h.reached, func(ctx context.Context) error { return c.ping(ctx, h) }); err != nil {
 		return "", err
 	}
 	ch, _ := h.loginOf(a.Path)
@@ -66,7 +64,8 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 		return "", nil // who does not ask for a login is not told it
 	}
 	found := func() bool { _, l := h.loginOf(a.Path); return l != nil }
-	if err := h.gate.once(ctx, found, func() error { return c.findLogin(ctx, h, a.Path) }); err != nil {
+	find := func(ctx context.Context) error { return c.findLogin(ctx, h, a.Path) }
+	if err := h.once(ctx, "login "+a.Path, found, find); err != nil {
 		return "", err
 	}
 	_, l := h.loginOf(a.Path)
@@ -74,43 +73,32 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	case has.AccessToken != "":
 		return "Bearer " + has.AccessToken, nil
 	case ch.scheme == "bearer":
-		return c.bearer(ctx, h, l, ch, a.scopes())
+		return c.bearer(ctx, h, l, ch, a)
 	case has.Username == "" || has.Password == "":
 		return "", nil
 	}
 	return basic(l.credential), nil
 }
 
-// gate lets one at a time do what is to be done once.
-type gate struct {
-	*slots
-	failed atomic.Pointer[error] // the last fault that can pass
-}
-
-func newGate() *gate { return &gate{slots: newSlots(1, 1)} }
-
-// once does what is to be done once, by whoever holds the gate. Where that fails, it has
-// failed for all who wait: one after the other they would wait for the same again.
-func (g *gate) once(ctx context.Context, done func() bool, do func() error) error {
+// once does what is to be done once for all who wait for it, and has it fail for all: one after the
+// other they would wait for the same again. Who gives up ends it for nobody else.
+func (h *Host) once(ctx context.Context, key string, done func() bool, do func(context.Context) error) error {
 	if done() {
 		return nil
 	}
-	before := g.failed.Load()
-	release, err := g.Acquire(ctx)
-	if err != nil {
-		return err
+	all := context.WithoutCancel(ctx)
+	result := h.flights.DoChan(key, func() (any, error) {
+		if done() {
+			return nil, nil //nolint:nilnil // there is no value
+		}
+		return nil, do(all)
+	})
+	select {
+	case r := <-result:
+		return r.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	defer release()
-	if done() {
-		return nil
-	}
-	if failed := g.failed.Load(); failed != before {
-		return *failed
-	}
-	if err = do(); err != nil && ctx.Err() == nil && CanPass(err) {
-		g.failed.Store(&err)
-	}
-	return err
 }
 
 func basic(c Credential) string {
@@ -145,7 +133,7 @@ func (c *Client) findLogin(ctx context.Context, h *Host, path string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.logins[path] = &login{credential: found, gate: newGate(), tokens: map[string]token{}}
+	h.logins[path] = &login{credential: found, tokens: map[string]token{}}
 	h.keepSecret(found.Password, found.RefreshToken, found.AccessToken)
 	if found.Password != "" {
 		h.keepSecret(strings.TrimPrefix(basic(found), "Basic "))
@@ -166,18 +154,18 @@ func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	}
 }
 
-// bearer returns the header with a token for some scopes.
-func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, scopes []string) (string, error) {
-	scope := strings.Join(scopes, " ")
-	var t token
-	good := func() bool {
+// bearer returns the header with a token for an access.
+func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, a Access) (string, error) {
+	scope := strings.Join(a.scopes(), " ")
+	held := func() token {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		t = l.tokens[scope]
-		return time.Now().Before(t.until)
+		return l.tokens[scope]
 	}
-	err := l.gate.once(ctx, good, func() (err error) {
-		if t, err = c.fetchToken(ctx, h, l.credential, ch, scopes); err == nil {
+	isGood := func() bool { return time.Now().Before(held().until) }
+	err := h.once(ctx, "token "+a.Path+" "+scope, isGood, func(ctx context.Context) error {
+		t, err := c.fetchToken(ctx, h, l.credential, ch, a.scopes())
+		if err == nil {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.keepToken(t.text)
@@ -185,7 +173,7 @@ func (c *Client) bearer(ctx context.Context, h *Host, l *login, ch challenge, sc
 		}
 		return err
 	})
-	return "Bearer " + t.text, err
+	return "Bearer " + held().text, err
 }
 
 // fetchToken asks the token service that the host names: for an identity token with a POST,

@@ -244,14 +244,19 @@ func badCA(name string) error {
 }
 
 // newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
-// delay or loss better than streams that share one, and a cut is one transfer's.
-func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http.Transport {
+// delay or loss better than streams that share one, and a cut is one transfer's. One that is foreign
+// carries requests where a server points, and refuses addresses that no stranger may lead to.
+func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate, isForeign bool) *http.Transport {
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if o.Transport != nil {
 		t = o.Transport.Clone()
 	}
 	if t.DialContext == nil {
-		t.DialContext = dialer(o).DialContext
+		d := &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second}
+		if isForeign {
+			d.Control = func(_, address string, _ syscall.RawConn) error { return refuseAddress(address, o.NoLoopback) }
+		}
+		t.DialContext = d.DialContext
 	}
 	t.TLSClientConfig = &tls.Config{
 		RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0),
@@ -267,22 +272,6 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http
 	t.ReadBufferSize = 16 << 10 // large reads and writes pass them by
 	t.WriteBufferSize = 8 << 10
 	return t
-}
-
-// newForeign carries requests where a server points: it shows no certificate, and
-// refuses addresses that no stranger may lead to.
-func newForeign(o Options, pool *x509.CertPool) *http.Transport {
-	t := newTransport(o, pool, nil)
-	if o.Transport == nil {
-		d := dialer(o)
-		d.Control = func(_, address string, _ syscall.RawConn) error { return refuseAddress(address, o.NoLoopback) }
-		t.DialContext = d.DialContext
-	}
-	return t
-}
-
-func dialer(o Options) *net.Dialer {
-	return &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second}
 }
 
 // refuseAddress keeps a server from sending the client to link-local addresses, where

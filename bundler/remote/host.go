@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // Host is what the client knows of one registry host.
@@ -15,10 +17,10 @@ type Host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small                *slots       // for what is answered at once
-	pull, push           *slots       // for large blobs
-	pullSmall, pushSmall *slots       // for small ones
-	gate                 *gate        // held while the host is asked how it wants to be logged in to
+	small                *slots // for what is answered at once
+	pull, push           *slots // for large blobs
+	pullSmall, pushSmall *slots // for small ones
+	flights              singleflight.Group
 	chunk                atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex
@@ -56,7 +58,7 @@ func (c *Client) Host(name string) *Host {
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
-		gate: newGate(), logins: map[string]*login{},
+		logins: map[string]*login{},
 	}
 	h.chunk.Store(cmp.Or(set.ChunkSize, c.opts.ChunkSize))
 	if name == dockerHub {

@@ -118,7 +118,7 @@ func (c *Client) newTransports(pool *x509.CertPool, o HostOptions) (t transports
 	if err != nil {
 		return t, err
 	}
-	t = transports{newTransport(c.opts, pool, certs), newForeign(c.opts, pool)}
+	t = transports{newTransport(c.opts, pool, certs, false), newTransport(c.opts, pool, nil, true)}
 	t.own.TLSClientConfig.InsecureSkipVerify = o.SkipTLSVerify
 	t.foreign.TLSClientConfig.InsecureSkipVerify = o.SkipTLSVerify
 	return t, nil

@@ -117,8 +117,8 @@ func TestWhoGivesUpWaitingForATokenEndsNobodyElsesRequest(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // so that it waits for the same token
 	cancel()
 	require.Equal(t, fault.Interrupted, fault.ReasonOf(<-first))
-	require.NoError(t, <-second)
 	close(s.hold)
+	require.NoError(t, <-second)
 }
 
 // A host may ask for a password at /v2/ and for a token in its repositories, and may change
