@@ -203,26 +203,3 @@ func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
 	require.NoError(t, copyGraph(t.Context(), graph(t, repo), repo, other), "an index is under the tag")
 	wantFault(t, repo.Attach(t.Context(), a), fault.Conflict, "delete the tag", a.Tag)
 }
-
-// One host may serve several registries by path: what one has not, another may have.
-func TestReferrersAPIIsAskedForInEachRepository(t *testing.T) {
-	source, _ := upstream(t)
-	mirror := real.Start(t, real.Options{Kind: real.Referrers})
-	mirror.Fail(real.Fault{Match: real.Match{Path: "/v2/old/bundle/referrers/"}, Status: 404})
-	c, _ := client(t, remote.Options{}, source, mirror)
-	from := repository(c, source, "csi/driver:v1")
-	g := graph(t, from)
-	referrer := attachment(t, g.Root, false, "theirs")
-	for _, name := range []string{"old/bundle:1", "new/bundle:1"} {
-		to := repository(c, mirror, name)
-		require.NoError(t, copyGraph(t.Context(), g, from, to))
-		require.NoError(t, to.Attach(t.Context(), referrer))
-		found, err := to.Attachments(t.Context(), referrer.Subject)
-		require.NoError(t, err)
-		require.Len(t, found, 1, name)
-	}
-	_, err := repository(c, mirror, "new/bundle:sha256-"+referrer.Subject.Hex()).Root(t.Context())
-	wantFault(t, err, fault.NotFound) // the list is the registry's there
-	asked := mirror.Count("GET", "/v2/old/bundle/referrers/")
-	require.Equal(t, 1, asked, "once is enough where there is none")
-}

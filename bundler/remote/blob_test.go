@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -191,12 +190,6 @@ func TestBlobsOfTheSameRegistryAreMountedOrUploaded(t *testing.T) {
 			require.Equal(t, c.posts, mirror.Count("POST", "/site/bundle/"))
 		})
 	}
-	other, repo := alone(t, real.Options{}, remote.Options{})
-	d, _ := randomBlob(10)
-	done, err := repo.Mount(t.Context(), d, image.MustReference("registry.elsewhere/a/b:1"))
-	require.NoError(t, err)
-	require.False(t, done)
-	require.Empty(t, other.Requests())
 }
 
 // A host that has had enough is left alone by all who would ask it, not only by the

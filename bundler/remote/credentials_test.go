@@ -274,28 +274,6 @@ esac`
 	}
 }
 
-// A link stays a link, and what it leads to is written.
-func TestALoginIsWrittenBehindALink(t *testing.T) {
-	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
-	c, login := loginClient(t, reg)
-	dir := t.TempDir()
-	file, link := filepath.Join(dir, "config.json"), filepath.Join(dir, "link.json")
-	circle := filepath.Join(dir, "circle.json")
-	require.NoError(t, os.Symlink(file, link))
-	in, err := c.Login(t.Context(), reg.Host, login, link)
-	require.NoError(t, err)
-	require.Equal(t, file, in)
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeSymlink)
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Contains(t, string(data), reg.Host)
-	require.NoError(t, os.Symlink("circle.json", circle))
-	_, err = c.Login(t.Context(), reg.Host, login, circle)
-	wantFault(t, err, fault.InvalidInput, circle)
-}
-
 func TestLoginsThatCannotBeAreRefused(t *testing.T) {
 	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
 	c, login := loginClient(t, reg)

@@ -87,13 +87,6 @@ func TestClientCertificates(t *testing.T) {
 	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{secure.Host: {ClientCert: cert, ClientKey: key}}}), fault.NotFound)
 	wantFault(t, resolve(remote.Options{Hosts: map[string]remote.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
 
-	// What a server points to is not shown it.
-	plain := real.Start(t, real.Options{TLS: true})
-	plain.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
-	c, _ := client(t, remote.Options{ClientCert: cert, ClientKey: key}, plain, secure)
-	_, err := repository(c, plain, "a/b:1").Root(t.Context())
-	wantFault(t, err, fault.CertificateInvalid)
-
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
 	for _, o := range []remote.Options{
@@ -103,7 +96,7 @@ func TestClientCertificates(t *testing.T) {
 		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
-	_, err = remote.NewClient(remote.Options{ClientCert: cert + ".absent", ClientKey: key})
+	_, err := remote.NewClient(remote.Options{ClientCert: cert + ".absent", ClientKey: key})
 	wantFault(t, err, fault.NotFound, "client.crt.absent")
 }
 

@@ -134,23 +134,6 @@ func TestAKilledProcessLosesLittle(t *testing.T) {
 	require.NoError(t, next.Close())
 }
 
-func TestAJournalCutOffAnywhereIsStillRight(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 6})
-	want := streamed(t, b)
-	path := filepath.Join(t.TempDir(), "b.tar")
-	halfway(t, store{path: path}, b)
-	journal, partial := read(t, path+".journal"), read(t, path+".partial")
-	r := rand.New(rand.NewSource(6))
-	for range 30 {
-		n := len(journal) - r.Intn(len(journal)-len(journalMagic)-82)
-		require.NoError(t, os.WriteFile(path+".journal", journal[:n], 0o600))
-		require.NoError(t, os.WriteFile(path+".partial", partial, 0o600))
-		require.NoError(t, store{path: path}.pull(t, b))
-		require.True(t, bytes.Equal(want, read(t, path)))
-		require.NoError(t, os.Remove(path))
-	}
-}
-
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 12, LayerSize: 700, Layers: 1})
 	b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}

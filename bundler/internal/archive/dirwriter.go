@@ -36,8 +36,7 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:",
-			"it is a file")
+		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:", "it is a file")
 	}
 	return &DirWriter{path: path, o: o}, nil
 }

@@ -89,25 +89,3 @@ func TestSpaceIsCountedInTheBlocksOfTheFileSystem(t *testing.T) {
 	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 1 << 20, Frsize: 4096}), "FUSE")
 	require.Equal(t, int64(10*4096), available(unix.Statfs_t{Bavail: 10, Bsize: 4096}))
 }
-
-// Parts that were carried here on a medium that nobody may write to are looked at there.
-func TestRepairLooksAtAReadOnlyMedium(t *testing.T) {
-	made := inParts(t, bundles.New(t, bundles.Options{Seed: 234}), Options{VolumeSize: 30_000, Recovery: 1})
-	for _, isLost := range []bool{false, true} {
-		dir := smallDisk(t, "size=8m")
-		for file, data := range contents(t, filepath.Dir(made)) {
-			if !isLost || file != "b.tar.002" {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(data), 0o600))
-			}
-		}
-		require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-		r, err := Repair(t.Context(), filepath.Join(dir, "b.tar.parts"), false)
-		if !isLost {
-			require.NoError(t, err)
-			require.Empty(t, r.Damaged)
-			continue
-		}
-		require.ErrorContains(t, err, "b.tar.002", "what is damaged is said all the same")
-		require.ErrorContains(t, err, "read-only")
-	}
-}

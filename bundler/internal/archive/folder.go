@@ -122,8 +122,7 @@ func (d *folder) mkdir(below string) error {
 
 // busy is the fault of who comes second.
 func busy(path string) error {
-	return fault.Errorf(fault.Conflict, "write", path, "wait for it to end, or stop it",
-		"another process is writing it")
+	return fault.Errorf(fault.Conflict, "write", path, "wait for it to end, or stop it", "another process is writing it")
 }
 
 // lockTries is how often a lock file is taken that others take away at that moment.

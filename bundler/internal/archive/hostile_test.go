@@ -70,8 +70,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 				return err
 			}, []string{".002.rebuilt", ".journal"}},
 		"pull into a folder": {dir, func(s store) error {
-			return os.MkdirAll(filepath.Join(s.path, blobPrefix),
-				0o755)
+			return os.MkdirAll(filepath.Join(s.path, blobPrefix), 0o755)
 		}, pull,
 			[]string{"/oci-layout", "/.partial", "/blobs/sha256/" + layer}},
 		"sign a folder": {dir, pull, sign, []string{"/blobs/sha256/" + sig.Node.Descriptor.Digest.Encoded()}},

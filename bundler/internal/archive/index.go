@@ -226,8 +226,7 @@ func (x *index) readAttached(ctx context.Context, a *attached, known bool) error
 		}
 	}
 	if !known {
-		return offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest,
-			a.subject)
+		return offEntry(x.path, "index.json names %s, which is about %.100s, and that is not there", a.Digest, a.subject)
 	}
 	errs := []error{err}
 	for _, b := range a.read.Blobs {

@@ -292,11 +292,8 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 		return nil, found
 	}
 	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File()))
-	if fault.ReasonOf(err) == fault.Conflict { // what was found is what somebody does to it
-		return nil, err
-	}
 	if err != nil {
-		return nil, fault.Join(found, err)
+		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // nothing is written through it any more
 	if err := errors.Join(rebuild(ctx, dir, l, damage), lock.release()); err != nil {

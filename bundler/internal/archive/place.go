@@ -48,8 +48,7 @@ func checkTarget(path string, o Options) error {
 	case err != nil:
 		return storageFault("write", path, err)
 	case info.IsDir():
-		return bad(fault.Storage, "it is a folder",
-			"name a file, or write into the folder as "+fault.Quote("oci:"+path))
+		return bad(fault.Storage, "it is a folder", "name a file, or write into the folder as "+fault.Quote("oci:"+path))
 	case !info.Mode().IsRegular():
 		return bad(fault.Storage, "it is there and not a regular file", "name a file")
 	case !o.Replace:

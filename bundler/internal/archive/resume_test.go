@@ -95,44 +95,38 @@ func TestASplitKeepsWhatAnotherRunHasLeft(t *testing.T) {
 // While one process signs or writes, another one is told so, whatever name a parts file has.
 func TestWhoWritesKeepsOthersOff(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 99})
-	whole := written(t, b)
-	other := written(t, b)
-	parted := inParts(t, b, Options{VolumeSize: 40_000, Recovery: 1})
+	other, parted := written(t, b), inParts(t, b, Options{VolumeSize: 40_000, Recovery: 1})
 	renamed := filepath.Join(filepath.Dir(parted), "other"+parts.Suffix)
-	for _, name := range []string{whole, parted, renamed} {
-		tar := filepath.Join(filepath.Dir(name), "b.tar")
-		if name == renamed {
-			require.NoError(t, os.Rename(parted, renamed))
-			require.NoError(t, os.Remove(filepath.Join(filepath.Dir(parted), "b.tar.002"))) // repair has to write
-		}
-		dir, lock, err := lockPlace(tar)
-		require.NoError(t, err)
-		before := contents(t, filepath.Dir(name))
-		others := map[string]func() error{
-			"sign": func() error { return (&tarFile{path: tar}).attach(t.Context(), nil, &index{}) },
-			"split": func() error {
+	require.NoError(t, os.Rename(parted, renamed))
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(parted), "b.tar.002"))) // repair has to write
+	repair := func(tar string) error { _, err := Repair(t.Context(), renamed, false); return err }
+	for _, tar := range []string{written(t, b), strings.TrimSuffix(parted, parts.Suffix)} {
+		others := map[string]func(tar string) error{
+			"sign": func(tar string) error { return (&tarFile{path: tar}).attach(t.Context(), nil, &index{}) },
+			"split": func(tar string) error {
 				_, err := Split(t.Context(), other, tar, Options{VolumeSize: 30_000, Replace: true})
 				return err
 			},
-			"replace": func() error {
+			"replace": func(tar string) error {
 				return store{path: tar, o: Options{VolumeSize: 40_000}}.replacing().restarting().pull(t, b)
 			},
 		}
-		if name == renamed {
-			others["repair"] = func() error { _, err := Repair(t.Context(), name, false); return err }
+		if filepath.Dir(tar) == filepath.Dir(renamed) {
+			others["repair"] = repair
 		}
+		dir, lock, err := lockPlace(tar)
+		require.NoError(t, err)
+		before := contents(t, filepath.Dir(tar))
 		for what, do := range others {
-			err := do()
+			err := do(tar)
 			require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%s: %v", what, err)
 			require.ErrorContains(t, err, "another process is writing it", what)
-			require.Equal(t, before, contents(t, filepath.Dir(name)), what)
+			require.Equal(t, before, contents(t, filepath.Dir(tar)), what)
 		}
 		require.NoError(t, errors.Join(lock.release(), dir.Close()))
 	}
-	_, err := Repair(t.Context(), renamed, false)
-	require.NoError(t, err)
+	require.NoError(t, repair(""))
 	require.NoError(t, verifyPath(t.Context(), renamed))
-	require.NoFileExists(t, filepath.Join(filepath.Dir(renamed), "other"+journalSuffix))
 }
 
 func TestASplitThatFailsLeavesWhatItWouldReplace(t *testing.T) {

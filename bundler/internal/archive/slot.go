@@ -43,8 +43,7 @@ type slots map[string]*slot
 func (all slots) take(path string, d ocispec.Descriptor) (*slot, error) {
 	s, ok := all[d.Digest.Encoded()]
 	if !ok || s.entry.size != d.Size {
-		return nil, fault.Errorf(fault.Internal, "write", path, "", "%s of %d bytes is not in the bundle", d.Digest,
-			d.Size)
+		return nil, fault.Errorf(fault.Internal, "write", path, "", "%s of %d bytes is not in the bundle", d.Digest, d.Size)
 	}
 	s.mu.Lock()
 	return s, nil

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -250,8 +249,7 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 				require.NoError(t, pull(t.Context(), s.replacing().mustCreate(t), b, seed))
 				s.verify(t)
 				if !s.dir {
-					require.True(t, bytes.Equal(streamed(t, b), s.bytes(t)), "whatever the order of writing: seed %d",
-						seed)
+					require.True(t, bytes.Equal(streamed(t, b), s.bytes(t)), "whatever the order of writing: seed %d", seed)
 				}
 			}
 			a := s.open(t)
@@ -346,8 +344,7 @@ func TestASignatureThatWasNotReadIsNotReplaced(t *testing.T) {
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 		require.ErrorContains(t, err, "another process has changed "+sig.Tag)
 		require.Len(t, about(), 1, "nothing of what could not all be attached")
-		require.NoError(t, second.Attach(t.Context(), referrer(t, rootOf(b), 1)),
-			"what has no tag takes nobody's place")
+		require.NoError(t, second.Attach(t.Context(), referrer(t, rootOf(b), 1)), "what has no tag takes nobody's place")
 		require.Len(t, about(), 2)
 		err = second.Attach(t.Context(), bundles.Signature(t, rootOf(b), 3))
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "it is not read with what came of his own")
@@ -384,8 +381,7 @@ func TestInterruptedWritesGoOnWithoutFetchingAgain(t *testing.T) {
 					break
 				}
 				require.ErrorIs(t, err, errCut)
-				require.Equal(t, fault.Incomplete, fault.ReasonOf(w.Commit(t.Context())),
-					"what is incomplete never gets the name")
+				require.Equal(t, fault.Incomplete, fault.ReasonOf(w.Commit(t.Context())), "what is incomplete never gets the name")
 				require.NoError(t, w.Close())
 				if s.dir {
 					continue // of which whole blobs are kept
@@ -477,8 +473,7 @@ func TestAReplacementTakesThePlaceOfEveryForm(t *testing.T) {
 		require.NoError(t, s.replacing().pull(t, other))
 		s.verify(t)
 		if s.dir {
-			require.Len(t, names(t, filepath.Join(s.path, blobPrefix)), len(other.Graph.Order()),
-				"what was replaced is gone")
+			require.Len(t, names(t, filepath.Join(s.path, blobPrefix)), len(other.Graph.Order()), "what was replaced is gone")
 			return
 		}
 		for _, form := range []store{stores["file"], {o: Options{VolumeSize: 50_000}}, stores["parts"]} {
@@ -490,31 +485,6 @@ func TestAReplacementTakesThePlaceOfEveryForm(t *testing.T) {
 			form.verify(t)
 		}
 	})
-}
-
-// Of many who pull the same to one place, one gets it; others are told that another process
-// writes it, or that it is there by now.
-func TestPullsToOnePlaceAtOnce(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 11, LayerSize: 600, Layers: 1})
-	for range 4 {
-		eachStore(t, func(t *testing.T, s store) {
-			var all sync.WaitGroup
-			errs := make([]error, 6)
-			for i := range errs {
-				w := s.mustCreate(t)
-				all.Go(func() { errs[i] = pull(t.Context(), w, b, int64(i)) })
-			}
-			all.Wait()
-			require.Contains(t, errs, error(nil))
-			for _, err := range errs {
-				if err != nil {
-					require.Equal(t, fault.Conflict, fault.ReasonOf(err), err)
-					require.Regexp(t, "another process is writing it|it is there already", err.Error())
-				}
-			}
-			s.verify(t)
-		})
-	}
 }
 
 func TestWrongSourcesAreRefusedAndCanBeReplaced(t *testing.T) {

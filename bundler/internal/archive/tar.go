@@ -70,8 +70,7 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 		return brokenFile(t.path, "entry %.200q claims %d bytes", name, size)
 	}
 	if lack := at + padded(size) - t.size; lack > 0 {
-		return incomplete(t.path, "the file ends within %s: %d bytes of it are missing, and all that follows", name,
-			lack)
+		return incomplete(t.path, "the file ends within %s: %d bytes of it are missing, and all that follows", name, lack)
 	}
 	e := entry{name: name, offset: t.end, head: at - t.end, size: size}
 	t.end = at + padded(size)
