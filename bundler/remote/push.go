@@ -53,19 +53,15 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
+// Plan tells what Begin does, which writes nothing.
+func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	return r.Begin(ctx, g)
+}
+
 // Begin asks the registry for every blob and every manifest of the graph, or for a sample, as the
 // package comment says under "What is there already". It returns what is missing, in the graph's
 // order. Nothing is written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.begin(ctx, g, true)
-}
-
-// Plan tells what is missing as Begin does, and presumes nothing.
-func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.begin(ctx, g, false)
-}
-
-func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, fault.Errorf(fault.Conflict, opPush, r.ref.String(),
 			"name a tag, or the digest of the bundle: "+g.Root.Digest.String(), "the bundle is %s", g.Root.Digest)
@@ -77,19 +73,18 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 	if err != nil {
 		return nil, err
 	}
-	order := g.Order()
-	if presume && !found {
-		presume, err = r.seemsEmpty(ctx, order)
+	order, presume := g.Order(), false
+	if !found {
+		if presume, err = r.seemsEmpty(ctx, order); err != nil {
+			return nil, err
+		}
 	}
+	presumed := func(d ocispec.Descriptor) bool { return presume && costsARoundTrip(d) }
+	lacks, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed))
 	if err != nil {
 		return nil, err
 	}
-	presumed := func(d ocispec.Descriptor) bool { return presume && !found && costsARoundTrip(d) }
-	asked, err := r.Lacks(ctx, slices.DeleteFunc(slices.Clone(order), presumed))
-	if err != nil {
-		return nil, err
-	}
-	p := newPush(g, asked)
+	p := newPush(g, lacks)
 	for _, d := range order {
 		if presumed(d) {
 			p.lacks[d.Digest] = d
