@@ -260,7 +260,10 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:
-		out.Reason, out.Hint = fault.Throttled, throttleHint(h, a)
+		out.Reason, out.Hint = fault.Throttled, "try again later, with a smaller --concurrency, or log in: "+loginHint(h)
+		if a.After > maxRetryAfter {
+			out.Hint = fmt.Sprintf("try again in %s, or log in: %s", a.After.Round(time.Second), loginHint(h))
+		}
 	case a.Status == http.StatusInsufficientStorage:
 		out.Reason, out.Hint = fault.Refused, "free space in the registry"
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
@@ -276,13 +279,6 @@ func loginHint(h *Host) string {
 	return fmt.Sprintf("`vdo-bundle login %s -u USER`", h.name)
 }
 
-func throttleHint(h *Host, a *AnswerError) string {
-	if a.After > maxRetryAfter {
-		return fmt.Sprintf("try again in %s, or log in: %s", a.After.Round(time.Second), loginHint(h))
-	}
-	return "try again later, with a smaller --concurrency, or log in: " + loginHint(h)
-}
-
 // isPlainToTLS recognises how servers tell that they want TLS.
 func isPlainToTLS(a *AnswerError) bool {
 	text := strings.ToLower(a.text)
@@ -291,9 +287,6 @@ func isPlainToTLS(a *AnswerError) bool {
 
 // explainNetwork gives the reason and the remedy where there was no answer.
 func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
-	var dns *net.DNSError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
 	plain := h.base.Scheme == "http"
 	out.Reason = fault.Unreachable
 	switch {
@@ -308,12 +301,10 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.Refused, "ask the registry's administrator where it sends its clients"
 	case errors.Is(err, errTooLong):
 		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"
-	case errors.As(err, &name):
-		out.Reason, out.Hint = fault.CertificateInvalid, "use a name that the certificate of "+h.name+" is for, or have it issued for this one"
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		out.Reason, out.Hint = fault.CertificateInvalid, "renew the certificate of "+h.name+", or set this machine's clock"
 	case IsCertificate(err):
-		out.Reason, out.Hint = fault.CertificateInvalid, "pass --ca-file with the certificate of the authority that signed for "+h.name
+		out.Reason = fault.CertificateInvalid
+		out.Hint = "pass --ca-file with the certificate of the authority that signed for " + h.name +
+			", and check that name and this machine's clock"
 	case WantsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:
@@ -322,11 +313,8 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" may speak HTTPS: leave out --plain-http "+h.name
 	case isMalformed(err):
 		out.Hint = "check that " + h.name + " is a registry"
-	case errors.As(err, &dns):
-		out.Hint = "check the name " + h.name + " and this machine's DNS"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		out.Hint = "check that the registry runs, and its port: " + h.name
 	default:
-		out.Hint = "check the network to " + h.name + ", and run it again: it goes on where it stopped"
+		out.Hint = "check the name, the port, DNS and the network to " + h.name +
+			", and run it again: it goes on where it stopped"
 	}
 }

@@ -346,11 +346,10 @@ func TestErrorsOfTheNetworkHaveTheirRemedies(t *testing.T) {
 	c, err := remote.NewClient(remote.Options{Attempts: 1, Credentials: always("", "")})
 	require.NoError(t, err)
 	for hint, errs := range map[string]map[fault.Reason]error{
-		"ulimit -n":                       {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
-		"or do less at a time":            {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
-		"use a name that the certificate": {fault.CertificateInvalid: x509.HostnameError{Certificate: &x509.Certificate{}}},
-		"set this machine's clock":        {fault.CertificateInvalid: x509.CertificateInvalidError{Reason: x509.Expired}},
-		"check that the registry runs":    {fault.Unreachable: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"ulimit -n":                        {fault.Storage: os.NewSyscallError("socket", syscall.EMFILE)},
+		"or do less at a time":             {fault.Storage: os.NewSyscallError("socket", syscall.ENFILE)},
+		"that name and this machine's":     {fault.CertificateInvalid: x509.HostnameError{Certificate: &x509.Certificate{}}},
+		"the port, DNS and the network to": {fault.Unreachable: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 	} {
 		for reason, err := range errs {
 			wantFault(t, remote.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: err}), reason, hint)
