@@ -28,15 +28,10 @@
 //
 // # Signing
 //
-// The slack is for signing without moving the payload: a signature's blobs are
-// appended where the end was, and index.json is written again in its place, with
-// the size it had. Each step leaves an archive that can be read: the file is first
-// extended by zeros, all but the first two blocks of what is new are written
-// behind the end, then the first, then the second, each flushed. The new
-// index.json is kept in FILE.index while it is written; a reader that finds
-// index.json torn reads that instead. Where the slack is used up, or another tool wrote the
-// archive, a copy is to be made and signed. What a signature replaces, and what an interrupted
-// signing left, is cut off by the next one where nothing that is named follows it.
+// A file is not changed once it has its name: who signs writes it again beside itself, as a pull
+// with that signature would have written it, and it takes its place. The slack is for earlier
+// versions, which appended signatures and wrote index.json again in its place; of what they replaced
+// entries are left that nothing names.
 //
 // # Reading
 //
@@ -46,9 +41,7 @@
 // that climb, an entry twice, more than 131072 entries. [Archive.CheckLayout] demands
 // the form above to the byte, so that no byte of an archive can change unseen.
 //
-// A reader takes no lock. Nothing that is named moves when somebody signs, so what is open stays
-// readable. Who opens or checks the archive at that moment may find it half written; that is a
-// conflict, and so is a split whose source was changed.
+// A reader takes no lock: what is open stays as it is, whoever signs or replaces it.
 //
 // # Writing
 //

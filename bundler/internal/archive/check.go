@@ -24,11 +24,7 @@ import (
 func (a *Archive) CheckLayout(ctx context.Context) error {
 	x := a.index()
 	if t := x.tar; t != nil {
-		err := unlessWritten(t.v, t.check(ctx, x))
-		if err != nil && t.changed() {
-			return beingChanged(t.path)
-		}
-		return err
+		return t.check(ctx, x)
 	}
 	g, err := x.graph(ctx)
 	if err == nil {

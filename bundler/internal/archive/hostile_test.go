@@ -59,7 +59,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		"pull goes on":         {file, begin, pull, []string{".partial", ".journal"}},
 		"pull into parts":      {parted, nothing, pull, []string{".001.partial", ".p001.partial", ".001", ".p001"}},
 		"a pull into parts on": {parted, begin, pull, []string{".002.partial"}},
-		"sign":                 {file, pull, sign, []string{".index", ".journal"}},
+		"sign":                 {file, pull, sign, []string{".partial", ".journal"}},
 		"split": {file, pull, func(s store) error {
 			_, err := Split(t.Context(), s.path, s.path, parted.o)
 			return err
@@ -132,17 +132,6 @@ func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
 			require.Equal(t, data, now[name], "%s: %s", what, name)
 		}
 	}
-}
-
-// A file of the user's that has the name of the copy of index.json stays as it is.
-func TestSigningLeavesTheFileBesideIt(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 85})
-	path := written(t, b)
-	require.NoError(t, os.WriteFile(indexCopy(path), []byte("mine"), 0o600))
-	err := opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
-	require.ErrorContains(t, err, filepath.Base(indexCopy(path)))
-	require.Equal(t, "mine", string(read(t, indexCopy(path))))
-	opened(t, path)
 }
 
 // The user's own link to an archive is followed: what is beside the archive is beside

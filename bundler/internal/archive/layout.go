@@ -137,15 +137,6 @@ func ustar(name string, size int64, kind byte) []byte {
 	return b
 }
 
-// bytes are those of a layout that carries all its data.
-func (l *Layout) bytes() []byte {
-	var out []byte
-	for _, e := range l.entries {
-		out = append(out, e.bytes()...)
-	}
-	return append(out, make([]byte, endSize)...)
-}
-
 // bytes are those of an entry that carries its data, up to a whole block.
 func (e entry) bytes() []byte {
 	return slices.Concat(e.header, e.data, make([]byte, padded(e.size)-e.size))

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -32,7 +31,7 @@ func (a *tarFile) read() (*index, error) {
 		if v.list != nil { // parts of it may be the reason
 			err = fault.Join(err, damaged(context.Background(), v))
 		}
-		return nil, errors.Join(unlessWritten(v, err), v.Close())
+		return nil, errors.Join(err, v.Close())
 	}
 	a.path, a.open = v.place, append(a.open, v)
 	return x, nil
@@ -68,32 +67,12 @@ func scan(path string, r io.ReaderAt, size int64) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.parse(data)
-}
-
-// unlessWritten is what is wrong with an archive, or that another process changes it at this
-// moment. Readers take no lock: they may have no right to, and would keep off who signs.
-func unlessWritten(v *storage, err error) error {
-	if err != nil && beingWritten(v.path) {
-		return beingChanged(v.place)
-	}
-	return err
-}
-
-func beingChanged(path string) error {
-	return fault.Errorf(fault.Conflict, "read", path, "wait for it to end, and run the same command again",
-		"another process is changing it")
-}
-
-// beingWritten says whether somebody has the lock of an archive at this moment. It is
-// asked only where something is wrong: for the time of the question it keeps others off.
-func beingWritten(path string) bool {
-	lock, err := openQuietly(behindLinks(path) + journalSuffix)
+	x, err := parseIndex(path, data, t)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	defer lock.Close() //nolint:errcheck // nothing was written
-	return !lockFile(lock)
+	t.data, x.tar = data, t
+	return x, nil
 }
 
 // behindLinks is the file that a path leads to: who signs through a link signs there.
@@ -102,12 +81,4 @@ func behindLinks(path string) string {
 		return real
 	}
 	return path
-}
-
-// changed tells whether a file was signed since it was read. What another archive took the
-// place of is still as it was, and parts never change.
-func (t *tarball) changed() bool {
-	size, err := t.v.size()
-	data, readErr := t.small(indexName, maxIndexSize)
-	return err == nil && size != t.size || readErr == nil && !bytes.Equal(data, t.data)
 }

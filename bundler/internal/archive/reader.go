@@ -82,7 +82,7 @@ func (a *Archive) Can() medium.Capabilities {
 }
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
-// at the same time one is done. The payload is not written again. What it adds has to come with
+// at the same time one is done. A file is written again for it. What it adds has to come with
 // its bytes. What has a signature's tag has to be what it was when the archive was opened, or
 // what was attached since through the same Archive: what is attached was joined with that.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
@@ -224,7 +224,11 @@ func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *inde
 	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
 	whole := func(b ocispec.Descriptor) (bool, error) { return d.holds(ctx, b) }
-	add, text, err := x.adding(atts, was, has, whole)
+	add, err := x.adding(atts, was, has, whole)
+	if err != nil {
+		return err
+	}
+	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
 		return err
 	}

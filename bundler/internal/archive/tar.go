@@ -157,26 +157,6 @@ func incomplete(path, format string, args ...any) error {
 		format, args...)
 }
 
-// parse parses index.json; where the writing of it was cut off, its copy beside the file.
-func (t *tarball) parse(data []byte) (*index, error) {
-	t.data = data
-	x, err := parseIndex(t.path, data, t)
-	if err != nil {
-		copied, copyErr := readRegular(indexCopy(behindLinks(t.path)), maxIndexSize)
-		if copyErr != nil || len(copied) != len(data) {
-			return nil, err
-		}
-		if x, copyErr = parseIndex(t.path, copied, t); copyErr != nil {
-			return nil, err
-		}
-	}
-	x.tar = t
-	return x, nil
-}
-
-// indexCopy is where an index.json is kept while it is written again.
-func indexCopy(path string) string { return path + ".index" }
-
 func (t *tarball) small(name string, limit int64) ([]byte, error) {
 	i, ok := t.byName[name]
 	if !ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -25,6 +26,7 @@ type FileWriter struct {
 
 	id      string // what its journal is about
 	source  string // of a split: stays, whatever name it has
+	again   bool   // the archive that is there is written again: parts beside it stay
 	dir     *folder
 	lock    *archiveLock
 	layout  *Layout
@@ -136,7 +138,7 @@ func (w *FileWriter) begin() (map[string]progress, error) {
 // whole and has no journal of this bundle is not ours.
 func (w *FileWriter) takeUp(before noted) error {
 	f := w.lock.f
-	if w.dir.has(w.name() + parts.Suffix) { // to be replaced
+	if !w.again && w.dir.has(w.name()+parts.Suffix) { // to be replaced
 		if _, err := w.dir.ownParts(w.name() + parts.Suffix); err != nil {
 			return err
 		}
@@ -191,6 +193,15 @@ func (w *FileWriter) open() error {
 		w.f.files = append(w.f.files, f)
 	}
 	return nil
+}
+
+// keepMode gives the file the rights of the one that it replaces.
+func (w *FileWriter) keepMode(of *os.File) error {
+	info, err := of.Stat()
+	if err != nil {
+		return err
+	}
+	return w.f.files[0].Chmod(info.Mode().Perm())
 }
 
 // giveUp leaves nothing behind of a run that could not begin; what an earlier one
@@ -325,8 +336,10 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.dir.sync("."); err != nil {
 		return err
 	}
-	if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
-		return err
+	if !w.again {
+		if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
+			return err
+		}
 	}
 	if l != nil && !w.overSource() {
 		if err := w.dir.remove(w.name()); err != nil {
