@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airshipv1 "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -43,22 +42,20 @@ type deleteOptions struct {
 
 	keepDrivers bool
 	timeout     time.Duration
-	kinds       func() ([]schema.GroupVersionKind, error) // of what goes with a namespace
 }
 
 type goals struct{ drivers, settings, operator, crds, all bool }
 
 func newDeleteCommand(a *app) *cobra.Command {
-	o := &deleteOptions{app: a, kinds: a.namespacedKinds}
+	o := &deleteOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
 		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
-each part is gone. The drivers' namespaces stay.
+each part is gone. The namespaces of operator and drivers stay, and are named.
 
 Nothing is deleted while volumes use the storage driver and --drivers is asked for, or where
-spec.onDelete: Orphan of the VDOConfig would leave the drivers. A namespace in which somebody
-else keeps something stays, and is named. Neither the configuration nor the operator goes while
-there is an account that users create made: vdoctl users delete takes that away. With
+spec.onDelete: Orphan of the VDOConfig would leave the drivers. Neither the configuration nor the
+operator goes while there is an account that users create made: vdoctl users delete takes that away. With
 --keep-drivers the VDOConfig goes and the drivers stay installed, but for the registration of
 the storage driver's webhook, whose certificate nobody would renew; an operator that is
 installed later takes them over. Interrupted, it goes on when it is run again.`,
@@ -76,7 +73,7 @@ func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&o.drivers, "drivers", false, "the VDOConfig; the operator then removes the drivers")
 	fl.BoolVar(&o.settings, "configuration", false, "VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the namespace that they name")
-	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights, and its namespace if nothing else is in it")
+	fl.BoolVar(&o.operator, "operator", false, "the operator and its rights")
 	fl.BoolVar(&o.crds, "crds", false, "the operator's kinds")
 	fl.BoolVar(&o.all, "all", false, "all of these")
 	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")
@@ -142,16 +139,6 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 		return fault.Join(refused, err)
 	}
 	for _, s := range r.Stages {
-		if s.Name == stageNamespaces { // asked again too
-			_, stays, err := o.empty(ctx, c, r, s.objects)
-			if err == nil && len(stays) > 0 {
-				err = &fault.Error{Reason: fault.Conflict, Op: "delete namespaces", Err: errors.New(stays[0]),
-					Hint: "all before it is deleted; run the same command again, and it stays"}
-			}
-			if err != nil {
-				return err
-			}
-		}
 		if err := o.remove(ctx, c, s); err != nil {
 			return err
 		}

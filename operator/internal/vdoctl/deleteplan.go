@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -22,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 const (
@@ -30,7 +28,6 @@ const (
 	stageConfig        = "VDOConfig (the drivers stay installed, without the registration of their webhook)"
 	stageConfiguration = "configuration"
 	stageOperator      = "operator"
-	stageNamespaces    = "namespaces"
 	stageCRDs          = "crds"
 )
 
@@ -143,10 +140,8 @@ func (o *deleteOptions) stages(ctx context.Context, c client.Client, has resourc
 		add(stageConfiguration, named, err)
 	}
 	if o.operator {
-		objects, namespaces, err := o.operatorObjects(ctx, c)
+		objects, err := o.operatorObjects(ctx, c)
 		add(stageOperator, objects, err)
-		namespaces, out.Stays, err = o.empty(ctx, c, out, namespaces)
-		add(stageNamespaces, namespaces, err)
 	}
 	if o.crds {
 		kinds, err := presentKinds(ctx, c)
@@ -155,8 +150,8 @@ func (o *deleteOptions) stages(ctx context.Context, c client.Client, has resourc
 	if err := fault.Join(errs...); err != nil {
 		return out, err
 	}
-	stays, err := o.stays(ctx, c)
-	out.Stays = append(out.Stays, stays...)
+	var err error
+	out.Stays, err = o.stays(ctx, c)
 	return out, err
 }
 
@@ -181,6 +176,8 @@ func (o *deleteOptions) leftWithoutOperator(configs []client.Object) error {
 }
 
 const maxNamed = 10
+
+func firstOf(names []string) string { return fault.Few(names, maxNamed) }
 
 func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	if !o.drivers {
@@ -225,9 +222,9 @@ func referenced(namespace string, refs ...v1alpha1.KeyReference) (out []client.O
 	return out
 }
 
-// operatorObjects are what the operator was installed by, the last applied first, and its
-// namespace unless the configuration stays in it.
-func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
+// operatorObjects are what the operator was installed by, the last applied first. CRDs are a stage of their own,
+// and namespaces stay.
+func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) ([]client.Object, error) {
 	all := []client.Object{
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "vdo-upgrade-approval"),
@@ -236,26 +233,13 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (o
 	for i := len(manifests) - 1; i >= 0; i-- {
 		read, err := readManifest(bytes.ReplaceAll(manifests[i].Data, []byte(operatorNamespace), []byte(o.cluster.namespace)))
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		slices.Reverse(read)
 		all = append(all, read...)
 	}
-	if all, err = present(ctx, c, all); err != nil {
-		return nil, nil, err
-	}
-	for _, x := range all {
-		switch kindOf(x) {
-		case crdKind: // goes later, in a stage of its own
-		case "Namespace":
-			if o.settings {
-				namespaces = append(namespaces, x)
-			}
-		default:
-			objects = append(objects, x)
-		}
-	}
-	return objects, namespaces, nil
+	all = slices.DeleteFunc(all, func(x client.Object) bool { return kindOf(x) == crdKind || kindOf(x) == "Namespace" })
+	return present(ctx, c, all)
 }
 
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -268,18 +252,28 @@ func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error)
 	return present(ctx, c, all)
 }
 
-// stays are what the drivers made themselves and nobody deletes: the namespace with the cluster
-// id, and kinds whose objects map volumes and snapshots. Told where the drivers go.
-func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, error) {
+// stays is what a person deletes: the operator's namespace, in which others may keep something, and what the
+// drivers made themselves. That is the namespace with the cluster id, and kinds whose objects map volumes and
+// snapshots.
+func (o *deleteOptions) stays(ctx context.Context, c client.Reader) (out []string, err error) {
+	namespace := func(name, why string) {
+		left, errOf := present(ctx, c, []client.Object{unnamespaced("v1", "Namespace", name)})
+		err = fault.Join(err, errOf)
+		for range left {
+			out = append(out, "Namespace "+name+": "+why+": kubectl delete namespace "+name)
+		}
+	}
+	if o.operator && o.settings {
+		namespace(o.cluster.namespace, "others may keep something in it; if nothing of that is needed")
+	}
 	if !o.drivers {
-		return nil, nil
+		return out, err
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(crdVersion, crdKind+"List"))
 	if err := c.List(ctx, list); err != nil {
 		return nil, clusterstate.Fault("read the CRDs", err)
 	}
-	var out []string
 	for i := range list.Items {
 		name := list.Items[i].GetName()
 		if strings.HasSuffix(name, ".cns.vmware.com") || strings.HasSuffix(name, ".snapshot.storage.k8s.io") {
@@ -287,11 +281,7 @@ func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, e
 		}
 	}
 	slices.Sort(out)
-	left, err := present(ctx, c, []client.Object{unnamespaced("v1", "Namespace", drivers.CSINamespace)})
-	for _, ns := range left {
-		out = append(out, describeObject(ns)+
-			": keeps the cluster id of volumes; if no volume is left: kubectl delete namespace "+ns.GetName())
-	}
+	namespace(drivers.CSINamespace, "keeps the cluster id of volumes; if no volume is left")
 	return out, err
 }
 
@@ -320,104 +310,4 @@ func whyNotGone(x client.Object) string {
 	return ""
 }
 
-// namespacedKinds are all kinds whose objects go with a namespace.
-func (a *app) namespacedKinds() ([]schema.GroupVersionKind, error) {
-	cfg, err := a.cluster.config()
-	if err != nil {
-		return nil, err
-	}
-	asked, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return nil, clusterstate.Fault("reach the cluster", err)
-	}
-	lists, err := asked.ServerPreferredNamespacedResources()
-	if err != nil {
-		return nil, clusterstate.Fault("read which kinds there are, to see what is in the namespaces", err)
-	}
-	var out []schema.GroupVersionKind
-	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists) {
-		for _, r := range list.APIResources {
-			out = append(out, schema.FromAPIVersionAndKind(list.GroupVersion, r.Kind))
-		}
-	}
-	return out, nil
-}
-
-// empty are the namespaces in which all is of this installation and planned, and why others stay.
-func (o *deleteOptions) empty(
-	ctx context.Context, c client.Reader, r removal, all []client.Object,
-) (empty []client.Object, stays []string, err error) {
-	planned := map[string]bool{}
-	for _, s := range r.Stages {
-		for _, d := range s.Objects {
-			planned[d] = true
-		}
-	}
-	for _, ns := range all {
-		left, err := o.foreign(ctx, c, ns.GetName(), planned)
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(left) == 0 {
-			empty = append(empty, ns)
-		} else {
-			stays = append(stays, describeObject(ns)+": it holds what is not of this installation: "+firstOf(left))
-		}
-	}
-	return empty, stays, nil
-}
-
 func firstOf(names []string) string { return fault.Few(names, maxNamed) }
-
-// foreign are the objects of a namespace that would go with it though nobody asked for that.
-func (o *deleteOptions) foreign(ctx context.Context, c client.Reader, ns string, planned map[string]bool) ([]string, error) {
-	kinds, err := o.kinds()
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, kind := range kinds {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		err := pages.Each(ctx, c, list, func() {
-			for i := range list.Items {
-				x := &list.Items[i]
-				x.SetGroupVersionKind(kind)
-				if d := describeObject(x); !planned[d] && !isDefault(x) && !isOfInstallation(x) {
-					out = append(out, d)
-				}
-			}
-		}, client.InNamespace(ns))
-		if err != nil && !isGone(err) {
-			return nil, clusterstate.Fault("see what is in the namespace "+ns+": "+kind.Kind, err)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
-
-// isDefault is what a cluster makes itself in each namespace, or for another object.
-func isDefault(x *metav1.PartialObjectMetadata) bool {
-	if owner := metav1.GetControllerOf(x); owner != nil && owner.Kind != "Node" {
-		return true // it goes with its owner, which is looked at
-	}
-	switch x.Kind {
-	case "Event", "Lease", "Endpoints", "EndpointSlice", "ControllerRevision":
-		return true
-	case "ConfigMap":
-		return slices.Contains([]string{"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"}, x.Name)
-	case "ServiceAccount":
-		return slices.Contains([]string{"default", "builder", "deployer"}, x.Name)
-	case "RoleBinding":
-		return slices.Contains([]string{"system:deployers", "system:image-builders", "system:image-pullers"}, x.Name)
-	case "Secret":
-		return strings.HasPrefix(x.Name, "default-token-") || strings.HasPrefix(x.Name, "default-dockercfg-")
-	}
-	return false
-}
-
-// isOfInstallation is what the operator made: with its label, or in its records' names.
-func isOfInstallation(x *metav1.PartialObjectMetadata) bool {
-	records := (x.Kind == "ConfigMap" || x.Kind == "Secret") && strings.HasPrefix(x.Name, "vdo-") && !strings.HasPrefix(x.Name, accountRecord)
-	return records || x.Labels[render.LabelManagedBy] == "vdo-operator"
-}
