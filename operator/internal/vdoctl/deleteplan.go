@@ -5,14 +5,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -269,20 +266,9 @@ func (o *deleteOptions) stays(ctx context.Context, c client.Reader) (out []strin
 	if !o.drivers {
 		return out, err
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(crdVersion, crdKind+"List"))
-	if err := c.List(ctx, list); err != nil {
-		return nil, clusterstate.Fault("read the CRDs", err)
-	}
-	for i := range list.Items {
-		name := list.Items[i].GetName()
-		if strings.HasSuffix(name, ".cns.vmware.com") || strings.HasSuffix(name, ".snapshot.storage.k8s.io") {
-			out = append(out, name+": the storage driver's, may hold what maps volumes or snapshots; where that is not needed: kubectl delete crd "+name)
-		}
-	}
-	slices.Sort(out)
 	namespace(drivers.CSINamespace, "keeps the cluster id of volumes; if no volume is left")
-	return out, err
+	return append(out, "CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; "+
+		"if none is left: kubectl delete crd NAME"), err
 }
 
 // orphan has the operator leave the drivers where they are.

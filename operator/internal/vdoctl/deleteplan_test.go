@@ -40,7 +40,9 @@ func TestDeleteNamesTheNamespacesThatStay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"Namespace vmware-system-vdo: others may keep something in it; if nothing of that is needed: " +
 		"kubectl delete namespace vmware-system-vdo", "Namespace vmware-system-csi: keeps the cluster id of volumes; " +
-		"if no volume is left: kubectl delete namespace vmware-system-csi"}, r.Stays)
+		"if no volume is left: kubectl delete namespace vmware-system-csi",
+		"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: " +
+			"kubectl delete crd NAME"}, r.Stays)
 	require.NoError(t, o.removeAll(t.Context(), c, r))
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "vmware-system-vdo"}, &corev1.Namespace{}))
 }
