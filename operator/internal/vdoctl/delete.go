@@ -102,27 +102,15 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	r, err := o.plan(ctx, c)
-	r.Target = target
 	if err != nil {
-		return fault.Join(o.showRefused(r), err)
+		return err
 	}
-	if r.DryRun = o.dryRun; !o.dryRun && len(r.Stages) > 0 {
+	if r.Target = target; !o.dryRun && len(r.Stages) > 0 {
 		if err := o.removeAll(ctx, c, r); err != nil {
 			return err
 		}
 	}
 	return o.print(r, func(l *lines) { o.text(l, r) })
-}
-
-// showRefused shows what would go, where something speaks against it.
-func (o *deleteOptions) showRefused(r removal) error {
-	if len(r.Stages) == 0 || o.format != flags.Text {
-		return nil
-	}
-	return written(o.err, func(l *lines) {
-		l.printf("This is what was asked for; none of it was deleted:")
-		o.text(l, r)
-	})
 }
 
 func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
@@ -135,8 +123,8 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 		return err
 	}
 	// Asked again: while somebody reads the question volumes are made.
-	if _, refused, err := o.observe(ctx, c); refused != nil || err != nil {
-		return fault.Join(refused, err)
+	if _, err := o.observe(ctx, c); err != nil {
+		return err
 	}
 	for _, s := range r.Stages {
 		if err := o.remove(ctx, c, s); err != nil {

@@ -188,13 +188,10 @@ func (s *shop) besideTenants() {
 	for _, o := range others {
 		s.create(o)
 	}
-	out := s.run("delete", "--all", "--yes").is(8,
-		"none of it was deleted:\ncontext test (", "namespace vmware-system-vdo\nconfiguration\n",
-		"  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
+	s.run("delete", "--all", "--yes").is(8,
 		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator")
-	require.NotContains(s.t, out, "  VDOConfig tenants/theirs")
 	require.True(s.t, s.there(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east")}))
-	out = s.ok("delete", "--drivers", "--configuration", "--operator", "--dry-run")
+	out := s.ok("delete", "--drivers", "--configuration", "--operator", "--dry-run")
 	require.NotContains(s.t, out, "tenants")
 	for _, o := range others {
 		require.NoError(s.t, s.k.Delete(ctx, o))

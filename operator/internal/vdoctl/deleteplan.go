@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 
@@ -98,28 +97,13 @@ func referencesOf(all []client.Object) (out []v1alpha1.KeyReference) {
 	return out
 }
 
-// plan says what is deleted, stage by stage. What speaks against it is the error beside that.
+// plan says what of what is asked for is there, stage by stage, and what stays of it.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
-	has, refused, err := o.observe(ctx, c)
+	out := removal{Stages: []stage{}, DryRun: o.dryRun}
+	has, err := o.observe(ctx, c)
 	if err != nil {
-		return removal{}, err
+		return out, err
 	}
-	out, err := o.stages(ctx, c, has)
-	return out, fault.Join(refused, err)
-}
-
-// observe reads the operator's resources, and says what speaks against what is asked for.
-func (o *deleteOptions) observe(ctx context.Context, c client.Client) (has resources, refused, err error) {
-	if has, err = readResources(ctx, c, o.cluster.namespace); err != nil {
-		return has, nil, err
-	}
-	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
-		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has)), nil
-}
-
-// stages are what is asked for and there, and what stays of it.
-func (o *deleteOptions) stages(ctx context.Context, c client.Client, has resources) (removal, error) {
-	out := removal{Stages: []stage{}}
 	var errs []error
 	add := func(name string, objects []client.Object, err error) {
 		if errs = append(errs, err); len(objects) > 0 {
@@ -144,12 +128,18 @@ func (o *deleteOptions) stages(ctx context.Context, c client.Client, has resourc
 		kinds, err := presentKinds(ctx, c)
 		add(stageCRDs, kinds, err)
 	}
-	if err := fault.Join(errs...); err != nil {
-		return out, err
-	}
-	var err error
 	out.Stays, err = o.stays(ctx, c)
-	return out, err
+	return out, fault.Join(append(errs, err)...)
+}
+
+// observe reads the operator's resources. What speaks against what is asked for is an error.
+func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources, error) {
+	has, err := readResources(ctx, c, o.cluster.namespace)
+	if err != nil {
+		return has, err
+	}
+	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
+		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has))
 }
 
 func newStage(name string, objects []client.Object) stage {
@@ -282,18 +272,13 @@ func orphan(ctx context.Context, c client.Client, configs []client.Object) error
 	return nil
 }
 
-// whyNotGone says what an object that is being deleted waits for, as far as it tells.
+// whyNotGone says what a VDOConfig that is being deleted waits for, as far as it tells.
 func whyNotGone(x client.Object) string {
-	config, ok := x.(*v1alpha1.VDOConfig)
-	if !ok {
-		return ""
-	}
-	for _, t := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReady} {
-		if cond := meta.FindStatusCondition(config.Status.Conditions, t); cond != nil && (t == v1alpha1.ConditionStalled) == (cond.Status == metav1.ConditionTrue) && cond.Message != "" {
-			return ": " + cmp.Or(cond.Message, cond.Reason)
+	if config, ok := x.(*v1alpha1.VDOConfig); ok {
+		ready := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)
+		if ready != nil && ready.Status != metav1.ConditionTrue {
+			return ": " + ready.Message
 		}
 	}
 	return ""
 }
-
-func firstOf(names []string) string { return fault.Few(names, maxNamed) }
