@@ -95,7 +95,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.Equal(t, int32(1), d.Status.AvailableReplicas, "it was waited for")
 	require.Contains(t, d.Spec.Template.Spec.Containers[0].Image, r.repository+"@sha256:")
 	out, _ = s.run("describe").both()
-	require.Contains(t, out, "operator  1.2.3, 1/1 ready")
+	require.Contains(t, out, "1.2.3, 1/1 ready")
 	trusted, pull := &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}, &corev1.Secret{ObjectMeta: s.meta("vdo-registry")}
 	require.True(t, s.there(trusted) && s.there(pull) && s.there(&corev1.ConfigMap{ObjectMeta: s.meta("vdo-registry-ca")}))
 	require.Contains(t, trusted.Data["policy.yaml"], "vdo.pub")

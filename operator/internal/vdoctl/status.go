@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -20,7 +19,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -216,20 +214,11 @@ func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
 }
 
 func (r *statusReport) config(c *v1alpha1.VDOConfig) {
-	deleted := c.DeletionTimestamp != nil
 	for _, d := range c.Status.Drivers {
-		s := driverStatus{d, c.Spec.PolicyOf(d.Driver).Version}
-		if deleted && c.Status.ObservedGeneration < c.Generation {
-			s.Ready, s.Message = false, "the VDOConfig is being deleted, and what was seen of this is older"
-		}
-		r.Drivers = append(r.Drivers, s)
+		r.Drivers = append(r.Drivers, driverStatus{d, c.Spec.PolicyOf(d.Driver).Version})
 	}
-	if deleted {
-		text := "it is being deleted since " + when(*c.DeletionTimestamp) + ", and its drivers are taken down"
-		if c.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			text = "it is being deleted since " + when(*c.DeletionTimestamp) + "; its drivers are left installed"
-		}
-		r.wait("VDOConfig "+c.Name, "Deleting", text)
+	if since := c.DeletionTimestamp; since != nil {
+		r.wait("VDOConfig "+c.Name, "Deleting", "it is being deleted since "+when(*since)+", and what is below may be older")
 	}
 	r.Nodes = append(r.Nodes, c.Status.Nodes...)
 	r.Preflight = c.Status.Preflight
@@ -247,77 +236,64 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
-// table lists what is there, and each reason why something is not ready.
+// table lists what is there, and each reason why something is not ready. describe shows messages in full.
 func (o *statusOptions) table(l *lines, r statusReport) {
 	t := command.NewTable("NAME", "READY", "REASON", "MESSAGE")
-	waits := map[string][]waiting{}
-	for _, x := range r.Waiting {
-		waits[x.Object] = append(waits[x.Object], x)
+	add := func(object string, ready any, reason, message string) {
+		if !o.prose {
+			message = cut(message, maxValue)
+		}
+		t.Row(strings.Replace(object, " ", "/", 1), ready, dash(reason), message)
 	}
-	name := func(object string) string { return strings.Replace(object, " ", "/", 1) }
-	add := func(object, message string) {
-		if len(waits[object]) == 0 {
-			t.Row(name(object), true, "-", message)
+	well := func(object, message string) {
+		if !slices.ContainsFunc(r.Waiting, func(x waiting) bool { return x.Object == object }) {
+			add(object, true, "", message)
 		}
 	}
 	if r.Operator.Installed || r.Operator.Leader != "" {
-		add("Deployment "+o.cluster.namespace+"/"+operatorDeployment, o.ofOperator(r.Operator))
+		well("Deployment "+o.cluster.namespace+"/"+operatorDeployment, r.Operator.says())
 	}
 	for _, b := range r.Bundles {
-		add("DriverBundle "+b.Name, strings.Join(o.ofBundle(b)[1:], ", "))
+		well("DriverBundle "+b.Name, b.says())
 	}
 	for _, v := range r.VCenters {
-		add("VsphereCloudConfig "+v.Name, strings.TrimSpace(v.Server+" "+v.Version))
+		well("VsphereCloudConfig "+v.Name, strings.TrimSpace(v.Server+" "+v.Version))
 	}
 	if r.VDOConfig != "" {
-		add("VDOConfig "+r.VDOConfig, fmt.Sprintf("Kubernetes %s, nodes %s", dash(r.Kubernetes), dash(r.NodesReady)))
+		well("VDOConfig "+r.VDOConfig, fmt.Sprintf("Kubernetes %s, nodes %s", dash(r.Kubernetes), dash(r.NodesReady)))
 	}
 	for _, x := range r.Waiting {
-		t.Row(name(x.Object), false, x.Reason, cut(x.Message, maxValue))
+		add(x.Object, false, x.Reason, x.Message)
 	}
 	for _, d := range r.Drivers {
-		t.Row("driver/"+d.Driver, d.Ready, "-", cut(strings.TrimSpace(dash(d.Version)+" "+d.says()), maxValue))
+		version := dash(d.Version)
+		if d.Wanted != "" && d.Wanted != d.Version {
+			version += " -> " + d.Wanted
+		}
+		add("driver "+d.Driver, d.Ready, "", strings.TrimSpace(version+" "+d.says()))
 	}
 	for _, s := range r.SIPClusters {
-		hosts := fmt.Sprintf("%d of %d hosts", s.Held, s.Wanted)
-		t.Row("SIPCluster/"+s.Namespace+"/"+s.Name, s.Ready, dash(s.Reason), hosts)
+		has := fmt.Sprintf("%d of %d hosts, %d of %d services", s.Held, s.Wanted, s.ServicesReady, s.Services)
+		add("SIPCluster "+s.Namespace+"/"+s.Name, s.Ready, s.Reason, has)
 	}
 	l.table(t)
-	switch {
-	case !r.Ready:
-		l.printf("\nTo see why, and what to do: `vdoctl describe`")
-	case r.Candidate != nil:
-		l.printf("\nAll is ready. An upgrade waits: `vdoctl describe`")
-	case len(r.Ahead) > 0:
-		l.printf("\nAll is ready. Before the next upgrade, read `vdoctl describe`")
-	}
 }
 
 func (o *statusOptions) text(l *lines, r statusReport) {
+	o.table(l, r)
 	if !o.prose {
-		o.table(l, r)
+		if !r.Ready || r.Candidate != nil || len(r.Ahead) > 0 {
+			l.printf("\nTo see why, and what to do: `vdoctl describe`")
+		}
 		return
 	}
-	l.printf("%s  %s", o.paint(bold, "operator"), o.ofOperator(r.Operator))
-	for _, b := range r.Bundles {
-		l.printf("%s  %s", o.paint(bold, "bundle"), strings.Join(o.ofBundle(b), ", "))
-	}
-	for _, t := range []struct {
-		rows  int
-		table command.Table
-	}{{len(r.VCenters), o.vcenters(r)}, {len(r.Drivers), o.drivers(r)}, {len(r.SIPClusters), o.sipClusters(r)}} {
-		if t.rows > 0 {
-			l.printf("")
-			l.table(t.table)
-		}
-	}
-	if r.NodesReady != "" {
+	if len(r.Nodes) > 0 {
 		l.printf("\n%s  %s ready", o.paint(bold, "nodes"), r.NodesReady)
 	}
 	for _, n := range r.Nodes {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
 	}
-	o.checks(l, r)
+	o.checks(l, r.Preflight)
 	if c := r.Candidate; c != nil {
 		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
 		l.block("why", c.Message)
@@ -334,119 +310,55 @@ func (o *statusOptions) listed(l *lines, title string, list []waiting) {
 	if len(list) > 0 {
 		l.printf("\n%s", title)
 	}
-	for i, x := range list {
+	for _, x := range list {
 		l.printf("  %s (%s)", x.Object, x.Reason)
-		if i == len(list)-1 || list[i+1].Message != x.Message {
-			l.prose("    ", "    ", x.Message)
-		}
+		l.prose("    ", "    ", x.Message)
 	}
 }
 
-func (o *statusOptions) ofBundle(b bundleStatus) []string {
-	out := []string{b.Name}
+func (b bundleStatus) says() string {
 	if b.Digest == "" {
-		return append(out, "none accepted yet")
+		return "none accepted yet"
 	}
-	out = append(out, b.Digest[:min(len(b.Digest), len("sha256:")+12)])
+	out := b.Digest[:min(len(b.Digest), len("sha256:")+12)]
 	if len(b.VerifiedBy) > 0 {
-		out = append(out, "signed by "+strings.Join(b.VerifiedBy, " and "))
+		out += ", signed by " + strings.Join(b.VerifiedBy, " and ")
 	}
 	if b.Expires != nil {
-		verb := "expires "
-		if b.Expires.Time.Before(o.now()) {
-			verb = "expired "
-		}
-		out = append(out, fmt.Sprintf("matrix serial %d, %s%s", b.Serial, verb, b.Expires.UTC().Format(time.DateOnly)))
+		out += fmt.Sprintf(", matrix serial %d, expires %s", b.Serial, b.Expires.UTC().Format(time.DateOnly))
 	}
 	if b.Kubernetes != "" {
-		out = append(out, "for Kubernetes "+b.Kubernetes)
+		out += ", for Kubernetes " + b.Kubernetes
 	}
 	return out
 }
 
-func (o *statusOptions) vcenters(r statusReport) command.Table {
-	t := command.NewTable("VCENTER", "SERVER", "VERSION", "READY")
-	for _, v := range r.VCenters {
-		t.Row(v.Name, v.Server, dash(v.Version), v.Ready)
-	}
-	return t
-}
-
-func (o *statusOptions) drivers(r statusReport) command.Table {
-	t := command.NewTable("DRIVER", "VERSION", "WANTED", "READY", "MESSAGE")
-	list := slices.Clone(r.Drivers)
-	slices.SortFunc(list, func(a, b driverStatus) int { return strings.Compare(a.Driver, b.Driver) })
-	for _, d := range list {
-		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.says())
-	}
-	return t
-}
-
-// checks shows what the operator's checks of cluster and vCenters found last: what blocks,
-// what warns, and how it is put right. Findings do not say whether everything is ready: what
-// is held back for their sake waits, and is shown there.
-func (o *statusOptions) checks(l *lines, s statusReport) {
-	p := s.Preflight
+// checks shows what the operator's checks of cluster and vCenters found last, and how it is put right. Findings do
+// not say whether everything is ready: what is held back for their sake waits, and is shown there.
+func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus) {
 	if p == nil {
 		return
 	}
-	l.printf("\n%s  %s%s", o.paint(bold, "checks"), command.Plural(p.Passed, "passed", "passed"), o.lookedAt(p, s.RolledOut))
+	looked := "of what the bundle holds alone: cluster and vCenters were not looked at"
+	if p.CheckedAt != nil {
+		looked = "at " + when(*p.CheckedAt) + "; to look now: vdoctl check"
+	}
+	l.printf("\n%s  %d passed, %s", o.paint(bold, "checks"), p.Passed, looked)
 	for i := range p.Results {
 		r := &p.Results[i]
-		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
-		if i == len(p.Results)-1 || p.Results[i+1].Remedy != r.Remedy {
-			l.prose(indent+"do ", indent+"   ", r.Remedy)
+		where := ""
+		if r.VCenter != "" {
+			where = " in " + r.VCenter
 		}
+		if len(r.Objects) > 0 {
+			where += " on " + strings.Join(r.Objects, ", ")
+		}
+		l.printf("  %s %s%s: %s", r.Action, r.ID, where, strings.ReplaceAll(r.Found, "\n", "; "))
+		l.prose(indent+"do ", indent+"   ", r.Remedy)
 	}
 	if p.Omitted > 0 {
 		l.printf("  and %d more: `vdoctl check`", p.Omitted)
 	}
-}
-
-// lookedAt says when the checks were made, and where that was before what runs now was there,
-// so that what they found may be over. How long ago it was is left out of --watch, which shows a
-// screen where it changes.
-func (o *statusOptions) lookedAt(p *v1alpha1.PreflightStatus, now *v1alpha1.RevisionStatus) string {
-	if p.CheckedAt == nil {
-		return ", of what the bundle holds alone: cluster and vCenters were not looked at"
-	}
-	text := ", at " + when(*p.CheckedAt)
-	if ago := o.now().Sub(p.CheckedAt.Time); !o.watch && ago > 0 {
-		text += " (" + duration.HumanDuration(ago) + " ago)"
-	}
-	if now != nil && p.CheckedAt.Before(&now.Since) {
-		text += ", before the roll-out of " + now.Name + " ended at " + when(now.Since) + "; to look now: vdoctl check"
-	}
-	return text
-}
-
-func (o *statusOptions) checkWord(action string) string {
-	var a preflight.Action
-	switch err := a.UnmarshalText([]byte(action)); {
-	case err != nil: // Disabled
-		return "off  "
-	case a >= preflight.BlockUpgrade:
-		return o.paint(red, "block")
-	case a == preflight.Warn:
-		return o.paint(yellow, "warn ")
-	}
-	return "pass "
-}
-
-// of is where a finding is, on which objects.
-func of(r *v1alpha1.PreflightResult) string {
-	text := ""
-	if r.VCenter != "" {
-		text = " in " + r.VCenter
-	}
-	if len(r.Objects) == 0 {
-		return text
-	}
-	text += " on " + r.Objects[0]
-	if more := r.Count - 1; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 // waits notes each condition that is not well. Ready sums up the others, and is named only

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
@@ -34,36 +33,40 @@ type operatorStatus struct {
 	Unread    []string   `json:"unread,omitempty"`  // what of this may not be read
 }
 
-// operator reads how the operator fares. One that runs outside of the cluster has no
-// Deployment, and a leader. Who may not read that sees all the rest.
+// operator reads how the operator fares. One that runs outside of the cluster has no Deployment, and a leader. Who
+// may not read that sees all the rest.
 func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace string) error {
-	object := "Deployment " + namespace + "/" + operatorDeployment
-	if err := r.unlessForbidden("Lease "+namespace+"/"+operatorDeployment, r.leader(ctx, c, namespace)); err != nil {
-		return err
-	}
+	key := client.ObjectKey{Namespace: namespace, Name: operatorDeployment}
+	var lease coordinationv1.Lease
 	var d appsv1.Deployment
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorDeployment}, &d); {
-	case apierrors.IsForbidden(err):
-		return r.unlessForbidden(object, err)
-	case isGone(err) && r.Operator.Leader == "":
-		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen by its Lease, with --leader-elect")
-		return nil
-	case isGone(err):
-		return nil
-	case err != nil:
-		return clusterstate.Fault("read "+object, err)
+	var missing bool // the Deployment
+	for _, x := range []client.Object{&lease, &d} {
+		err := c.Get(ctx, key, x)
+		object := kindOf(x) + " " + key.String()
+		switch {
+		case apierrors.IsForbidden(err):
+			r.Operator.Unread = append(r.Operator.Unread, object)
+			r.wait(object, "Forbidden", "vdoctl cannot read it: "+err.Error())
+		case isGone(err):
+			missing = x == client.Object(&d)
+		case err != nil:
+			return clusterstate.Fault("read "+object, err)
+		}
 	}
-	r.deployed(&d)
-	return nil
-}
-
-// unlessForbidden notes what may not be read, and returns any other error.
-func (r *statusReport) unlessForbidden(object string, err error) error {
-	if !apierrors.IsForbidden(err) {
-		return err
+	if holder := lease.Spec.HolderIdentity; holder != nil { // POD_UUID; who is gone is named until another one leads
+		r.Operator.Leader, _, _ = strings.Cut(*holder, "_")
 	}
-	r.Operator.Unread = append(r.Operator.Unread, object)
-	r.wait(object, "Forbidden", "vdoctl cannot read it: "+err.Error())
+	if lease.Spec.RenewTime != nil && r.Operator.Leader != "" {
+		r.Operator.Renewed = &lease.Spec.RenewTime.Time
+	}
+	switch {
+	case d.Name != "":
+		r.deployed(&d)
+	case missing && r.Operator.Leader == "":
+		r.wait("Deployment "+key.String(), "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+
+			"installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen "+
+			"by its Lease, with --leader-elect")
+	}
 	return nil
 }
 
@@ -78,28 +81,6 @@ func (r *statusReport) deployed(d *appsv1.Deployment) {
 	case d.Status.ReadyReplicas < want:
 		r.wait(object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment))
 	}
-}
-
-// leader notes who leads. Who is gone without a word is named until another one leads.
-func (r *statusReport) leader(ctx context.Context, c client.Reader, namespace string) error {
-	var l coordinationv1.Lease
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorDeployment}, &l)
-	switch {
-	case isGone(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		return err
-	case err != nil:
-		return clusterstate.Fault("read Lease "+namespace+"/"+operatorDeployment, err)
-	}
-	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
-		return nil
-	}
-	r.Operator.Leader, _, _ = strings.Cut(*l.Spec.HolderIdentity, "_") // POD_UUID
-	if l.Spec.RenewTime != nil {
-		r.Operator.Renewed = &l.Spec.RenewTime.Time
-	}
-	return nil
 }
 
 // operatorVersion is the release that a bundle's operator is, or what its image is called.
@@ -121,30 +102,15 @@ func operatorVersion(d *appsv1.Deployment) string {
 	return digest[:min(len(digest), len("sha256:")+12)]
 }
 
-func (o *statusOptions) ofOperator(s operatorStatus) string {
-	var out []string
-	switch {
-	case s.Installed:
-		out = append(out, dash(s.Version), s.Ready+" ready")
-	case len(s.Unread) > 0:
-		out = append(out, "not known")
-	default:
-		out = append(out, "not installed in namespace "+o.cluster.namespace)
-	}
-	if s.Leader == "" {
-		if s.Installed {
-			out = append(out, "none leads")
-		}
-		return strings.Join(out, ", ")
-	}
-	text := s.Leader + " leads"
+func (s operatorStatus) says() string {
+	text := dash(s.Version) + ", " + s.Ready + " ready"
 	if !s.Installed {
-		text = "one runs beside the cluster: " + text
+		text = "it runs beside the cluster"
 	}
-	if s.Renewed != nil && o.now().Sub(*s.Renewed) > time.Minute {
-		text += fmt.Sprintf(" (last said %s ago)", o.now().Sub(*s.Renewed).Round(time.Second))
+	if s.Leader != "" {
+		text += ", " + s.Leader + " leads"
 	}
-	return strings.Join(append(out, text), ", ")
+	return text
 }
 
 // sipStatus is one tenant cluster. Tenants write it in the end, so that none of it says
@@ -189,12 +155,4 @@ func sipOf(s *airship.SIPCluster) sipStatus {
 		out.Ready, out.Reason = string(ready.Status), ready.Reason
 	}
 	return out
-}
-
-func (o *statusOptions) sipClusters(r statusReport) command.Table {
-	t := command.NewTable("SIPCLUSTER", "HOSTS", "SERVICES", "READY", "REASON")
-	for _, s := range r.SIPClusters {
-		t.Row(s.Namespace+"/"+s.Name, fmt.Sprintf("%d/%d", s.Held, s.Wanted), fmt.Sprintf("%d/%d", s.ServicesReady, s.Services), s.Ready, dash(s.Reason))
-	}
-	return t
 }

@@ -338,7 +338,7 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.Equal(t, b.ResourceVersion, s.bundle().ResourceVersion)
 
 	shown, _ := s.run("describe").both()
-	require.Regexp(t, `csi +3\.5\.1 +- +true +pinned to 3\.3\.1 by spec\.drivers\n`, shown)
+	require.Regexp(t, `driver/csi +true +- +3\.5\.1 pinned to 3\.3\.1 by spec\.drivers\n`, shown)
 	require.Contains(t, out, "take that out, and approve what `vdoctl upgrade list` then shows:\n")
 	s.typed(out)
 	require.Equal(t, was, s.config().Spec)
