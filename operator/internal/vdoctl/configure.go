@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,8 +72,9 @@ func configureCommand(a *app, name string) *cobra.Command {
 with its account, and the drivers. Run it once for each vCenter (--vcenter).
 
 On a terminal it asks for what no flag gives, and offers what is there. It logs in to the
-vCenter with the answers; a wrong address, certificate, password or datacenter is asked for
-again. Then it shows what changes, has the API server check it, and asks before it writes.
+vCenter with the answers; a wrong address, password or datacenter is asked for again, and whether
+to trust a certificate of an authority that is not known here. --thumbprint "" trusts the
+authorities of the system again. Then it shows what changes, has the API server check it, and asks before it writes.
 Fields that others have set are not taken from them without --force-conflicts.
 
 With --from-file it begins with a file, of which all is written that its vCenters need: they,
@@ -150,7 +150,7 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 	d, errFile := o.begin()
 	c, err := o.readCluster(ctx, d)
 	if err = fault.Join(errFile, err); err != nil {
-		return c, d, fault.Join(err, o.oneCheck(), o.valid(o.given))
+		return c, d, fault.Join(err, o.valid(o.given))
 	}
 	d.makeMissing()
 	if !o.given("vcenter") && len(d.vcenters) > 0 {
@@ -232,7 +232,7 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	if !o.prompts {
 		return o.withoutPrompts(ctx, d)
 	}
-	if err := fault.Join(o.oneCheck(), o.valid(o.given)); err != nil {
+	if err := o.valid(o.given); err != nil {
 		return err
 	}
 	for _, f := range o.fields() {
@@ -248,11 +248,8 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 	return o.valid(func(string) bool { return true })
 }
 
-// isOpen tells whether a question is to be asked: a thumbprint or a CA that is given says how
-// the certificate is checked.
 func (o *configureOptions) isOpen(f field) bool {
-	said := f.flag == "certificate" && (o.given("thumbprint") || o.given("vcenter-ca-file"))
-	return !said && !o.given(f.flag) && (f.needed == nil || f.needed())
+	return !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed())
 }
 
 func (o *configureOptions) after(ctx context.Context, d *draft, flag string) error {
@@ -284,7 +281,7 @@ func (o *configureOptions) withoutPrompts(ctx context.Context, d *draft) error {
 	}
 	// An account that the configuration has already is not looked at: what is asked for is not about it.
 	other := func(flag string) bool { return flag != "username" || !o.kept[flag] }
-	if err := fault.Join(o.oneCheck(), o.valid(other)); err != nil {
+	if err := o.valid(other); err != nil {
 		return err
 	}
 	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
@@ -389,6 +386,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters
 		for _, f := range fault.All(err) {
 			f.Hint = inFlags.Replace(f.Hint)
 		}
+		why := fault.ReasonOf(err)
 		if !o.prompts || ctx.Err() != nil {
 			return err
 		}
@@ -398,8 +396,11 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters
 			}
 			continue
 		}
+		if why == fault.CertificateInvalid {
+			return err
+		}
 		command.Report(o.err, err, false)
-		if err := o.askAgain(ctx, d, fault.ReasonOf(err)); err != nil {
+		if err := o.askAgain(ctx, d, why); err != nil {
 			return err
 		}
 		if len(datacenters) > 0 {
@@ -416,14 +417,14 @@ const showCertificate = "/usr/lib/vmware-vmafd/bin/vecs-cli entry getcert --stor
 // vCenter's own.
 func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) (bool, error) {
 	var u *vcenter.UntrustedError
-	if o.certificate != bySystem || !errors.As(refusal, &u) {
+	if !errors.As(refusal, &u) {
 		return false, nil
 	}
 	_ = command.Say(o.err, "No authority that is known here has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
 		"Compare it with what the vCenter's own shell shows:\n  %s", address, u.Issuer, u.SHA256, showCertificate)
 	yes, err := o.isYes(ctx, "Trust this certificate?")
 	if yes {
-		o.certificate, o.thumbprint = byThumbprint, u.SHA256
+		o.thumbprint = u.SHA256
 	}
 	return yes, err
 }
@@ -431,11 +432,6 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
 	again := []string{"server", "port"}
 	switch why {
-	case fault.CertificateInvalid:
-		again = []string{"certificate", "thumbprint", "vcenter-ca-file"}
-		if o.caFile == keptCA {
-			o.caFile = ""
-		}
 	case fault.Unauthorized, fault.Forbidden, fault.AccountLocked:
 		again = []string{"username"}
 	case fault.NotFound:
@@ -459,13 +455,15 @@ func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
 	t := vcenter.Target{Host: o.server, Port: int(o.portNumber()),
 		Username: o.username, Password: vcenter.Password(o.password),
 		Given: "--username, or its password: --password-file, " + passwordEnv + " or the prompt"}
-	switch o.certificate {
-	case byThumbprint:
-		t.Trust.Thumbprint = o.thumbprint
-	case byCA:
-		ca, err := o.authority(d)
+	switch {
+	case o.caFile != "":
+		ca, err := o.readAuthority(o.caFile)
 		t.Trust.CA = ca
 		return t, err
+	case o.thumbprint != "":
+		t.Trust.Thumbprint = o.thumbprint
+	case !o.given("thumbprint"):
+		t.Trust.CA = d.ca
 	}
 	return t, nil
 }
@@ -476,13 +474,6 @@ var inFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port"
 	"the key that spec.ca names", "the file that --vcenter-ca-file names",
 	"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint",
 	"; it is not tried again before it changes, so that the account is not locked", "")
-
-func (o *configureOptions) authority(d *draft) ([]byte, error) {
-	if o.caFile == keptCA {
-		return d.ca, nil
-	}
-	return o.readAuthority(o.caFile)
-}
 
 // readAuthority reads a file with certificates, and refuses one with more than these: it goes into a
 // ConfigMap, and into a file that many read.
@@ -504,6 +495,9 @@ func (a *app) readAuthority(file string) ([]byte, error) {
 // valid holds answers against what they have to be, and reports all that is wrong.
 func (o *configureOptions) valid(of func(flag string) bool) error {
 	var errs []error
+	if o.caFile != "" && o.given("thumbprint") {
+		errs = append(errs, flags.Bad("--vcenter-ca-file", o.caFile, errors.New("--thumbprint is given as well"), "give one of them"))
+	}
 	for _, f := range o.fields() {
 		if !of(f.flag) || f.needed != nil && !f.needed() {
 			continue
@@ -516,42 +510,16 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 	return fault.Join(errs...)
 }
 
-// oneCheck refuses flags that say of a vCenter's certificate that it is checked in two ways:
-// one of them would be passed over.
-func (o *configureOptions) oneCheck() error {
-	how := ""
-	for _, f := range []struct{ flag, means string }{
-		{"certificate", o.certificate}, {"thumbprint", byThumbprint}, {"vcenter-ca-file", byCA},
-	} {
-		switch {
-		case !o.given(f.flag):
-		case how == "":
-			how = f.means
-		case how != f.means:
-			return flags.Bad("--"+f.flag, "", fmt.Errorf("by the other flags its certificate is checked by %s", how),
-				"give one of --thumbprint and --vcenter-ca-file, or neither with --certificate system")
-		}
-	}
-	return nil
-}
-
 type answers struct {
-	bundle, vcenter, server, port, certificate, thumbprint, caFile string
-	username, password, datacenters, drivers, region, zone         string
-	upgrade                                                        string
+	bundle, vcenter, server, port, thumbprint, caFile      string
+	username, password, datacenters, drivers, region, zone string
+	upgrade                                                string
 
 	several bool     // the storage driver has vCenters besides this one
 	absent  []string // those, where none of them is there
 	used    bool     // the drivers that use this one are said already
 	tags    bool     // categories of tags are asked for
 }
-
-const (
-	byThumbprint, byCA, bySystem = "thumbprint", "ca-file", "system"
-)
-
-// keptCA stands for the certificate that the resource has already.
-const keptCA = "(as it is)"
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
 
@@ -562,6 +530,7 @@ type field struct {
 	choices                      []string
 	valid                        func(string) error
 	needed                       func() bool // nil: always
+	flagAlone                    bool        // it is never asked for
 }
 
 func (f field) check(s string) error {
@@ -575,8 +544,6 @@ func (f field) check(s string) error {
 }
 
 func (a *answers) fields() []field {
-	pinned := func() bool { return a.certificate == byThumbprint }
-	signed := func() bool { return a.certificate == byCA && a.caFile != keptCA }
 	zoned := func() bool { return a.region != "" }
 	return []field{
 		{flag: "bundle", title: "Bundle in the mirror", to: &a.bundle, valid: isReference,
@@ -590,13 +557,10 @@ func (a *answers) fields() []field {
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
 		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
 			usage: "`PORT` of its API"},
-		{flag: "certificate", title: "How its certificate is checked", standard: bySystem, to: &a.certificate,
-			usage:   "`HOW` its certificate is checked: system (public authorities), thumbprint or ca-file",
-			choices: []string{bySystem, byThumbprint, byCA}},
-		{flag: "thumbprint", title: "Thumbprint of its certificate", to: &a.thumbprint, valid: isThumbprint,
-			needed: pinned, usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
-		{flag: "vcenter-ca-file", title: "File with its authority's certificate", to: &a.caFile, valid: isAuthority,
-			needed: signed, usage: "PEM `FILE` of the authority that signed its certificate"},
+		{flag: "thumbprint", to: &a.thumbprint, valid: isThumbprint, flagAlone: true,
+			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
+		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
+			usage: "PEM `FILE` of the authority that signed its certificate"},
 		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
 			usage: "`NAME@DOMAIN` of the vCenter's account; vdoctl users makes one"},
 		{flag: "datacenters", title: "Datacenters, with commas", to: &a.datacenters,
@@ -670,7 +634,7 @@ func isName(s string) error {
 var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`)
 
 func isThumbprint(s string) error {
-	if !thumbprint.MatchString(s) {
+	if s != "" && !thumbprint.MatchString(s) {
 		return errors.New("not 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them")
 	}
 	return nil
@@ -693,10 +657,9 @@ func isPort(s string) error {
 	return nil
 }
 
-// isAuthority has who types the name of another file asked again.
 func isAuthority(file string) error {
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		return errors.New("there is no such file")
+	if file == "" {
+		return nil
 	}
 	_, err := new(app).readAuthority(file)
 	return err

@@ -225,18 +225,11 @@ func (o *configureOptions) offerVCenter(d *draft) {
 	} else if v.Port > 0 {
 		o.set("port", &o.port, strconv.Itoa(int(v.Port)))
 	}
-	o.set("thumbprint", &o.thumbprint, v.Thumbprint)
+	if o.caFile == "" {
+		o.set("thumbprint", &o.thumbprint, v.Thumbprint)
+	}
 	o.set("username", &o.username, d.user)
 	o.set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
-	switch {
-	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
-		o.set("certificate", &o.certificate, byThumbprint)
-	case o.given("vcenter-ca-file"):
-		o.set("certificate", &o.certificate, byCA)
-	case v.CA != nil:
-		o.set("certificate", &o.certificate, byCA)
-		o.set("vcenter-ca-file", &o.caFile, keptCA)
-	}
 }
 
 func (d *draft) topology() *v1alpha1.Topology {
@@ -251,18 +244,13 @@ func (d *draft) topology() *v1alpha1.Topology {
 
 // take puts the answers into the resources. What is not asked for stays as it is.
 func (o *configureOptions) take(d *draft) error {
-	if o.certificate == byCA {
-		ca, err := o.authority(d)
-		if err != nil {
-			return err
-		}
-		d.ca = ca
-	}
 	d.bundle.Spec.Reference = o.bundle
 	v := &d.vcenter.Spec
 	v.VcIP, v.Port, v.Datacenters = o.server, o.portNumber(), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
-	o.takeCertificate(d)
+	if err := o.takeCertificate(d); err != nil {
+		return err
+	}
 	if o.username != d.user || o.password != d.password || d.inFile(v.Credentials) {
 		d.secret = d.account(v.Credentials)
 		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
@@ -306,23 +294,23 @@ func (d *draft) authorityMap(name string) *corev1.ConfigMap {
 	return out
 }
 
-func (o *configureOptions) takeCertificate(d *draft) {
+// takeCertificate changes nothing where no answer is about the certificate.
+func (o *configureOptions) takeCertificate(d *draft) (err error) {
 	v := &d.vcenter.Spec
-	switch o.certificate {
-	case byThumbprint:
-		v.Thumbprint, v.CA, v.Insecure = o.thumbprint, nil, false
-	case byCA:
-		v.Thumbprint, v.Insecure = "", false
-		if o.caFile != keptCA {
-			v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
-			d.caMap = d.authorityMap(o.vcenter + "-ca")
+	switch {
+	case o.caFile != "":
+		if d.ca, err = o.readAuthority(o.caFile); err != nil {
+			return err
 		}
+		v.CA = &v1alpha1.KeyReference{ConfigMap: o.vcenter + "-ca"}
+		v.Thumbprint, d.caMap = "", d.authorityMap(v.CA.ConfigMap)
+	case o.thumbprint != "" || o.given("thumbprint"):
+		v.Thumbprint, v.CA = o.thumbprint, nil
 	default:
-		if o.given("certificate") || v.Thumbprint != "" || v.CA != nil {
-			v.Insecure = false // without a thumbprint it would accept any certificate
-		}
-		v.Thumbprint, v.CA = "", nil
+		return nil
 	}
+	v.Insecure = false // without a thumbprint it would accept any certificate
+	return nil
 }
 
 func (o *configureOptions) takeDrivers(d *draft) {

@@ -20,14 +20,6 @@ import (
 
 func portOf(v *vcsim.VCenter) string { return strconv.Itoa(v.Port) }
 
-// otherThan is a thumbprint that is not this one.
-func otherThan(thumbprint string) string {
-	if strings.HasPrefix(thumbprint, "AA") {
-		return "BB" + thumbprint[2:]
-	}
-	return "AA" + thumbprint[2:]
-}
-
 // terminal is a real one: a server of tmux with one window, in which a program runs.
 type terminal struct {
 	t      *testing.T
@@ -135,23 +127,13 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.sees("a host name or IP address alone")
 	w.answers("Address of the vCenter", east.Host)
 	w.answers("Port of its API", portOf(east))
-	w.accepts("How its certificate is checked")
 	w.answers("Account of the drivers", vcsim.Admin.Username)
 	w.answers("Password of "+vcsim.Admin.Username, "canary-wrong")
 
-	// The certificate is of nobody's authority: not trusted at once, but by thumbprint, first none and a wrong one.
+	// The certificate is of nobody's authority.
 	w.sees("SHA-256: " + east.SHA256)
 	w.sees("Trust this certificate? [y/N]")
-	w.types("n")
-	w.sees("hint: give the authority's certificate with --vcenter-ca-file, or set --thumbprint")
-	w.answers("How its certificate is checked", "pinned")
-	w.sees("* not one of system, thumbprint, ca-file")
-	w.answers("How its certificate is checked", "thumbprint")
-	w.answers("Thumbprint of its certificate", "AA:BB")
-	w.sees("* not 20 (SHA-1) or 32 (SHA-256) pairs")
-	w.answers("Thumbprint of its certificate", otherThan(east.SHA256))
-	w.accepts("How its certificate is checked")
-	w.answers("Thumbprint of its certificate", east.SHA256)
+	w.types("y")
 	// The password.
 	w.accepts("Account of the drivers")
 	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
@@ -186,7 +168,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "130", w.ends(), w.screen())
 	require.Contains(t, w.screen(), "error: interrupted: nothing was changed")
 	w = s.open("configure")
-	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API", "How its certificate is checked", "Thumbprint of its certificate",
+	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API",
 		"Account of the drivers", "Password of " + vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades"} {
 		w.accepts(question)
 	}
@@ -201,7 +183,6 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.sees("* not a name of a resource")
 	w.answers("Name for the vCenter", "west")
 	w.answers("Address of the vCenter", west.Host)
-	w.accepts("How its certificate is checked")
 	w.answers("Account of the drivers", "administrator@vsphere.local")
 	w.answers("Password of administrator@vsphere.local", vcsim.Administrator.Password)
 	w.sees("SHA-256: " + west.SHA256)
@@ -227,7 +208,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, vcsim.Admin.Username, string(first.Data["username"]))
 	// No password goes into a file, and none is asked for where the vCenter is not tried.
 	w = s.open("configure", "-o", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
-		"--certificate", "system", "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
+		"--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
 	w.answers("Account of the drivers", "north@vsphere.local")
 	w.accepts("Datacenters, with commas")
 	require.Equal(t, "0", w.ends(), w.screen())
