@@ -40,14 +40,13 @@ type configureOptions struct {
 	noCheck, force            bool
 	offline                   bool // the file has all, and may lack the account
 	given                     func(flag string) bool
-	kept                      map[string]bool // flags whose answers the configuration has already
-	replaced                  []byte          // the file that is written, before anything is asked; nil for none
-	seen                      []string        // datacenters that the account sees
-	prompts                   bool            // a person answers
+	replaced                  []byte   // the file that is written, before anything is asked; nil for none
+	seen                      []string // datacenters that the account sees
+	prompts                   bool     // a person answers
 }
 
 func newConfigure(a *app) *configureOptions {
-	o := &configureOptions{app: a, kept: map[string]bool{}, given: func(string) bool { return false }}
+	o := &configureOptions{app: a, given: func(string) bool { return false }}
 	for _, f := range o.fields() {
 		*f.to = f.standard
 	}
@@ -154,7 +153,7 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 	}
 	d.makeMissing()
 	if !o.given("vcenter") && len(d.vcenters) > 0 {
-		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
+		o.vcenter = d.vcenters[0].Name
 	}
 	o.offer(d)
 	if err := o.answer(ctx, d); err != nil {
@@ -226,18 +225,19 @@ func (o *configureOptions) writeAll(
 
 func (r configurationReport) text(l *lines) { l.printf("%s", r.Message) }
 
-// answer finds all answers: flags, what is there, and, on a terminal, a person's. The vCenter
-// is tried as soon as there is an account, and again with the datacenters.
+// answer finds all answers: flags, what is there, and, on a terminal, a person's. There the vCenter is tried as soon
+// as there is an account, and again with the datacenters. Elsewhere all that is wrong is said at once, before that.
 func (o *configureOptions) answer(ctx context.Context, d *draft) error {
-	if !o.prompts {
-		return o.withoutPrompts(ctx, d)
-	}
-	if err := o.valid(o.given); err != nil {
-		return err
+	o.later = o.write != "" || o.offline
+	if o.prompts {
+		if err := o.valid(o.given); err != nil {
+			return err
+		}
+		_ = command.Say(o.err, "Enter takes what is in brackets, %s is for none.", noAnswer)
 	}
 	for _, f := range o.fields() {
-		if o.isOpen(f) {
-			if err := o.ask(ctx, f, false); err != nil {
+		if o.prompts && !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed()) {
+			if err := o.ask(ctx, f); err != nil {
 				return err
 			}
 		}
@@ -245,98 +245,58 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 			return err
 		}
 	}
-	return o.valid(func(string) bool { return true })
-}
-
-func (o *configureOptions) isOpen(f field) bool {
-	return !f.flagAlone && !o.given(f.flag) && (f.needed == nil || f.needed())
+	err := o.valid(func(string) bool { return true })
+	if err != nil || o.prompts {
+		return err
+	}
+	return o.login(ctx, d)
 }
 
 func (o *configureOptions) after(ctx context.Context, d *draft, flag string) error {
 	switch {
 	case flag == "vcenter":
 		return o.chosen(ctx, d)
+	case !o.prompts:
 	case flag == "username":
-		if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
-			return err
-		}
-		return o.tryVCenter(ctx, d, nil)
+		return o.login(ctx, d)
 	case flag == "datacenters" && o.datacenters != "" && !o.noCheck:
-		return o.tryVCenter(ctx, d, splitList(o.datacenters))
+		return o.tryVCenter(ctx, d)
 	}
 	return nil
 }
 
-// withoutPrompts takes flags and what is there, and says all at once that is missing.
-func (o *configureOptions) withoutPrompts(ctx context.Context, d *draft) error {
-	if err := o.chosen(ctx, d); err != nil {
+// login finds the account's password, and tries the vCenter. A file names the Secret of the account, and has none.
+func (o *configureOptions) login(ctx context.Context, d *draft) error {
+	if o.username == "" && !o.noCheck {
+		o.noCheck = true
+		_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
+	}
+	if err := o.readPassword(ctx, d); err != nil || o.noCheck {
 		return err
 	}
-	// A file names the Secret of the account, and has none.
-	if (o.write != "" || o.offline) && o.username == "" && !o.given("username") {
-		if o.kept["username"] = true; !o.noCheck {
-			o.noCheck = true
-			_ = command.Say(o.err, "No account is given: the vCenter is not asked. `vdoctl users create` makes one.")
-		}
-	}
-	// An account that the configuration has already is not looked at: what is asked for is not about it.
-	other := func(flag string) bool { return flag != "username" || !o.kept[flag] }
-	if err := o.valid(other); err != nil {
-		return err
-	}
-	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
-		return err
-	}
-	return o.tryVCenter(ctx, d, splitList(o.datacenters))
+	return o.tryVCenter(ctx, d)
 }
 
-// ask asks a question. again says that its answer was refused, and is not to be taken as it is.
-func (o *configureOptions) ask(ctx context.Context, f field, again bool) error {
-	help := []string{strings.ReplaceAll(f.usage, "`", "")}
+func (o *configureOptions) ask(ctx context.Context, f field) error {
+	help := strings.ReplaceAll(f.usage, "`", "")
 	if f.flag == "datacenters" && len(o.seen) > 0 {
-		help = append(help, "the account sees "+firstOf(o.seen))
+		help += "; the account sees " + firstOf(o.seen)
 	}
-	if !again {
-		help = append(help, o.onEnter(f))
-	} else if *f.to != "" {
-		help = append(help, "Enter tries it again")
-	}
-	help = slices.DeleteFunc(help, func(s string) bool { return s == "" })
-	answer, err := o.prompt(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, valid: f.check})
+	answer, err := o.prompt(ctx, question{title: f.title, help: help, value: *f.to, valid: f.check})
 	if err == nil {
 		*f.to = answer
 	}
 	return err
 }
 
-// onEnter says what Enter alone means, and how what is offered is declined.
-func (o *configureOptions) onEnter(f field) string {
-	none := f.check("") == nil
-	switch {
-	case *f.to == "" && none:
-		return "Enter for none"
-	case *f.to == "":
-		return ""
-	}
-	text := "Enter takes " + *f.to
-	if o.kept[f.flag] {
-		text = "Enter keeps " + *f.to
-	}
-	if none {
-		text += ", " + noAnswer + " is for none"
-	}
-	return text
-}
-
 // readPassword finds the account's password: a file, the environment, the Secret that is
-// there for the same user, or a prompt. again asks for another one.
-func (o *configureOptions) readPassword(ctx context.Context, d *draft, again bool) error {
+// there for the same user, or a prompt.
+func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	has := d.user == o.username && d.password != ""
 	switch p, inEnv := o.getenv(passwordEnv); {
 	case o.offline:
 		o.password = d.password // the environment may have an administrator's, for users create
 		return nil
-	case again && o.prompts:
 	case o.passwordFile != "":
 		data, err := o.read("--password-file", o.passwordFile)
 		o.password = strings.TrimRight(string(data), "\r\n")
@@ -353,8 +313,12 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username,
 			Err: errors.New("there is no password"), Hint: "name a file with --password-file, or set " + passwordEnv}
 	}
+	return o.askPassword(ctx, d, has)
+}
+
+func (o *configureOptions) askPassword(ctx context.Context, d *draft, has bool) error {
 	q := question{title: "Password of " + o.username, secret: true, valid: required}
-	if has && !again {
+	if has {
 		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
 	}
 	answer, err := o.prompt(ctx, q)
@@ -364,20 +328,20 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	return err
 }
 
-func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters []string) error {
+func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 	for {
 		target, err := o.target(d)
 		if err != nil {
 			return err
 		}
-		target.Datacenters = datacenters
+		target.Datacenters = splitList(o.datacenters)
 		o.paced(&target)
 		p := o.progress()
 		p.show("asking " + target.Address())
 		report, err := vcenter.Check(ctx, target)
 		p.end()
 		if o.seen = report.Datacenters; err == nil {
-			if o.prompts && len(datacenters) == 0 {
+			if o.prompts {
 				_ = command.Say(o.err, "vCenter %s answers: version %s, user %s",
 					target.Address(), report.Version, report.User)
 			}
@@ -402,9 +366,6 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters
 		command.Report(o.err, err, false)
 		if err := o.askAgain(ctx, d, why); err != nil {
 			return err
-		}
-		if len(datacenters) > 0 {
-			datacenters = splitList(o.datacenters)
 		}
 	}
 }
@@ -438,15 +399,15 @@ func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Rea
 		again = []string{"datacenters"}
 	}
 	for _, f := range o.fields() {
-		if !slices.Contains(again, f.flag) || f.needed != nil && !f.needed() {
+		if !slices.Contains(again, f.flag) {
 			continue
 		}
-		if err := o.ask(ctx, f, true); err != nil {
+		if err := o.ask(ctx, f); err != nil {
 			return err
 		}
 	}
 	if again[0] == "username" {
-		return o.readPassword(ctx, d, true)
+		return o.askPassword(ctx, d, false)
 	}
 	return nil
 }
@@ -519,6 +480,7 @@ type answers struct {
 	absent  []string // those, where none of them is there
 	used    bool     // the drivers that use this one are said already
 	tags    bool     // categories of tags are asked for
+	later   bool     // the account may be made later
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
@@ -561,7 +523,7 @@ func (a *answers) fields() []field {
 			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
-		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
+		{flag: "username", title: "Account of the drivers", to: &a.username, valid: a.isAccount,
 			usage: "`NAME@DOMAIN` of the vCenter's account; vdoctl users makes one"},
 		{flag: "datacenters", title: "Datacenters, with commas", to: &a.datacenters,
 			usage: "inventory `PATHS` of datacenters, with commas; none for all"},
@@ -606,7 +568,10 @@ func required(s string) error {
 }
 
 // isAccount refuses what the storage driver does not start with.
-func isAccount(s string) error {
+func (a *answers) isAccount(s string) error {
+	if s == "" && a.later {
+		return nil
+	}
 	if err := required(s); err != nil {
 		return err
 	}

@@ -194,7 +194,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 // set takes what is there for an answer that no flag gives.
 func (o *configureOptions) set(flag string, to *string, value string) {
 	if value != "" && !o.given(flag) {
-		*to, o.kept[flag] = value, true
+		*to = value
 	}
 }
 

@@ -157,7 +157,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 	// Again: what is there is kept, and Ctrl-C changes nothing.
 	w = s.open("configure")
-	w.sees("REGISTRY/REPO:TAG of the bundle in the site's mirror; Enter keeps registry.site/vdo/drivers:1")
+	w.sees("REGISTRY/REPO:TAG of the bundle in the site's mirror")
 	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
