@@ -476,11 +476,10 @@ type answers struct {
 	username, password, datacenters, drivers, region, zone string
 	upgrade                                                string
 
-	several bool     // the storage driver has vCenters besides this one
-	absent  []string // those, where none of them is there
-	used    bool     // the drivers that use this one are said already
-	tags    bool     // categories of tags are asked for
-	later   bool     // the account may be made later
+	several bool // the storage driver has vCenters besides this one
+	used    bool // the drivers that use this one are said already
+	tags    bool // categories of tags are asked for
+	later   bool // the account may be made later
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
@@ -542,18 +541,13 @@ func (a *answers) portNumber() int32 {
 	return int32(n)
 }
 
-// withZone refuses zones without regions, and several vCenters without either: of those that are
-// not there the name is more likely wrong. That regions need zones is asked by the next field.
+// withZone refuses zones without regions, and several vCenters without either. That regions need zones is asked by
+// the next field.
 func (a *answers) withZone(region string) error {
 	switch {
-	case region == "" && len(a.absent) > 0 && a.drivers != cpiAlone:
-		return &fault.Error{Reason: fault.InvalidInput,
-			Err: fmt.Errorf("spec.storageProvider of the VDOConfig names VsphereCloudConfig %s besides %s, and there is none "+
-				"of that name; where it has several vCenters, the storage driver needs regions and zones",
-				strings.Join(a.absent, ", "), a.vcenter),
-			Hint: "correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter " + a.absent[0] + "`"}
 	case region == "" && a.several && a.drivers != cpiAlone:
-		return errors.New("the storage driver needs regions and zones where it has several vCenters")
+		return errors.New("the storage driver needs regions and zones where it has several vCenters, as " +
+			"spec.storageProvider of the VDOConfig says")
 	case region == "" && a.zone != "":
 		return errors.New("zones need regions: give both categories, or none")
 	}

@@ -73,13 +73,7 @@ func TestConfigureByFlags(t *testing.T) {
 	// A second run has nothing to do; one with other answers changes those alone.
 	require.Contains(t, s.ok("configure", "--yes"), "all is as asked already")
 	v := s.config()
-	v.Spec.StorageProvider.VsphereCloudConfig = "nope"
-	require.NoError(t, s.k.Update(t.Context(), v))
-	s.run("configure", "--dry-run").is(2,
-		"spec.storageProvider of the VDOConfig names VsphereCloudConfig nope besides vcenter, and there is none of that name",
-		"hint: correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter nope`")
-	v = s.config()
-	v.Spec.StorageProvider.VsphereCloudConfig, v.Spec.StorageProvider.Webhook = "vcenter", true
+	v.Spec.StorageProvider.Webhook = true
 	require.NoError(t, s.k.Update(t.Context(), v))
 	out = s.run("configure", "--upgrade", "Manual", "--yes").is(0, "spec.upgrade: Automatic -> Manual")
 	require.NotContains(t, out, "Secret")

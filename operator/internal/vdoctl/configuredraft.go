@@ -80,19 +80,12 @@ func (o *configureOptions) chosen(ctx context.Context, d *draft) error {
 	if err := d.choose(ctx, o.vcenter); err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(render.StorageVCenters(d.config.Spec.StorageProvider), func(name string) bool { return name == o.vcenter })
-	if o.several = len(others) > 0; !slices.ContainsFunc(others, d.hasVCenter) {
-		o.absent = others
-	}
+	o.several = slices.ContainsFunc(render.StorageVCenters(d.config.Spec.StorageProvider),
+		func(name string) bool { return name != o.vcenter })
 	_, uses := preflight.WantsOf(&d.config.Spec)
 	o.used = !o.given("drivers") && slices.ContainsFunc(uses, func(u preflight.Use) bool { return u.Name == o.vcenter })
 	o.offerVCenter(d)
 	return nil
-}
-
-func (d *draft) hasVCenter(name string) bool {
-	return d.seen[describeObject(&v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})] != "" ||
-		slices.ContainsFunc(d.vcenters, func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == name })
 }
 
 // readResources reads the resources of the namespace: what is changed, and what to begin with where
