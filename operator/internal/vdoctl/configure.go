@@ -79,10 +79,11 @@ Fields that others have set are not taken from them without --force-conflicts.
 With --from-file it begins with a file, of which all is written that its vCenters need: they,
 their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
 
-With -o FILE the resources are written to a file, for GitOps, and nothing to the cluster. An
+With -o FILE the resources are written to a file, for GitOps, and no cluster is asked. An
 existing file is the start (unless --from-file names another one). It is replaced with consent,
-keeps its other resources, and loses its comments. A new file starts with the resources of the
-cluster; KUBECONFIG=/dev/null reads none. The password belongs into a Secret, not into the file.`,
+keeps its other resources, and loses its comments. To start with what a cluster has, write that
+first: kubectl get driverbundles,vspherecloudconfigs,vdoconfigs -o yaml > site.yaml. The password
+belongs into a Secret, not into the file.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east -o site.yaml
@@ -132,7 +133,7 @@ func (o *configureOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.write != "" {
-		return o.writeFile(ctx, d, c != nil)
+		return o.writeFile(ctx, d)
 	}
 	return o.deliver(ctx, c, d)
 }
@@ -147,7 +148,13 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 		o.file = o.write // what was answered before is in it alone
 	}
 	d, errFile := o.begin()
-	c, err := o.readCluster(ctx, d)
+	var c client.Client
+	if o.write == "" && !o.offline {
+		if c, err = o.cluster.client(); err == nil {
+			err = d.readResources(ctx, c)
+		}
+		d.readers = append(d.readers, c)
+	}
 	if err = fault.Join(errFile, err); err != nil {
 		return c, d, fault.Join(err, o.valid(o.given))
 	}

@@ -91,8 +91,8 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	all := append(answersFor(t, east, vcsim.Admin.Password), "-o", file)
 	out := s.ok(all...)
-	account := "The account goes to the Secret vcenter-account in namespace " + s.ns + ". Its type is kubernetes.io/basic-auth"
-	require.Contains(t, out, "Written: "+file+"\n"+account, "the operator's resources are known")
+	require.Contains(t, out, "Written: "+file+"\n")
+	require.Contains(t, out, "The account goes to the Secret vcenter-account in namespace "+s.ns+". Its type is kubernetes.io/basic-auth")
 	text := readFile(t, file)
 	for _, kind := range []string{"kind: DriverBundle", "kind: VsphereCloudConfig", "kind: VDOConfig"} {
 		require.Contains(t, text, kind)

@@ -17,21 +17,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-var errNoKinds = errors.New("the operator's resources are not known to it")
 
 // draft is the configuration while it is changed.
 type draft struct {
@@ -48,13 +43,12 @@ type draft struct {
 	file           *objects          // what it was begun with; nil for the cluster
 	readers        []client.Reader   // of Secrets and ConfigMaps: the file before the cluster
 	seen           map[string]string // what the cluster has, with its resource version, for applier
-	writesFile     bool              // which needs no Secret
 
 	removed map[string][][]string // what the answers take out, for applier
 }
 
 func (o *configureOptions) begin() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, writesFile: o.write != "",
+	d := &draft{namespace: o.cluster.namespace,
 		seen: map[string]string{}, removed: map[string][][]string{}}
 	if o.file == "" {
 		return d, nil
@@ -96,8 +90,9 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 		return err
 	}
 	if !has.known {
-		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds,
-			Hint: "install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml"}
+		return fault.Errorf(fault.NotFound, "configure", "the cluster",
+			"install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml",
+			"the operator's resources are not known to it")
 	}
 	for _, x := range append(has.configs, has.rest...) {
 		d.seen[describeObject(x)] = x.GetResourceVersion()
@@ -171,7 +166,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			break
 		}
 		read, err := credentials.Read(ctx, from, d.vcenter)
-		if unread := d.writesFile && fault.ReasonOf(err) == fault.Forbidden; err != nil && !unread && !isMissing(err) {
+		if err != nil && !isMissing(err) {
 			return err
 		}
 		if d.user == "" {
@@ -359,7 +354,7 @@ func (a *answers) takeStorage(spec *v1alpha1.VDOConfigSpec, categories []string,
 // is the vCenter that is meant, and of a file all.
 func (d *draft) own() (out []client.Object) {
 	for i := range d.vcenters {
-		if v := &d.vcenters[i]; d.file != nil || d.writesFile || v == d.vcenter {
+		if v := &d.vcenters[i]; d.file != nil || v == d.vcenter {
 			out = append(out, v)
 		}
 	}
@@ -379,8 +374,7 @@ func (d *draft) specs() (map[string]map[string]any, error) {
 }
 
 // manifests are all resources, in the order in which they are written: the Secrets and ConfigMaps that
-// vCenters and the bundle name, and the operator's own. A file that begins with the cluster has the CAs
-// of all vCenters: a tool that applies it may delete what it lacks.
+// vCenters and the bundle of a file name, and the operator's own.
 func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var out []client.Object
 	done := map[string]bool{}
@@ -395,26 +389,15 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 	if d.caMap != nil {
 		add(d.caMap)
 	}
-	referring := pointers(d.vcenters)
 	if d.file != nil {
-		referring = append(referring, d.bundle)
-	}
-	from, of := client.Reader(d.file), func(x client.Object) client.Object { return x }
-	named := referenced(d.namespace, referencesOf(referring)...)
-	switch {
-	case d.file != nil:
-	case d.writesFile && len(d.readers) > 0:
-		from, of = d.readers[0], bare
-		named = slices.DeleteFunc(named, func(x client.Object) bool { return kindOf(x) == "Secret" })
-	default:
-		named = nil
-	}
-	found, err := present(ctx, from, named)
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range found {
-		add(of(x))
+		named := referenced(d.namespace, referencesOf(append(pointers(d.vcenters), d.bundle))...)
+		found, err := present(ctx, d.file, named)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			add(x)
+		}
 	}
 	for _, x := range d.own() {
 		add(x)
@@ -422,65 +405,12 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 	return manifests(out...)
 }
 
-// readCluster reads what the cluster has where the file has none. The cluster is nil where a file is written
-// that begins with another one, where there is no kubeconfig, and where the operator's resources are not known. One
-// that exists and cannot be read is an error: the file would lack what the cluster has.
-func (o *configureOptions) readCluster(ctx context.Context, d *draft) (client.Client, error) {
-	if o.offline || o.write != "" && d.file != nil {
-		return nil, nil
-	}
-	c, err := o.cluster.client()
-	if o.write != "" && o.cluster.isNone(err) {
-		return nil, command.Say(o.err, "There is no kubeconfig: nothing is taken of a cluster.")
-	}
-	if err == nil {
-		err = d.readResources(ctx, c)
-	}
-	switch {
-	case o.write != "" && errors.Is(err, errNoKinds):
-		return nil, command.Say(o.err, "The cluster does not have the operator's resources: the file begins with none.")
-	case err != nil:
-		return nil, o.orWithout(err)
-	case o.write != "":
-		target, _ := o.cluster.target() // the client was made from it
-		err = command.Say(o.err, "The file begins with the resources of %s.", target)
-	}
-	d.readers = append(d.readers, c)
-	return c, err
-}
-
-// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG names an
-// empty file, such as /dev/null.
-func (f *clusterFlags) isNone(unreached error) bool {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	read, err := rules.Load()
-	if f.isNamed() || err != nil || !clientcmdapi.IsConfigEmpty(read) {
-		return false
-	}
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		return unreached != nil
-	}
-	return !slices.ContainsFunc(rules.GetLoadingPrecedence(), func(name string) bool {
-		_, err := os.Stat(name)
-		return err != nil // misspelled
-	})
-}
-
-// orWithout adds to the hint of a fault about the cluster that a file needs none.
-func (o *configureOptions) orWithout(err error) error {
-	var f *fault.Error
-	if o.write != "" && errors.As(err, &f) {
-		f.Hint = strings.TrimPrefix(f.Hint+"; or write the file without a cluster: KUBECONFIG=/dev/null", "; or ")
-	}
-	return err
-}
-
 // writeFile writes the resources as YAML, in the place of another file with consent only, and says what
 // has to be there besides.
-func (o *configureOptions) writeFile(ctx context.Context, d *draft, operator bool) error {
+func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	out, err := d.document(ctx, o.replaced)
 	if err != nil {
-		return o.orWithout(err)
+		return err
 	}
 	if o.write == "-" {
 		_, err = o.out.Write(out)
@@ -494,9 +424,7 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft, operator boo
 	if o.write != "-" {
 		l.printf("Written: %s", o.write)
 	}
-	if !operator {
-		l.printf("If the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.")
-	}
+	l.printf("If the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.")
 	l.printf("The account goes to the Secret %s in namespace %s. Its type is %s, its keys username and password.",
 		d.vcenter.Spec.Credentials, d.namespace, corev1.SecretTypeBasicAuth)
 	return l.err

@@ -103,33 +103,6 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	require.True(t, *ca.Immutable)
 }
 
-// Where the cluster has vCenters, a new file has them too, with the CAs that were made for them.
-func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	east, west := vcenters(t)
-	s.ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--yes")...)
-	of := s.vcenter("east")
-	of.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "canary"}
-	require.NoError(t, s.k.Update(t.Context(), of))
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "-o", file)...)
-	s.run("configure", "--vcenter", "east", "--no-check", "-o", "-").is(0,
-		"The file begins with the resources of context test (")
-	s.run("configure", "--vcenter", "east", "--server", "vc.site.example", "-o", "-").is(0,
-		"No account is given: the vCenter is not asked.", "port: 443\n  vcIp: vc.site.example\n")
-	in := resources(t, file)
-	require.Len(t, in, 6, in)
-	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
-	require.Equal(t, string(east.CA), as[corev1.ConfigMap](t, in["ConfigMap east-ca"]).Data["ca.crt"])
-	require.Equal(t, []string{"east", "west"}, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.CloudProvider.VsphereCloudConfigs)
-	text := readFile(t, file)
-	for _, ofServer := range []string{"status", "uid", "resourceVersion", "canary"} {
-		require.NotContains(t, text, ofServer)
-	}
-	require.Contains(t, s.ok("configure", "--from-file", file, "--vcenter", "east", "--no-check", "--dry-run"), "VsphereCloudConfig "+s.ns+"/west (new)")
-}
-
 // A site may delete what is no longer in its file: the rest of the file stays.
 func TestConfigureKeepsTheRestOfAFile(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -232,6 +234,23 @@ func (f *siteFlags) effective(instead bool) error {
 func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
 	_, err := a.cluster.client()
 	return f.file != "" && (noCluster || a.cluster.isNone(err))
+}
+
+// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG names an
+// empty file, such as /dev/null.
+func (f *clusterFlags) isNone(unreached error) bool {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	read, err := rules.Load()
+	if f.isNamed() || err != nil || !clientcmdapi.IsConfigEmpty(read) {
+		return false
+	}
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		return unreached != nil
+	}
+	return !slices.ContainsFunc(rules.GetLoadingPrecedence(), func(name string) bool {
+		_, err := os.Stat(name)
+		return err != nil // misspelled
+	})
 }
 
 func (f *siteFlags) fileSite(a *app) (site, error) {
