@@ -158,9 +158,10 @@ func keepDurations(node, live map[string]any) {
 	}
 }
 
-// leaveToOthers removes from an object the fields that are in the cluster as they are, and not this program's.
+// leaveToOthers removes from an object the fields right below spec and data that are in the cluster as they are, and
+// not this program's.
 func leaveToOthers(u, live *unstructured.Unstructured) error {
-	mine := map[string]any{}
+	mine := map[string]map[string]any{}
 	for _, m := range live.GetManagedFields() {
 		if m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
 			if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &mine); err != nil {
@@ -171,30 +172,11 @@ func leaveToOthers(u, live *unstructured.Unstructured) error {
 	for _, section := range []string{"spec", "data"} {
 		node, _ := u.Object[section].(map[string]any)
 		was, _ := live.Object[section].(map[string]any)
-		of, _ := mine["f:"+section].(map[string]any)
-		leaveFields(node, was, of)
+		maps.DeleteFunc(node, func(k string, v any) bool {
+			return mine["f:"+section]["f:"+k] == nil && apiequality.Semantic.DeepEqual(v, was[k])
+		})
 	}
 	return nil
-}
-
-// leaveFields takes a list as a whole, and a map that is this program's and of whose entries it owns none: the
-// API server takes that one as a whole too, such as a node selector.
-func leaveFields(node, live, mine map[string]any) {
-	for k, v := range node {
-		of, isMine := mine["f:"+k].(map[string]any)
-		if isMine && len(of) == 0 {
-			continue
-		}
-		same := apiequality.Semantic.DeepEqual(v, live[k])
-		below, isMap := v.(map[string]any)
-		if was, ok := live[k].(map[string]any); ok && isMap {
-			leaveFields(below, was, of)
-			same = len(below) == 0
-		}
-		if same && !isMine {
-			delete(node, k)
-		}
-	}
 }
 
 // write applies an object. The ConfigMap with the keys that are trusted is replaced: one that somebody

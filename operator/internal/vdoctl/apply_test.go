@@ -247,19 +247,6 @@ func TestFieldsOfOthersAreTakenOutWithConsentAlone(t *testing.T) {
 	require.ElementsMatch(t, [][]string{{"spec", "a", "c"}, {"spec", "d"}}, removedFields(was, is, "spec"))
 }
 
-// The API server manages a node selector as a whole, and refuses an empty one.
-func TestAMapOfThisProgramThatIsAtomicIsKeptWhole(t *testing.T) {
-	canary := func() map[string]any {
-		return map[string]any{"nodeSelector": map[string]any{"pool": "canary"}, "soak": "1h"}
-	}
-	is := canary()
-	leaveFields(is, canary(), map[string]any{"f:nodeSelector": map[string]any{}})
-	require.Equal(t, map[string]any{"nodeSelector": map[string]any{"pool": "canary"}}, is)
-	is = canary()
-	leaveFields(is, canary(), nil)
-	require.Empty(t, is, "of others")
-}
-
 // Another repository is accepted before the earlier operator's resource names it, and also where somebody else
 // has changed that already.
 func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
