@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -330,19 +329,17 @@ func (x applied) changes() changedObject {
 // maxValue is what is shown of a value: a thumbprint, not a certificate.
 const maxValue = 100
 
-// shownField shows of a Secret the user name alone, and what is long or no text as its digest.
+// shownField shows of a Secret the user name alone, and of what is long the begin.
 func shownField(kind, path, from, to string) changedField {
-	_, key, _ := strings.Cut(path, ".")
-	binary := strings.HasPrefix(path, "binaryData.")
-	if kind == "Secret" {
-		from, to, path = decoded(from), decoded(to), key
-		if key != corev1.BasicAuthUsernameKey {
-			from, to = "", "(hidden)"
+	if _, key, _ := strings.Cut(path, "."); kind == "Secret" {
+		if path = key; key != corev1.BasicAuthUsernameKey {
+			return changedField{Field: path, To: "(hidden)"}
 		}
+		from, to = decoded(from), decoded(to)
 	}
 	f := changedField{Field: path, From: cut(from, maxValue), To: cut(to, maxValue)}
-	if binary || f.From == f.To { // they differ in what is not shown
-		f.From, f.To = digestOf(from, binary), digestOf(to, binary)
+	if f.From == f.To {
+		f.To = "(differs in what is not shown)"
 	}
 	return f
 }
@@ -353,17 +350,6 @@ func decoded(value string) string {
 		return value
 	}
 	return string(data)
-}
-
-// digestOf stands for a value that is not shown; "" for none.
-func digestOf(value string, inBase64 bool) string {
-	if value == "" {
-		return ""
-	}
-	if inBase64 {
-		value = decoded(value)
-	}
-	return fmt.Sprintf("%d bytes, sha256:%x", len(value), sha256.Sum256([]byte(value)))
 }
 
 // flatten notes each value of a document by its path. Keys of data may have dots.

@@ -221,7 +221,7 @@ func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 	}{
 		"a key":               {map[string]string{"old.pub": "o", "new.pub": "n"}, map[string]string{"new.pub": "n"}, []string{"data.old.pub: o -> none"}},
 		"a policy, for a key": {map[string]string{"policy.yaml": "p", "vdo.pub": "v"}, map[string]string{"cosign.pub": "c"}, []string{"data.policy.yaml: p -> none", "data.vdo.pub: v -> none", "data.cosign.pub: c"}},
-		"a key of a policy":   {map[string]string{"policy.yaml": policy + "keys: [a, b]\n"}, map[string]string{"policy.yaml": policy + "keys: [a]\n"}, []string{"data.policy.yaml: 129 bytes, sha256:", "-> 126 bytes, sha256:"}},
+		"a key of a policy":   {map[string]string{"policy.yaml": policy + "keys: [a, b]\n"}, map[string]string{"policy.yaml": policy + "keys: [a]\n"}, []string{"data.policy.yaml: threshold: 1 # ---", "-> (differs in what is not shown)"}},
 		"all":                 {map[string]string{"a.pub": "a"}, nil, []string{"data.a.pub: a -> none"}},
 	} {
 		config := trusted()
@@ -261,8 +261,7 @@ func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
 	}
 	has := func(name string) *corev1.ConfigMap { return got(s, &corev1.ConfigMap{ObjectMeta: s.meta(name)}) }
 	out := says("vdo-registry-ca", "binaryData: {ca.crt: AAECbmV3}")
-	require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-registry-ca (new)\n  binaryData.ca.crt: 6 bytes, sha256:")
-	require.NotContains(t, out, "AAEC")
+	require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-registry-ca (new)\n  binaryData.ca.crt: AAECbmV3\n")
 	require.Equal(t, []byte("\x00\x01\x02new"), has("vdo-registry-ca").BinaryData["ca.crt"])
 	out = says("vdo-registry-ca", "data: {ca.crt: text}")
 	require.Contains(t, out, "data.ca.crt: text")
@@ -275,7 +274,7 @@ func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
 
 	says("vdo-trust", "binaryData: {old.pub: AAEC}")
 	out = says("vdo-trust", "data: {new.pub: key}")
-	require.Contains(t, out, "binaryData.old.pub: 3 bytes, sha256:")
+	require.Contains(t, out, "binaryData.old.pub: AAEC -> none")
 	require.Empty(t, has("vdo-trust").BinaryData)
 	require.Equal(t, map[string]string{"new.pub": "key"}, has("vdo-trust").Data)
 }
