@@ -343,10 +343,8 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 		}
 		target.Datacenters = splitList(o.datacenters)
 		o.paced(&target)
-		p := o.progress()
-		p.show("asking " + target.Address())
+		o.progress().show("asking " + target.Address())
 		report, err := vcenter.Check(ctx, target)
-		p.end()
 		if o.seen = report.Datacenters; err == nil {
 			if o.prompts {
 				_ = command.Say(o.err, "vCenter %s answers: version %s, user %s",

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airshipv1 "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -149,8 +150,7 @@ func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) er
 }
 
 func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client.Object) error {
-	p := o.progress()
-	why, err := p.wait(ctx, o.timeout, func() (string, error) {
+	why, err := o.progress().wait(ctx, o.timeout, func() (string, error) {
 		for ; len(left) > 0; left = left[1:] {
 			name := describeObject(left[0])
 			switch err := c.Get(ctx, client.ObjectKeyFromObject(left[0]), left[0]); {
@@ -159,7 +159,7 @@ func (o *deleteOptions) gone(ctx context.Context, c client.Client, left []client
 			case !isGone(err):
 				return "", clusterstate.Fault("wait for "+name, err)
 			}
-			p.done(name + " is gone")
+			_ = command.Say(o.err, "%s is gone", name)
 		}
 		return "", nil
 	})

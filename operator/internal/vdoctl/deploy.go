@@ -221,14 +221,7 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 }
 
 func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
-	p := o.progress()
-	defer p.end()
-	doing := "applying"
-	if o.dryRun {
-		doing = "trying"
-	}
-	for i, x := range objects {
-		p.show(fmt.Sprintf("%s %d of %d: %s", doing, i+1, len(objects), describeObject(x)))
+	for _, x := range objects {
 		done, err := o.apply(ctx, c, x)
 		if err != nil {
 			return err

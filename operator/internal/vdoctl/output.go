@@ -2,13 +2,10 @@ package vdoctl
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
@@ -117,36 +114,25 @@ func dash(s string) string {
 	return s
 }
 
-// progress tells what is waited for: on a terminal in one line that is written over,
-// elsewhere a line for each thing that is new.
+// progress tells what is waited for, a line for each thing that is new.
 type progress struct {
-	w        io.Writer
-	terminal bool
-	last     string
+	w    io.Writer
+	last string
 }
 
-func (a *app) progress() *progress {
-	f, ok := a.err.(*os.File)
-	return &progress{w: a.err, terminal: ok && isatty.IsTerminal(f.Fd())}
-}
+func (a *app) progress() *progress { return &progress{w: a.err} }
 
 func (p *progress) show(text string) {
-	if text == p.last {
-		return
+	if text != p.last {
+		_ = command.Say(p.w, "%s", text)
 	}
 	p.last = text
-	if p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), columns.Prose(p.w)-1))
-		return
-	}
-	_ = command.Say(p.w, "%s", text)
 }
 
 const pollEvery = 500 * time.Millisecond
 
 // wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
 func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
-	defer p.end()
 	late := time.After(limit)
 	for {
 		why, err = look() // a request that would outlast the limit says so in its own words
@@ -162,19 +148,6 @@ func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (s
 		case <-time.After(pollEvery):
 		}
 	}
-}
-
-// done says what has come about, in a line that stays.
-func (p *progress) done(text string) {
-	p.end()
-	_ = command.Say(p.w, "%s", text)
-}
-
-func (p *progress) end() {
-	if p.terminal && p.last != "" {
-		_, _ = fmt.Fprint(p.w, "\r\x1b[K")
-	}
-	p.last = ""
 }
 
 func cut(text string, most int) string {

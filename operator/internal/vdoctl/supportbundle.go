@@ -176,7 +176,6 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 		x.hide.add([]byte(v))
 	}
 	p := x.progress()
-	defer p.end()
 	known := false
 	for _, part := range []struct {
 		what string
