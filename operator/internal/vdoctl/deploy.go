@@ -315,31 +315,7 @@ func (o *deployOptions) notReady(ctx context.Context, c client.Client) (string, 
 	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want && st.Replicas == st.UpdatedReplicas {
 		return "", nil
 	}
-	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
-		return "", clusterstate.Fault("read the operator's pods", err)
-	}
-	why := fmt.Sprintf("the operator: %d of %d pods are up", st.AvailableReplicas, want)
-	for i := range pods.Items {
-		if w := waitingFor(&pods.Items[i]); w != "" {
-			return why + "; " + w, nil
-		}
-	}
-	return why, nil
-}
-
-func waitingFor(p *corev1.Pod) string {
-	for _, s := range p.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil {
-			return p.Name + ": " + strings.TrimSpace(w.Reason+" "+w.Message)
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue && c.Message != "" {
-			return p.Name + ": " + c.Message
-		}
-	}
-	return ""
+	return fmt.Sprintf("the operator: %d of %d pods are up", st.AvailableReplicas, want), nil
 }
 
 // configuration returns what the file configures, as `configure --from-file` would write it.
