@@ -64,7 +64,6 @@ type deployOptions struct {
 	unverified bool
 	withAccess bool
 	force      bool
-	noWait     bool
 	timeout    time.Duration
 }
 
@@ -115,7 +114,6 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
 	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that somebody else has set")
-	fl.BoolVar(&o.noWait, "no-wait", false, "do not wait until the operator runs")
 	fl.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long (`DURATION`) to wait")
 	o.consentFlags.bind(cmd)
 	flags.Group(cmd, flags.Trust, func(fl *pflag.FlagSet) {
@@ -133,9 +131,6 @@ func (f *accessFlags) bind(fl *pflag.FlagSet) {
 }
 
 func (o *deployOptions) run(ctx context.Context, src string) error {
-	if o.site != "" && o.noWait {
-		return flags.Bad("--no-wait", "", errors.New("the operator has to run before it takes a configuration"), "leave out --no-wait")
-	}
 	out, objects, err := o.render(ctx, src)
 	if err != nil {
 		return err
@@ -164,7 +159,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err := o.applyAll(ctx, c, objects, &out); err != nil {
 		return err
 	}
-	if out.DryRun = o.dryRun; !o.dryRun && !o.noWait {
+	if out.DryRun = o.dryRun; !o.dryRun {
 		if err := o.waitReady(ctx, c); err != nil {
 			return err
 		}
@@ -187,10 +182,7 @@ func (o *deployOptions) next() string {
 	switch {
 	case o.dryRun:
 		return "Nothing was changed: --dry-run."
-	case o.noWait:
-		return "see that it runs: `vdoctl version`"
-	}
-	if o.site != "" {
+	case o.site != "":
 		return "the operator runs, and has its configuration; next: `vdoctl status --watch`"
 	}
 	return "the operator runs; next: `vdoctl configure`"

@@ -110,7 +110,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
 		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/1","value":"--trust-floor=/etc/vdo/floor"}]`)), client.FieldOwner("kubectl-patch")))
 	s.run(r.args("--yes")...).is(8, "kubectl-patch")
-	s.ok(r.args("--yes", "--force-conflicts", "--no-wait")...)
+	s.ok(r.args("--yes", "--force-conflicts")...)
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
