@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,6 @@ type deployOptions struct {
 	*app
 	consentFlags
 	trustflags.Flags
-	accessFlags
 
 	to         install.Options
 	manifests  string // FILE, instead of a bundle
@@ -65,11 +65,10 @@ type deployOptions struct {
 	withAccess bool
 	force      bool
 	timeout    time.Duration
-}
 
-type accessFlags struct {
-	caFile, authFile string
+	caFile, authFile string // of registries
 	plainHTTP        []string
+	signers          *trust.Policy // whose signatures count; nil for nobody's, as was asked for
 }
 
 func newDeployCommand(a *app) *cobra.Command {
@@ -120,14 +119,12 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 		o.Bind(fl)
 		fl.BoolVar(&o.unverified, "without-verification", false, "install what nobody's signature vouches for")
 	})
-	flags.Group(cmd, flags.Registries, o.accessFlags.bind)
+	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
+		fl.StringVar(&o.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")
+		fl.StringVar(&o.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
+		fl.StringArrayVar(&o.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
+	})
 	o.bindFormat(cmd)
-}
-
-func (f *accessFlags) bind(fl *pflag.FlagSet) {
-	fl.StringVar(&f.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")
-	fl.StringVar(&f.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman)")
-	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 }
 
 func (o *deployOptions) run(ctx context.Context, src string) error {
@@ -147,7 +144,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	if !o.dryRun {
-		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+o.signers(out)), " ")
+		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+signedBy(out)), " ")
 		if o.site != "" {
 			operator += " and the configuration of " + fault.Quote(o.site)
 		}
@@ -171,7 +168,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	return o.print(out, func(l *lines) { o.text(l, out) })
 }
 
-func (o *deployOptions) signers(d deployment) string {
+func signedBy(d deployment) string {
 	if len(d.SignedBy) == 0 {
 		return "(not verified)"
 	}
@@ -226,7 +223,7 @@ func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects [
 func (o *deployOptions) text(l *lines, d deployment) {
 	l.printf("%s, namespace %s", d.Target, o.cluster.namespace)
 	if d.Operator != "" {
-		l.printf("%s %s %s, bundle %s", o.paint(bold, "vdo-operator"), d.Operator, o.signers(d), d.Bundle)
+		l.printf("%s %s %s, bundle %s", o.paint(bold, "vdo-operator"), d.Operator, signedBy(d), d.Bundle)
 	}
 	for _, x := range d.Objects {
 		l.printf("  %-9s  %s", x.State, x.Object)
@@ -248,16 +245,9 @@ const (
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
 	data = bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace))
 	objects, err := readManifest(data)
-	installs := false
-	for i, x := range objects {
-		if x.GetObjectKind().GroupVersionKind().Version == "" || kindOf(x) == "" || x.GetName() == "" {
-			err = fmt.Errorf("document %d has no apiVersion, kind or name", i+1)
-			break
-		}
-		installs = installs || kindOf(x) == "Deployment" && x.GetNamespace() == o.cluster.namespace && x.GetName() == operatorDeployment
-	}
-	if err == nil && !installs {
-		err = fmt.Errorf("it does not have the operator: Deployment %s/%s", o.cluster.namespace, operatorDeployment)
+	operator := "Deployment " + o.cluster.namespace + "/" + operatorDeployment
+	if err == nil && !slices.Contains(described(objects), operator) {
+		err = fmt.Errorf("it does not have the operator: %s", operator)
 	}
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read install manifests", Subject: name, Err: err, Hint: "write them with `vdo-bundle install-manifests`"}
@@ -379,47 +369,30 @@ func dataOf(x client.Object) any {
 	return x.(*corev1.ConfigMap).Data //nolint:forcetypeassert,errcheck // accounts have no other
 }
 
-func (a *app) readFlag(flag, name string, limit int64) ([]byte, error) {
-	data, err := a.read(flag, name)
-	if err == nil && int64(len(data)) > limit {
-		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit), Hint: "check that " + flag + " names the right file"}
-	}
-	return data, err
-}
-
-// policy is whose signature counts; nil where that is nobody's, as was asked for.
-func (o *deployOptions) policy() (*trust.Policy, error) {
-	policy, err := o.Flags.Read(o.readFlag)
+func (o *deployOptions) readPolicy() (err error) {
+	o.signers, err = o.Flags.Read(func(flag, name string, _ int64) ([]byte, error) { return o.read(flag, name) })
 	switch {
 	case err != nil:
-		return nil, err
-	case policy == nil && !o.unverified:
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "verify the bundle",
+		return err
+	case o.signers == nil && !o.unverified:
+		return &fault.Error{Reason: fault.InvalidInput, Op: "verify the bundle",
 			Err:  errors.New("it is not said whose signature the bundle needs"),
 			Hint: "give the key that signed it with --key, or a policy with --policy; or say --without-verification"}
-	case policy != nil && o.unverified:
-		return nil, flags.Bad("--without-verification", "true", fmt.Errorf("--key or --policy is given as well"), "give one of them")
+	case o.signers != nil && o.unverified:
+		return flags.Bad("--without-verification", "true", errors.New("--key or --policy is given as well"), "give one of them")
 	}
-	return policy, nil
+	return nil
 }
 
-func (f *accessFlags) registry(a *app) (*remote.Client, error) {
-	find, err := f.credentials(a)
-	if err != nil {
-		return nil, err
-	}
-	return remote.NewClient(remote.Options{Credentials: find, CAFile: f.caFile, PlainHTTP: f.plainHTTP, UserAgent: "vdoctl/" + a.build.Version})
-}
-
-func (f *accessFlags) credentials(a *app) (remote.CredentialFunc, error) {
-	if f.authFile == "" {
+func (o *deployOptions) credentials() (remote.CredentialFunc, error) {
+	if o.authFile == "" {
 		return remote.DefaultCredentials, nil
 	}
-	data, err := a.readFlag("--authfile", f.authFile, maxFile)
+	data, err := o.read("--authfile", o.authFile)
 	if err != nil {
 		return nil, err
 	}
-	return remote.ConfigCredentials(f.authFile, data)
+	return remote.ConfigCredentials(o.authFile, data)
 }
 
 // isFile tells a file or folder from a reference, as vdo-bundle does.
@@ -430,8 +403,7 @@ func isFile(src string) bool {
 
 // fromBundle opens a bundle, verifies it, and renders how its operator is installed.
 func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Manifests, []string, error) {
-	policy, err := o.policy()
-	if err != nil {
+	if err := o.readPolicy(); err != nil {
 		return nil, nil, err
 	}
 	source, closes, err := o.open(src)
@@ -444,8 +416,8 @@ func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Ma
 		return nil, nil, err
 	}
 	var signers []string
-	if policy != nil {
-		if signers, err = b.Verify(ctx, policy, o.now()); err != nil {
+	if o.signers != nil {
+		if signers, err = b.Verify(ctx, o.signers, o.now()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -479,7 +451,12 @@ func (o *deployOptions) open(src string) (installer.Source, func(), error) {
 	if o.to.Repository == "" {
 		o.to.Repository = ref.Repository()
 	}
-	c, err := o.registry(o.app)
+	find, err := o.credentials()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := remote.NewClient(remote.Options{Credentials: find, CAFile: o.caFile, PlainHTTP: o.plainHTTP,
+		UserAgent: "vdoctl/" + o.build.Version})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -493,19 +470,15 @@ func (o *deployOptions) access(ctx context.Context) ([]client.Object, error) {
 		return metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}
 	}
 	var out []client.Object
-	policy, err := o.Flags.Read(o.readFlag)
-	if err != nil {
-		return nil, err
-	}
-	if policy != nil {
-		data, err := policy.YAML()
+	if o.signers != nil {
+		data, err := o.signers.YAML()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, &corev1.ConfigMap{ObjectMeta: meta(v1alpha1.DefaultTrustName), Data: map[string]string{v1alpha1.DefaultTrustPolicyKey: string(data)}})
 	}
 	if o.caFile != "" {
-		data, err := o.readFlag("--ca-file", o.caFile, maxFile)
+		data, err := o.read("--ca-file", o.caFile)
 		if err != nil {
 			return nil, err
 		}
@@ -524,7 +497,7 @@ func (o *deployOptions) login(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	find, err := o.credentials(o.app)
+	find, err := o.credentials()
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 	for text, want := range map[string]string{
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": "it does not have the operator: Deployment vmware-system-vdo/vdo-operator",
-		"version: 1\nreleases: []\n":                             "document 1 has no apiVersion, kind or name",
+		"version: 1\nreleases: []\n":                             "it does not have the operator",
 		"- a\n":                                                  "cannot unmarshal array",
 		"# nothing\n":                                            "it does not have the operator",
 	} {
