@@ -46,20 +46,13 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 }
 
 func (a *app) isYes(ctx context.Context, question string) (bool, error) {
-	for {
-		_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
-		line, err := a.line(ctx, false)
-		switch strings.ToLower(strings.TrimSpace(line)) {
-		case "y", "yes":
-			return true, nil
-		case "", "n", "no":
-			if err != nil && ctx.Err() != nil {
-				return false, ctx.Err()
-			}
-			return false, nil
-		}
-		_ = command.Say(a.err, "Answer with y or n.")
+	_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
+	line, err := a.line(ctx, false)
+	if err != nil && ctx.Err() != nil {
+		return false, ctx.Err()
 	}
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes", nil
 }
 
 // line reads a line of the terminal, until a signal ends the wait. A hidden one is not shown.
