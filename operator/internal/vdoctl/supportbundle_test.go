@@ -216,7 +216,7 @@ func TestVersionSaysWhichRightsAreMissing(t *testing.T) {
 	out := as.run("version").is(6)
 	require.NotContains(t, out, "not installed")
 	require.Contains(t, out, "vdo-operator  not known, since it cannot be read\n")
-	require.Contains(t, out, "no right to get deployments.apps in namespace "+s.ns+", get ")
+	require.Contains(t, out, "the right to get deployments.apps in namespace "+s.ns)
 	require.Equal(t, 1, strings.Count(out, "error: "), out)
 	require.Contains(t, s.ok("version"), "vdo-operator  not installed\n")
 	as.run("describe").is(6,

@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -69,8 +68,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 	return err
 }
 
-// observe reads the images of workloads, and what the operator saw of the vCenters. What may
-// not be read hides nothing else.
+// observe reads the images of workloads, and what the operator saw of the vCenters, up to what cannot be read.
 func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 	cfg, err := o.cluster.config()
 	if err != nil {
@@ -89,27 +87,9 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 		return err
 	}
 	r.Kubernetes, r.Drivers, r.VCenters = server.GitVersion, map[string]string{}, map[string]string{}
-	var rights []string
-	var errs []error
-	missed := func(op string, err error) {
-		if right := clusterstate.MissingRight(err); right == "" {
-			errs = append(errs, clusterstate.Fault(op, err))
-		} else if !slices.Contains(rights, right) {
-			rights = append(rights, right) // those that are missing are told together
-		}
-	}
 	if r.Operator, err = imageOf(ctx, c, "Deployment", o.cluster.namespace, operatorDeployment); err != nil {
 		r.operatorUnread = true
-		missed("read the operator's Deployment", err)
-	}
-	for _, p := range drivers.Places() {
-		image, err := imageOf(ctx, c, p.Kind, p.Namespace, p.Name)
-		switch {
-		case err != nil:
-			missed("read "+p.String(), err)
-		case image != "":
-			r.Drivers[p.Namespace+"/"+p.Name] = image
-		}
+		return err
 	}
 	status, err := readStatus(ctx, c, o.cluster.namespace)
 	for _, v := range status.VCenters {
@@ -118,22 +98,29 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 		}
 	}
 	if err != nil && fault.ReasonOf(err) != fault.NotFound { // the operator's kinds may not be known
-		missed("read the status", err)
+		return err
 	}
-	if len(rights) > 0 {
-		errs = append(errs, &fault.Error{Reason: fault.Forbidden, Op: "read what runs",
-			Err:  errors.New("your account has no right to " + firstOf(rights)),
-			Hint: "have a role with these rights bound to it, or use another account"})
+	for _, p := range drivers.Places() {
+		image, err := imageOf(ctx, c, p.Kind, p.Namespace, p.Name)
+		if err != nil {
+			return err
+		}
+		if image != "" {
+			r.Drivers[p.Namespace+"/"+p.Name] = image
+		}
 	}
-	return fault.Join(errs...)
+	return nil
 }
 
 // imageOf is the image of a workload's first container, or "" where it is not there.
 func imageOf(ctx context.Context, c client.Reader, kind, namespace, name string) (string, error) {
 	u := unnamespaced("apps/v1", kind, name)
 	u.SetNamespace(namespace)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
-		return "", client.IgnoreNotFound(err)
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(u), u); {
+	case isGone(err):
+		return "", nil
+	case err != nil:
+		return "", clusterstate.Fault("read "+describeObject(u), err)
 	}
 	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
 	if len(containers) == 0 {
