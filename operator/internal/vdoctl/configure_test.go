@@ -135,7 +135,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 		t.Helper()
 		s.run("configure", "--from-file", fileOf(t, "wrong.yaml", text), "--username", vcsim.Admin.Username, "--password-file", password, "--yes").is(2, says...)
 	}
-	refused(strings.ReplaceAll(text, "namespace: "+s.ns, "namespace: default"), "namespace default", s.ns, "VDOConfig default/", "DriverBundle default/")
+	refused(strings.ReplaceAll(text, "namespace: "+s.ns, "namespace: default"), "namespace default", s.ns, "VDOConfig default/")
 	refused(regexp.MustCompile(`reference: .*`).ReplaceAllString(text, "reference: vdo/drivers:1"), "vdo/drivers:1", "names no registry")
 	s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...).is(2, "names no registry")
 }

@@ -170,32 +170,20 @@ func (o *objects) values() []client.Object {
 	return all
 }
 
-// chooseBundle takes the DriverBundle that the VDOConfig would be installed from: of its namespace,
-// since a file may have those of other operators too, which read them in theirs.
+// chooseBundle takes the DriverBundle that the VDOConfig would be installed from, in the operator's namespace: a file
+// may have those of other operators too, which read them in theirs.
 func (o *objects) chooseBundle(file string) error {
-	namespace, name := o.namespace, ""
-	switch {
-	case o.config != nil && o.config.Spec.Bundle != nil:
-		namespace, name = o.config.Namespace, o.config.Spec.Bundle.Name
-	case o.config != nil:
-		namespace = o.config.Namespace
-	case len(o.vcenters) > 0:
-		namespace = o.vcenters[0].Namespace
-	}
 	fit := slices.DeleteFunc(slices.Clone(o.bundles), func(b *v1alpha1.DriverBundle) bool {
-		return b.Namespace != namespace || b.Name != cmp.Or(name, b.Name)
+		other := o.config != nil && o.config.Spec.Bundle != nil && o.config.Spec.Bundle.Name != b.Name
+		return other || b.Namespace != o.namespace
 	})
-	if len(fit) != 1 {
-		fit = o.bundles
-	}
-	switch len(fit) {
-	case 0:
-	case 1:
-		o.bundle = fit[0]
-	default:
+	if len(fit) > 1 {
 		return fault.Errorf(fault.InvalidInput, "read", file,
 			"take away all but one, or name it in spec.bundle of the VDOConfig",
 			"it does not say which of its DriverBundles counts: %s", strings.Join(described(fit), "; "))
+	}
+	if len(fit) == 1 {
+		o.bundle = fit[0]
 	}
 	return nil
 }
