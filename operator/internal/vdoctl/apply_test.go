@@ -129,11 +129,10 @@ func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
 		before, meanwhile string
 		reason            fault.Reason
 	}{
-		"as it was":           {text, text, ""},
-		"made":                {"", "theirs: a\n", fault.Refused}, // it is no site's configuration
-		"made as it would be": {"", text, fault.Conflict},
-		"changed":             {text, text + "# theirs\n", fault.Conflict},
-		"removed":             {text, "", fault.Conflict},
+		"as it was": {text, text, ""},
+		"made":      {"", text, fault.Conflict},
+		"changed":   {text, text + "# theirs\n", fault.Conflict},
+		"removed":   {text, "", fault.Conflict},
 	} {
 		o := newConfigure(&app{})
 		o.write, o.yes = filepath.Join(t.TempDir(), "site.yaml"), true

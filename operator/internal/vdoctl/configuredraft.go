@@ -437,12 +437,8 @@ func (o *configureOptions) replace(ctx context.Context, out []byte) error {
 			return err
 		}
 	}
-	now, err := o.replaces()
-	if err == nil && ((now == nil) != (o.replaced == nil) || !bytes.Equal(now, o.replaced)) {
-		err = changedMeanwhile(o.write, errors.New("it was made, changed or removed while configure ran"))
-	}
-	if err != nil {
-		return err
+	if now, _ := os.ReadFile(o.write); !bytes.Equal(now, o.replaced) {
+		return changedMeanwhile(o.write, errors.New("it was made, changed or removed while configure ran"))
 	}
 	return writeWhole(o.write, out, 0o644)
 }
@@ -459,11 +455,6 @@ func (d *draft) document(ctx context.Context, was []byte) ([]byte, error) {
 		return nil, err
 	}
 	own = slices.DeleteFunc(own, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Secret" })
-	kinds := []string{"ConfigMap", "DriverBundle", "VsphereCloudConfig", "VDOConfig"}
-	slices.SortFunc(own, func(a, b *unstructured.Unstructured) int {
-		kind := cmp.Compare(slices.Index(kinds, a.GetKind()), slices.Index(kinds, b.GetKind()))
-		return cmp.Or(kind, strings.Compare(a.GetName(), b.GetName()))
-	})
 	done := map[string]bool{}
 	for _, u := range own {
 		done[describeObject(u)] = true
@@ -496,24 +487,23 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	if o.write == "" || o.write == "-" {
 		return nil, nil
 	}
-	refused := func(err error) error {
-		return fault.Errorf(fault.Refused, "write", o.write, "name another file, or - for standard output", "%w", err)
+	if _, err := os.Stat(filepath.Dir(o.write)); err != nil {
+		return nil, notWritten(o.write, err)
 	}
-	switch info, err := os.Stat(o.write); {
-	case err == nil && !info.Mode().IsRegular():
-		return nil, refused(errors.New("it is no regular file"))
-	case err != nil:
-		if _, gone := os.Stat(filepath.Dir(o.write)); gone != nil {
-			return nil, notWritten(o.write, err)
-		}
+	info, err := os.Stat(o.write)
+	if err != nil {
 		return nil, nil //nolint:nilerr // it is new
 	}
-	has, err := o.read("-o", o.write)
+	var has []byte
+	if err = errors.New("it is no regular file"); info.Mode().IsRegular() {
+		has, err = o.read("-o", o.write)
+	}
 	if err == nil && len(bytes.TrimSpace(has)) > 0 {
 		_, err = parseSite(o.write, has, o.cluster.namespace)
 	}
 	if err != nil {
-		return nil, refused(fmt.Errorf("what is there is not replaced: %w", err))
+		return nil, fault.Errorf(fault.Refused, "write", o.write, "name another file, or - for standard output",
+			"what is there is not replaced: %w", err)
 	}
 	return has, nil
 }
@@ -559,14 +549,9 @@ func fillWhole(name string, mode os.FileMode, fill func(*os.File) error) error {
 
 // notWritten is why a file is not, without the name of the file beside it that was tried.
 func notWritten(name string, err error) error {
-	f := fault.Errorf(fault.Storage, "write", name, "name a file in a folder that can be written to and has space",
-		"%w", err)
 	var of *fs.PathError
 	if errors.As(err, &of) {
-		f.Err = of.Err
+		err = of.Err
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		f.Err = fmt.Errorf("there is no folder %s", filepath.Dir(name))
-	}
-	return f
+	return fault.Errorf(fault.Storage, "write", name, "name a file in a folder that is there, can be written to and has space", "%w", err)
 }
