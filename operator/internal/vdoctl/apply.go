@@ -123,19 +123,12 @@ func (a *applier) remove(ctx context.Context, u *unstructured.Unstructured, name
 	return a.Patch(ctx, u, client.RawPatch(types.MergePatchType, data))
 }
 
-// removedFields returns the paths of the fields that a document has no more.
-func removedFields(was, is map[string]any, path ...string) (out [][]string) {
-	for k, v := range was {
-		here := append(slices.Clip(path), k)
-		below, isMap := v.(map[string]any)
-		now, has := is[k]
-		if left, ok := now.(map[string]any); isMap && ok {
-			out = append(out, removedFields(below, left, here...)...)
-		} else if !has {
-			out = append(out, here)
-		}
-	}
-	return out
+// removedFields returns the paths of the fields of its spec that an object has no more.
+func removedFields(was, is *unstructured.Unstructured) [][]string {
+	return slices.DeleteFunc(plan.Diff(was, is), func(path []string) bool {
+		_, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...)
+		return has || path[0] != "spec"
+	})
 }
 
 // keepDurations writes durations as they are written already: 10m and 10m0s are one, and no conflict.
@@ -310,34 +303,46 @@ func (a *app) changes(l *lines, all []changedObject) {
 // changes are the fields of the spec, or of the data, that differ.
 func (x applied) changes() changedObject {
 	c := changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == ""}
-	was, is := map[string]string{}, map[string]string{}
-	for _, section := range []string{"spec", "data", "binaryData"} {
-		flatten(section, x.before.Object[section], was)
-		flatten(section, x.after.Object[section], is)
-	}
-	fields := map[string]string{}
-	maps.Copy(fields, was)
-	maps.Copy(fields, is)
-	for _, path := range slices.Sorted(maps.Keys(fields)) {
-		if from, to := was[path], is[path]; from != to {
-			c.Fields = append(c.Fields, shownField(x.after.GetKind(), path, from, to))
+	was, is := x.before.DeepCopy(), x.after.DeepCopy()
+	sections := []string{"spec", "data", "binaryData"}
+	for _, section := range sections { // what lies below is told apart where there was none too
+		for _, u := range []*unstructured.Unstructured{was, is} {
+			if u.Object[section] == nil {
+				u.Object[section] = map[string]any{}
+			}
 		}
 	}
+	for _, path := range plan.Diff(was, is) {
+		if slices.Contains(sections, path[0]) {
+			c.Fields = append(c.Fields, shownField(x.after.GetKind(), path, valueAt(was, path), valueAt(is, path)))
+		}
+	}
+	slices.SortFunc(c.Fields, func(a, b changedField) int { return strings.Compare(a.Field, b.Field) })
 	return c
+}
+
+func valueAt(u *unstructured.Unstructured, path []string) string {
+	v, has, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	if text, isText := v.(string); isText || !has {
+		return text
+	}
+	data, _ := json.Marshal(v) //nolint:errchkjson // what was a document is one
+	return string(data)
 }
 
 // maxValue is what is shown of a value: a thumbprint, not a certificate.
 const maxValue = 100
 
 // shownField shows of a Secret the user name alone, and of what is long the begin.
-func shownField(kind, path, from, to string) changedField {
-	if _, key, _ := strings.Cut(path, "."); kind == "Secret" {
-		if path = key; key != corev1.BasicAuthUsernameKey {
-			return changedField{Field: path, To: "(hidden)"}
+func shownField(kind string, path []string, from, to string) changedField {
+	name := strings.Join(path, ".")
+	if kind == "Secret" {
+		if name = strings.Join(path[1:], "."); name != corev1.BasicAuthUsernameKey {
+			return changedField{Field: name, To: "(hidden)"}
 		}
 		from, to = decoded(from), decoded(to)
 	}
-	f := changedField{Field: path, From: cut(from, maxValue), To: cut(to, maxValue)}
+	f := changedField{Field: name, From: cut(from, maxValue), To: cut(to, maxValue)}
 	if f.From == f.To {
 		f.To = "(differs in what is not shown)"
 	}
@@ -350,22 +355,6 @@ func decoded(value string) string {
 		return value
 	}
 	return string(data)
-}
-
-// flatten notes each value of a document by its path. Keys of data may have dots.
-func flatten(path string, node any, into map[string]string) {
-	switch node := node.(type) {
-	case map[string]any:
-		for k, v := range node {
-			flatten(path+"."+k, v, into)
-		}
-	case []any:
-		data, _ := json.Marshal(node) //nolint:errchkjson // what was a document is one
-		into[path] = string(data)
-	case nil:
-	default:
-		into[path] = fmt.Sprint(node)
-	}
 }
 
 // changed is what a command that changes resources prints.

@@ -241,9 +241,10 @@ func TestFieldsOfOthersAreTakenOutWithConsentAlone(t *testing.T) {
 	require.Empty(t, x.Spec.Thumbprint)
 	require.Equal(t, "vc.site", x.Spec.VcIP)
 
-	was := map[string]any{"a": map[string]any{"b": 1, "c": map[string]any{}}, "d": 1}
-	is := map[string]any{"a": map[string]any{"b": 2}}
-	require.ElementsMatch(t, [][]string{{"spec", "a", "c"}, {"spec", "d"}}, removedFields(was, is, "spec"))
+	was := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"a": map[string]any{"b": 1, "c": map[string]any{}}, "d": 1}}}
+	is := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": map[string]any{"b": 2}}}}
+	require.ElementsMatch(t, [][]string{{"spec", "a", "c"}, {"spec", "d"}}, removedFields(was, is))
 }
 
 // Another repository is accepted before the earlier operator's resource names it, and also where somebody else

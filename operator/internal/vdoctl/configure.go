@@ -166,16 +166,16 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 	if err := o.answer(ctx, d); err != nil {
 		return c, d, err
 	}
-	was, err := d.specs()
+	was, err := manifests(d.own()...)
 	if err == nil {
 		err = o.take(d)
 	}
 	if err != nil {
 		return c, d, err
 	}
-	is, err := d.specs()
-	for name, spec := range is {
-		d.removed[name] = removedFields(was[name], spec, "spec")
+	is, err := manifests(d.own()...)
+	for i, u := range is {
+		d.removed[describeObject(u)] = removedFields(was[i], u)
 	}
 	return c, d, err
 }

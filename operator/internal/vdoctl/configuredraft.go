@@ -361,18 +361,6 @@ func (d *draft) own() (out []client.Object) {
 	return append(out, d.bundle, d.config)
 }
 
-func (d *draft) specs() (map[string]map[string]any, error) {
-	out := map[string]map[string]any{}
-	for _, x := range d.own() {
-		u, err := manifest(x)
-		if err != nil {
-			return nil, err
-		}
-		out[describeObject(x)], _, _ = unstructured.NestedMap(u.Object, "spec")
-	}
-	return out, nil
-}
-
 // manifests are all resources, in the order in which they are written: the Secrets and ConfigMaps that
 // vCenters and the bundle of a file name, and the operator's own.
 func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
