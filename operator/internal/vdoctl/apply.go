@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,7 +75,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		err = a.write(ctx, out.after, version, true, dryRun) // of another command of this program
 	}
 	if err == nil {
-		err = a.remove(ctx, out.after, name, dryRun)
+		err = a.leftOver(out.after, name)
 	}
 	switch {
 	case err == nil && !dryRun && a.seen != nil:
@@ -96,31 +95,15 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	return out, nil
 }
 
-// remove takes fields out that are still there.
-func (a *applier) remove(ctx context.Context, u *unstructured.Unstructured, name string, dryRun bool) error {
-	patch := map[string]any{}
+// leftOver refuses fields that were taken out, and are still there.
+func (a *applier) leftOver(u *unstructured.Unstructured, name string) error {
 	for _, path := range a.removed[name] {
-		_, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...)
-		switch {
-		case err != nil || !ok:
-			continue
-		case !a.force:
-			return fault.Errorf(fault.Conflict, "apply", name, "remove the field there, or with --force-conflicts",
+		if _, is, _ := unstructured.NestedFieldNoCopy(u.Object, path...); is {
+			return fault.Errorf(fault.Conflict, "apply", name, "remove the field where it is set, or with `kubectl edit`",
 				"%s would stay: others have set the field", strings.Join(path, "."))
 		}
-		unstructured.RemoveNestedField(u.Object, path...)
-		if err := unstructured.SetNestedField(patch, nil, path...); err != nil {
-			return err
-		}
 	}
-	if len(patch) == 0 || dryRun {
-		return nil
-	}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	return a.Patch(ctx, u, client.RawPatch(types.MergePatchType, data))
+	return nil
 }
 
 // removedFields returns the paths of the fields of its spec that an object has no more.

@@ -222,7 +222,7 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 }
 
 // What an answer takes out of a resource stays there, where somebody else has set it.
-func TestFieldsOfOthersAreTakenOutWithConsentAlone(t *testing.T) {
+func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
 	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
 	_, c := installation(t, x)
@@ -234,13 +234,6 @@ func TestFieldsOfOthersAreTakenOutWithConsentAlone(t *testing.T) {
 	_, err = to.apply(t.Context(), u, false)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
-	to.force = true
-	_, err = to.apply(t.Context(), u, false)
-	require.NoError(t, err)
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(x), x))
-	require.Empty(t, x.Spec.Thumbprint)
-	require.Equal(t, "vc.site", x.Spec.VcIP)
-
 	was := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"a": map[string]any{"b": 1, "c": map[string]any{}}, "d": 1}}}
 	is := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": map[string]any{"b": 2}}}}
