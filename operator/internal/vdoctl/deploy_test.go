@@ -70,10 +70,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		"Written: "+file+"\nIf the operator is not installed yet, run `vdoctl deploy` before `kubectl apply`.\n")
 	require.Contains(t, readFile(t, file), "kind: VDOConfig")
 	for _, args := range []string{"status", "plan", "upgrade list", "upgrade rollback --yes", "matrix set registry.site/vdo:1", "preflight", "topology check"} {
-		said := s.run(strings.Fields(args)...).is(4)
-		require.Contains(t, said, "install the operator first: `vdoctl deploy BUNDLE`", args)
-		takesFile := args == "preflight" || args == "topology check"
-		require.Equal(t, takesFile, strings.Contains(said, "--from-file"), "%s: %s", args, said)
+		s.run(strings.Fields(args)...).is(4, "install the operator first: `vdoctl deploy BUNDLE`")
 	}
 
 	s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes").is(2, "--without-verification")

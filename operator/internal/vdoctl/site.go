@@ -85,11 +85,11 @@ var errNotConfigured = errors.New("there is neither a VDOConfig nor a VsphereClo
 func clusterSite(ctx context.Context, c client.Client, namespace string) (site, error) {
 	config, err := theConfig(ctx, c, namespace)
 	if err != nil && !errors.Is(err, errNoConfig) {
-		return site{}, orOfFile(err)
+		return site{}, err
 	}
 	var vcenters v1alpha1.VsphereCloudConfigList
 	if err := c.List(ctx, &vcenters, client.InNamespace(namespace)); err != nil {
-		return site{}, orOfFile(clusterstate.Fault("read the VsphereCloudConfigs", err))
+		return site{}, clusterstate.Fault("read the VsphereCloudConfigs", err)
 	}
 	if config == nil && len(vcenters.Items) == 0 {
 		return site{}, &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Subject: "namespace " + namespace,
@@ -98,25 +98,7 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 	return siteOf(config, vcenters.Items, c), nil
 }
 
-// orOfFile adds to the hint about a cluster without the operator's kinds what these commands can do
-// without them.
-func orOfFile(err error) error {
-	for _, f := range fault.All(err) {
-		if f.Reason == fault.NotFound && f.Hint != "" {
-			f.Hint += ", or check a file: --from-file site.yaml"
-		}
-	}
-	return err
-}
-
-// noVCenter is the fault of a VsphereCloudConfig that the VDOConfig names and that is not there.
-func (s *site) noVCenter(name string) error {
-	missing := render.NoVCenter("read", name)
-	if len(s.there) > 0 {
-		missing.Err = fmt.Errorf("%w; there is %s", missing.Err, strings.Join(s.there, ", "))
-	}
-	return missing
-}
+func (s *site) noVCenter(name string) error { return render.NoVCenter("read", name) }
 
 // unresolved are the VsphereCloudConfigs that the VDOConfig names and that are not there. While
 // there are such, what drivers need in the other vCenters is not known: a name may be meant for
