@@ -91,7 +91,7 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		ready  bool
 		says   []string
 	}{
-		"all is well": {func(*installed) {}, true, []string{"Deployment/vdo/vdo-operator true - 1.2.3, 1/1 ready", "everything is ready"}},
+		"all is well": {func(*installed) {}, true, []string{"Deployment/vdo/vdo-operator true - registry.site/vdo/operator:1.2.3, 1/1 ready", "everything is ready"}},
 		"no operator": {func(s *installed) { s.operator = nil }, false,
 			[]string{"there is no operator in namespace vdo: `vdoctl deploy BUNDLE` installs one; where it"}},
 		"no pod of the operator": {func(s *installed) { s.operator.Status.ReadyReplicas = 0 }, false,

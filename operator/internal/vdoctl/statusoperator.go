@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -26,7 +27,7 @@ import (
 // which its replicas choose who works.
 type operatorStatus struct {
 	Installed bool       `json:"installed"`
-	Version   string     `json:"version,omitempty"` // of the bundle that it was installed from, else the image's tag or digest
+	Version   string     `json:"version,omitempty"` // of the bundle that it was installed from, else the image
 	Ready     string     `json:"ready,omitempty"`   // pods: "1/1"
 	Leader    string     `json:"leader,omitempty"`  // pod; "" while none leads, or where replicas elect none
 	Renewed   *time.Time `json:"renewed,omitempty"` // when that was last said
@@ -83,23 +84,13 @@ func (r *statusReport) deployed(d *appsv1.Deployment) {
 	}
 }
 
-// operatorVersion is the release that a bundle's operator is, or what its image is called.
+// operatorVersion is the release that a bundle's operator is, or its image.
 func operatorVersion(d *appsv1.Deployment) string {
-	if v := d.Annotations[deploy.AnnotationVersion]; v != "" {
-		return v
+	version := d.Annotations[deploy.AnnotationVersion]
+	for _, c := range d.Spec.Template.Spec.Containers {
+		version = cmp.Or(version, c.Image)
 	}
-	if len(d.Spec.Template.Spec.Containers) == 0 {
-		return ""
-	}
-	ref, err := image.ParseReference(d.Spec.Template.Spec.Containers[0].Image)
-	switch {
-	case err != nil:
-		return ""
-	case ref.Tag() != "":
-		return ref.Tag()
-	}
-	digest := ref.Digest().String()
-	return digest[:min(len(digest), len("sha256:")+12)]
+	return version
 }
 
 func (s operatorStatus) says() string {
