@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -523,7 +522,7 @@ func (a *answers) fields() []field {
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
 		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
 			usage: "`PORT` of its API"},
-		{flag: "thumbprint", to: &a.thumbprint, valid: isThumbprint, flagAlone: true,
+		{flag: "thumbprint", to: &a.thumbprint, flagAlone: true,
 			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
@@ -591,15 +590,6 @@ func isReference(s string) error {
 func isName(s string) error {
 	if len(validation.IsDNS1123Label(s)) > 0 {
 		return errors.New("not a name of a resource: write lower-case letters, digits and -")
-	}
-	return nil
-}
-
-var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`)
-
-func isThumbprint(s string) error {
-	if s != "" && !thumbprint.MatchString(s) {
-		return errors.New("not 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them")
 	}
 	return nil
 }
