@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -91,32 +92,24 @@ func readObjects(name string, data []byte, namespace string) (*objects, error) {
 // siteGroups are the groups of a site's resources: an unknown kind of them is a slip, and of others theirs.
 var siteGroups = []string{"", v1alpha1.GroupVersion.Group, airship.GroupVersion.Group}
 
-// decode reads one document, or each item of one that is a list. A kind or a field that is not known is an
-// error where Kubernetes or the operator defines it, since a slip would go unseen.
+// decode reads one document. A kind or a field that is not known is an error where Kubernetes or the operator defines
+// it, since a slip would go unseen.
 func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	var of *metav1.TypeMeta
 	if err := yaml.Unmarshal(doc, &of); err == nil && of == nil {
 		return nil // comments
 	}
 	object, _, err := decoder.Decode(doc, nil, nil)
-	switch {
-	case runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group):
+	if runtime.IsNotRegisteredError(err) && !slices.Contains(siteGroups, of.GroupVersionKind().Group) {
 		return nil
-	case err != nil:
+	}
+	if err == nil && meta.IsListType(object) {
+		err = fmt.Errorf("write a %s as a List, as kubectl get does", of.Kind)
+	}
+	if err != nil {
 		return err
-	case !meta.IsListType(object):
-		return o.add(object)
 	}
-	items, err := meta.ExtractList(object)
-	errs := []error{err}
-	for _, item := range items {
-		if raw, ok := item.(*runtime.Unknown); ok {
-			errs = append(errs, o.decode(decoder, raw.Raw))
-		} else {
-			errs = append(errs, o.add(item))
-		}
-	}
-	return errors.Join(errs...)
+	return o.add(object)
 }
 
 // add takes what a configuration is of. What would take the place of another one is refused: of the
@@ -244,6 +237,7 @@ func present(ctx context.Context, c client.Reader, all []client.Object) ([]clien
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
+// documents parts a file into its documents, and a List, as kubectl get writes it, into its items.
 func documents(data []byte) (out [][]byte, err error) {
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -254,11 +248,21 @@ func documents(data []byte) (out [][]byte, err error) {
 		if err != nil {
 			return out, err
 		}
-		out = append(out, doc)
+		var list struct {
+			Kind  string            `json:"kind"`
+			Items []json.RawMessage `json:"items"`
+		}
+		if yaml.Unmarshal(doc, &list) != nil || list.Kind != "List" {
+			out = append(out, doc)
+			continue
+		}
+		for _, item := range list.Items {
+			out = append(out, item)
+		}
 	}
 }
 
-// readManifest returns the resources of a file, those of lists too.
+// readManifest returns the resources of a file.
 func readManifest(data []byte) (out []client.Object, err error) {
 	docs, err := documents(data)
 	for _, doc := range docs {
@@ -266,14 +270,7 @@ func readManifest(data []byte) (out []client.Object, err error) {
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
 			return nil, err
 		}
-		switch {
-		case u.Object == nil: // comments
-		case u.IsList():
-			err = errors.Join(err, u.EachListItem(func(item runtime.Object) error {
-				out = append(out, item.(client.Object)) //nolint:forcetypeassert,errcheck // all are
-				return nil
-			}))
-		default:
+		if u.Object != nil { // else comments
 			out = append(out, u)
 		}
 	}

@@ -23,7 +23,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsDocument(t *testing.T) {
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":   `document 1: .*stringData of type string`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n": `document 1: .*illegal base64 data`,
 		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfigList\n" +
-			"items: [{metadata: {name: a}}]\n": `document 2: a second VDOConfig`,
+			"items: [{metadata: {name: a}}]\n": `document 2: write a VDOConfigList as a List`,
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.Regexp(t, want, err, text)
@@ -53,7 +53,7 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		file(named(config, "a"), named(bundle, "b"), named(bundle, "b")):           "document 3: DriverBundle ns/b is there twice",
 		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "which of its DriverBundles counts: DriverBundle ns/b; DriverBundle ns/c",
 		file(named(config, "a"), in(named(secret, "b"), "ns"), named(secret, "b")): "document 3: Secret ns/b is there twice",
-		file(named(config, "a"), list):                                             "document 2: ConfigMap ns/a is there twice",
+		file(named(config, "a"), list):                                             "document 3: ConfigMap ns/a is there twice",
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.ErrorContains(t, err, want, text)
