@@ -124,7 +124,7 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 
 // Somebody may save the file while configure waits for an answer.
 func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
-	const text = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: a}\n"
+	const text = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: a}\nspec: {vcIp: a}\n"
 	for name, c := range map[string]struct {
 		before, meanwhile string
 		reason            fault.Reason

@@ -244,7 +244,6 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	if read.config != nil {
 		err = fault.Join(err, preflight.Valid(read.config.Spec.Preflight))
 	}
-	err = fault.Join(err, read.addresses())
 	if err != nil {
 		return site{}, err
 	}
@@ -260,20 +259,6 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 		s.file = "standard input"
 	}
 	return s, nil
-}
-
-// addresses refuses what the API server would refuse as the address of a vCenter: no connection
-// says as well what is wrong with it.
-func (o *objects) addresses() error {
-	var errs []error
-	for i := range o.vcenters {
-		v := &o.vcenters[i]
-		if err := isHost(v.Spec.VcIP); err != nil {
-			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read spec.vcIp of", Subject: "VsphereCloudConfig " + v.Name,
-				Err: fmt.Errorf("%q: %w", v.Spec.VcIP, err), Hint: "write the name or address alone, such as vcenter.site.example; its port is spec.port"})
-		}
-	}
-	return fault.Join(errs...)
 }
 
 func (a *app) read(flag, name string) ([]byte, error) {

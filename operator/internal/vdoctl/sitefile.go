@@ -136,6 +136,9 @@ func (o *objects) add(object runtime.Object) error {
 		}
 		o.bundles = append(o.bundles, object)
 	case *v1alpha1.VsphereCloudConfig:
+		if err := isHost(object.Spec.VcIP); err != nil { // no connection says as well what is wrong with it
+			return fmt.Errorf("spec.vcIp of %s, %q: %w", describeObject(object), object.Spec.VcIP, err)
+		}
 		o.vcenters = append(o.vcenters, *object)
 	}
 	return nil
