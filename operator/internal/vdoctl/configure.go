@@ -299,25 +299,23 @@ func (o *configureOptions) ask(ctx context.Context, f field) error {
 // there for the same user, or a prompt.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	has := d.user == o.username && d.password != ""
-	switch p, inEnv := o.getenv(passwordEnv); {
-	case o.offline:
-		o.password = d.password // the environment may have an administrator's, for users create
+	if o.offline { // the environment may have an administrator's, for users create
+		o.password = d.password
 		return nil
-	case o.passwordFile != "":
-		data, err := o.read("--password-file", o.passwordFile)
-		o.password = strings.TrimRight(string(data), "\r\n")
+	}
+	given, known, err := o.givenPassword(o.passwordFile)
+	switch {
+	case err != nil || known:
+		o.password = given
 		return err
-	case inEnv:
-		o.password = p
-		return nil
 	case has && !o.prompts:
 		o.password = d.password
 		return nil
 	case o.noCheck && (o.write != "" || o.username == ""):
 		return nil // it is neither tried nor written
 	case !o.prompts:
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username,
-			Err: errors.New("there is no password"), Hint: "name a file with --password-file, or set " + passwordEnv}
+		return fault.Errorf(fault.InvalidInput, "read the password of", o.username,
+			"name a file with --password-file, or set "+passwordEnv, "there is no password")
 	}
 	return o.askPassword(ctx, d, has)
 }

@@ -301,13 +301,26 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 	return a.configuration(ctx, as, noCluster)
 }
 
+// givenPassword is the password in a file, or else in the environment.
+func (a *app) givenPassword(file string) (password string, known bool, err error) {
+	if file == "" {
+		password, known = a.getenv(passwordEnv)
+		return password, known, nil
+	}
+	data, err := a.read("--password-file", file)
+	return strings.TrimRight(string(data), "\r\n"), true, err
+}
+
 // asks has the account of the flags used. Its password comes from a file, the environment or, once it is
 // needed, a prompt, which names the server: that is in a resource that somebody else may have written. A
 // file that does not exist is a wrong flag, and no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
 	s.proof = f.proof
-	password, known := a.getenv(passwordEnv)
-	if f.proof.Given() && f.passwordFile == "" && !known {
+	password, known, err := a.givenPassword(f.passwordFile)
+	if err != nil {
+		return err
+	}
+	if f.proof.Given() && !known {
 		s.given = "--username, or the files in the place of its password"
 		s.ask = func(context.Context, string) (credentials.Credentials, error) {
 			return credentials.Credentials{Username: f.username}, nil
@@ -320,11 +333,6 @@ func (f *siteFlags) asks(a *app, s *site) error {
 	given := "the password that you type"
 	switch {
 	case f.passwordFile != "":
-		data, err := a.read("--password-file", f.passwordFile)
-		if err != nil {
-			return err
-		}
-		password, known = strings.TrimRight(string(data), "\r\n"), true
 		given = "the password in --password-file " + fault.Quote(f.passwordFile)
 	case known:
 		given = "the password in " + passwordEnv
