@@ -352,66 +352,56 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 		for _, f := range fault.All(err) {
 			f.Hint = inFlags.Replace(f.Hint)
 		}
-		why := fault.ReasonOf(err)
 		if !o.prompts || ctx.Err() != nil {
 			return err
 		}
-		if trusted, err := o.trusts(ctx, target.Address(), err); trusted || err != nil {
-			if err != nil {
-				return err
-			}
-			continue
+		switch why := fault.ReasonOf(err); why {
+		case fault.CertificateInvalid:
+			err = o.trusts(ctx, target.Address(), err)
+		default:
+			command.Report(o.err, err, false)
+			err = o.askAgain(ctx, d, why)
 		}
-		if why == fault.CertificateInvalid {
-			return err
-		}
-		command.Report(o.err, err, false)
-		if err := o.askAgain(ctx, d, why); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
-
-// showCertificate is the command that shows the SHA-256 of its certificate on a vCenter.
-const showCertificate = "/usr/lib/vmware-vmafd/bin/vecs-cli entry getcert --store MACHINE_SSL_CERT " +
-	"--alias __MACHINE_CERT | openssl x509 -noout -fingerprint -sha256"
 
 // trusts asks, as ssh does, whether to trust a certificate of an authority that is not known here, such as the
-// vCenter's own.
-func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) (bool, error) {
+// vCenter's own. Any other refusal stays one.
+func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) error {
 	var u *vcenter.UntrustedError
 	if !errors.As(refusal, &u) {
-		return false, nil
+		return refusal
 	}
 	_ = command.Say(o.err, "No authority that is known here has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
-		"Compare it with what the vCenter's own shell shows:\n  %s", address, u.Issuer, u.SHA256, showCertificate)
+		"Compare it with what the vCenter's own shell shows.", address, u.Issuer, u.SHA256)
 	yes, err := o.isYes(ctx, "Trust this certificate?")
-	if yes {
-		o.thumbprint = u.SHA256
+	if err == nil && !yes {
+		err = refusal
 	}
-	return yes, err
+	o.thumbprint = u.SHA256
+	return err
 }
 
+// askAgain asks for the datacenters where they are wrong, and else for all that a login takes.
 func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
-	again := []string{"server", "port"}
-	switch why {
-	case fault.Unauthorized, fault.Forbidden, fault.AccountLocked:
-		again = []string{"username"}
-	case fault.NotFound:
+	again := []string{"server", "port", "username"}
+	if why == fault.NotFound {
 		again = []string{"datacenters"}
 	}
 	for _, f := range o.fields() {
-		if !slices.Contains(again, f.flag) {
-			continue
-		}
-		if err := o.ask(ctx, f); err != nil {
-			return err
+		if slices.Contains(again, f.flag) {
+			if err := o.ask(ctx, f); err != nil {
+				return err
+			}
 		}
 	}
-	if again[0] == "username" {
-		return o.askPassword(ctx, d, false)
+	if why == fault.NotFound {
+		return nil
 	}
-	return nil
+	return o.askPassword(ctx, d, false)
 }
 
 func (o *configureOptions) target(d *draft) (vcenter.Target, error) {

@@ -135,6 +135,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.sees("Trust this certificate? [y/N]")
 	w.types("y")
 	// The password.
+	w.accepts("Address of the vCenter")
+	w.accepts("Port of its API")
 	w.accepts("Account of the drivers")
 	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
 	w.sees("answers: version")
