@@ -2,10 +2,8 @@ package vdoctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -85,17 +83,14 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 // reference reads the argument; of a matrix or a bundle in a file it says how that gets into the mirror.
 func (o *matrixOptions) reference(src string) (string, error) {
 	rest, isOCI := strings.CutPrefix(src, "oci://")
+	_, err := os.Stat(src)
 	web := strings.HasPrefix(src, "http://") || strings.HasPrefix(src, "https://")
-	info, err := os.Stat(src)
 	if !isOCI && (err == nil || web || isFile(src)) {
-		hint := "on a connected host `vdo-bundle matrix sign matrix.yaml --key KEY` and `vdo-bundle pull --matrix matrix.yaml " +
-			"--sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and " +
-			"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`"
-		if isFile(src) && filepath.Ext(src) != ".yaml" && filepath.Ext(src) != ".json" || err == nil && info.IsDir() {
-			hint = "`vdo-bundle push " + fault.Quote(src) + " REGISTRY/REPO:TAG`, then `vdoctl matrix set REGISTRY/REPO:TAG`"
-		}
-		return "", &fault.Error{Reason: fault.Refused, Op: "set the matrix from", Subject: src, Hint: hint,
-			Err: errors.New("the operator takes a matrix only as part of a bundle in the mirror, by the bundle's signature")}
+		return "", fault.Errorf(fault.Refused, "set the matrix from", src,
+			"on a connected host `vdo-bundle matrix sign matrix.yaml --key KEY` and `vdo-bundle pull --matrix matrix.yaml "+
+				"--sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and "+
+				"`vdoctl matrix set REGISTRY/REPO:TAG`; releases of the earlier operator's JSON first: `vdo-bundle matrix add`",
+			"the operator takes a matrix only as part of a bundle in the mirror, by the bundle's signature")
 	}
 	ref, err := image.ParseHosted(rest)
 	if err != nil {
