@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -36,11 +35,9 @@ type applier struct {
 	// seen has the resource versions that a person has seen, "" for an object that does not exist. An
 	// object that is another by now is a conflict. nil accepts any.
 	seen map[string]string
-	// removed has the fields of objects that were taken out. Those that somebody else has set stay when an
-	// object is applied without them, which is a conflict too.
-	removed map[string][][]string
-	// partial tells of which objects only that is applied which changes, or which this program has applied
-	// before. What is applied too stays when its owner removes it.
+	// partial tells which objects were read in the cluster, and are as they are to be. Of these only that is
+	// applied which changes, or which this program has applied before: what is applied too stays when its owner
+	// removes it. A field that was taken out and that somebody else has set stays, which is a conflict too.
 	partial func(name string) bool
 }
 
@@ -64,18 +61,19 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		a.seen[name] = version
 		out.after.SetResourceVersion(version)
 	}
-	keepDurations(out.after.Object, out.before.Object)
+	var removed [][]string
+	var err error
 	if a.partial != nil && a.partial(name) {
-		if err := leaveToOthers(out.after, out.before); err != nil {
+		if removed, err = leaveToOthers(out.after, out.before); err != nil {
 			return out, err
 		}
 	}
-	err := a.write(ctx, out.after, version, a.force, dryRun)
+	err = a.write(ctx, out.after, version, a.force, dryRun)
 	if managers := conflicting(err); len(managers) == 1 && managers[fieldManager] {
 		err = a.write(ctx, out.after, version, true, dryRun) // of another command of this program
 	}
 	if err == nil {
-		err = a.leftOver(out.after, name)
+		err = leftOver(out.after, removed)
 	}
 	switch {
 	case err == nil && !dryRun && a.seen != nil:
@@ -96,62 +94,57 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 }
 
 // leftOver refuses fields that were taken out, and are still there.
-func (a *applier) leftOver(u *unstructured.Unstructured, name string) error {
-	for _, path := range a.removed[name] {
-		if _, is, _ := unstructured.NestedFieldNoCopy(u.Object, path...); is {
-			return fault.Errorf(fault.Conflict, "apply", name, "remove the field where it is set, or with `kubectl edit`",
+func leftOver(is *unstructured.Unstructured, removed [][]string) error {
+	for _, path := range removed {
+		if _, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...); has {
+			return fault.Errorf(fault.Conflict, "apply", describeObject(is), "remove the field where it is set, or with `kubectl edit`",
 				"%s would stay: others have set the field", strings.Join(path, "."))
 		}
 	}
 	return nil
 }
 
-// removedFields returns the paths of the fields of its spec that an object has no more.
-func removedFields(was, is *unstructured.Unstructured) [][]string {
-	return slices.DeleteFunc(plan.Diff(was, is), func(path []string) bool {
-		_, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...)
-		return has || path[0] != "spec"
-	})
-}
-
-// keepDurations writes durations as they are written already: 10m and 10m0s are one, and no conflict.
-func keepDurations(node, live map[string]any) {
-	for k, v := range node {
-		switch v := v.(type) {
-		case map[string]any:
-			if below, ok := live[k].(map[string]any); ok {
-				keepDurations(v, below)
-			}
-		case string:
-			was, _ := live[k].(string)
-			from, errFrom := time.ParseDuration(was)
-			to, err := time.ParseDuration(v)
-			if errFrom == nil && err == nil && from == to {
-				node[k] = was
-			}
-		}
+// writtenHere is an object as this program writes it: durations in one form, and no fields that it does not know.
+func writtenHere(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	x, err := scheme.New(live.GroupVersionKind())
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, x)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", describeObject(live), err)
+	}
+	return manifest(x.(client.Object)) //nolint:forcetypeassert,errcheck // all kinds are
 }
 
-// leaveToOthers removes from an object the fields right below spec and data that are in the cluster as they are, and
-// not this program's.
-func leaveToOthers(u, live *unstructured.Unstructured) error {
+// leaveToOthers removes from an object labels and annotations, and the fields right below spec and data that are in the
+// cluster as they are, and not this program's. It returns the fields of the spec that the object has no more.
+func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err error) {
+	u.SetLabels(nil)
+	u.SetAnnotations(nil)
 	mine := map[string]map[string]any{}
 	for _, m := range live.GetManagedFields() {
 		if m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
 			if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &mine); err != nil {
-				return fmt.Errorf("read the managed fields of %s: %w", describeObject(u), err)
+				return nil, fmt.Errorf("read the managed fields of %s: %w", describeObject(u), err)
 			}
 		}
 	}
+	was, err := writtenHere(live)
+	if err != nil {
+		return nil, err
+	}
+	removed = slices.DeleteFunc(plan.Diff(was, u), func(path []string) bool {
+		_, has, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+		return has || path[0] != "spec"
+	})
 	for _, section := range []string{"spec", "data"} {
 		node, _ := u.Object[section].(map[string]any)
-		was, _ := live.Object[section].(map[string]any)
+		has, _ := was.Object[section].(map[string]any)
 		maps.DeleteFunc(node, func(k string, v any) bool {
-			return mine["f:"+section]["f:"+k] == nil && apiequality.Semantic.DeepEqual(v, was[k])
+			return mine["f:"+section]["f:"+k] == nil && apiequality.Semantic.DeepEqual(v, has[k])
 		})
 	}
-	return nil
+	return removed, nil
 }
 
 // write applies an object. The ConfigMap with the keys that are trusted is replaced: one that somebody

@@ -165,18 +165,7 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 	if err := o.answer(ctx, d); err != nil {
 		return c, d, err
 	}
-	was, err := manifests(d.own()...)
-	if err == nil {
-		err = o.take(d)
-	}
-	if err != nil {
-		return c, d, err
-	}
-	is, err := manifests(d.own()...)
-	for i, u := range is {
-		d.removed[describeObject(u)] = removedFields(was[i], u)
-	}
-	return c, d, err
+	return c, d, o.take(d)
 }
 
 func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draft) error {
@@ -184,7 +173,7 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	if err != nil {
 		return err
 	}
-	to := applier{Client: c, force: o.force, seen: d.seen, removed: d.removed, partial: d.isOfCluster}
+	to := applier{Client: c, force: o.force, seen: d.seen, partial: d.isOfCluster}
 	r := configurationReport{DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
 	if r.Changes, err = to.check(ctx, objects); err != nil {
 		return err

@@ -43,13 +43,10 @@ type draft struct {
 	file           *objects          // what it was begun with; nil for the cluster
 	readers        []client.Reader   // of Secrets and ConfigMaps: the file before the cluster
 	seen           map[string]string // what the cluster has, with its resource version, for applier
-
-	removed map[string][][]string // what the answers take out, for applier
 }
 
 func (o *configureOptions) begin() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace,
-		seen: map[string]string{}, removed: map[string][][]string{}}
+	d := &draft{namespace: o.cluster.namespace, seen: map[string]string{}}
 	if o.file == "" {
 		return d, nil
 	}
@@ -113,28 +110,20 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 // beginWith takes the resources that are there, of kinds that the file has none of.
 func (d *draft) beginWith(has resources) {
 	if configs := ofType[*v1alpha1.VDOConfig](has.configs); d.config == nil && len(configs) > 0 {
-		d.config = bare(configs[0])
+		d.config = configs[0]
 	}
 	if len(d.vcenters) == 0 {
 		for _, v := range ofType[*v1alpha1.VsphereCloudConfig](has.rest) {
-			d.vcenters = append(d.vcenters, *bare(v))
+			d.vcenters = append(d.vcenters, *v)
 		}
 	}
 	for _, b := range ofType[*v1alpha1.DriverBundle](has.rest) {
 		named := d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == b.Name
 		if d.bundle == nil && named {
-			d.bundle = bare(b)
+			d.bundle = b
 		}
 	}
 	d.makeMissing()
-}
-
-// bare takes labels and annotations off what is in the cluster: others have set them there, and they
-// belong in no file.
-func bare[T client.Object](x T) T {
-	x.SetLabels(nil)
-	x.SetAnnotations(nil)
-	return x
 }
 
 func (d *draft) meta(name string) metav1.ObjectMeta {
