@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -28,8 +27,6 @@ type versionReport struct {
 	Drivers    map[string]string `json:"drivers,omitempty"`  // the image of each workload, by its name
 	VCenters   map[string]string `json:"vcenters,omitempty"` // as the operator last saw them
 	Unread     []string          `json:"unread,omitempty"`   // what could not be read, and why
-
-	operatorUnread bool
 }
 
 type versionOptions struct {
@@ -88,7 +85,6 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 	}
 	r.Kubernetes, r.Drivers, r.VCenters = server.GitVersion, map[string]string{}, map[string]string{}
 	if r.Operator, err = imageOf(ctx, c, "Deployment", o.cluster.namespace, operatorDeployment); err != nil {
-		r.operatorUnread = true
 		return err
 	}
 	status, err := readStatus(ctx, c, o.cluster.namespace)
@@ -135,12 +131,8 @@ func (r *versionReport) text(l *lines) {
 	t := command.NewTable()
 	t.Row("vdoctl", strings.TrimPrefix(r.Client.String(), r.Client.Program+" ")) // the row says whose
 	if r.Kubernetes != "" {
-		without := "not installed"
-		if r.operatorUnread {
-			without = "not known, since it cannot be read"
-		}
 		t.Row("kubernetes", r.Kubernetes)
-		t.Row("vdo-operator", cmp.Or(r.Operator, without))
+		t.Row("vdo-operator", dash(r.Operator))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Drivers)) {
 		t.Row(name, r.Drivers[name])
