@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -493,7 +492,7 @@ func (a *answers) fields() []field {
 		{flag: "drivers", title: "Which drivers", standard: bothDrivers, to: &a.drivers,
 			usage:   "which drivers (`WHICH`): both, csi (storage) or cpi (cloud provider)",
 			choices: []string{bothDrivers, csiAlone, cpiAlone}},
-		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: isName,
+		{flag: "vcenter", title: "Name for the vCenter", standard: "vcenter", to: &a.vcenter, valid: required,
 			usage: "`NAME` of the vCenter's resource; a new one adds a vCenter"},
 		{flag: "server", title: "Address of the vCenter", to: &a.server, valid: isHost,
 			usage: "`HOST` name or IP address of the vCenter, without https:// and port"},
@@ -562,13 +561,6 @@ func isReference(s string) error {
 	}
 	_, err := image.ParseHosted(s)
 	return err
-}
-
-func isName(s string) error {
-	if len(validation.IsDNS1123Label(s)) > 0 {
-		return errors.New("not a name of a resource: write lower-case letters, digits and -")
-	}
-	return nil
 }
 
 func isHost(s string) error {

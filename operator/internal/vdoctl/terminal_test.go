@@ -179,8 +179,6 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w = s.open("configure", "--port", portOf(west))
 	w.accepts("Bundle in the mirror")
 	w.accepts("Which drivers")
-	w.answers("Name for the vCenter", "West!")
-	w.sees("* not a name of a resource")
 	w.answers("Name for the vCenter", "west")
 	w.answers("Address of the vCenter", west.Host)
 	w.answers("Account of the drivers", "administrator@vsphere.local")
