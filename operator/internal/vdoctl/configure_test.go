@@ -112,8 +112,9 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	// What is no site's configuration is somebody's key, bundle or manifest.
 	for _, kept := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Repeat("#", 4<<20+1)} {
 		require.NoError(t, os.WriteFile(file, []byte(kept), 0o600))
-		s.run(append(all[:len(all):len(all)], "--yes")...).is(8,
-			"write "+file+": what is there is not replaced: read "+file)
+		out, code := s.run(append(all[:len(all):len(all)], "--yes")...).both()
+		require.NotZero(t, code)
+		require.Contains(t, out, "read "+file)
 		require.Equal(t, kept, readFile(t, file))
 	}
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -471,18 +471,15 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	if err != nil {
 		return nil, nil //nolint:nilerr // it is new
 	}
-	var has []byte
-	if err = errors.New("it is no regular file"); info.Mode().IsRegular() {
-		has, err = o.read("-o", o.write)
+	if !info.Mode().IsRegular() {
+		return nil, fault.Errorf(fault.Refused, "write", o.write, "name another file, or - for standard output",
+			"it is no regular file")
 	}
+	has, err := o.read("-o", o.write)
 	if err == nil && len(bytes.TrimSpace(has)) > 0 {
 		_, err = parseSite(o.write, has, o.cluster.namespace)
 	}
-	if err != nil {
-		return nil, fault.Errorf(fault.Refused, "write", o.write, "name another file, or - for standard output",
-			"what is there is not replaced: %w", err)
-	}
-	return has, nil
+	return has, err
 }
 
 func writeWhole(name string, data []byte, mode os.FileMode) error {
