@@ -37,10 +37,8 @@ type statusReport struct {
 	Nodes   []v1alpha1.NodeStatus `json:"nodes,omitempty"`
 	Waiting []waiting             `json:"waiting,omitempty"` // what is not as it should be, and why
 	// Ahead is what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today.
-	Ahead []waiting `json:"ahead,omitempty"`
-	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
-	SIPClusters []sipStatus `json:"sipClusters,omitempty"`
-	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
+	Ahead     []waiting  `json:"ahead,omitempty"`
+	Candidate *candidate `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
 	// RolledOut is the current revision that became healthy last; none where there is none.
@@ -188,7 +186,7 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 		r.wait("VDOConfig", "NotFound", "no VDOConfig in namespace "+namespace+"; use -n, or create one with `vdoctl configure`")
 	}
 	r.Ready = len(r.Waiting) == 0
-	return r, r.tenants(ctx, c)
+	return r, nil
 }
 
 func (r *statusReport) bundle(b *v1alpha1.DriverBundle) {
@@ -267,10 +265,6 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 			version += " -> " + d.Wanted
 		}
 		add("driver "+d.Driver, d.Ready, "", strings.TrimSpace(version+" "+d.says()))
-	}
-	for _, s := range r.SIPClusters {
-		has := fmt.Sprintf("%d of %d hosts, %d of %d services", s.Held, s.Wanted, s.ServicesReady, s.Services)
-		add("SIPCluster "+s.Namespace+"/"+s.Name, s.Ready, s.Reason, has)
 	}
 	l.table(t)
 }

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
@@ -138,13 +137,6 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 			found := v1alpha1.PreflightResult{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}
 			s.config.Status.Preflight = &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{found}}
 		}, true, []string{"checks 0 passed, of what the bundle holds alone: cluster and vCenters were not looked at BlockInstall image-platform: for other nodes"}},
-		"a tenant that is not ready": {func(s *installed) {
-			sip := &airship.SIPCluster{ObjectMeta: metaOf("tenants", "one")}
-			sip.Status = airship.SIPClusterStatus{Wanted: 3, Held: 2,
-				Services:   []airship.ServiceStatus{{Ready: true}, {}},
-				Conditions: []metav1.Condition{condition("Ready", "False", "Unschedulable", "")}}
-			s.more = append(s.more, sip)
-		}, true, []string{"SIPCluster/tenants/one False Unschedulable 2 of 3 hosts, 1 of 2 services"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newInstalled()
