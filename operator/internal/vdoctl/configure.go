@@ -68,20 +68,17 @@ func configureCommand(a *app, name string) *cobra.Command {
 		Long: `Makes the configuration of a site, or changes the one that is there: the bundle, a vCenter
 with its account, and the drivers. Run it once for each vCenter (--vcenter).
 
-On a terminal it asks for what no flag gives, and offers what is there. It logs in to the
-vCenter with the answers; a wrong address, password or datacenter is asked for again, and whether
-to trust a certificate of an authority that is not known here. --thumbprint "" trusts the
-authorities of the system again. Then it shows what changes, has the API server check it, and asks before it writes.
-Fields that others have set are not taken from them without --force-conflicts.
+On a terminal it asks for what no flag gives, and tries the answers at the vCenter. It shows
+what changes, has the API server check it, and asks before it writes. Fields that others have
+set are not taken from them without --force-conflicts.
 
-With --from-file it begins with a file, of which all is written that its vCenters need: they,
-their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
+With --from-file it begins with a file, of which all is written that its vCenters and bundle
+need. With -o FILE the resources are written to a file, for GitOps, and no cluster is asked. An
+existing file is the start; it is replaced with consent, keeps its other resources, and loses
+its comments. kubectl get driverbundles,vspherecloudconfigs,vdoconfigs -o yaml writes one of a
+cluster. The password belongs into a Secret, not into the file.
 
-With -o FILE the resources are written to a file, for GitOps, and no cluster is asked. An
-existing file is the start (unless --from-file names another one). It is replaced with consent,
-keeps its other resources, and loses its comments. To start with what a cluster has, write that
-first: kubectl get driverbundles,vspherecloudconfigs,vdoconfigs -o yaml > site.yaml. The password
-belongs into a Secret, not into the file.`,
+--thumbprint "" trusts the authorities of the system again.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east -o site.yaml
@@ -177,28 +174,28 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	if r.Changes, err = to.check(ctx, objects); err != nil {
 		return err
 	}
-	if len(r.Changes) == 0 {
-		return o.print(r, r.text)
-	}
-	if r.Message = "Nothing was changed: --dry-run."; !o.dryRun {
+	switch {
+	case len(r.Changes) == 0:
+	case o.dryRun:
+		r.Message = "Nothing was changed: --dry-run."
+	default:
 		r.Message = "Written. Watch it with `vdoctl status --watch`."
-		if err := o.writeAll(ctx, &to, objects, r); err != nil {
-			return err
-		}
+		err = o.writeAll(ctx, &to, objects, r.Changes)
+	}
+	if err != nil {
+		return err
 	}
 	return o.print(r, func(l *lines) {
-		if o.yes || o.dryRun { // else they were shown before the question
-			o.changes(l, r.Changes)
-		}
-		r.text(l)
+		o.changes(l, r.Changes)
+		l.printf("%s", r.Message)
 	})
 }
 
 func (o *configureOptions) writeAll(
-	ctx context.Context, to *applier, objects []*unstructured.Unstructured, r configurationReport,
+	ctx context.Context, to *applier, objects []*unstructured.Unstructured, changes []changedObject,
 ) error {
 	if !o.yes {
-		if err := written(o.err, func(l *lines) { o.changes(l, r.Changes) }); err != nil {
+		if err := written(o.err, func(l *lines) { o.changes(l, changes) }); err != nil {
 			return err
 		}
 	}
@@ -216,8 +213,6 @@ func (o *configureOptions) writeAll(
 	}
 	return nil
 }
-
-func (r configurationReport) text(l *lines) { l.printf("%s", r.Message) }
 
 // answer finds all answers: flags, what is there, and, on a terminal, a person's. There the vCenter is tried as soon
 // as there is an account, and again with the datacenters. Elsewhere all that is wrong is said at once, before that.

@@ -54,12 +54,12 @@ func newDeleteCommand(a *app) *cobra.Command {
 		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
 each part is gone. The namespaces of operator and drivers stay, and are named.
 
-Nothing is deleted while volumes use the storage driver and --drivers is asked for, or where
-spec.onDelete: Orphan of the VDOConfig would leave the drivers. Neither the configuration nor the
-operator goes while there is an account that users create made: vdoctl users delete takes that away. With
---keep-drivers the VDOConfig goes and the drivers stay installed, but for the registration of
-the storage driver's webhook, whose certificate nobody would renew; an operator that is
-installed later takes them over. Interrupted, it goes on when it is run again.`,
+It refuses while volumes use the storage driver, while an account is left that users create made
+(vdoctl users delete), while others need the kinds, and where spec.onDelete: Orphan of the
+VDOConfig would leave the drivers. With --keep-drivers the VDOConfig goes and the drivers stay
+installed, but for the registration of the storage driver's webhook, whose certificate nobody
+would renew; an operator that is installed later takes them over. Interrupted, it goes on when
+it is run again.`,
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers
   vdoctl delete --operator --crds --configuration --keep-drivers --yes`,

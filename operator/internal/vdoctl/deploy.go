@@ -75,12 +75,11 @@ func newDeployCommand(a *app) *cobra.Command {
 	o := &deployOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "deploy BUNDLE", Short: "Install or upgrade the operator from a bundle or the mirror",
-		Long: `Installs the operator that a bundle holds, as ` + "`vdo-bundle install-manifests | kubectl apply`" + `
-does: the manifests come from the bundle, whose signature is verified first, and the image is
-REGISTRY/REPO@DIGEST of the mirror. BUNDLE is REGISTRY/REPO:TAG of the mirror, or FILE.tar or
-oci:DIR with --repository. It applies by server-side apply and waits until the operator runs.
-Interrupted, it goes on when it is run again; an operator that is there is upgraded. With -f it
-then writes the configuration of a file, and moves what users create made before into the cluster.
+		Long: `Installs the operator that a bundle holds, or upgrades the one that is there: the bundle's
+signature is verified first, and the image is REGISTRY/REPO@DIGEST of the mirror. BUNDLE is
+REGISTRY/REPO:TAG of the mirror, or FILE.tar or oci:DIR with --repository. It waits until the
+operator runs. Interrupted, it goes on when it is run again. With -f it then writes the
+configuration of a file, and moves what users create made before into the cluster.
 
 Fields that somebody else has set are not taken from them without --force-conflicts: an
 argument that was added to the Deployment, --trust-floor for instance, would be lost.`,

@@ -22,14 +22,11 @@ import (
 )
 
 const matrixHelp = `Has the operator follow a bundle in the mirror, and with it the bundle's compatibility
-matrix. A matrix is no file of its own here: it is signed as a part of the bundle that has
-the drivers which it lists, so that nobody lowers what is trusted by exchanging it. The
-bundle is verified as the operator does it before anything is changed; one that the
-operator would refuse, for its signature or for an older matrix, is refused. What it would
-mean for the drivers: vdoctl plan --bundle REFERENCE.
+matrix: the matrix is signed as a part of the bundle. The bundle is verified as the operator does
+it before anything is changed. What it would mean for the drivers: vdoctl plan --bundle REFERENCE.
 
-Of a matrix in a file, and of the earlier operator's JSON, it says with which commands it
-becomes part of a bundle.`
+Of a matrix in a file, and of the earlier operator's JSON, it says with which commands it becomes
+part of a bundle.`
 
 type matrixOptions struct {
 	*app
