@@ -94,9 +94,6 @@ type question struct {
 // noAnswer is typed for none, where Enter alone takes what is offered.
 const noAnswer = "-"
 
-// maxAnswer is how much is said of a wrong answer, in letters.
-const maxAnswer = 200
-
 // prompt asks line by line until the answer is one. Nothing is asked of the terminal itself: who draws
 // forms asks it for its colours first, and waits where none are told.
 func (a *app) prompt(ctx context.Context, q question) (string, error) {
@@ -112,16 +109,13 @@ func (a *app) prompt(ctx context.Context, q question) (string, error) {
 	for {
 		_, _ = fmt.Fprint(a.err, command.Printable(prompt))
 		answer, err := a.answer(ctx, q)
-		if err != nil {
-			return "", err
+		if err == nil && q.valid != nil {
+			if wrong := q.valid(answer); wrong != nil {
+				say("  * " + fault.CauseOf(wrong).Error())
+				continue
+			}
 		}
-		if q.valid != nil {
-			err = q.valid(answer)
-		}
-		if err == nil {
-			return answer, nil
-		}
-		say("  * " + cut(fault.CauseOf(err).Error(), maxAnswer))
+		return answer, err
 	}
 }
 
@@ -132,16 +126,15 @@ func (a *app) answer(ctx context.Context, q question) (string, error) {
 	if q.secret || err != nil {
 		_ = command.Say(a.err, "")
 	}
-	if !q.secret {
-		answer = strings.TrimSpace(answer)
-	}
 	switch {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil && answer == "":
-		return "", &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Err: errors.New("nothing was changed"),
-			Hint: "run the same command again"}
-	case answer == noAnswer && !q.secret:
+		return "", fault.Errorf(fault.Interrupted, "interrupted", "", "run the same command again", "nothing was changed")
+	case q.secret:
+		return answer, nil
+	}
+	if answer = strings.TrimSpace(answer); answer == noAnswer {
 		return "", nil
 	}
 	return cmp.Or(answer, q.value), nil

@@ -189,8 +189,6 @@ func (o *configureOptions) offer(d *draft) {
 		o.set("drivers", &o.drivers, cpiAlone)
 	case storage && !cloud:
 		o.set("drivers", &o.drivers, csiAlone)
-	case storage:
-		o.set("drivers", &o.drivers, bothDrivers)
 	}
 }
 
@@ -354,17 +352,11 @@ func (d *draft) own() (out []client.Object) {
 // vCenters and the bundle of a file name, and the operator's own.
 func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var out []client.Object
-	done := map[string]bool{}
-	add := func(x client.Object) {
-		if name := describeObject(x); !done[name] {
-			out, done[name] = append(out, x), true
-		}
-	}
 	if d.secret != nil {
-		add(d.secret)
+		out = append(out, d.secret)
 	}
 	if d.caMap != nil {
-		add(d.caMap)
+		out = append(out, d.caMap)
 	}
 	if d.file != nil {
 		named := referenced(d.namespace, referencesOf(append(pointers(d.vcenters), d.bundle))...)
@@ -372,14 +364,12 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 		if err != nil {
 			return nil, err
 		}
-		for _, x := range found {
-			add(x)
-		}
+		made := described(out)
+		out = append(out, slices.DeleteFunc(found, func(x client.Object) bool {
+			return slices.Contains(made, describeObject(x))
+		})...)
 	}
-	for _, x := range d.own() {
-		add(x)
-	}
-	return manifests(out...)
+	return manifests(append(out, d.own()...)...)
 }
 
 // writeFile writes the resources as YAML, in the place of another file with consent only, and says what

@@ -107,7 +107,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	var errs []error
 	add := func(name string, objects []client.Object, err error) {
 		if errs = append(errs, err); len(objects) > 0 {
-			out.Stages = append(out.Stages, newStage(name, objects))
+			out.Stages = append(out.Stages, stage{name, described(objects), objects})
 		}
 	}
 	switch {
@@ -140,16 +140,6 @@ func (o *deleteOptions) observe(ctx context.Context, c client.Client) (resources
 	}
 	return has, fault.Join(o.leftWithoutOperator(has.configs), o.inUse(ctx, c), o.orphaned(has.configs),
 		o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, has))
-}
-
-func newStage(name string, objects []client.Object) stage {
-	s := stage{Name: name}
-	for _, x := range objects {
-		if d := describeObject(x); !slices.Contains(s.Objects, d) {
-			s.objects, s.Objects = append(s.objects, x), append(s.Objects, d)
-		}
-	}
-	return s
 }
 
 // leftWithoutOperator refuses to take away what the removal of the drivers needs.

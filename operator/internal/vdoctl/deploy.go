@@ -354,18 +354,16 @@ func sameIn(ctx context.Context, c client.Reader, place, file string, x client.O
 	case err != nil:
 		return clusterstate.Fault("read "+describeObject(x), err)
 	}
-	if apiequality.Semantic.DeepEqual(dataOf(x), dataOf(is)) {
-		return nil
+	one, err := manifest(x)
+	if err != nil {
+		return err
+	}
+	other, err := manifest(is)
+	if err != nil || apiequality.Semantic.DeepEqual(one.Object["data"], other.Object["data"]) {
+		return err
 	}
 	return fault.Errorf(fault.Conflict, "use", describeObject(x), "keep the one that works, and delete the other one",
 		"%s has another one than %s", place, file)
-}
-
-func dataOf(x client.Object) any {
-	if s, ok := x.(*corev1.Secret); ok {
-		return s.Data
-	}
-	return x.(*corev1.ConfigMap).Data //nolint:forcetypeassert,errcheck // accounts have no other
 }
 
 func (o *deployOptions) readPolicy() (err error) {

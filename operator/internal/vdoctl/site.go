@@ -218,21 +218,14 @@ func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
 	return f.file != "" && (noCluster || a.cluster.isNone(err))
 }
 
-// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG names an
-// empty file, such as /dev/null.
+// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG is /dev/null.
 func (f *clusterFlags) isNone(unreached error) bool {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	read, err := rules.Load()
+	read, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
 	if f.isNamed() || err != nil || !clientcmdapi.IsConfigEmpty(read) {
 		return false
 	}
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		return unreached != nil
-	}
-	return !slices.ContainsFunc(rules.GetLoadingPrecedence(), func(name string) bool {
-		_, err := os.Stat(name)
-		return err != nil // misspelled
-	})
+	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	return named == os.DevNull || named == "" && unreached != nil
 }
 
 func (f *siteFlags) fileSite(a *app) (site, error) {

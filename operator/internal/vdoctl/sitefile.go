@@ -184,26 +184,18 @@ func (o *objects) chooseBundle(file string) error {
 	return nil
 }
 
-// own are the operator's resources of the file; a bundle that is not chosen is another operator's.
-func (o *objects) own() []client.Object {
-	var all []client.Object
-	if o.config != nil {
-		all = append(all, o.config)
-	}
-	if o.bundle != nil {
-		all = append(all, o.bundle)
-	}
-	return append(all, pointers(o.vcenters)...)
-}
-
 // within refuses resources of another namespace than the operator's, where it reads none.
 func (o *objects) within() error {
+	own := pointers(o.vcenters)
+	if o.config != nil {
+		own = append(own, o.config)
+	}
 	var errs []error
-	for _, object := range o.own() {
+	for _, object := range own {
 		if in := object.GetNamespace(); in != o.namespace {
-			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: describeObject(object),
-				Err:  fmt.Errorf("it is of namespace %s, where the operator of namespace %s does not read it", in, o.namespace),
-				Hint: "correct its metadata.namespace, or name the operator's with `--namespace`"})
+			errs = append(errs, fault.Errorf(fault.InvalidInput, "read", describeObject(object),
+				"correct its metadata.namespace, or name the operator's with `--namespace`",
+				"it is of namespace %s, where the operator of namespace %s does not read it", in, o.namespace))
 		}
 	}
 	return fault.Join(errs...)
@@ -220,18 +212,22 @@ func pointers[T any, P interface {
 	return out
 }
 
+// present are the objects that are there, each once. One without a name is not asked for.
 func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
 	var out []client.Object
+	done := map[string]bool{}
 	for _, x := range all {
-		if x.GetName() == "" {
+		name := describeObject(x)
+		if x.GetName() == "" || done[name] {
 			continue
 		}
+		done[name] = true
 		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
 		if isGone(err) {
 			continue
 		}
 		if err != nil {
-			return nil, clusterstate.Fault("read "+describeObject(x), err)
+			return nil, clusterstate.Fault("read "+name, err)
 		}
 		out = append(out, x)
 	}
