@@ -69,7 +69,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		}
 	}
 	err = a.write(ctx, out.after, version, a.force, dryRun)
-	if managers := conflicting(err); len(managers) == 1 && managers[fieldManager] {
+	if all := conflicts(err); len(all) > 0 && !slices.ContainsFunc(all, ofOthers) {
 		err = a.write(ctx, out.after, version, true, dryRun) // of another command of this program
 	}
 	if err == nil {
@@ -81,7 +81,7 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 	case err == nil, dryRun && isGone(err): // its namespace or kind comes before it
 	case fault.ReasonOf(err) == fault.Conflict:
 		return out, err
-	case len(conflicting(err)) > 0:
+	case len(conflicts(err)) > 0:
 		return out, &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: name,
 			Err:  errors.New(strings.ReplaceAll(err.Error(), "\n", " ")),
 			Hint: "see whether these fields are meant to be as they are; take them over with --force-conflicts"}
@@ -162,22 +162,18 @@ func (a *applier) write(ctx context.Context, u *unstructured.Unstructured, versi
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), opts...)
 }
 
-// conflicting returns the field managers that an apply is in conflict with.
-func conflicting(err error) map[string]bool {
+// conflicts are the causes of a conflict with what others have set.
+func conflicts(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
-	out := map[string]bool{}
 	if !errors.As(err, &status) || status.Status().Details == nil {
-		return out
+		return nil
 	}
-	for _, c := range status.Status().Details.Causes {
-		if c.Type == metav1.CauseTypeFieldManagerConflict {
-			_, rest, _ := strings.Cut(c.Message, `"`)
-			manager, _, _ := strings.Cut(rest, `"`)
-			out[manager] = true
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(status.Status().Details.Causes), func(c metav1.StatusCause) bool {
+		return c.Type != metav1.CauseTypeFieldManagerConflict
+	})
 }
+
+func ofOthers(c metav1.StatusCause) bool { return !strings.Contains(c.Message, `"`+fieldManager+`"`) }
 
 func changedMeanwhile(name string, err error) error {
 	return fault.Errorf(fault.Conflict, "write", name, "run the same command again: it begins with what is there now",

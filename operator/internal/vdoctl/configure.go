@@ -230,7 +230,16 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 				return err
 			}
 		}
-		if err := o.after(ctx, d, f.flag); err != nil {
+		var err error
+		switch {
+		case f.flag == "vcenter":
+			err = o.chosen(ctx, d)
+		case o.prompts && f.flag == "username":
+			err = o.login(ctx, d)
+		case o.prompts && f.flag == "datacenters" && o.datacenters != "" && !o.noCheck:
+			err = o.tryVCenter(ctx, d)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -239,19 +248,6 @@ func (o *configureOptions) answer(ctx context.Context, d *draft) error {
 		return err
 	}
 	return o.login(ctx, d)
-}
-
-func (o *configureOptions) after(ctx context.Context, d *draft, flag string) error {
-	switch {
-	case flag == "vcenter":
-		return o.chosen(ctx, d)
-	case !o.prompts:
-	case flag == "username":
-		return o.login(ctx, d)
-	case flag == "datacenters" && o.datacenters != "" && !o.noCheck:
-		return o.tryVCenter(ctx, d)
-	}
-	return nil
 }
 
 // login finds the account's password, and tries the vCenter. A file names the Secret of the account, and has none.

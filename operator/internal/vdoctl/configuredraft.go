@@ -50,10 +50,7 @@ func (o *configureOptions) begin() (*draft, error) {
 	if o.file == "" {
 		return d, nil
 	}
-	data, err := o.replaced, error(nil)
-	if o.write == "" || o.file != o.write {
-		data, err = o.read("--from-file", o.file)
-	}
+	data, err := o.read("--from-file", o.file)
 	if err != nil {
 		return d, err
 	}
