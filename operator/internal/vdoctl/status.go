@@ -26,7 +26,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // statusReport is what status prints: what the operator has written into the status of
@@ -48,8 +47,6 @@ type statusReport struct {
 	Candidate *candidate `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
-	// RolledOut is the current revision that became healthy last; none where there is none.
-	RolledOut *v1alpha1.RevisionStatus `json:"rolledOut,omitempty"`
 }
 
 type bundleStatus struct {
@@ -223,13 +220,6 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	}
 	r.Nodes = append(r.Nodes, c.Status.Nodes...)
 	r.Preflight = c.Status.Preflight
-	for i := range c.Status.Revisions {
-		x := &c.Status.Revisions[i]
-		later := r.RolledOut == nil || r.RolledOut.Since.Before(&x.Since)
-		if x.Current && x.Outcome == string(revision.Healthy) && later {
-			r.RolledOut = x
-		}
-	}
 	r.VDOConfig, r.Kubernetes, r.NodesReady = c.Name, c.Status.Kubernetes, c.Status.NodesReady
 	if w := c.Status.Candidate; w != nil {
 		r.Candidate = &candidate{*w, toDoOf(w)}
