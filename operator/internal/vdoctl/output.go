@@ -151,12 +151,7 @@ func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (s
 }
 
 func cut(text string, most int) string {
-	letters := []rune(text)
-	for i, r := range letters {
-		if r == '\n' {
-			letters[i] = ' '
-		}
-	}
+	letters := []rune(strings.ReplaceAll(text, "\n", " "))
 	if len(letters) > most {
 		return string(letters[:most-1]) + "…"
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
@@ -127,21 +126,25 @@ func (o *statusOptions) run(ctx context.Context) error {
 
 func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 	for last := []byte(nil); ; {
-		screen, ready, err := o.screen(ctx, c)
+		r, err := readStatus(ctx, c, o.cluster.namespace)
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(screen, last) {
-			last = screen
+		screen := columns.Screen{Wide: columns.Of(o.out)}
+		if err := o.printTo(&screen, r, func(l *lines) { o.text(l, r) }); err != nil {
+			return err
+		}
+		if now := screen.Bytes(); !bytes.Equal(now, last) {
+			last = now
 			if o.watch && o.terminal { // in place of the one before
-				screen = append([]byte("\x1b[H\x1b[2J"), screen...)
+				now = append([]byte("\x1b[H\x1b[2J"), now...)
 			}
-			if _, err := o.out.Write(screen); err != nil {
+			if _, err := o.out.Write(now); err != nil {
 				return err
 			}
 		}
 		switch {
-		case !o.watch && ready:
+		case !o.watch && r.Ready:
 			return nil
 		case !o.watch:
 			return &resultError{code: command.ExitRefused}
@@ -152,16 +155,6 @@ func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 		case <-time.After(o.interval):
 		}
 	}
-}
-
-func (o *statusOptions) screen(ctx context.Context, c client.Reader) ([]byte, bool, error) {
-	r, err := readStatus(ctx, c, o.cluster.namespace)
-	if err != nil {
-		return nil, false, err
-	}
-	screen := columns.Screen{Wide: columns.Of(o.out)}
-	err = o.printTo(&screen, r, func(l *lines) { o.text(l, r) })
-	return screen.Bytes(), r.Ready, err
 }
 
 func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {
