@@ -30,19 +30,17 @@ func (a *app) interactive() bool { return a.in != nil && term.IsTerminal(int(a.i
 
 // consent asks on the terminal whether to go on, where --yes does not say so.
 func (a *app) consent(ctx context.Context, f consentFlags, question string) error {
-	refused := &fault.Error{Reason: fault.Refused, Op: "nothing was changed", Err: errors.New("there is no terminal to ask for consent: " + question),
-		Hint: "look at what it would do with --dry-run, then say --yes"}
 	switch {
 	case f.yes:
 		return nil
 	case !a.interactive():
-		return refused
+		return fault.Errorf(fault.Refused, "nothing was changed", "", "look at what it would do with --dry-run, then say --yes",
+			"there is no terminal to ask for consent: %s", question)
 	}
 	if yes, err := a.isYes(ctx, question); err != nil || yes {
 		return err
 	}
-	refused.Err, refused.Hint = errors.New("it was answered with no"), ""
-	return refused
+	return fault.Errorf(fault.Refused, "nothing was changed", "", "", "it was answered with no")
 }
 
 func (a *app) isYes(ctx context.Context, question string) (bool, error) {

@@ -222,16 +222,16 @@ func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, has res
 	if err != nil {
 		return err
 	}
-	switch needed := append(described(has.others), tenants...); {
-	case len(needed) > 0:
-		return fault.Errorf(fault.Refused, "delete", "the CRDs",
-			"leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have the owners of these remove them first",
-			"others in the cluster need them: %s", firstOf(needed))
-	case len(has.rest) > 0 && !o.settings:
-		return fault.Errorf(fault.Refused, "delete", "the CRDs", "delete these too: --configuration",
-			"with them would go %s", firstOf(described(has.rest)))
+	needed := append(described(has.others), tenants...)
+	if !o.settings {
+		needed = append(needed, described(has.rest)...)
 	}
-	return nil
+	if len(needed) == 0 {
+		return nil
+	}
+	return fault.Errorf(fault.Refused, "delete", "the CRDs",
+		"leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have these removed first",
+		"there is what needs them: %s", firstOf(needed))
 }
 
 // tenantClusters are the SIPClusters, whose operator needs the kinds of bundles.

@@ -167,7 +167,7 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	for _, name := range []string{s.ns, "vmware-system-csi"} {
 		require.True(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name)
 	}
-	s.run("delete", "--crds", "--yes").is(8, "with them would go VsphereCloudConfig vmware-system-vdo/east")
+	s.run("delete", "--crds", "--yes").is(8, "there is what needs them: VsphereCloudConfig vmware-system-vdo/east")
 	s.besideTenants()
 	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
@@ -189,7 +189,7 @@ func (s *shop) besideTenants() {
 		s.create(o)
 	}
 	s.run("delete", "--all", "--yes").is(8,
-		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator")
+		"there is what needs them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator")
 	require.True(s.t, s.there(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east")}))
 	out := s.ok("delete", "--drivers", "--configuration", "--operator", "--dry-run")
 	require.NotContains(s.t, out, "tenants")

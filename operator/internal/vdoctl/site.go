@@ -204,8 +204,6 @@ func (f *siteFlags) effective(instead bool) error {
 	switch {
 	case f.passwordFile != "" && f.username == "":
 		return flags.Bad("--password-file", f.passwordFile, errors.New("--username is not given"), "give both, or none")
-	case f.passwordFile == "-" && f.file == "-":
-		return flags.Bad("--password-file", "-", errors.New("standard input has the configuration already"), "name a file")
 	case f.username != "" && f.file == "" && !instead:
 		return flags.Bad("--username", f.username, errors.New("the accounts are those of the Secrets in the cluster"), "leave it out, or check a file: --from-file")
 	}
