@@ -537,9 +537,6 @@ func (a *answers) isAccount(s string) error {
 	if s == "" && a.later {
 		return nil
 	}
-	if err := required(s); err != nil {
-		return err
-	}
 	if !render.QualifiedAccount(s) {
 		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
 	}

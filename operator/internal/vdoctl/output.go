@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -107,12 +108,7 @@ func (l *lines) prose(first, rest, text string) {
 	}
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }
 
 // progress tells what is waited for, a line for each thing that is new.
 type progress struct {

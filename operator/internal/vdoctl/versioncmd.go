@@ -59,10 +59,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 	for _, f := range fault.All(err) {
 		r.Unread = append(r.Unread, f.Error())
 	}
-	if err := o.print(r, r.text); err != nil {
-		return err
-	}
-	return err
+	return fault.Join(err, o.print(r, r.text))
 }
 
 // observe reads the images of workloads, and what the operator saw of the vCenters, up to what cannot be read.
