@@ -15,7 +15,7 @@
 //     given another one, unless a driver runs with it or somebody is logged in with it.
 //
 // The record is a ConfigMap, which others may be able to write who may change nothing in a
-// vCenter. So [Delete] touches roles by the drivers' names alone, adds nothing to any, and
+// vCenter. So [Delete] removes roles by the drivers' names alone, changes none, and
 // puts back no permission that gives an account more than it has by then: that is left, and
 // named. What a forged record can do is to have permissions with the drivers' roles or
 // ReadOnly taken away.
@@ -27,8 +27,7 @@
 // the Secret need not be one who may give roles. [Delete] takes nothing from who is logged in.
 //
 // A vCenter's roles are those of all clusters: what one lacks is added to it, and nothing is
-// taken from it but by [Delete] what was added, where nobody else has the role and it is
-// still as it was set here.
+// taken from it. [Delete] removes a role that was made here, where nobody else has it.
 //
 // So each of [Create], [Rotate] and [Delete] can be run again wherever it was stopped, and
 // does what is left.

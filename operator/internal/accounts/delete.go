@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -244,8 +243,8 @@ func shown(p privileges.Permission) string {
 	return p.Role
 }
 
-// clearRoles removes the roles that were made and that nobody has, and puts back those that
-// were changed.
+// clearRoles removes the roles that were made and that nobody has. One that was there before keeps what was
+// added to it: other clusters may need that by now.
 func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	roles, err := p.Roles(ctx)
 	if err != nil {
@@ -259,7 +258,7 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 		case !privileges.IsDriverRole(name): // whoever may write the record is no administrator of the vCenter
 			s.leaveRole(p, r.Account, name, "it is none of the drivers' roles, though the record says so")
 		case before != nil:
-			err = s.restoreRole(ctx, p, r.Account, role, before)
+			s.leaveRole(p, r.Account, name, "it was there before, and keeps what was added to it")
 		default:
 			err = s.removeRole(ctx, p, r.Account, role)
 		}
@@ -274,37 +273,15 @@ func (s *Site) leaveRole(p *Place, account, name, why string) {
 	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Account: account, Note: why})
 }
 
-// restoreRole takes from a role what was added to it, where nobody else has it, and nobody
-// has changed it since. It never adds anything.
-func (s *Site) restoreRole(ctx context.Context, p *Place, account string, role vcenter.Role, before *roleBefore) error {
-	lost, added := privileges.Compare(role.Privileges, before.Privileges)
-	if len(lost)+len(added) == 0 {
-		return nil
-	}
-	if missing, more := privileges.Compare(role.Privileges, before.Set); len(missing)+len(more)+len(lost) > 0 {
-		s.leaveRole(p, account, role.Name, "somebody has changed it since")
-		return nil
-	}
-	if used, err := s.used(ctx, p, account, role, "; added to it was "+strings.Join(added, " ")); used || err != nil {
-		return err
-	}
-	return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name, Account: account}, func() error {
-		return p.ChangeRole(ctx, role, before.Privileges)
-	})
-}
-
+// removeRole removes a role that was made here, where nobody else has it.
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
-	if used, err := s.used(ctx, p, account, role, ""); used || err != nil {
+	n, err := p.RoleUsed(ctx, role)
+	switch {
+	case err != nil:
 		return err
+	case n > 0 && !s.DryRun:
+		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it", n))
+		return nil
 	}
 	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error { return p.RemoveRole(ctx, role) })
-}
-
-func (s *Site) used(ctx context.Context, p *Place, account string, role vcenter.Role, more string) (bool, error) {
-	n, err := p.RoleUsed(ctx, role)
-	if n == 0 || err != nil || s.DryRun {
-		return false, err
-	}
-	s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it%s", n, more))
-	return true, nil
 }

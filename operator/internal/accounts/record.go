@@ -54,7 +54,6 @@ type placeRecord struct {
 // roleBefore is what a role was before; nil where it was not there.
 type roleBefore struct {
 	Privileges []string `json:"privileges"`
-	Set        []string `json:"set"` // here
 }
 
 func (s *Site) recordName() string { return "vdo-account-" + s.Secret }
@@ -169,9 +168,6 @@ func (p *placeRecord) intend(
 		before, known := p.Roles[role.Name]
 		if !known && role.State == privileges.Change {
 			before = &roleBefore{Privileges: has[role.Name]}
-		}
-		if before != nil {
-			before.Set = union(has[role.Name], role.Privileges)
 		}
 		p.Roles[role.Name] = before
 	}
