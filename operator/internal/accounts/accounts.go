@@ -11,8 +11,9 @@
 //   - what is found on the vCenter and is not in the record was there before, and stays;
 //   - an account is known to be made here by its description, which names the cluster: one
 //     without it is never given a password, and never removed;
-//   - an account that was made here and whose password is in no Secret, or is refused, is
-//     given another one, unless a driver runs with it or somebody is logged in with it.
+//   - an account that was made here and whose password is in no Secret is given another
+//     one, unless a driver runs with it or somebody is logged in with it. Where the Secret's
+//     is refused, [Rotate] gives the drivers another account.
 //
 // The record is a ConfigMap, which others may be able to write who may change nothing in a
 // vCenter. So [Delete] removes roles by the drivers' names alone, changes none, and
@@ -50,8 +51,7 @@
 // that is to be written, and one without Output goes on once the cluster has it. Nothing is written to a Secret
 // that something else writes.
 //
-// Of two runs at once one finds the record changed and ends. Where both set a password
-// nevertheless, the Secret's may be refused: the next run sets another one.
+// Of two runs at once one finds the record changed and ends.
 package accounts
 
 import (

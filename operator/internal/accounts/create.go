@@ -41,13 +41,6 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	}
 	a.Login, a.made = want, r.Made
 	login, err := s.prepare(ctx, r, a)
-	if refused := (refusedLogin{}); a.made && a.kept && errors.As(err, &refused) {
-		a.kept, a.refused = false, now.Password
-		if err := s.writable(r, secret); err != nil {
-			return err
-		}
-		login, err = s.prepare(ctx, r, a)
-	}
 	if err != nil {
 		return err
 	}
@@ -99,13 +92,7 @@ type account struct {
 	named bool // in this run, by who gives it roles
 	made  bool // here, or to be
 	kept  bool // its password is in the Secret
-	// refused is the Secret's password, where a vCenter refuses it.
-	refused vcenter.Password
 }
-
-type refusedLogin struct{ error }
-
-func (r refusedLogin) Unwrap() error { return r.error }
 
 // prepare makes an account ready in all vCenters, and returns how to log in with it.
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
@@ -387,14 +374,15 @@ func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
 		}
 		if r := fault.ReasonOf(err); time.Now().After(end) || r != "" && r != fault.Forbidden && !r.Passing() {
 			slices.Sort(missing)
+			hint := cmp.Or(fault.HintOf(err), "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan")
 			if r == fault.Unauthorized {
-				err = refusedLogin{err}
+				hint = "give the drivers another account: vdoctl users rotate --username ADMIN"
 			}
 			if err == nil {
 				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
 			}
-			hint := "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
-			return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + l.Username + " in", Subject: p.Server, Err: err, Hint: cmp.Or(fault.HintOf(err), hint)}
+			op := "verify account " + l.Username + " in"
+			return &fault.Error{Reason: fault.Incomplete, Op: op, Subject: p.Server, Err: err, Hint: hint}
 		}
 		if err := pause(ctx, s.poll()); err != nil {
 			return err

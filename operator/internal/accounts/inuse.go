@@ -1,7 +1,6 @@
 package accounts
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -22,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 func (s *Site) poll() time.Duration { return cmp.Or(s.Poll, 2*time.Second) }
@@ -189,17 +187,6 @@ func (s *Site) uses(ctx context.Context, d *driver, account string) bool {
 	return false
 }
 
-// knows says whether a driver's configuration has a password. Those that are made here
-// need no escape in it.
-func (d *driver) knows(p vcenter.Password) bool {
-	for _, data := range d.config {
-		if p != "" && bytes.Contains(data, []byte(p)) {
-			return true
-		}
-	}
-	return false
-}
-
 // templates are the hashes of the configuration, by driver, of those that have an account.
 func (s *Site) templates(ctx context.Context, account string) (map[string]string, error) {
 	users, err := s.drivers(ctx)
@@ -223,13 +210,12 @@ const recent = 2 * time.Minute
 // unused waits until nobody uses an account. Who still does after that is something else
 // than this cluster's drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
-	return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, account, true) },
+	return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, account) },
 		"nothing of it is changed: see what else logs in with it (another cluster, a backup), end its session, and run the same command again; one that nobody ends is ended by the vCenter when it was idle for long, by default after 30 minutes")
 }
 
-// inUse names a session of an account; "" for none. Without own, those of this cluster's
-// nodes do not count.
-func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (string, error) {
+// inUse names a session of an account; "" for none.
+func (s *Site) inUse(ctx context.Context, p *Place, account string) (string, error) {
 	list, err := p.Sessions(ctx, account)
 	if err != nil || len(list) == 0 {
 		return "", err
@@ -243,7 +229,7 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (s
 	}
 	for _, x := range list {
 		idle := now.Sub(x.Active)
-		if s.nodes[x.Address] && (!own || idle > recent) {
+		if s.nodes[x.Address] && idle > recent {
 			continue
 		}
 		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, idle.Round(time.Second)), nil
@@ -275,15 +261,14 @@ func (s *Site) readNodes(ctx context.Context) error {
 }
 
 // resettable refuses to give an account another password while something logs in with the
-// one that it has. Where the Secret's password was refused, drivers with that one have no
-// use of it, and what sessions their nodes have is of no more use either.
+// one that it has.
 func (s *Site) resettable(ctx context.Context, a account) error {
 	users, err := s.drivers(ctx)
 	if err != nil {
 		return err
 	}
 	for _, d := range users {
-		if s.uses(ctx, &d, a.Username) && !d.knows(a.refused) {
+		if s.uses(ctx, &d, a.Username) {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
 				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: vdoctl users rotate --username ADMIN"}
 		}
@@ -291,10 +276,5 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 	if s.DryRun {
 		return nil
 	}
-	return s.each(func(p *Place) error {
-		if a.refused == "" {
-			return s.unused(ctx, p, a.Username)
-		}
-		return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, a.Username, false) }, "its password is not reset: see what logs in with it, end its session, and run the same command again")
-	})
+	return s.each(func(p *Place) error { return s.unused(ctx, p, a.Username) })
 }

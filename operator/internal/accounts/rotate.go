@@ -30,16 +30,10 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		return err
 	}
 	a.Login, a.made = want, r.NextMade
-	if s.same(ctx, now.Username, r.Next) {
-		err = s.heal(ctx, r, secret, now)
-	} else {
-		err = s.replace(ctx, r, secret, a)
-	}
-	if err != nil {
-		return err
-	}
-	if s.Output != nil && !s.same(ctx, now.Username, r.Next) {
-		return nil // once the cluster has the Secret, a further run goes on
+	if !s.same(ctx, now.Username, r.Next) {
+		if err := s.replace(ctx, r, secret, a); err != nil || s.Output != nil {
+			return err // once the cluster has the Secret that is printed, a further run goes on
+		}
 	}
 	if s.DryRun {
 		s.ahead(r)
@@ -124,30 +118,6 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a 
 		if err := s.writeRecord(ctx, r); err != nil {
 			return err
 		}
-	}
-	return s.writeSecret(ctx, r, secret, login)
-}
-
-// heal gives the next account another password where the Secret's is refused: two runs at
-// once may each have set one.
-func (s *Site) heal(ctx context.Context, r *record, secret *corev1.Secret, now Login) error {
-	if !r.NextMade || s.DryRun {
-		return nil
-	}
-	refused := false
-	for i := range s.Places {
-		_, err := s.Places[i].Verify(ctx, now)
-		refused = refused || fault.ReasonOf(err) == fault.Unauthorized // what else is wrong is seen when it is waited for
-	}
-	if !refused {
-		return nil
-	}
-	if err := s.writable(r, secret); err != nil {
-		return err
-	}
-	login, err := s.prepare(ctx, r, account{Login: Login{Username: r.Next}, made: true, refused: now.Password})
-	if err != nil {
-		return err
 	}
 	return s.writeSecret(ctx, r, secret, login)
 }
