@@ -72,7 +72,7 @@ import (
 type VCenter interface {
 	Domain(ctx context.Context) (string, error)
 	Account(ctx context.Context, name string) (vcenter.Account, error)
-	PasswordRules(ctx context.Context) (vcenter.PasswordRules, error)
+	PasswordDays(ctx context.Context) (int, error)
 	MakeAccount(ctx context.Context, name, description string, p vcenter.Password) error
 	SetPassword(ctx context.Context, name string, p vcenter.Password) error
 	RemoveAccount(ctx context.Context, name string) error

@@ -98,13 +98,12 @@ type account struct {
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
 	found := make([]state, len(s.Places))
 	s.known = map[string]bool{}
-	rules := vcenter.PasswordRules{}
 	for i := range s.Places {
-		if err := s.look(ctx, r, &s.Places[i], a, &found[i], &rules); err != nil {
+		if err := s.look(ctx, r, &s.Places[i], a, &found[i]); err != nil {
 			return Login{}, err
 		}
 	}
-	if err := s.password(ctx, r, &a, found, rules); err != nil {
+	if err := s.password(ctx, r, &a, found); err != nil {
 		return Login{}, err
 	}
 	if !s.DryRun {
@@ -113,7 +112,6 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 		}
 	}
 	for i := range s.Places {
-		found[i].days = rules.Days
 		if err := s.ready(ctx, &s.Places[i], a, found[i]); err != nil {
 			return Login{}, err
 		}
@@ -139,7 +137,7 @@ func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan
 
 // password gives an account that is made here another one, where the Secret does not have
 // the one that it has.
-func (s *Site) password(ctx context.Context, r *record, a *account, found []state, rules vcenter.PasswordRules) error {
+func (s *Site) password(ctx context.Context, r *record, a *account, found []state) error {
 	if !a.made || a.kept {
 		return nil
 	}
@@ -149,15 +147,15 @@ func (s *Site) password(ctx context.Context, r *record, a *account, found []stat
 		}
 	}
 	r.Run = rand.Text()
-	a.Password = newPassword(rules)
+	a.Password = newPassword()
 	return nil
 }
 
 // look finds out what is to be done for an account in one vCenter, and notes it.
-func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state, rules *vcenter.PasswordRules) (err error) {
+func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state) (err error) {
 	if a.made {
 		if found.exists, err = s.ours(ctx, p, a.Username); err == nil {
-			*rules, err = stricter(ctx, p, *rules)
+			found.days, err = p.PasswordDays(ctx)
 		}
 		found.shared = p.Name + " " + a.Username
 		if err == nil && len(s.Places) > 1 {
@@ -208,23 +206,6 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 	return true, &fault.Error{Reason: fault.Conflict, Op: "make the account " + name + " in", Subject: p.Server,
 		Err:  errors.New("there is one, and it was not made for this Secret of this cluster"),
 		Hint: "name another one, --principal NAME@DOMAIN, or give the password of this one: --account-password-file FILE"}
-}
-
-// stricter is what satisfies the rules of one more vCenter.
-func stricter(ctx context.Context, p *Place, r vcenter.PasswordRules) (vcenter.PasswordRules, error) {
-	more, err := p.PasswordRules(ctx)
-	if err != nil {
-		return r, err
-	}
-	out := vcenter.PasswordRules{Least: max(r.Least, more.Least), Most: more.Most, Days: more.Days, Upper: max(r.Upper, more.Upper), Lower: max(r.Lower, more.Lower),
-		Alphabetic: max(r.Alphabetic, more.Alphabetic), Numeric: max(r.Numeric, more.Numeric), Special: max(r.Special, more.Special)}
-	if r.Most > 0 && (more.Most == 0 || r.Most < more.Most) {
-		out.Most = r.Most
-	}
-	if r.Days > 0 && (more.Days == 0 || r.Days < more.Days) {
-		out.Days = r.Days
-	}
-	return out, nil
 }
 
 func (s *Site) intend(ctx context.Context, r *record, p *Place, plan *privileges.Plan) error {

@@ -3,50 +3,52 @@ package accounts
 import (
 	"crypto/rand"
 	"math/big"
-	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// The characters of passwords. None needs an escape in a shell, in YAML or in the drivers'
-// configuration, and none is easily taken for another one.
+// kinds are the characters of passwords. None needs an escape in a shell, in YAML or in the
+// drivers' configuration, and none is easily taken for another one.
+var kinds = [...]string{"ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz", "23456789", "-_.!+"}
+
 const (
-	upper   = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-	lower   = "abcdefghijkmnopqrstuvwxyz"
-	digits  = "23456789"
-	special = "-_.!+"
+	// passwordLength is the longest that a vCenter takes by default: some 120 bits.
+	passwordLength = 20
+	// leastOfKind is more than a vCenter demands of each kind by default.
+	leastOfKind = 2
 )
 
-// passwordLength is how long one is where the vCenter allows it: some 120 bits.
-const passwordLength = 20
-
-// newPassword makes a password that satisfies the rules. Two characters in a row are never
-// the same.
-func newPassword(r vcenter.PasswordRules) vcenter.Password {
-	n := max(passwordLength, r.Least)
-	if r.Most > 0 {
-		n = min(n, r.Most)
-	}
-	var kinds []string
-	add := func(kind string, least int) { kinds = append(kinds, slices.Repeat([]string{kind}, max(least, 0))...) }
-	add(upper, max(r.Upper, 1))
-	add(lower, max(r.Lower, 1))
-	add(upper+lower, r.Alphabetic-len(kinds))
-	add(digits, max(r.Numeric, 1))
-	add(special, max(r.Special, 1))
-	add(upper+lower+digits, n-len(kinds))
-	for i := len(kinds) - 1; i > 0; i-- {
-		j := random(i + 1)
-		kinds[i], kinds[j] = kinds[j], kinds[i]
-	}
-	var out vcenter.Password
-	for len(out) < len(kinds) {
-		from := kinds[len(out)]
-		if c := from[random(len(from))]; len(out) == 0 || out[len(out)-1] != c {
-			out += vcenter.Password(c)
+// newPassword makes a password that vCenters take, unless their rules are stricter by far: then the
+// account is made by hand. Two characters in a row are never the same.
+func newPassword() vcenter.Password {
+	all := strings.Join(kinds[:], "")
+	for {
+		var p []byte
+		for len(p) < passwordLength {
+			if c := all[random(len(all))]; len(p) == 0 || p[len(p)-1] != c {
+				p = append(p, c)
+			}
+		}
+		if hasAllKinds(string(p)) {
+			return vcenter.Password(p)
 		}
 	}
-	return out
+}
+
+func hasAllKinds(p string) bool {
+	for _, kind := range kinds {
+		n := 0
+		for _, c := range p {
+			if strings.ContainsRune(kind, c) {
+				n++
+			}
+		}
+		if n < leastOfKind {
+			return false
+		}
+	}
+	return true
 }
 
 func random(n int) int {

@@ -94,7 +94,7 @@ type vc struct {
 	folders     bool                // objects of VMs are their folders
 	looks       int                 // until what is made at a linked one is visible
 	changes     []string
-	looking     func() // once, when the rules of passwords are asked for
+	looking     func() // once, when it is asked when passwords expire
 	f           *fuse
 }
 
@@ -152,12 +152,12 @@ func (v *vc) Account(_ context.Context, n string) (vcenter.Account, error) {
 	return vcenter.Account{Exists: ok, Description: d}, nil
 }
 
-func (v *vc) PasswordRules(context.Context) (vcenter.PasswordRules, error) {
+func (v *vc) PasswordDays(context.Context) (int, error) {
 	if look := v.looking; look != nil {
 		v.looking = nil
 		look()
 	}
-	return vcenter.PasswordRules{}, nil
+	return 0, nil
 }
 
 func (v *vc) MakeAccount(_ context.Context, n, d string, p vcenter.Password) error {

@@ -269,26 +269,15 @@ func (a *Admin) RemoveAccount(ctx context.Context, name string) error {
 	})
 }
 
-// PasswordRules are what the vCenter demands of passwords.
-type PasswordRules struct {
-	Least, Most, Adjacent, Days       int // Days until one expires; 0 for never
-	Upper, Lower, Alphabetic, Numeric int
-	Special                           int
-}
-
-// PasswordRules reads them.
-func (a *Admin) PasswordRules(ctx context.Context) (PasswordRules, error) {
+// PasswordDays is after how many days a password expires; 0 for never.
+func (a *Admin) PasswordDays(ctx context.Context) (int, error) {
 	c, err := a.directory(ctx)
 	if err != nil {
-		return PasswordRules{}, err
+		return 0, err
 	}
 	p, err := c.GetLocalPasswordPolicy(ctx)
 	if err != nil {
-		return PasswordRules{}, a.directoryFault(err)
+		return 0, a.directoryFault(err)
 	}
-	f := p.PasswordFormat
-	return PasswordRules{
-		Least: int(f.LengthRestriction.MinLength), Most: int(f.LengthRestriction.MaxLength), Adjacent: int(f.MaxIdenticalAdjacentCharacters), Days: int(p.PasswordLifetimeDays),
-		Upper: int(f.AlphabeticRestriction.MinUppercaseCount), Lower: int(f.AlphabeticRestriction.MinLowercaseCount), Alphabetic: int(f.AlphabeticRestriction.MinAlphabeticCount),
-		Numeric: int(f.MinNumericCount), Special: int(f.MinSpecialCharCount)}, nil
+	return int(p.PasswordLifetimeDays), nil
 }
