@@ -44,8 +44,8 @@
 //
 // An account has several names, since a vCenter may answer with the alias of its domain. Names are
 // compared as each vCenter writes them, and never as text alone. Linked vCenters share accounts with a
-// delay: one that exists at one of them is waited for at the others. [Site.Forget] takes a vCenter that is
-// gone out of the record, and removes nothing there.
+// delay: one that exists at one of them is waited for at the others. A vCenter that no VsphereCloudConfig has
+// any more is named, and taken out of the record.
 //
 // With [Site.Output], something else writes the Secret, such as a GitOps tool: the run ends with the Secret
 // that is to be written, and one without Output goes on once the cluster has it. Nothing is written to a Secret
@@ -122,8 +122,6 @@ type Site struct {
 	Secret    string
 	Cluster   string // identifies the cluster, in the description of accounts
 	Places    []Place
-	// Forget has the names of vCenters that do not exist any longer: what was made there is not taken away.
-	Forget []string
 	// Progress is told of each thing that is done, or would be.
 	Progress func(Change)
 	// Output takes the Secret in the place of the cluster.

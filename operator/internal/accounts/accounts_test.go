@@ -527,59 +527,34 @@ func TestARotationWaitsForTheDriversOfItsAccountAlone(t *testing.T) {
 	}
 }
 
-// A vCenter whose VsphereCloudConfig is gone has an account, which stays on record until it is taken away there.
-func TestAVCenterThatIsNotAtHandIsNotForgotten(t *testing.T) {
-	west, east := newVC("west", nil), newVC("east", nil)
-	w := newWorld(t, west, controllerWith("nobody", "")...)
-	w.vcs = []*vc{west, east}
-	before := w.state()
-	require.NoError(t, w.create(whole(), none))
-	w.vcs = []*vc{west}
-	require.ErrorContains(t, w.rotate(whole(), none), "the operator has not logged in")
-	w.operator(4)
-	left := func(err error) {
-		t.Helper()
-		require.Equal(t, fault.Incomplete, fault.ReasonOf(err), err)
-		require.ErrorContains(t, err, `no VsphereCloudConfig names the Secret for ["east"] any more`)
-		require.Contains(t, east.accounts, firstName)
-	}
-	left(w.rotate(whole(), none))
-	for _, o := range controllerWith("", "") {
-		require.NoError(t, w.api.Delete(t.Context(), o))
-	}
-	left(w.remove(whole()))
-	w.vcs = []*vc{west, east}
-	w.gone(before, 0)
-}
-
-// One that exists no more, be it the only one, keeps nothing back where that is said.
-func TestAVCenterThatExistsNoMoreIsForgotten(t *testing.T) {
+// What a vCenter has whose VsphereCloudConfig is gone is named before it is left, and keeps nothing back, be it
+// the only one.
+func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	west, east := newVC("west", nil), newVC("east", nil)
 	w := newWorld(t, west)
 	w.vcs = []*vc{west, east}
 	require.NoError(t, w.create(whole(), none))
-	for _, c := range []struct {
-		left   []*vc
-		forget string
-	}{{[]*vc{west}, "east"}, {nil, "west"}} {
-		w.vcs = c.left
-		s := w.site(whole())
-		s.Forget = []string{c.forget}
-		if len(c.left) > 0 {
-			s.DryRun = true
-			require.NoError(t, s.Rotate(t.Context(), none))
-			require.Equal(t, "the vCenter does not exist any longer", w.left(firstName))
-			s.DryRun = false
-			require.NoError(t, s.Rotate(t.Context(), none))
-			w.complete(nextName)
-			require.NotContains(t, w.recorded(), c.forget)
-			continue
-		}
-		require.Equal(t, fault.Conflict, fault.ReasonOf(s.Rotate(t.Context(), none)))
-		require.NoError(t, s.Delete(t.Context()))
-		require.Empty(t, w.recorded())
-		require.Empty(t, w.login())
+	left := func() {
+		t.Helper()
+		require.Contains(t, w.left(firstName)+w.left(nextName), "no VsphereCloudConfig of this name has the Secret any more")
 	}
+	w.vcs = []*vc{west}
+	s := w.site(whole())
+	s.DryRun = true
+	require.NoError(t, s.Rotate(t.Context(), none))
+	left()
+	require.Contains(t, w.recorded(), "east")
+	require.NoError(t, w.rotate(whole(), none))
+	left()
+	w.complete(nextName)
+	require.NotContains(t, w.recorded(), "east")
+
+	w.vcs = nil
+	require.Equal(t, fault.Conflict, fault.ReasonOf(w.rotate(whole(), none)))
+	require.NoError(t, w.remove(whole()))
+	left()
+	require.Empty(t, w.recorded())
+	require.Empty(t, w.login())
 }
 
 // Where the API server goes away, what that means for the account is said beside what to do about the server.

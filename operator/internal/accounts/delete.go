@@ -34,31 +34,17 @@ func (s *Site) Delete(ctx context.Context) error {
 	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
 		return err
 	}
-	if err := s.elsewhere(r); err != nil {
-		return err
-	}
+	s.elsewhere(r)
 	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }
 
-// elsewhere keeps the record while vCenters of it are not at hand.
-func (s *Site) elsewhere(r *record) error {
-	s.forget(r)
-	left := slices.DeleteFunc(slices.Sorted(maps.Keys(r.Places)), func(name string) bool {
-		return slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name })
-	})
-	if len(left) == 0 {
-		return nil
-	}
-	return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account,
-		Err:  fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
-		Hint: "apply it again, and run the same command again; or, if the vCenter does not exist any longer, add --forget NAME"}
-}
-
-// forget takes the vCenters out of a record that do not exist any longer, and says what is left there.
-func (s *Site) forget(r *record) {
+// elsewhere takes the vCenters out of a record for which no VsphereCloudConfig names the Secret any more,
+// and says that what was made there stays: most often the vCenter is gone.
+func (s *Site) elsewhere(r *record) {
 	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
-		if slices.Contains(s.Forget, name) {
-			s.did(Change{VCenter: name, Do: Leave, Kind: "account", Name: r.Account, Account: r.Account, Note: "the vCenter does not exist any longer"})
+		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
+			s.did(Change{VCenter: name, Do: Leave, Kind: "account", Name: r.Account, Account: r.Account,
+				Note: "no VsphereCloudConfig of this name has the Secret any more: where the vCenter exists, apply that first"})
 			delete(r.Places, name)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,15 +83,6 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 		r.Places = map[string]*placeRecord{}
 	}
 	return r, nil
-}
-
-// Recorded are the vCenters that the record says something was made in.
-func (s *Site) Recorded(ctx context.Context) ([]string, error) {
-	r, err := s.readRecord(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Sorted(maps.Keys(r.Places)), nil
 }
 
 // clusterFault is clusterstate's, with one more hint.

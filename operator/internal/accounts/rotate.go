@@ -23,7 +23,7 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create --username ADMIN"}
 	}
 	if len(s.Places) == 0 {
-		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: vdoctl users delete --username ADMIN --secret "+s.Secret+" --forget NAME")
+		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: vdoctl users delete --username ADMIN --secret "+s.Secret)
 	}
 	a := account{named: want.Username != ""}
 	if err := s.begin(ctx, r, now, &want); err != nil {
@@ -100,7 +100,7 @@ func (s *Site) ahead(r *record) {
 			s.did(Change{VCenter: s.Places[i].Name, Do: Remove, Kind: "account", Name: r.Account, Account: r.Account})
 		}
 	}
-	s.forget(r)
+	s.elsewhere(r)
 }
 
 func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a account) error {
@@ -136,9 +136,7 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 	if err := s.each(func(p *Place) error { return s.takeAway(ctx, r, p, r.Account, r.Made) }); err != nil {
 		return err
 	}
-	if err := s.elsewhere(r); err != nil {
-		return err
-	}
+	s.elsewhere(r)
 	for _, p := range r.Places {
 		maps.DeleteFunc(p.Permissions, func(account string, _ map[string]*privileges.Permission) bool {
 			return s.same(ctx, account, r.Account)

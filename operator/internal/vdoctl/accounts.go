@@ -54,7 +54,6 @@ type accountOptions struct {
 	do                   func(*accounts.Site, context.Context, accounts.Login) error
 	makes                bool // roles and permissions, as they are planned
 	outputSecret         bool
-	forget               []string // vCenters that do not exist any longer
 	secret, passwordFrom string
 	// looked is what was found in each vCenter, by its name.
 	looked  map[string]asked
@@ -114,9 +113,6 @@ func newAccountCommand(
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about, where the configuration has several")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
-		if cmd.Name() != "create" {
-			fl.StringSliceVar(&o.forget, "forget", nil, "`VCENTERS` that do not exist any longer, as names of VsphereCloudConfigs, with commas: nothing is removed there")
-		}
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
 			fl.StringVar(&o.passwordFrom, "account-password-file", "", "`FILE` with the password of an account that is made elsewhere (else "+accountPasswordEnv+"); - for standard input")
@@ -516,65 +512,43 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 		return out, err
 	}
 	s, state, err := o.asAdmin(ctx, o.app, "the vCenters", o.offline())
-	if len(o.forget) > 0 && errors.Is(err, errNotConfigured) {
-		err = nil // what is left of the account is its record
+	byRecord := !o.makes && o.secret != "" // what is left of an account may be its record
+	if byRecord && errors.Is(err, errNotConfigured) {
+		err = nil
 	}
 	if err = fault.Join(err, state.Err); err != nil {
 		return out, err
 	}
-	known := slices.Clone(s.there)
-	for _, v := range s.vcenters {
-		known = append(known, v.Name)
-	}
-	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool {
-		return v.config == nil && slices.Contains(o.forget, v.Name)
-	})
 	if o.makes {
 		if err := s.unresolved(); err != nil { // be it of another Secret: which driver is meant is not known
 			return out, err
 		}
 	}
+	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config == nil })
 	o.looked, out.nodes = map[string]asked{}, state.Nodes
 	var errs []error
 	for _, v := range s.vcenters {
-		if o.secret == "" || v.config != nil && v.config.Spec.Credentials == o.secret {
+		if o.secret == "" || v.config.Spec.Credentials == o.secret {
 			errs = append(errs, o.addTo(ctx, c, &out, &s, v))
 		}
 	}
-	if len(errs) == 0 && o.secret != "" && len(o.forget) > 0 { // what is left of it is a record
+	if len(errs) == 0 && byRecord {
 		_, err := o.siteFor(ctx, c, &out.list, o.secret, "")
 		errs = append(errs, err)
 	}
 	for _, at := range out.list {
-		at.Wait, at.Forget = o.timeout, o.forget
-		recorded, err := at.Recorded(ctx)
-		known, errs = append(known, recorded...), append(errs, err)
+		at.Wait = o.timeout
 	}
 	errs = append(errs, identify(ctx, c, out.list))
 	if len(out.list) == 0 && fault.Join(errs...) == nil {
 		errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration",
 			Err:  errors.New("no VsphereCloudConfig names the Secret"),
-			Hint: "correct --secret, or apply a VsphereCloudConfig; with --forget, --secret NAME finds the account without one"})
-	}
-	for _, name := range o.forget {
-		if err := fault.Join(errs...); err == nil && !slices.Contains(known, name) {
-			slices.Sort(known)
-			err = errors.New("neither the configuration nor the record of the accounts has it")
-			hint := "name one of " + strings.Join(slices.Compact(known), ", ")
-			errs = append(errs, flags.Bad("--forget", name, err, hint))
-		}
+			Hint: "correct --secret, or apply a VsphereCloudConfig; `vdoctl users delete --secret NAME` finds the account without one"})
 	}
 	return out, fault.Join(errs...)
 }
 
 func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountSites, in *site, v configured) error {
-	if v.config == nil {
-		return in.noVCenter(v.Name)
-	}
-	if slices.Contains(o.forget, v.Name) { // one that is away for a moment keeps its place in the record
-		return fault.Errorf(fault.Refused, "forget vCenter", v.Name,
-			"delete its VsphereCloudConfig first, or leave out --forget", "its VsphereCloudConfig exists")
-	}
 	at, err := o.siteFor(ctx, c, &l.list, v.config.Spec.Credentials, v.config.Namespace)
 	if err != nil {
 		return err

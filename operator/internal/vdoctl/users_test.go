@@ -210,8 +210,8 @@ func TestAWrongPasswordIsTriedOnce(t *testing.T) {
 	}
 }
 
-// A vCenter is forgotten where it exists no more, and where it was ever known.
-func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
+// What is left in a vCenter that is gone is named before it is done, also where no other one is left.
+func TestAVCenterThatIsGoneIsNamed(t *testing.T) {
 	s := newShop(t)
 	v := vcsim.Start(t, vcsim.Options{Machines: 1})
 	admin := asAdministrator(t)
@@ -231,24 +231,22 @@ func TestAVCenterThatExistsIsNotForgotten(t *testing.T) {
 	}
 	left := "would leave account " + account + " in "
 	for _, x := range []struct {
-		arrange   func()
-		do, names string
-		code      int
-		says      []string
+		arrange func()
+		do      string
+		code    int
+		says    []string
 	}{
-		{nil, "delete", "west", 8, []string{"west: its VsphereCloudConfig exists", "hint: delete its VsphereCloudConfig first"}},
-		{nil, "rotate", "away,old", 8, []string{"away: its VsphereCloudConfig exists"}},
-		{func() { remove("away") }, "rotate", "away,old", 0, []string{left + "away", left + "old"}},
-		{nil, "delete", "none,away", 2, []string{`--forget "none": neither the configuration nor the record`, "hint: name one of away, old, west"}},
-		{func() { remove("west") }, "delete", "away,old,west", 4, []string{"no VsphereCloudConfig names the Secret", "--secret NAME"}},
-		{nil, "delete --secret vc", "away,old,west", 0, []string{left + "west"}},
-		{func() { require.NoError(t, s.k.Delete(t.Context(), s.config())) }, "delete --secret vc", "away,old,west", 0, []string{left + "west"}},
+		{func() { remove("away") }, "rotate", 4, []string{"away"}},
+		{nil, "delete", 0, []string{left + "away", left + "old"}},
+		{func() { remove("west") }, "delete", 4, []string{"no VsphereCloudConfig names the Secret", "--secret NAME"}},
+		{nil, "delete --secret vc", 0, []string{left + "west"}},
+		{func() { require.NoError(t, s.k.Delete(t.Context(), s.config())) }, "delete --secret vc", 0, []string{left + "west"}},
 	} {
 		if x.arrange != nil {
 			x.arrange()
 		}
 		args := append([]string{"users"}, strings.Fields(x.do)...)
-		args = append(append(args, admin...), "--dry-run", "--forget", x.names)
+		args = append(append(args, admin...), "--dry-run")
 		s.run(args...).is(x.code, x.says...)
 		require.True(t, s.there(record))
 	}
