@@ -11,9 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 // redactor takes secret values out of texts: as they are, in base64 wherever they are in
@@ -41,10 +39,9 @@ const (
 // setting is a line of a configuration file with a value: key = "value", key: value.
 var setting = regexp.MustCompile(`(?m)^\s*(?:-\s+)?"?([\w.\[\]-]+)"?\s*[=:]\s*"?(.*?)"?,?\s*$`)
 
-// soundsSecret tells by their names fields, keys and variables that have secrets.
-var soundsSecret = regexp.MustCompile(`(?i)` + secretWords + `|^_?auth$`)
-
-const secretWords = `pass|secret|token|credential|private|authorization`
+// soundsSecret tells by their names fields, keys and variables that have secrets; what begins as gzip in base64
+// may be anything.
+var soundsSecret = regexp.MustCompile(`(?i)pass|secret|token|credential|private|authorization|\b_?auth\b|^H4sI`)
 
 // objectName are fields that sound so, and hold the name of an object.
 var objectName = regexp.MustCompile(`(?i)^secret[_-]?name(space)?$`)
@@ -54,7 +51,7 @@ func isSecretName(key string) bool {
 }
 
 // add notes a value of a Secret. Of a configuration file it notes the values that sound
-// secret too, of a private key its lines, of logins of registries what they consist of:
+// secret too, of other texts their lines, of logins of registries what they consist of:
 // the rest of those, names of servers for instance, is what somebody has to read.
 func (r *redactor) add(value []byte) {
 	r.built = nil
@@ -64,21 +61,15 @@ func (r *redactor) add(value []byte) {
 	}
 	var document any
 	if json.Unmarshal(value, &document) == nil {
-		r.fields("", document, func(text string) {
-			r.one(text)
-			r.lines(text, minLine)
-		})
+		r.fields("", document)
 	} else if !isConfiguration(text) {
-		r.lines(text, minLine)
+		r.lines(text)
 	}
 	for _, m := range setting.FindAllStringSubmatch(text, -1) {
 		if isSecretName(m[1]) {
 			r.one(m[2])
 			r.one(strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(m[2]))
 		}
-	}
-	if strings.Contains(text, "PRIVATE KEY-----") {
-		r.lines(text, minSecret)
 	}
 }
 
@@ -98,37 +89,38 @@ func isConfiguration(text string) bool {
 }
 
 // lines notes each line of a text that has several, but the shorter ones.
-func (r *redactor) lines(text string, shortest int) {
+func (r *redactor) lines(text string) {
 	if !strings.Contains(text, "\n") {
 		return
 	}
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); len(line) >= shortest && !strings.HasPrefix(line, "-----") {
+		if line = strings.TrimSpace(line); len(line) >= minLine && !strings.HasPrefix(line, "-----") {
 			r.one(line)
 		}
 	}
 }
 
-// fields tells note the texts of a document whose keys sound secret. The auth of a registry's
+// fields notes the texts of a document whose keys sound secret. The auth of a registry's
 // login is NAME:PASSWORD in base64.
-func (r *redactor) fields(key string, node any, note func(string)) {
+func (r *redactor) fields(key string, node any) {
 	switch node := node.(type) {
 	case map[string]any:
 		for k, v := range node {
-			r.fields(k, v, note)
+			r.fields(k, v)
 		}
 	case []any:
 		for _, v := range node {
-			r.fields(key, v, note)
+			r.fields(key, v)
 		}
 	case string:
 		if !isSecretName(key) {
 			return
 		}
-		note(node)
+		r.one(node)
+		r.lines(node)
 		if login, err := base64.StdEncoding.DecodeString(node); err == nil {
 			if _, password, ok := strings.Cut(string(login), ":"); ok {
-				note(password)
+				r.one(password)
 			}
 		}
 	}
@@ -238,61 +230,75 @@ func (r *redactor) texts(node any) any {
 	return node
 }
 
-const secretKey = `([\w.\[\]-]*(?:` + secretWords + `)[\w.\[\]-]*|\b_?auth)\\?["']?`
+// plain is what no setting, login or document is: a name, a number, a path, an option, an image.
+var plain = regexp.MustCompile(`^[\w./:,+$()=-]{0,256}(@sha256:[0-9a-f]{64})?$`)
 
-// secretSettings are where a text may have a secret's value: the first group stays, the second is
-// the name, and the rest is hidden. They are tried in this order: a block of YAML, a line of
-// a configuration file to its end, JSON and options within a line, logins of URLs and headers.
-var secretSettings = []*regexp.Regexp{
-	regexp.MustCompile(`(?mi)^([ \t]*(?:-[ \t]+)?["']?` + secretKey + `[ \t]*:[ \t]*)(?:[|>][-+\d]*[ \t]*)?\r?\n(?:[ \t]+[^:\s]+[ \t]*(?:\n|\z))+`),
-	regexp.MustCompile(`(?mi)^([ \t]*(?:-[ \t]+)?["']?` + secretKey + `[ \t]*:[ \t]*)[|>][-+\d]*[ \t]*\r?\n(?:[ \t]*(?:\n|\z)|[ \t]+.*(?:\n|\z))+`),
-	regexp.MustCompile(`(?mi)^([ \t]*(?:-[ \t]+)?["']?` + secretKey + `[ \t]*[=:][ \t]*)(\S.*)$`),
-	regexp.MustCompile(`(?i)(\\?["']?` + secretKey + `[ \t]*[=:][ \t]*)(\\?"(?:[^"\\]|\\.)*"?|'[^']*'?|\S+)`),
-	regexp.MustCompile(`(?i)(--?` + secretKey + `[ \t]+)("(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s-]\S*)`),
-	regexp.MustCompile(`(://()[^/\s:@]*:)([^/\s@]+)@`),
-	regexp.MustCompile(`(?i)(\b(?:bearer|basic)()[ \t]+)(\S+)`),
+// shown is a text from where somebody may have put a secret that is in no Secret: it is hidden unless it is
+// plain, and neither it nor its name sounds secret.
+func (r *redactor) shown(name, text string) string {
+	if soundsSecret.MatchString(name) {
+		r.found(text)
+		return hidden
+	}
+	if !plain.MatchString(text) || soundsSecret.MatchString(text) {
+		return hidden
+	}
+	return text
 }
 
-// withoutSecrets takes out what is not needed, and what somebody may have put a secret into
-// that is in no Secret: variables, keys, options and settings that sound so, and annotations
-// that are large or copies of objects. What it finds is hidden in what is written later too.
+// found notes what a secret's name has for a value: it may be in the logs all the same. Numbers, yes and no,
+// and names of files are in any text.
+func (r *redactor) found(value string) {
+	_, notNumber := strconv.ParseFloat(value, 64)
+	_, notBool := strconv.ParseBool(value)
+	if len(value) >= minLine && notNumber != nil && notBool != nil && !strings.HasPrefix(value, "/") {
+		r.add([]byte(value))
+	}
+}
+
+// withoutSecrets takes out what is not needed, and what somebody may have put a secret into that is in no
+// Secret: what ConfigMaps hold that are not the operator's or the driver's, and variables, arguments and
+// annotations that are not plain.
 func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
-	if a := u.GetAnnotations(); a != nil {
-		delete(a, corev1.LastAppliedConfigAnnotation)
-		u.SetAnnotations(a)
-	}
-	if data, ok := u.Object["data"].(map[string]any); ok {
+	ours := strings.HasPrefix(u.GetName(), "vdo-") || u.GetName() == featureStates
+	for _, field := range []string{"data", "binaryData"} {
+		data, _ := u.Object[field].(map[string]any)
 		for k, v := range data {
-			text, _ := v.(string)
 			if isSecretName(k) {
+				text, _ := v.(string)
 				r.found(text)
-				data[k] = hidden
-				continue
 			}
-			r.document(text)
-			data[k] = r.settings(text)
-		}
-	}
-	if data, ok := u.Object["binaryData"].(map[string]any); ok {
-		for k := range data {
-			data[k] = hidden
+			if !ours || isSecretName(k) {
+				data[k] = hidden
+			}
 		}
 	}
 	r.walk(u.Object)
 }
 
-// walk goes to lists of variables, arguments and annotations, wherever a pod's template is.
+// featureStates is the ConfigMap of the storage driver's features.
+const featureStates = "internal-feature-states.csi.vsphere.vmware.com"
+
+// walk goes to variables, headers, arguments and annotations, wherever a pod's template is.
 func (r *redactor) walk(node any) {
 	switch node := node.(type) {
 	case map[string]any:
-		r.variable(node)
+		if value, ok := node["value"].(string); ok {
+			name, _ := node["name"].(string)
+			node["value"] = r.shown(name, value)
+		}
 		for k, v := range node {
-			switch list, _ := v.([]any); k {
+			switch k {
 			case "args", "command":
+				list, _ := v.([]any)
 				r.arguments(list)
 			case "annotations":
-				r.annotations(v)
+				all, _ := v.(map[string]any)
+				for name, text := range all {
+					text, _ := text.(string)
+					all[name] = r.shown(name, text)
+				}
 			}
 			r.walk(v)
 		}
@@ -303,90 +309,23 @@ func (r *redactor) walk(node any) {
 	}
 }
 
-// variable is one of a container, or a header of a probe.
-func (r *redactor) variable(node map[string]any) {
-	name, _ := node["name"].(string)
-	value, ok := node["value"].(string)
-	switch {
-	case !ok:
-	case soundsSecret.MatchString(name):
-		r.found(value)
-		node["value"] = hidden
-	default:
-		node["value"] = r.settings(value)
-	}
-}
-
 // arguments are --name=value, or the name and the value one after the other.
 func (r *redactor) arguments(list []any) {
-	option := false
+	before := "" // the option whose value may come
 	for i := range list {
 		text, _ := list[i].(string)
+		name, value, both := strings.Cut(text, "=")
 		isOption := strings.HasPrefix(text, "-")
-		if option && !isOption {
-			r.found(text)
-			list[i] = hidden
-		} else {
-			list[i] = r.settings(text)
+		if isOption {
+			before = ""
 		}
-		option = isOption && !strings.Contains(text, "=") && isSecretName(strings.TrimLeft(text, "-"))
-	}
-}
-
-// maxAnnotation is what an annotation has that is no copy of something, in bytes.
-const maxAnnotation = 256
-
-func (r *redactor) annotations(node any) {
-	all, _ := node.(map[string]any)
-	for k, v := range all {
-		text, _ := v.(string)
-		if len(text) > maxAnnotation || strings.HasPrefix(text, "H4sI") || isDocument(text) || isSecretName(k) {
-			all[k] = hidden // H4sI: gzip, in base64
-			continue
+		if both && soundsSecret.MatchString(name) {
+			r.found(value)
 		}
-		all[k] = r.settings(text)
-	}
-}
-
-func isDocument(text string) bool {
-	text = strings.TrimSpace(text)
-	return strings.ContainsAny(text, "{[\"") && strings.ContainsRune("{[\"", rune(text[0])) && json.Valid([]byte(text))
-}
-
-func (r *redactor) document(text string) {
-	var document any
-	if yaml.Unmarshal([]byte(text), &document) == nil {
-		r.fields("", document, r.found)
-	}
-}
-
-// settings are a text without the values of the settings in it that sound secret.
-func (r *redactor) settings(text string) string {
-	for _, s := range secretSettings {
-		var out strings.Builder
-		last := 0
-		for _, m := range s.FindAllStringSubmatchIndex(text, -1) {
-			if objectName.MatchString(text[m[4]:m[5]]) || strings.HasPrefix(text[m[3]:m[1]], hidden) {
-				continue
-			}
-			r.found(text[m[3]:m[1]])
-			out.WriteString(text[last:m[3]] + hidden)
-			if last = m[1]; strings.ContainsRune("\n@", rune(text[last-1])) {
-				last-- // a line, and a login, ends as it did
-			}
+		list[i] = r.shown(before, text)
+		before = ""
+		if isOption && !both {
+			before = name
 		}
-		text = out.String() + text[last:]
-	}
-	return text
-}
-
-// found notes a value of a setting: what stands in no Secret may be in the logs all the same.
-// Numbers, yes and no and names of files are in any text.
-func (r *redactor) found(value string) {
-	value = strings.Trim(strings.TrimSpace(value), `"',\@`)
-	_, notNumber := strconv.ParseFloat(value, 64)
-	_, notBool := strconv.ParseBool(value)
-	if len(value) >= minLine && notNumber != nil && notBool != nil && !strings.HasPrefix(value, "/") {
-		r.add([]byte(value))
 	}
 }

@@ -60,9 +60,10 @@ func newSupportBundleCommand(a *app) *cobra.Command {
 workloads and pods with their logs, events, nodes, classes, and the output of status, version
 and preflight. Of Secrets the keys are in it and no values; every value of a Secret of the
 operator's and the drivers' namespaces, its base64 and what logs make of it is taken out of
-all files, and so are settings, options and variables that sound secret in ConfigMaps and pods,
-and annotations that are large or copies of objects. Where the Secrets cannot be read there are
-no logs in it. Nothing is sent anywhere, and nothing is changed; preflight logs in to the
+all files. So are the values of ConfigMaps that are not the operator's or the drivers'.
+Arguments, variables and annotations of pods are hidden unless they are plain names, numbers
+or paths that do not sound secret. Where the Secrets cannot be read there are no logs in it.
+Nothing is sent anywhere, and nothing is changed; preflight logs in to the
 vCenters once, unless it is left out.
 
 Where something that is there could not be read, a log for instance, it ends with 9; the
