@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -128,7 +127,7 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 		}
 		err := errors.Join(t.Close(), z.Close(), f.Sync())
 		size, _ = f.Seek(0, io.SeekCurrent)
-		return cmp.Or(err, vacant(name))
+		return err
 	})
 	if err != nil {
 		return err
@@ -180,16 +179,16 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 	known := false
 	for _, part := range []struct {
 		what string
-		work func(context.Context)
+		work func()
 	}{
-		{"secrets", func(ctx context.Context) { known = x.secrets(ctx) }},
-		{"resources", x.resources},
-		{"logs", func(ctx context.Context) { x.podLogs(ctx, known) }},
-		{"status and version", x.ownOutput},
-		{"preflight", x.checks},
+		{"secrets", func() { known = x.secrets(ctx) }},
+		{"resources", func() { x.resources(ctx) }},
+		{"logs", func() { x.podLogs(ctx, known) }},
+		{"status and version", func() { x.ownOutput(ctx) }},
+		{"preflight", func() { x.checks(ctx) }},
 	} {
 		p.show("collecting " + part.what)
-		part.work(ctx)
+		part.work()
 		if err := errors.Join(ctx.Err(), x.err); err != nil {
 			return err
 		}
@@ -235,8 +234,6 @@ func (x *collection) ownOutput(ctx context.Context) {
 	if err != nil {
 		x.missed("status", err)
 	} else {
-		o := &statusOptions{app: x.plain(), prose: true}
-		x.putText("status.txt", func(l *lines) { o.text(l, status) })
 		x.putYAML("status.yaml", status)
 	}
 	version := versionReport{Client: x.build}
@@ -244,19 +241,6 @@ func (x *collection) ownOutput(ctx context.Context) {
 		x.missed("version", err)
 	}
 	x.putYAML("version.yaml", version)
-}
-
-// plain is the program as it prints into a file.
-func (x *collection) plain() *app {
-	a := *x.app
-	a.terminal = false
-	return &a
-}
-
-func (x *collection) putText(name string, text func(*lines)) {
-	var out bytes.Buffer
-	_ = written(&out, text) // a buffer takes all
-	x.put(name, out.Bytes())
 }
 
 // missed is miss, of what the archive is incomplete without.
@@ -283,8 +267,6 @@ func (x *collection) checks(ctx context.Context) {
 	}
 	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	r.Verdict = preflight.Worst(r.Results)
-	o := &checkOptions{app: x.plain(), all: true}
-	x.putText("preflight.txt", func(l *lines) { o.text(l, r) })
 	x.putYAML("preflight.yaml", r)
 }
 
@@ -474,7 +456,9 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				status = s
 			}
 		}
-		begun := status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
+		if status.State.Running == nil && status.State.Terminated == nil && status.LastTerminationState.Terminated == nil {
+			continue // it has not begun, and has no log
+		}
 		for _, previous := range []bool{false, true} {
 			if previous && status.RestartCount == 0 {
 				continue
@@ -484,11 +468,7 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				name += ".previous"
 			}
 			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
-			switch {
-			case err != nil && !previous && !begun:
-				x.miss(name, errors.New("the container has not begun, and has no log"))
-				continue
-			case err != nil:
+			if err != nil {
 				x.missed(name, err)
 				continue
 			}
