@@ -342,28 +342,32 @@ func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, err
 	return out, nil
 }
 
-// refuse returns why steps may not be done in a vCenter: nodes or volumes use a tag that they take
-// off an object, or that a nearer one takes the place of.
+// refuse returns why steps may not be done in a vCenter: nodes or volumes of the cluster use a tag that the
+// steps take off an object, or that a node of this vCenter would not have any more.
 func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
-	lost := map[preflight.Category][]string{} // each with the nodes that lose it
-	for _, s := range steps {
-		if s.Do == topology.Detach {
-			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = nil
-		}
-	}
-	if len(lost) > 0 && u.cluster.Err != nil {
-		return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
-			Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
-			Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
-	}
-	for node, tags := range u.moved(v, steps) {
+	after := v
+	after.Tagged = stepped(&v, steps)
+	then := u.placed(after)
+	lost := map[preflight.Category]bool{}
+	for node, tags := range u.placed(v) {
 		for _, t := range tags {
-			lost[t] = append(lost[t], node)
+			lost[t] = lost[t] || !slices.Contains(then[node], t)
 		}
+	}
+	for _, s := range steps {
+		if s.Do != topology.Detach {
+			continue
+		}
+		if u.cluster.Err != nil {
+			return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
+				Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
+				Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
+		}
+		lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
 	}
 	var errs []error
-	for tag, nodes := range lost {
-		if used := u.users(tag, nodes); len(used) > 0 {
+	for tag, gone := range lost {
+		if used := u.users(tag); gone && len(used) > 0 {
 			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "move a zone in", Subject: v.Name,
 				Err:  fmt.Errorf("the tag %s of %s is used by %s", tag.Tag, tag.Name, firstOf(used)),
 				Hint: "move the data of these volumes and delete these nodes before you change the tag"})
@@ -372,13 +376,13 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 	return fault.Join(errs...)
 }
 
-// users are the nodes among some, and the volumes, that use a tag.
-func (u *tagUse) users(tag preflight.Category, nodes []string) []string {
+// users are the nodes and volumes that use a tag.
+func (u *tagUse) users(tag preflight.Category) []string {
 	var out []string
 	for i := range u.cluster.Nodes {
 		n := &u.cluster.Nodes[i]
 		for k, v := range n.Zones {
-			if slices.Contains(nodes, n.Name) && (label{k, v}).is(tag) {
+			if (label{k, v}).is(tag) {
 				out = append(out, "node "+n.Name)
 			}
 		}
@@ -392,17 +396,7 @@ func (u *tagUse) users(tag preflight.Category, nodes []string) []string {
 	return slices.Compact(out)
 }
 
-// moved are the tags that nodes have now, and would not have after the steps.
-func (u *tagUse) moved(v preflight.VCenter, steps []topology.Step) map[string][]preflight.Category {
-	after := v
-	after.Tagged = stepped(&v, steps)
-	now, then := u.placed(v), u.placed(after)
-	for node, tags := range now {
-		now[node] = slices.DeleteFunc(tags, func(t preflight.Category) bool { return slices.Contains(then[node], t) })
-	}
-	return now
-}
-
+// placed are the tags that each node gets.
 func (u *tagUse) placed(v preflight.VCenter) map[string][]preflight.Category {
 	out := map[string][]preflight.Category{}
 	list := []preflight.VCenter{v}
@@ -418,18 +412,17 @@ func (u *tagUse) placed(v preflight.VCenter) map[string][]preflight.Category {
 
 // stepped are the tags on objects after the steps.
 func stepped(v *preflight.VCenter, steps []topology.Step) map[preflight.Ref][]preflight.Category {
-	byPath := map[string]preflight.Ref{}
-	for r := range v.Objects {
-		byPath[v.Path(r)] = r
-	}
 	out := maps.Clone(v.Tagged)
-	for _, s := range steps {
-		r, tag := byPath[s.Path], preflight.Category{Name: s.Category, Tag: s.Tag}
-		switch s.Do {
-		case topology.Attach:
-			out[r] = append(slices.Clone(out[r]), tag)
-		case topology.Detach:
+	for r := range v.Objects {
+		for _, s := range steps {
+			if s.Path == "" || s.Path != v.Path(r) {
+				continue
+			}
+			tag := preflight.Category{Name: s.Category, Tag: s.Tag}
 			out[r] = slices.DeleteFunc(slices.Clone(out[r]), func(t preflight.Category) bool { return t == tag })
+			if s.Do == topology.Attach {
+				out[r] = append(out[r], tag)
+			}
 		}
 	}
 	return out
