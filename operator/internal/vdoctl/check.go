@@ -47,20 +47,14 @@ type checkOptions struct {
 	only, nodes []string
 	noCluster   bool
 	all, fix    bool
-	part        checkPart
 }
 
-// checkPart is what a command of an earlier release shows of the checks.
-type checkPart struct {
-	short, long   string
-	ids           func(preflight.ID) bool
-	before, after func(*lines, checkReport) // further text
-}
-
-func newPartCommand(a *app, p checkPart) (*cobra.Command, *checkOptions) {
-	o := &checkOptions{app: a, part: p}
-	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !p.ids(preflight.ID(id)) })
-	cmd := runs(o.run, &cobra.Command{Use: "check", Short: p.short, Long: p.long})
+// newPartCommand is what an earlier release called those checks that it makes.
+func newPartCommand(a *app, short string, ids func(preflight.ID) bool) (*cobra.Command, *checkOptions) {
+	o := &checkOptions{app: a}
+	o.only = slices.DeleteFunc(idNames(), func(id string) bool { return !ids(preflight.ID(id)) })
+	cmd := runs(o.run, &cobra.Command{Use: "check", Short: short + "; see check",
+		Long: "Makes a part of the checks of `vdoctl check`, whose -o json has nodes, zones and VMs too. Nothing is changed."})
 	flags.Group(cmd, flags.Selection, o.siteFlags.bind)
 	o.bindFormat(cmd)
 	return cmd, o
@@ -253,9 +247,6 @@ func inspect(ctx context.Context, s site, cluster preflight.Cluster) []preflight
 
 // text shows what is amiss in full, and what passed in one line.
 func (o *checkOptions) text(l *lines, r checkReport) {
-	if o.part.before != nil {
-		o.part.before(l, r)
-	}
 	passed := 0
 	for _, x := range r.Results {
 		if x.Action == preflight.Pass {
@@ -275,9 +266,6 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 		findings = ", " + command.Plural(n, "finding", "findings")
 	}
 	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, o.verdict(r.Verdict))
-	if o.part.after != nil {
-		o.part.after(l, r)
-	}
 }
 
 const indent = "        "

@@ -113,11 +113,9 @@ func TestKubeadmIsGivenAFormatThatItReads(t *testing.T) {
 func TestTheQuestionOfVMsFixSaysWhatIsDone(t *testing.T) {
 	uuid, hardware := []maintenance.Fix{maintenance.DiskUUID}, []maintenance.Fix{maintenance.Hardware}
 	for want, list := range map[string][]maintenance.Machine{
-		"Continue with node a, which an earlier run began":                                               {{Node: "a"}},
-		"Shut down 1 VM, one after another, of vCenter west":                                             {{Node: "a", VCenter: "west", Off: uuid}, {Node: "b", VCenter: "west"}},
-		"1 hardware upgrade cannot be undone. Shut down 2 VMs, one after another, of vCenter east, west": {{Path: "a", On: true, VCenter: "west", Off: hardware}, {Path: "b", On: true, VCenter: "east", Off: uuid}},
-		"2 hardware upgrades cannot be undone. Shut down 1 VM, one after another, and change 1 VM that is off, of vCenter west": {
-			{Path: "a", On: true, VCenter: "west", Off: hardware}, {Path: "b", VCenter: "west", Template: true, Off: hardware}},
+		"Change 1 VM, one after another, and shut down those that are on, of vCenter west": {{Node: "a", VCenter: "west", Off: uuid}},
+		"1 hardware upgrade cannot be undone. Change 2 VMs, one after another, and shut down those that are on, of vCenter east, west": {
+			{Path: "a", On: true, VCenter: "west", Off: hardware}, {Path: "b", On: true, VCenter: "east", Off: uuid}},
 	} {
 		require.Equal(t, want, fixQuestion(list))
 	}

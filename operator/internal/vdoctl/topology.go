@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,14 +44,7 @@ type topologyOptions struct {
 }
 
 func newTopologyCheckCommand(a *app) *cobra.Command {
-	cmd, _ := newPartCommand(a, checkPart{
-		short: "Show each node's region and zone, and each zone's datastores; see check",
-		long: `Shows for each node which tags of the configured categories it gets, from which object
-that its VM's host is in, which other tags further up are overruled by that, and which
-datastores all hosts of a zone have in common. Makes the checks of topology. Nothing is changed.`,
-		ids:    func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) },
-		before: a.zones,
-	})
+	cmd, _ := newPartCommand(a, "Check regions and zones", func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })
 	return cmd
 }
 
@@ -84,42 +76,6 @@ PersistentVolume uses. Other clusters that use the vCenter are not asked.
 
 // topologyChecks are the checks that are about topology.
 var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-zone-labels", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
-
-func (a *app) zones(l *lines, r checkReport) {
-	nodes := command.NewTable("NODE", "VCENTER", "TAGS", "HOST")
-	for _, n := range r.Nodes {
-		nodes.Row(n.Node, n.VCenter, levelsText(n.Levels), n.Host)
-	}
-	if len(r.Nodes) > 0 {
-		l.table(nodes)
-		l.printf("")
-	}
-	for _, z := range r.Zones {
-		stores := cmp.Or(strings.Join(z.Datastores, ", "), a.paint(red, "none"))
-		l.printf("%s in %s: %s, shared datastores: %s", a.paint(bold, cmp.Or(strings.Join(z.Tags, "/"), "all nodes")),
-			z.VCenter, command.Plural(z.Nodes, "node", "nodes"), stores)
-	}
-	if len(r.Zones) > 0 {
-		l.printf("")
-	}
-}
-
-func levelsText(list []preflight.Level) string {
-	var levels, overruled []string
-	for _, l := range list {
-		text := l.Category + ": none"
-		if l.Tag != "" {
-			text = fmt.Sprintf("%s: %s (on %s)", l.Category, l.Tag, l.On)
-		}
-		levels = append(levels, text)
-		overruled = append(overruled, l.Overruled...)
-	}
-	text := strings.Join(levels, ", ")
-	if len(overruled) > 0 {
-		text += "; overruled: " + strings.Join(overruled, ", ")
-	}
-	return text
-}
 
 // problemIn says what is to be done about what cannot be done in a vCenter.
 func problemIn(vCenter string, p topology.Problem) error {

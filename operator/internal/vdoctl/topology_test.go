@@ -49,8 +49,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 		"west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n",
 		"west: attach k8s-zone:a to /site/west/host/DC1_C0\n")
 	tag(north, zone).is(8, "there is no terminal to ask for consent")
-	out = run("check").is(8)
-	require.Contains(t, out, "k8s-zone: none", "nothing was changed yet")
+	run("check").is(8, "topology-category in west") // nothing was changed yet
 
 	tag(zone, "--yes").is(0) // the region is left out: one run does a part
 	run("check").is(8, "no tag of k8s-region on the node's host, nor on what it is in")
@@ -58,9 +57,9 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	require.NotContains(t, out, "k8s-zone", "that is there already")
 	tag(north, zone).is(0, "west: nothing to do")
 
-	out = run("check").has("k8s-region: north (on /site/west), k8s-zone: a (on /site/west/host/DC1_C0)",
-		"north/a in west: 2 nodes, shared datastores: LocalDS_0")
-	require.NotContains(t, out, "topology-tag in")
+	out = run("check", "-o", "json").has(
+		`"tag": "north"`, `"on": "/site/west"`, `"on": "/site/west/host/DC1_C0"`, `"LocalDS_0"`)
+	require.NotContains(t, out, "no tag of k8s")
 
 	// Another tag of the category is taken off only when that is asked for.
 	tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes").is(8,
@@ -104,7 +103,7 @@ func TestTopologyIsTaggedAndChecked(t *testing.T) {
 	tag(append(replace, "--no-cluster", "--dry-run")...).is(0)
 	tag(replace...).is(0, `"do": "detach"`)
 	require.NoError(t, v.Tag(ctx, "k8s-zone", "c", "/site/west/host"))
-	run("check").has("k8s-zone: c (on /site/west/host); overruled: b on /site/west/host/DC1_C0")
+	run("check", "-o", "json").has(`"tag": "c"`, `"overruled": [`, `"b on /site/west/host/DC1_C0"`)
 
 	// The drivers' own account may not.
 	require.NoError(t, os.WriteFile(admin, []byte("wrong"), 0o600))

@@ -39,13 +39,7 @@ type vmsOptions struct {
 func isVMCheck(id preflight.ID) bool { return strings.HasPrefix(string(id), "vm-") || id == "node-vm" }
 
 func newVMsCheckCommand(a *app) *cobra.Command {
-	cmd, o := newPartCommand(a, checkPart{
-		short: "Check the settings of the nodes' VMs; see check",
-		long: `Checks the VM behind each node: disk UUIDs, hardware version, SCSI controllers, VMware
-Tools, snapshots. Says what vms fix can put right, all of which takes the VM off, and what
-is left to a person. Nothing is changed.`,
-		ids: isVMCheck, after: a.repairs,
-	})
+	cmd, o := newPartCommand(a, "Check the settings of the nodes' VMs", isVMCheck)
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringSliceVar(&o.nodes, "nodes", nil, "`NODES` that it is about, with commas (default: all)")
 	})
@@ -137,36 +131,22 @@ func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) 
 	return r, fault.Join(errs...)
 }
 
-func (a *app) repairs(l *lines, r checkReport) {
+func repairs(l *lines, r checkReport) {
 	left := 0
 	for _, m := range r.VMs {
-		if len(m.Off) > 0 {
-			left++
-			fixes := make([]string, len(m.Off))
-			for i, f := range m.Off {
-				fixes[i] = string(f)
-			}
-			l.printf("%s: %s, with the VM off", a.named(m), strings.Join(fixes, ", "))
+		name := m.Path
+		if m.Node != "" {
+			name = m.Node + " (" + m.Path + ")"
+		}
+		for _, f := range m.Off {
+			l.printf("%s: %s, with the VM off", name, f)
 		}
 		for _, b := range m.ByHand {
-			l.printf("%s: by hand: %s", a.named(m), b)
+			l.printf("%s: by hand: %s", name, b)
 		}
+		left += min(len(m.Off), 1)
 	}
-	switch toDo := command.Plural(left, "VM to put right", "VMs to put right"); {
-	case left == 0:
-		l.printf("no VM has to be powered off")
-	case r.VMs[0].Node == "":
-		l.printf("%s: those that are on need --power-off", toDo)
-	default:
-		l.printf("%s: `vdoctl vms fix --power-off --drain --username NAME`", toDo)
-	}
-}
-
-func (a *app) named(m maintenance.Machine) string {
-	if m.Node == "" {
-		return a.paint(bold, m.Path)
-	}
-	return fmt.Sprintf("%s (%s)", a.paint(bold, m.Node), m.Path)
+	l.printf("%s to put right; --power-off changes those that are on too", command.Plural(left, "VM", "VMs"))
 }
 
 func (o *vmsOptions) fix(ctx context.Context) error {
@@ -196,7 +176,7 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.print(r, func(l *lines) { o.repairs(l, r) }); err != nil || o.dryRun {
+	if err := o.print(r, func(l *lines) { repairs(l, r) }); err != nil || o.dryRun {
 		return err
 	}
 	r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool {
@@ -280,33 +260,17 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 }
 
 func fixQuestion(pending []maintenance.Machine) string {
-	on, off, upgrades := 0, 0, 0
+	upgrades := 0
 	var where []string
 	for _, m := range pending {
 		where = append(where, m.VCenter)
-		switch {
-		case len(m.Off) > 0 && (m.On || m.Node != ""):
-			on++
-		case len(m.Off) > 0:
-			off++
-		}
 		if slices.Contains(m.Off, maintenance.Hardware) {
 			upgrades++
 		}
 	}
-	var does []string
-	if on > 0 {
-		does = append(does, "shut down "+command.Plural(on, "VM", "VMs")+", one after another")
-	}
-	if off > 0 {
-		does = append(does, "change "+command.Plural(off, "VM that is off", "VMs that are off"))
-	}
-	if len(does) == 0 {
-		return "Continue with node " + pending[0].Node + ", which an earlier run began"
-	}
 	slices.Sort(where)
-	text := strings.Join(does, ", and ") + ", of vCenter " + strings.Join(slices.Compact(where), ", ")
-	text = strings.ToUpper(text[:1]) + text[1:]
+	text := fmt.Sprintf("Change %s, one after another, and shut down those that are on, of vCenter %s",
+		command.Plural(len(pending), "VM", "VMs"), strings.Join(slices.Compact(where), ", "))
 	if upgrades > 0 {
 		text = command.Plural(upgrades, "hardware upgrade", "hardware upgrades") + " cannot be undone. " + text
 	}
