@@ -19,18 +19,18 @@
 //   - one account with one password is tried at one address at a time. Several vCenters may
 //     be of one SSO domain, which counts the failures at all of them together, and nothing
 //     tells so before a login. After a refusal the same account and password is left alone
-//     at all other addresses too: for [FirstDelay], which is longer than failures are counted
-//     together by default, and for twice as long after each further address that refuses it,
-//     up to [Guard]. An address that let it in after the first refusal is not delayed: there
-//     the password is right, and what is right locks nothing. Once one of those refuses it,
-//     all are delayed again;
+//     at all other addresses too, for [Delay], which is longer than failures are counted
+//     together by default. An address that let it in after the first refusal is not delayed:
+//     there the password is right, and what is right locks nothing. Once one of those refuses
+//     it, all are delayed again;
 //   - what may be one account counts as one. A name without a domain is one of the vCenter's
 //     default domain; DOMAIN\name has a short name that an administrator chose; name@domain
 //     may have a suffix that is no domain: nothing tells which of them name the same before a
 //     login. So with the same password, names whose part for the user is the same, in any
 //     letter case, are one account at all addresses ([account]), and a name that is only
 //     written in another case or notation is the same login ([spelled]). Where whoever was
-//     refused as one name asks as another one, a person has corrected it, and it is tried;
+//     refused last asks the same vCenter in another way, a person has corrected something, and
+//     it is tried;
 //   - another user, or another password, is tried at once.
 //
 // It is memory of one process: what it holds tells nothing about a password. What a process
@@ -60,8 +60,8 @@ import (
 const (
 	// Guard is how long a refused password is left alone where it was refused.
 	Guard = time.Hour
-	// FirstDelay is how long the same account and password is left alone elsewhere.
-	FirstDelay = 5 * time.Minute
+	// Delay is how long the same account and password is left alone elsewhere.
+	Delay = 5 * time.Minute
 	// Tolerance is the share of a wait after which it counts as over: a wait that starts a
 	// pass may have been shortened by as much at most.
 	Tolerance = 0.9
@@ -120,9 +120,6 @@ type Logins struct {
 	key      []byte // of this process
 	refusals map[hash]refusal
 	accounts map[hash]*account
-	opened   map[hash]asked // accounts
-	// letIn are the places whose last answer was yes, by account, since the last refusal of any.
-	letIn map[hash]map[place]bool
 }
 
 // hash is a keyed one, of a login or an account.
@@ -137,10 +134,11 @@ type refusal struct {
 
 // account is one with one password, wherever it is used.
 type account struct {
-	at       time.Time        // of the last refusal
-	where    string           // its address
-	refusing map[place]string // who was told no last
-	letIn    map[place]bool   // whose last answer was yes
+	refused      time.Time // last; zero for never
+	where, asker string    // of that
+	lost         time.Time // when it was asked for last without an answer; zero for never
+	lostAt       string
+	letIn        map[place]bool // whose last answer was yes, since the first refusal of any
 }
 
 // Enter waits until nobody else asks the vCenter, or ctx is over. It returns the answer where
@@ -186,56 +184,28 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 	if q.asked() {
 		return nil
 	}
-	if known := l.unanswered(q, same, now); known != nil {
-		return known
-	}
 	a := l.accounts[same]
-	if a == nil {
+	if a == nil || a.letIn[q.place()] {
+		return nil // a vCenter that hangs, or refuses, would hold up one that is well
+	}
+	if until := a.lost.Add(Unanswered); !a.lost.After(now) && now.Before(until) {
+		return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host, "",
+			"the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
+			a.lostAt, a.lost.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
+	}
+	if a.where == q.address() && a.asker == q.Asker || over(a.refused, Delay, now) {
 		return nil
 	}
-	delay := a.delay(q)
-	if delay == 0 || over(a.at, delay, now) {
-		return nil
-	}
-	until := a.at.Add(delay)
+	until := a.refused.Add(Delay)
 	return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host,
 		"correct the password where it was refused; where this vCenter has an account of its own, give it a Secret of its own",
 		"the same account and password was refused by %s at %s; it is tried here at %s, so that the account is not locked where both count its failures together",
-		a.where, a.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
+		a.where, a.refused.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 }
 
 // over says whether a wait that began at some time is over. A clock that went back ends it.
 func over(begun time.Time, wait time.Duration, now time.Time) bool {
 	return begun.After(now) || now.Sub(begun) >= time.Duration(Tolerance*float64(wait))
-}
-
-// delay is how long the account is left alone at a place after the last refusal anywhere.
-// One that refused it before comes after those that it was not tried at yet.
-func (a *account) delay(q Question) time.Duration {
-	_, again := a.refusing[q.place()]
-	others := len(a.refusing) - a.corrected(q)
-	if a.letIn[q.place()] || others == 0 || again && len(a.refusing) == 1 {
-		return 0
-	}
-	d := FirstDelay
-	for range len(a.refusing) - 1 {
-		d = min(2*d, Guard)
-	}
-	if again {
-		d += FirstDelay
-	}
-	return d
-}
-
-// corrected counts the names that the address refused to whoever asks now: it has one name
-// at a time.
-func (a *account) corrected(q Question) (n int) {
-	for p, asker := range a.refusing {
-		if p.address == q.address() && asker == q.Asker {
-			n++
-		}
-	}
-	return n
 }
 
 // Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is known as it is. An
@@ -246,58 +216,50 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(now)
+	a := l.accounts[same]
+	if a == nil {
+		a = &account{letIn: map[place]bool{}}
+		l.accounts[same] = a
+	}
 	switch {
 	case err == nil:
 		delete(l.refusals, of)
-		delete(l.opened, same)
-		if l.letIn[same] == nil {
-			l.letIn[same] = map[place]bool{}
-		}
-		l.letIn[same][q.place()] = true
-		if a := l.accounts[same]; a != nil {
-			a.letIn[q.place()] = true
-			maps.DeleteFunc(a.refusing, func(p place, asker string) bool {
-				return p == q.place() || p.address == q.address() && asker == q.Asker
-			})
+		a.letIn[q.place()] = true
+		a.lost = time.Time{}
+		if a.where == q.address() {
+			a.refused = time.Time{}
 		}
 	case Refusing(err):
-		delete(l.letIn, same)
 		passes := map[string]string{}
 		maps.Copy(passes, l.refusals[of].passes)
 		passes[q.Asker] = q.Pass
 		l.refusals[of] = refusal{err: err, at: at, passes: passes}
-		if l.accounts[same] == nil {
-			l.accounts[same] = &account{letIn: map[place]bool{}, refusing: map[place]string{}}
+		if a.refused.IsZero() || a.letIn[q.place()] {
+			clear(a.letIn) // the password may have been changed at every vCenter that let it in
 		}
-		l.accounts[same].refuse(q, at)
+		a.refused, a.where, a.asker = at, q.address(), q.Asker
 	case len(fault.All(err)) == 0:
-		delete(l.letIn[same], q.place())
-		if last, ok := l.opened[same]; ok && last.where != q.address() {
-			delete(l.letIn, same) // of two the password may be wrong by now
+		delete(a.letIn, q.place())
+		if !a.lost.IsZero() && a.lostAt != q.address() {
+			clear(a.letIn) // of two the password may be wrong by now
 		}
-		l.opened[same] = asked{now, q.address()}
+		a.lost, a.lostAt = now, q.address()
 	}
 }
 
-// refuse notes a refusal. Where the password was right before, it may have been changed at
-// every vCenter that let it in.
-func (a *account) refuse(q Question, at time.Time) {
-	a.at, a.where, a.refusing[q.place()] = at, q.address(), q.Asker
-	if a.letIn[q.place()] {
-		clear(a.letIn)
-	}
-}
-
-// forget drops what has no effect any more. An account that nobody refuses is none, and one
-// that is refused is remembered for longer than its longest delay, so that one that goes on
-// being refused goes on being delayed.
+// forget drops what has no effect any more. That an account was refused is remembered for longer than a
+// refusal, so that whoever lets it in meanwhile is known.
 func (l *Logins) forget(now time.Time) {
 	if l.refusals == nil {
-		l.refusals, l.accounts, l.opened = map[hash]refusal{}, map[hash]*account{}, map[hash]asked{}
-		l.letIn = map[hash]map[place]bool{}
+		l.refusals, l.accounts = map[hash]refusal{}, map[hash]*account{}
 	}
 	maps.DeleteFunc(l.refusals, func(_ hash, r refusal) bool { return over(r.at, Guard, now) })
-	maps.DeleteFunc(l.accounts, func(_ hash, a *account) bool { return len(a.refusing) == 0 || over(a.at, 2*Guard, now) })
+	maps.DeleteFunc(l.accounts, func(_ hash, a *account) bool {
+		if over(a.refused, 2*Guard, now) {
+			a.refused = time.Time{}
+		}
+		return a.refused.IsZero() && len(a.letIn) == 0 && over(a.lost, Unanswered, now)
+	})
 }
 
 // Refusing says whether a login failed over the password.

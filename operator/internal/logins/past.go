@@ -46,7 +46,7 @@ func (l *Logins) Recall(ctx context.Context, now time.Time) error {
 		l.recall.begun = now
 	}
 	past, err := l.Past(ctx)
-	if err != nil && now.Sub(l.recall.begun) < FirstDelay {
+	if err != nil && now.Sub(l.recall.begun) < Delay {
 		return fmt.Errorf("recall which logins were refused: %w", err)
 	}
 	l.replay(past)
@@ -63,23 +63,4 @@ func (l *Logins) replay(past []Past) {
 	for _, p := range past {
 		l.Learn(p.Question, p.Err, p.At)
 	}
-}
-
-// asked is a question without an answer.
-type asked struct {
-	at    time.Time
-	where string
-}
-
-// unanswered is why an account is left alone whose last login may have been refused. Where it was let in
-// before it is not: a vCenter that hangs would hold up one that is well.
-func (l *Logins) unanswered(q Question, same hash, now time.Time) *Known {
-	last, ok := l.opened[same]
-	until := last.at.Add(Unanswered)
-	if !ok || l.letIn[same][q.place()] || last.at.After(now) || !now.Before(until) {
-		return nil
-	}
-	return &Known{Wait: until.Sub(now), At: now, Err: fault.Errorf(fault.Throttled, "log in to", q.Host, "",
-		"the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
-		last.where, last.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 }
