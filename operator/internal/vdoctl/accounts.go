@@ -234,11 +234,8 @@ func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 
 // givenBy says what the drivers' account comes from; "" for the Secret.
 func (o *accountOptions) givenBy() string {
-	if o.passwordFrom != "" {
-		return "--principal, or the password in --account-password-file " + fault.Quote(o.passwordFrom)
-	}
-	if _, set := o.getenv(accountPasswordEnv); set {
-		return "--principal, or the password in " + accountPasswordEnv
+	if _, set := o.getenv(accountPasswordEnv); set || o.passwordFrom != "" {
+		return "--principal, or the password in --account-password-file or " + accountPasswordEnv
 	}
 	return ""
 }
@@ -565,7 +562,7 @@ func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountS
 		return err
 	}
 	l.open = append(l.open, admin)
-	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: l.nodes, Features: o.features(in, v)}))
+	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: l.nodes, Features: in.wants.FeaturesAt(v.Use)}))
 	return nil
 }
 

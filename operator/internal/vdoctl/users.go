@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,16 +50,14 @@ type usersOptions struct {
 	*app
 	siteFlags
 
-	principal           string
-	folders, encryption bool
-	noCluster           bool
+	principal          string
+	folders, noCluster bool
 }
 
 func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
-		fl.BoolVar(&o.encryption, "encryption", false, "nodes' VMs or volumes are encrypted (default: spec.storageProvider.encryption)")
 		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask a cluster for its nodes; with --from-file")
 		more(fl)
 	})
@@ -143,7 +140,7 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 			errs = append(errs, err)
 			continue
 		}
-		ask := vcenter.Ask{Nodes: state.Nodes, Features: o.features(&s, v)}
+		ask := vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)}
 		a := askedOf(ctx, v.Name, target, ask, o.principal)
 		if errs = append(errs, a.found.Err); a.found.Err == nil {
 			out = append(out, a)
@@ -153,13 +150,6 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 		o.warn(state.Nodes, out)
 	}
 	return out, fault.Join(errs...)
-}
-
-// features are those that an account needs privileges for in a vCenter.
-func (o *usersOptions) features(s *site, v configured) privileges.Features {
-	f := s.wants.FeaturesAt(v.Use)
-	f.Encryption = f.Encryption || o.encryption && f.Block
-	return f
 }
 
 func (o *usersOptions) plan(ctx context.Context) error {
@@ -234,9 +224,6 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 			state := string(x.State)
 			if x.Has != nil {
 				state += ", has " + x.Has.Role
-			}
-			if n := len(x.Loses); n > 0 {
-				state += fmt.Sprintf(", loses %d privileges", n)
 			}
 			permissions.Row(x.Path, x.Role, x.Propagate, state)
 		}
@@ -389,9 +376,9 @@ func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // oneLine keeps a name from ending a comment.
 func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
 
-// govcScript writes plans as a shell script. What is there as it has to be is left out, so
-// that it can be run again from a new plan; permissions that are not needed are named in
-// comments alone.
+// govcScript writes plans as a shell script. What is there as it has to be is left out, so that it can be
+// run again from a new plan; permissions that are not needed are named in comments alone. Objects have
+// their ids: govc takes paths for patterns.
 func govcScript(l *lines, plans []usersPlan) {
 	l.script = true
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
@@ -408,34 +395,15 @@ func govcScript(l *lines, plans []usersPlan) {
 		}
 		for _, x := range p.Permissions {
 			if x.State != privileges.Keep {
-				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, govcObject(x))
+				l.printf("govc permissions.set -principal %s -role %s -propagate=%t -i %s # %s", single(p.Principal), x.Role, x.Propagate,
+					single(strings.Replace(x.ID, "-", ":", 1)), oneLine(x.Path))
 			}
 		}
-		if p.done() {
-			l.printf("# nothing to do")
-		}
 		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {
-			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(literal.Replace(where))))
+			l.printf("# not needed: %s on %s", p.NotNeeded[where].Role, oneLine(where))
 		}
 	}
 }
-
-func (p *usersPlan) done() bool {
-	return !slices.ContainsFunc(p.Roles, func(r privileges.PlannedRole) bool { return r.State != privileges.Keep }) &&
-		!slices.ContainsFunc(p.Permissions, func(x privileges.PlannedPermission) bool { return x.State != privileges.Keep })
-}
-
-// govcObject names an object for govc: by its path, or by its id where govc would find others
-// too by its path, which it takes for a pattern, or the path is not printed as it is.
-func govcObject(x privileges.PlannedPermission) string {
-	if strings.ContainsAny(x.Path, `*?[\`) || x.Path != path.Clean(x.Path) || strings.Contains(x.Path, "/...") || x.Path != oneLine(command.Printable(x.Path)) {
-		return "-i " + single(strings.Replace(x.ID, "-", ":", 1)) + " # " + oneLine(x.Path)
-	}
-	return single(x.Path)
-}
-
-// literal keeps govc from taking a path for a pattern.
-var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
@@ -455,9 +423,6 @@ func powercliScript(l *lines, plans []usersPlan) {
 		}
 		for _, x := range p.Permissions {
 			permissionPS(l, p.Principal, x)
-		}
-		if p.done() {
-			l.printf("# nothing to do")
 		}
 		l.printf("Disconnect-VIServer -Server $vc -Confirm:$false")
 	}

@@ -52,11 +52,10 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	require.NotContains(t, out, "/lab/", "nothing outside of the datacenters that are configured")
 	require.NotContains(t, out, "/site/prod/")
 	run("users", "plan", "--vm-folders", "-o", "govc").is(0,
-		`govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true '/site/west/vm'`)
+		`govc permissions.set -principal 'VSPHERE.LOCAL\limited' -role vdo-csi-vm -propagate=true -i 'Folder:`, " # /site/west/vm\n")
 	run("users", "plan", "-o", "powercli").is(0,
 		"New-VIRole -Server $vc -Name 'vdo-csi-search' -Privilege (Get-VIPrivilege -Server $vc -Id 'Cns.Searchable', 'StorageProfile.View')",
 		"(Get-Datastore -Server $vc -Id 'Datastore-")
-
 	// The script adds to a role that is there and lacks something, and takes nothing from it.
 	require.NoError(t, v.Grant(t.Context(), "other@vsphere.local", "vdo-csi-vm", "/lab", false, "VirtualMachine.Config.AddExistingDisk"))
 	script := carryOut(t, v, run)
@@ -64,7 +63,6 @@ func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	run("users", "verify").is(0, "has what the drivers need, and no more than that")
 	out = run("users", "plan", "-o", "govc").is(0)
 	require.NotContains(t, out, "\ngovc ", "a plan that is carried out leaves nothing to do")
-	require.Contains(t, out, "\n# nothing to do\n")
 	require.NotContains(t, out, "not needed", "it is carried out on these objects alone")
 
 	require.NoError(t, v.Grant(t.Context(), user, "half", vms[0].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Interact.PowerOff"))
