@@ -41,7 +41,7 @@ func newPlanCommand(a *app) *cobra.Command {
 bundle would mean for the drivers of this cluster: which release of each would be chosen
 and why, what the running ones do not serve any more, in which order what is upgraded,
 what cannot be gone back from, what would hold it back, what the bundle lacks and how it
-is fetched, and object by object what would change.
+is fetched, and how many objects would change; -o json has each of them.
 
 It is found out by what the operator does itself, with its trust policy. A bundle that is
 named is read from the mirror and verified; one that the operator would refuse is refused.
@@ -158,22 +158,17 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 	var all map[string]matrix.Version
 	var errs []error
 	for _, s := range values {
+		if all == nil {
+			all = map[string]matrix.Version{}
+		}
 		name, text, named := strings.Cut(s, "=")
 		if !named {
 			name, text = "", s
 		}
 		v, err := matrix.ParseVSphere(text)
-		_, twice := all[name]
-		switch {
-		case named && name == "":
-			err = flags.Bad("--vsphere", s, errors.New("it names no vCenter"), "write NAME=9.0")
-		case twice:
-			err = flags.Bad("--vsphere", s, errors.New("there is another one for the same vCenter"), "give one version for each")
-		case err != nil:
-			err = flags.Bad("--vsphere", s, errors.New("not a version of vSphere"), "write 9.0, 8.0.3 or 8.0U3, or NAME=9.0")
-		}
-		if errs = append(errs, err); all == nil {
-			all = map[string]matrix.Version{}
+		if _, twice := all[name]; twice || err != nil || named && name == "" {
+			err = errors.New("not one version for one vCenter")
+			errs = append(errs, flags.Bad("--vsphere", s, err, "write 9.0, 8.0.3 or 8.0U3, or NAME=9.0"))
 		}
 		all[name] = v
 	}
@@ -257,29 +252,13 @@ func (o *planOptions) route(l *lines, r planReport) {
 		for _, why := range h.Lacks {
 			l.block("   "+o.paint(red, "not yet"), why)
 		}
-		if len(h.Moves) > 0 {
-			waits := ""
-			if h.To != "" {
-				waits = ", once all of it is of one version"
-			}
-			step("the operator: " + strings.Join(movesOf(h.Moves), ", ") + waits)
+		for _, m := range h.Moves {
+			step(fmt.Sprintf("the operator: %s@%s to %s", m.Driver, dash(m.From), m.To))
 		}
 	}
 	if n == 0 {
 		l.printf("  nothing is to be done")
 	}
-}
-
-func movesOf(moves []preview.Move) []string {
-	var out []string
-	for _, m := range moves {
-		if m.From == "" {
-			out = append(out, fmt.Sprintf("installs %s@%s", m.Driver, m.To))
-		} else {
-			out = append(out, fmt.Sprintf("%s@%s to %s", m.Driver, m.From, m.To))
-		}
-	}
-	return out
 }
 
 func (o *planOptions) heldBack(l *lines, r planReport) {
@@ -330,15 +309,4 @@ func (o *planOptions) objects(l *lines, r planReport) {
 		counts = append(counts, fmt.Sprintf("%d %s", a.Count, a.Action))
 	}
 	l.printf("\n%s  %s", o.paint(bold, "objects"), strings.Join(counts, ", "))
-	for _, s := range r.Plan.Steps {
-		name := s.Name
-		if s.Namespace != "" {
-			name = s.Namespace + "/" + s.Name
-		}
-		why := ""
-		if s.Reason != "" {
-			why = ": " + strings.ReplaceAll(s.Reason, "\n", "; ")
-		}
-		l.printf("  %-8s %s %s%s", s.Action, s.Kind, name, why)
-	}
 }
