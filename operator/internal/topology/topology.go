@@ -59,11 +59,10 @@ type Do string
 
 // The steps.
 const (
-	MakeCategory   Do = "make category"
-	ExtendCategory Do = "extend category"
-	MakeTag        Do = "make tag"
-	Detach         Do = "detach"
-	Attach         Do = "attach"
+	MakeCategory Do = "make category"
+	MakeTag      Do = "make tag"
+	Detach       Do = "detach"
+	Attach       Do = "attach"
 )
 
 // Step is one change.
@@ -78,7 +77,7 @@ type Step struct {
 // String is the step as people read it.
 func (s Step) String() string {
 	switch s.Do {
-	case MakeCategory, ExtendCategory:
+	case MakeCategory:
 		return fmt.Sprintf("%s %s (%s)", s.Do, s.Category, strings.Join(s.Types, ", "))
 	case MakeTag:
 		return fmt.Sprintf("%s %s of %s", s.Do, s.Tag, s.Category)
@@ -106,7 +105,7 @@ func Plan(categories []string, want []Assignment, has Existing, replace bool) (s
 	}
 	categories = slices.Compact(slices.Sorted(slices.Values(categories)))
 	for _, c := range categories {
-		p.category(c, want)
+		p.category(c)
 	}
 	want = slices.SortedFunc(slices.Values(want), func(a, b Assignment) int {
 		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Tag, b.Tag))
@@ -135,40 +134,29 @@ func (p *planner) problem(format string, args ...any) {
 	p.problems = append(p.problems, Problem{Text: fmt.Sprintf(format, args...)})
 }
 
-// category makes one, or has it take the kinds of objects that it is wanted on. That an
-// object may have several tags of it cannot be changed.
-func (p *planner) category(name string, want []Assignment) {
+// category makes one. That an object may have several tags of one that is there cannot be changed.
+func (p *planner) category(name string) {
 	now, ok := p.has.Categories[name]
-	if !ok {
+	switch {
+	case !ok:
 		p.steps = append(p.steps, Step{Do: MakeCategory, Category: name, Types: Types()})
-		return
-	}
-	if !now.Single {
+	case !now.Single:
 		p.notes = append(p.notes, fmt.Sprintf("category %s allows an object several tags, of which a driver takes any one, and that cannot be changed: see that no object has two", name))
-	}
-	if len(now.Types) == 0 {
-		return
-	}
-	var more []string
-	for _, a := range want {
-		if kind := p.has.Kinds[a.Path]; a.Category == name && kind != "" && !slices.Contains(now.Types, kind) {
-			more = append(more, kind)
-		}
-	}
-	slices.Sort(more)
-	if more = slices.Compact(more); len(more) > 0 {
-		p.steps = append(p.steps, Step{Do: ExtendCategory, Category: name, Types: more})
 	}
 }
 
 func (p *planner) assign(a Assignment) {
 	kind, ok := p.has.Kinds[a.Path]
+	types := p.has.Categories[a.Category].Types
 	switch {
 	case !ok:
 		p.problems = append(p.problems, Problem{Text: "there is no object " + a.Path, Absent: true})
 		return
 	case !slices.Contains(Types(), kind):
 		p.problem("%s is a %s: tags of zones are on a datacenter, folder, cluster or host", a.Path, kind)
+		return
+	case len(types) > 0 && !slices.Contains(types, kind):
+		p.problem("category %s is not for a %s, as %s is one: associate it with that kind of object first", a.Category, kind, a.Path)
 		return
 	}
 	on := p.has.Attached[a.Path][a.Category]

@@ -33,7 +33,7 @@ func TestAPlanIsWhatIsLeftToDo(t *testing.T) {
 			Attached: map[string]map[string][]string{"/dc/host/c": {"zone": {"b"}}}},
 			steps: []string{"detach zone:b from /dc/host/c", "attach zone:a to /dc/host/c"}},
 		"a category of hosts": {want: []topology.Assignment{zone}, has: topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {Single: true}, "zone": {Single: true, Types: []string{"HostSystem"}}}},
-			steps: []string{"extend category zone (ClusterComputeResource)", "make tag a of zone", "attach zone:a to /dc/host/c"}},
+			problems: []string{"category zone is not for a ClusterComputeResource, as /dc/host/c is one: associate it with that kind of object first"}},
 		"what cannot be": {want: []topology.Assignment{zone, {"zone", "b", "/dc/host/c"}, {"zone", "a", "/nowhere"}, {"zone", "a", "/dc/vm/x"}},
 			has:      topology.Existing{Kinds: kinds, Categories: map[string]topology.Category{"region": {}, "zone": {Single: true, Tags: []string{"a"}}}, Attached: map[string]map[string][]string{"/dc/host/c": {"zone": {"a"}}}},
 			problems: []string{"/dc/host/c is given two tags of zone: a and b", "/dc/vm/x is a VirtualMachine: tags of zones are on a datacenter, folder, cluster or host", "there is no object /nowhere"}},

@@ -16,7 +16,6 @@ type Tagging struct {
 	m       *tags.Manager
 	ids     map[string]string            // of categories, by name
 	tags    map[string]map[string]string // ids of tags, by category and name
-	types   map[string][]string          // of categories, by name
 	objects map[string]preflight.Ref     // by path
 }
 
@@ -36,8 +35,7 @@ func (t *Tagging) Close() { t.a.closeAutomation(context.Background()) }
 // knows of an inspection that looked for the categories.
 func (t *Tagging) Existing(ctx context.Context, v *preflight.VCenter, names, paths []string) (topology.Existing, error) {
 	out := topology.Existing{Categories: map[string]topology.Category{}, Kinds: map[string]string{}, Attached: map[string]map[string][]string{}}
-	t.ids, t.types = map[string]string{}, map[string][]string{}
-	t.tags, t.objects = map[string]map[string]string{}, map[string]preflight.Ref{}
+	t.ids, t.tags, t.objects = map[string]string{}, map[string]map[string]string{}, map[string]preflight.Ref{}
 	all, err := t.m.GetCategories(ctx)
 	if err != nil {
 		return out, t.a.fault("read the tag categories of", err)
@@ -50,7 +48,7 @@ func (t *Tagging) Existing(ctx context.Context, v *preflight.VCenter, names, pat
 		if err != nil {
 			return out, t.a.fault("read the tags of", err)
 		}
-		t.ids[c.Name], t.types[c.Name], t.tags[c.Name] = c.ID, c.AssociableTypes, map[string]string{}
+		t.ids[c.Name], t.tags[c.Name] = c.ID, map[string]string{}
 		found := topology.Category{Single: c.Cardinality == "SINGLE", Types: c.AssociableTypes}
 		for i := range list {
 			t.tags[c.Name][list[i].Name] = list[i].ID
@@ -77,9 +75,6 @@ func (t *Tagging) Do(ctx context.Context, s topology.Step) (err error) {
 	case topology.MakeCategory:
 		t.tags[s.Category] = map[string]string{}
 		t.ids[s.Category], err = t.m.CreateCategory(ctx, &tags.Category{Name: s.Category, Description: "regions and zones of the vSphere drivers", Cardinality: "SINGLE", AssociableTypes: s.Types})
-	case topology.ExtendCategory:
-		all := slices.Concat(t.types[s.Category], s.Types) // those before have to stay
-		err = t.m.UpdateCategory(ctx, &tags.Category{ID: t.ids[s.Category], AssociableTypes: all})
 	case topology.MakeTag:
 		t.tags[s.Category][s.Tag], err = t.m.CreateTag(ctx, &tags.Tag{Name: s.Tag, CategoryID: t.ids[s.Category]})
 	case topology.Attach:
