@@ -33,7 +33,6 @@ type vmsOptions struct {
 	force, emptyDirs bool
 	outage           bool
 	timeout          time.Duration
-	snapshot         preflight.Snapshot
 }
 
 func isVMCheck(id preflight.ID) bool { return strings.HasPrefix(string(id), "vm-") || id == "node-vm" }
@@ -114,13 +113,13 @@ func selected(nodes []preflight.Node, names []string) ([]preflight.Node, error) 
 
 func (o *vmsOptions) look(ctx context.Context, s site, state preflight.Cluster) (checkReport, error) {
 	list := inspect(ctx, s, state)
-	o.snapshot = preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
+	snapshot := preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
 	var errs []error
 	for i := range list {
 		errs = append(errs, list[i].Err)
 	}
-	r := checkReport{Results: preflight.Check(o.snapshot)}
-	r.VMs = maintenance.Plan(preflight.NodeMachines(o.snapshot), o.hardware)
+	r := checkReport{Results: preflight.Check(snapshot)}
+	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), o.hardware)
 	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !isVMCheck(r.ID) })
 	r.Verdict = preflight.Worst(r.Results)
 	for _, n := range o.nodes {
@@ -208,15 +207,11 @@ func (o *vmsOptions) lookApart(ctx context.Context, s site, state preflight.Clus
 			if !named && (m.Template || !slices.ContainsFunc(paths, isIn)) {
 				continue // a template in a folder, or a node elsewhere
 			}
-			bad := func(why, hint string) {
-				refused := &fault.Error{Reason: fault.Refused, Op: "change", Subject: path, Err: errors.New(why), Hint: hint}
-				errs = append(errs, refused)
-			}
 			isOf := func(n preflight.Node) bool { return preflight.SameUUID(n.UUID, m.UUID) }
 			if i := slices.IndexFunc(state.Nodes, isOf); i >= 0 {
-				bad("it is node "+state.Nodes[i].Name, "name it as such: --nodes "+state.Nodes[i].Name)
-			} else if m.Template && !isTemplate(path) {
-				bad("it is a template", "name it with --template")
+				node := state.Nodes[i].Name
+				errs = append(errs, fault.Errorf(fault.Refused, "change", path,
+					"name it as such: --nodes "+node, "it is node %s", node))
 			}
 			m.Template = m.Template || isTemplate(path) // one whose work was interrupted is a VM
 			machines = append(machines, preflight.NodeMachine{VCenter: v.Name, Path: path, Machine: m})
