@@ -169,18 +169,7 @@ the revision. A revision that failed is tried once more.`,
 	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "approve releases that are older than what runs, too")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the API server check it, and change nothing")
 	o.bindFormat(cmd)
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return o.waiting(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
-	}
 	return cmd
-}
-
-func (o *approveOptions) waiting(ctx context.Context, args []string) []string {
-	_, config, err := o.theConfig(ctx)
-	if err != nil || len(args) > 0 || config.Status.Candidate == nil {
-		return nil
-	}
-	return []string{config.Status.Candidate.Name}
 }
 
 func (o *approveOptions) run(ctx context.Context, name string) error {

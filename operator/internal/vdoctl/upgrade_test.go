@@ -118,9 +118,6 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 func (s *shop) run(args ...string) result {
 	s.t.Helper()
 	args = append(args[:len(args):len(args)], "-n", s.ns)
-	if args[0] == "__complete" { // the last argument is the one to complete
-		args = append([]string{"__complete", "-n", s.ns}, args[1:len(args)-2]...)
-	}
 	return vdoctl(s.t, []string{"KUBECONFIG=" + s.conf}, args...)
 }
 
@@ -256,7 +253,6 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444", "--dry-run"), "Nothing was changed")
 	require.Nil(t, s.config().Spec.UpgradePolicy)
-	require.Contains(t, s.ok("__complete", "upgrade", "approve", ""), "r4-44444444\n")
 
 	out = s.ok("upgrade", "approve", "r4-44444444")
 	approval := s.config().Spec.UpgradePolicy.Approval
