@@ -339,9 +339,7 @@ type collected struct {
 // kube-system only what is the drivers'.
 func kindsToCollect() []collected {
 	group := v1alpha1.GroupVersion.String()
-	ours := func(u *unstructured.Unstructured) bool {
-		return strings.Contains(u.GetName(), "vsphere") || strings.Contains(u.GetName(), "vdo") || strings.HasSuffix(u.GetName(), "vmware.com") || strings.HasSuffix(u.GetName(), ".snapshot.storage.k8s.io")
-	}
+	ours := func(u *unstructured.Unstructured) bool { return isOurs(u.GetName()) }
 	volume := func(u *unstructured.Unstructured) bool {
 		driver, _, _ := unstructured.NestedString(u.Object, "spec", "csi", "driver")
 		attacher, _, _ := unstructured.NestedString(u.Object, "spec", "attacher")
@@ -400,27 +398,14 @@ func (k collected) takes(u *unstructured.Unstructured) bool {
 	if k.only != nil {
 		return k.only(u)
 	}
-	return u.GetNamespace() != drivers.SystemNamespace || ofDrivers(u)
-}
-
-// ofDrivers tells what of kube-system is a driver's, or an event about one.
-func ofDrivers(u *unstructured.Unstructured) bool {
 	about, _, _ := unstructured.NestedString(u.Object, "involvedObject", "name")
-	for _, name := range append(driverNames(), "vsphere-cloud-config", "antrea-config", "snapshot-controller") {
-		if strings.HasPrefix(u.GetName(), name) || about != "" && strings.HasPrefix(about, name) {
-			return true
-		}
-	}
-	return false
+	return u.GetNamespace() != drivers.SystemNamespace || isOurs(u.GetName()) || isOurs(about)
 }
 
-// driverNames are those of the drivers' workloads, with which those of their pods begin.
-func driverNames() []string {
-	var out []string
-	for _, p := range drivers.Places() {
-		out = append(out, p.Name)
-	}
-	return out
+// isOurs tells by its name whether something is the operator's or a driver's.
+func isOurs(name string) bool {
+	return strings.Contains(name, "vsphere") || strings.HasPrefix(name, "vdo") || strings.HasPrefix(name, "snapshot-") || strings.HasPrefix(name, "antrea-") ||
+		strings.HasSuffix(name, "vmware.com") || strings.HasSuffix(name, ".snapshot.storage.k8s.io")
 }
 
 const maxLog = 8 << 20
@@ -440,8 +425,7 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 		}
 		for i := range pods.Items {
 			p := &pods.Items[i]
-			mine := ns != drivers.SystemNamespace || slices.ContainsFunc(driverNames(), func(n string) bool { return strings.HasPrefix(p.Name, n) })
-			if mine && p.Spec.NodeName != "" {
+			if (ns != drivers.SystemNamespace || isOurs(p.Name)) && p.Spec.NodeName != "" {
 				x.logsOf(ctx, p)
 			}
 		}
