@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,9 +54,7 @@ type accountOptions struct {
 	makes                bool // roles and permissions, as they are planned
 	outputSecret         bool
 	secret, passwordFrom string
-	// looked is what was found in each vCenter, by its name.
-	looked  map[string]asked
-	timeout time.Duration
+	timeout              time.Duration
 }
 
 const adminHelp = `
@@ -151,11 +148,7 @@ func (o *accountOptions) change(ctx context.Context) error {
 			return err
 		}
 	}
-	err = o.each(list, all)
-	if err == nil && len(o.looked) > 0 && o.secret == "" { // else nodes may be in the vCenters of other Secrets
-		o.warn(sites.nodes, slices.Collect(maps.Values(o.looked)))
-	}
-	return err
+	return o.each(list, all)
 }
 
 // agreed shows what would be done, and asks whether to do it. Standard output is for what is
@@ -262,7 +255,6 @@ func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Tar
 		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 			a := askedOf(ctx, v.Name, t, ask, admin.Canonical(ctx, principal))
-			o.looked[v.Name] = a
 			if err := fault.Join(a.found.Err, a.noDatastore()); err != nil {
 				return privileges.Plan{}, err
 			}
@@ -492,9 +484,8 @@ func identify(ctx context.Context, c client.Client, list []*accounts.Site) error
 
 // accountSites are the accounts of a configuration, and the sessions at their vCenters.
 type accountSites struct {
-	list  []*accounts.Site
-	open  []*vcenter.Admin
-	nodes []preflight.Node
+	list []*accounts.Site
+	open []*vcenter.Admin
 }
 
 func (l *accountSites) close() {
@@ -522,11 +513,10 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 		}
 	}
 	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config == nil })
-	o.looked, out.nodes = map[string]asked{}, state.Nodes
 	var errs []error
 	for _, v := range s.vcenters {
 		if o.secret == "" || v.config.Spec.Credentials == o.secret {
-			errs = append(errs, o.addTo(ctx, c, &out, &s, v))
+			errs = append(errs, o.addTo(ctx, c, &out, &s, v, state.Nodes))
 		}
 	}
 	if len(errs) == 0 && byRecord {
@@ -545,7 +535,9 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 	return out, fault.Join(errs...)
 }
 
-func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountSites, in *site, v configured) error {
+func (o *accountOptions) addTo(
+	ctx context.Context, c client.Client, l *accountSites, in *site, v configured, nodes []preflight.Node,
+) error {
 	at, err := o.siteFor(ctx, c, &l.list, v.config.Spec.Credentials, v.config.Namespace)
 	if err != nil {
 		return err
@@ -562,7 +554,7 @@ func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountS
 		return err
 	}
 	l.open = append(l.open, admin)
-	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: l.nodes, Features: in.wants.FeaturesAt(v.Use)}))
+	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: nodes, Features: in.wants.FeaturesAt(v.Use)}))
 	return nil
 }
 

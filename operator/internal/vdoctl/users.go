@@ -146,9 +146,6 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 			out = append(out, a)
 		}
 	}
-	if len(out) == len(s.vcenters) {
-		o.warn(state.Nodes, out)
-	}
 	return out, fault.Join(errs...)
 }
 
@@ -347,24 +344,6 @@ func (a *asked) noDatastore() error {
 	return &fault.Error{Reason: fault.Refused, Op: "find datastores for volumes in", Subject: a.found.Server,
 		Err:  errors.New("none is shared by the hosts that the nodes run on"),
 		Hint: "give these hosts a datastore in common, or correct spec.datacenters of VsphereCloudConfig " + fault.Quote(a.found.Name)}
-}
-
-// warn names the nodes that no vCenter has a VM of, and for which the account gets nothing.
-func (o *usersOptions) warn(nodes []preflight.Node, list []asked) {
-	var names []string
-	for _, n := range nodes {
-		is := func(m preflight.Machine) bool {
-			return preflight.SameUUID(n.UUID, m.UUID) || n.Name == m.Name || strings.EqualFold(n.Name, m.HostName)
-		}
-		if !slices.ContainsFunc(list, func(a asked) bool { return slices.ContainsFunc(a.found.Machines, is) }) {
-			names = append(names, n.Name)
-		}
-	}
-	if len(names) > 0 {
-		o.warning(&fault.Error{Op: "find the VMs of nodes", Subject: firstOf(names),
-			Err:  errors.New("none with their UUID in the configured datacenters, so that no role is planned for them"),
-			Hint: "see `vdoctl check --only node-vm`; after that run this again"})
-	}
 }
 
 func (o *usersOptions) warning(err error) {

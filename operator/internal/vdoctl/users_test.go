@@ -143,8 +143,6 @@ func TestUsersNameKnownErrors(t *testing.T) {
 		{name: "11 nothing listens", spec: at(1, pinned), secret: "none", run: create, code: 5, says: []string{"connection refused"}, hint: "spec.vcIp and spec.port"},
 		{name: "11 no such host", spec: `{vcIp: no-such-host.invalid, credentials: vc` + pinned + `}`, run: verify, code: 5, says: []string{"no-such-host.invalid"}, hint: "spec.vcIp"},
 		{name: "12 no such datacenter", spec: at(v.Port, pinned+", datacenters: [/site/none]"), run: verify, code: 4, says: []string{"/site/none"}, hint: "spec.datacenters"},
-		{name: "13 25 no VM of a node", spec: at(v.Port, pinned+", datacenters: [/lab]"), run: plan, code: 0,
-			says: []string{"warning: find the VMs of nodes node-0, node-1: none with their UUID in the configured datacenters"}, hint: "vdoctl check --only node-vm"},
 		{name: "30 a privilege is missing", run: verify, code: 8, says: []string{"Cns.Searchable, StorageProfile.View on /\n", "VirtualMachine.Config.AddRemoveDevice on " + vms[0].Path}},
 		{name: "49 what the nodes' VMs are in cannot be read", account: &blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
 		{name: "31 no datastore that it may use", run: verify, code: 8, says: []string{"missing   Datastore.FileManagement on any datastore"}},
