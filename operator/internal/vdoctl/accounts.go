@@ -41,8 +41,6 @@ type accountChanges struct {
 	Secret  string            `json:"secret"`
 	DryRun  bool              `json:"dryRun,omitempty"`
 	Changes []accounts.Change `json:"changes"`
-
-	failed bool
 }
 
 type accountOptions struct {
@@ -148,18 +146,12 @@ func (o *accountOptions) change(ctx context.Context) error {
 			return err
 		}
 	}
-	return o.each(list, all)
+	return o.each(list, all, o.dryRun)
 }
 
-// agreed shows what would be done, and asks whether to do it. Standard output is for what is
-// done, where that is read by a program.
+// agreed shows what would be done, and asks whether to do it.
 func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do func(*accounts.Site) error) error {
-	ahead := *o
-	ahead.dryRun = true
-	if o.format != flags.Text {
-		ahead.app = o.beside()
-	}
-	if err := ahead.each(list, do); err != nil {
+	if err := o.each(list, do, true); err != nil {
 		return err
 	}
 	var where []string
@@ -172,42 +164,41 @@ func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do f
 	return o.consent(ctx, o.consentFlags, question)
 }
 
-// beside is the program with all its output on standard error, as text.
-func (a *app) beside() *app {
-	beside := *a
-	beside.out, beside.format = a.err, flags.Text
-	return &beside
-}
-
-// each does something for each account, and shows it.
-func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) error) error {
-	if o.outputSecret {
-		beside, out := *o, o.out
-		beside.app, beside.outputSecret = o.beside(), false
-		for _, s := range list {
-			s.Output = func(x *corev1.Secret) error { return writeSecretTo(out, x) }
-		}
-		return beside.each(list, do)
+// each does something for each account, and shows it: as text at once. Standard output is for the Secret, or for
+// what is done, where that is read by a program.
+func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) error, dry bool) error {
+	to := *o.app
+	if o.outputSecret || dry && !o.dryRun && o.format != flags.Text {
+		to.out, to.format = o.err, flags.Text
 	}
-	var out []accountChanges
+	text := to.format == flags.Text
+	out := make([]accountChanges, len(list))
 	var errs []error
-	for _, s := range list {
-		s.DryRun = o.dryRun
-		shown := o.show(s)
-		err := do(s)
-		shown.failed = err != nil
-		errs = append(errs, err)
-		out = append(out, *shown)
-	}
-	text := func(l *lines) {
-		does := func(c accounts.Change) bool { return c.Do != accounts.Leave && c.Do != accounts.Wait }
-		for _, x := range out {
-			if !x.failed && !slices.ContainsFunc(x.Changes, does) {
-				l.printf("  nothing to do for %s", x.Secret)
+	for i, s := range list {
+		x := &out[i]
+		*x = accountChanges{Secret: s.Namespace + "/" + s.Secret, DryRun: dry, Changes: []accounts.Change{}}
+		if text {
+			_ = command.Say(to.out, "%s", to.paint(bold, "Secret "+x.Secret))
+		}
+		does := false
+		s.DryRun = dry
+		s.Progress = func(c accounts.Change) {
+			x.Changes = append(x.Changes, c)
+			does = does || c.Do != accounts.Leave && c.Do != accounts.Wait
+			if text {
+				_ = command.Say(to.out, "%s", changeText(c, dry))
 			}
 		}
+		if o.outputSecret {
+			s.Output = func(x *corev1.Secret) error { return writeSecretTo(o.out, x) }
+		}
+		err := do(s)
+		errs = append(errs, err)
+		if text && err == nil && !does {
+			_ = command.Say(to.out, "  nothing to do for %s", x.Secret)
+		}
 	}
-	return fault.Join(append(errs, o.print(out, text))...)
+	return fault.Join(append(errs, to.print(out, func(*lines) {}))...)
 }
 
 // writeSecretTo writes what a tool takes that encrypts or keeps a Secret.
@@ -284,21 +275,6 @@ func missingOf(a *asked) ([]string, error) {
 		out = append(out, firstOf(m.Privileges)+" on "+firstOf(m.Objects))
 	}
 	return out, nil
-}
-
-// show gathers what is done for an account and, as text, prints it at once.
-func (o *accountOptions) show(s *accounts.Site) *accountChanges {
-	out := &accountChanges{Secret: s.Namespace + "/" + s.Secret, DryRun: o.dryRun, Changes: []accounts.Change{}}
-	if o.format == flags.Text {
-		_ = command.Say(o.out, "%s", o.paint(bold, "Secret "+out.Secret))
-	}
-	s.Progress = func(c accounts.Change) {
-		out.Changes = append(out.Changes, c)
-		if o.format == flags.Text {
-			_ = command.Say(o.out, "%s", changeText(c, o.dryRun))
-		}
-	}
-	return out
 }
 
 func changeText(c accounts.Change, dry bool) string {
