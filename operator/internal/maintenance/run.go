@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -60,18 +59,31 @@ type Run struct {
 	Wait, Poll time.Duration
 }
 
-// Nodes works on VMs one after another, first on those that were begun. It ends at the
-// first fault.
+// Nodes works on the VMs of nodes one after another, first on those that were begun.
 func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 	list, err := r.Pending(ctx, list)
 	if err != nil {
 		return err
 	}
+	return r.each(ctx, list, r.node)
+}
+
+// Machines works on VMs that are no nodes, one after another, and leaves each on, off or a template as it was.
+func (r *Run) Machines(ctx context.Context, list []Machine) error { return r.each(ctx, list, r.apart) }
+
+// each ends at the first fault.
+func (r *Run) each(ctx context.Context, list []Machine, do step) error {
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := r.machine(ctx, m); err != nil {
+		vms, end, err := r.Open(ctx, m.VCenter)
+		if err != nil {
+			return err
+		}
+		err = do(ctx, vms, m)
+		end()
+		if err != nil {
 			return err
 		}
 	}
@@ -87,13 +99,6 @@ func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
 		return nil, err
 	}
 	var errs []error
-	for _, node := range slices.Sorted(maps.Keys(begun)) {
-		if !slices.ContainsFunc(list, func(m Machine) bool { return m.Node == node }) {
-			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "begin",
-				Err:  fmt.Errorf("node %s was begun and is not among those that it is about", node),
-				Hint: "finish that first: run it for " + node + " too"})
-		}
-	}
 	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !begun[m.Node] })
 	for i := range list {
 		m := &list[i]
@@ -132,18 +137,13 @@ func (r *Run) read(ctx context.Context) (begun map[string]bool, owners map[strin
 // machineAnnotations name the Machine of a node: Cluster API's, and OpenShift's Machine API.
 var machineAnnotations = []string{"cluster.x-k8s.io/machine", "machine.openshift.io/machine"}
 
-// machine works on one VM, unless it has become as it should be since the plan was made.
-func (r *Run) machine(ctx context.Context, m Machine) error {
+// node works on the VM of one node, unless it has become as it should be since the plan was made.
+func (r *Run) node(ctx context.Context, vms VMs, m Machine) error {
 	if m.ControlPlane && !m.begun {
 		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
 	}
-	vms, end, err := r.Open(ctx, m.VCenter)
-	if err != nil {
-		return err
-	}
-	defer end()
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil {
 		return err
@@ -168,28 +168,7 @@ func (r *Run) machine(ctx context.Context, m Machine) error {
 	return nil
 }
 
-// Machines works on VMs that are no nodes, one after another, and leaves each on, off or a template as it
-// was. It ends at the first fault.
-func (r *Run) Machines(ctx context.Context, list []Machine) error {
-	for _, m := range list {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		vms, end, err := r.Open(ctx, m.VCenter)
-		if err != nil {
-			return err
-		}
-		err = r.prepare(ctx, vms, m)
-		end()
-		if err != nil {
-			return err
-		}
-		r.say(m.Name(), "done")
-	}
-	return nil
-}
-
-func (r *Run) prepare(ctx context.Context, vms VMs, m Machine) error {
+func (r *Run) apart(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil {
 		return err
@@ -208,7 +187,11 @@ func (r *Run) prepare(ctx context.Context, vms VMs, m Machine) error {
 		r.say(m.Name(), "if this is stopped, and leaves it off: govc vm.power -on "+fault.Quote(m.Path))
 		steps = []step{r.shutDown, r.change, r.powerOn}
 	}
-	return inOrder(ctx, vms, m, append(steps, r.verify)...)
+	if err := inOrder(ctx, vms, m, append(steps, r.verify)...); err != nil {
+		return err
+	}
+	r.say(m.Name(), "done")
+	return nil
 }
 
 // step is one thing that is done with a VM.
