@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,14 +62,8 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	st := config.Status
 	mode := string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic))
 	r := revisionList{Mode: mode, Revisions: []v1alpha1.RevisionStatus{}}
-	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpgraded)
-	goesOn := c != nil && c.Status == metav1.ConditionUnknown
-	for _, x := range slices.Backward(st.Revisions) {
-		if goesOn && x.Current && x.Outcome == "Progressing" && x.Reason == "" {
-			x.Reason = c.Message // why it is not healthy yet, and until when
-		}
-		r.Revisions = append(r.Revisions, x)
-	}
+	r.Revisions = append(r.Revisions, st.Revisions...)
+	slices.Reverse(r.Revisions)
 	if st.Candidate != nil {
 		r.Candidate = &candidate{*st.Candidate, toDoOf(st.Candidate)}
 	}
