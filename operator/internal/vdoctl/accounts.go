@@ -52,6 +52,7 @@ type accountOptions struct {
 	makes                bool // roles and permissions, as they are planned
 	outputSecret         bool
 	secret, passwordFrom string
+	open                 []*vcenter.Admin
 	timeout              time.Duration
 }
 
@@ -106,7 +107,7 @@ func newAccountCommand(
 	runs(o.change, cmd)
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
-		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about, where the configuration has several")
+		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about; needed where the configuration has several")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
@@ -131,74 +132,66 @@ func (o *accountOptions) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sites, err := o.sites(ctx)
-	defer sites.close()
+	at, err := o.site(ctx)
+	defer func() {
+		for _, admin := range o.open {
+			admin.Close()
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	list := sites.list
-	if len(list) > 1 && o.principal != "" {
-		return flags.Bad("--principal", o.principal, fmt.Errorf("the configuration has %d accounts", len(list)), "say which: --secret NAME")
-	}
-	all := func(s *accounts.Site) error { return o.do(s, ctx, login) }
+	do := func() error { return o.do(at, ctx, login) }
 	if !o.dryRun && !o.yes {
-		if err := o.agreed(ctx, list, all); err != nil {
+		if err := o.agreed(ctx, at, do); err != nil {
 			return err
 		}
 	}
-	return o.each(list, all, o.dryRun)
+	return o.show(at, do, o.dryRun)
 }
 
 // agreed shows what would be done, and asks whether to do it.
-func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do func(*accounts.Site) error) error {
-	if err := o.each(list, do, true); err != nil {
+func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func() error) error {
+	if err := o.show(at, do, true); err != nil {
 		return err
 	}
 	var where []string
-	for _, s := range list {
-		for i := range s.Places {
-			where = append(where, s.Places[i].Name+" ("+s.Places[i].Server+")")
-		}
+	for i := range at.Places {
+		where = append(where, at.Places[i].Name+" ("+at.Places[i].Server+")")
 	}
 	question := fmt.Sprintf("Apply the above to vCenter %s%s?", strings.Join(where, ", "), o.cluster.named())
 	return o.consent(ctx, o.consentFlags, question)
 }
 
-// each does something for each account, and shows it: as text at once. Standard output is for the Secret, or for
+// show does something for an account, and shows it: as text at once. Standard output is for the Secret, or for
 // what is done, where that is read by a program.
-func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) error, dry bool) error {
+func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) error {
 	to := *o.app
 	if o.outputSecret || dry && !o.dryRun && o.format != flags.Text {
 		to.out, to.format = o.err, flags.Text
 	}
-	text := to.format == flags.Text
-	out := make([]accountChanges, len(list))
-	var errs []error
-	for i, s := range list {
-		x := &out[i]
-		*x = accountChanges{Secret: s.Namespace + "/" + s.Secret, DryRun: dry, Changes: []accounts.Change{}}
-		if text {
-			_ = command.Say(to.out, "%s", to.paint(bold, "Secret "+x.Secret))
-		}
-		does := false
-		s.DryRun = dry
-		s.Progress = func(c accounts.Change) {
-			x.Changes = append(x.Changes, c)
-			does = does || c.Do != accounts.Leave && c.Do != accounts.Wait
-			if text {
-				_ = command.Say(to.out, "%s", changeText(c, dry))
-			}
-		}
-		if o.outputSecret {
-			s.Output = func(x *corev1.Secret) error { return writeSecretTo(o.out, x) }
-		}
-		err := do(s)
-		errs = append(errs, err)
-		if text && err == nil && !does {
-			_ = command.Say(to.out, "  nothing to do for %s", x.Secret)
+	say := func(format string, args ...any) {
+		if to.format == flags.Text {
+			_ = command.Say(to.out, format, args...)
 		}
 	}
-	return fault.Join(append(errs, to.print(out, func(*lines) {}))...)
+	x := accountChanges{Secret: at.Namespace + "/" + at.Secret, DryRun: dry, Changes: []accounts.Change{}}
+	say("%s", to.paint(bold, "Secret "+x.Secret))
+	does := false
+	at.DryRun = dry
+	at.Progress = func(c accounts.Change) {
+		x.Changes = append(x.Changes, c)
+		does = does || c.Do != accounts.Leave && c.Do != accounts.Wait
+		say("%s", changeText(c, dry))
+	}
+	if o.outputSecret {
+		at.Output = func(secret *corev1.Secret) error { return writeSecretTo(o.out, secret) }
+	}
+	err := do()
+	if err == nil && !does {
+		say("  nothing to do for %s", x.Secret)
+	}
+	return fault.Join(err, to.print([]accountChanges{x}, func(*lines) {}))
 }
 
 // writeSecretTo writes what a tool takes that encrypts or keeps a Secret.
@@ -241,7 +234,19 @@ func (o *accountOptions) account() (accounts.Login, error) {
 	return l, nil
 }
 
-func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Target, ask vcenter.Ask) accounts.Place {
+// place logs in to a vCenter to change it.
+func (o *accountOptions) place(
+	ctx context.Context, in *site, v configured, ask vcenter.Ask,
+) (accounts.Place, error) {
+	t, err := in.target(ctx, v)
+	if err != nil {
+		return accounts.Place{}, err
+	}
+	admin, err := vcenter.Open(ctx, t)
+	if err != nil {
+		return accounts.Place{}, err
+	}
+	o.open = append(o.open, admin)
 	return accounts.Place{
 		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
@@ -262,7 +267,7 @@ func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Tar
 			}
 			return missingOf(&a)
 		},
-	}
+	}, nil
 }
 
 // missingOf says what an account lacks, and whether that could be read.
@@ -433,105 +438,92 @@ func (o *accountOptions) store(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// identify names the cluster in the description of accounts: by its UID or, where the account was made
-// before there was one, by what its record says.
-func identify(ctx context.Context, c client.Client, list []*accounts.Site) error {
-	for _, at := range list {
-		var record corev1.ConfigMap
-		err := c.Get(ctx, client.ObjectKey{Namespace: at.Namespace, Name: accountRecord + at.Secret}, &record)
-		if client.IgnoreNotFound(err) != nil {
-			return clusterstate.Fault("read ConfigMap "+at.Namespace+"/"+accountRecord+at.Secret, err)
-		}
-		at.Cluster = record.Annotations[annotationCluster]
-		if f, ok := c.(*accountFile); ok && at.Cluster == "" {
-			at.Cluster = f.cluster
-		}
-		if strings.HasSuffix(at.Cluster, siteID) {
-			continue
-		}
-		var system corev1.Namespace
-		if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
-			return clusterstate.Fault("read namespace kube-system", err)
-		}
-		at.Cluster = string(system.UID)
-	}
-	return nil
-}
-
-// accountSites are the accounts of a configuration, and the sessions at their vCenters.
-type accountSites struct {
-	list []*accounts.Site
-	open []*vcenter.Admin
-}
-
-func (l *accountSites) close() {
-	for _, a := range l.open {
-		a.Close()
-	}
-}
-
-func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error) {
+// site describes the account that it is about, of one Secret, and logs in to its vCenters.
+func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	c, err := o.store(ctx)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	s, state, err := o.asAdmin(ctx, o.app, "the vCenters", o.offline())
-	byRecord := !o.makes && o.secret != "" // what is left of an account may be its record
-	if byRecord && errors.Is(err, errNotConfigured) {
-		err = nil
+	if !o.makes && o.secret != "" && errors.Is(err, errNotConfigured) {
+		err = nil // what is left of the account is its record
 	}
 	if err = fault.Join(err, state.Err); err != nil {
-		return out, err
+		return nil, err
 	}
 	if o.makes {
 		if err := s.unresolved(); err != nil { // be it of another Secret: which driver is meant is not known
-			return out, err
+			return nil, err
 		}
 	}
 	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config == nil })
+	if err := o.only(&s); err != nil {
+		return nil, err
+	}
+	at, err := o.recorded(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, v := range s.vcenters {
-		if o.secret == "" || v.config.Spec.Credentials == o.secret {
-			errs = append(errs, o.addTo(ctx, c, &out, &s, v, state.Nodes))
-		}
+		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)})
+		at.Places = append(at.Places, p)
+		errs = append(errs, err, o.onlyIn(ctx, c, s.reader, v.config))
 	}
-	if len(errs) == 0 && byRecord {
-		_, err := o.siteFor(ctx, c, &out.list, o.secret, "")
-		errs = append(errs, err)
-	}
-	for _, at := range out.list {
-		at.Wait = o.timeout
-	}
-	errs = append(errs, identify(ctx, c, out.list))
-	if len(out.list) == 0 && fault.Join(errs...) == nil {
-		errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration",
-			Err:  errors.New("no VsphereCloudConfig names the Secret"),
-			Hint: "correct --secret, or apply a VsphereCloudConfig; `vdoctl users delete --secret NAME` finds the account without one"})
-	}
-	return out, fault.Join(errs...)
+	return at, fault.Join(errs...)
 }
 
-func (o *accountOptions) addTo(
-	ctx context.Context, c client.Client, l *accountSites, in *site, v configured, nodes []preflight.Node,
-) error {
-	at, err := o.siteFor(ctx, c, &l.list, v.config.Spec.Credentials, v.config.Namespace)
-	if err != nil {
-		return err
+// only leaves the vCenters of one Secret.
+func (o *accountOptions) only(s *site) error {
+	var names []string
+	for _, v := range s.vcenters {
+		names = append(names, v.config.Spec.Credentials)
 	}
-	target, err := in.target(ctx, v)
-	if err != nil {
-		return err
+	slices.Sort(names)
+	names = slices.Compact(names)
+	switch {
+	case o.secret == "" && len(names) == 1:
+		o.secret = names[0]
+	case o.secret == "" && len(names) > 1:
+		err := fmt.Errorf("the configuration has %d accounts", len(names))
+		return flags.Bad("--secret", "", err, "say which: "+strings.Join(names, ", "))
+	case o.secret == "" || o.makes && !slices.Contains(names, o.secret):
+		return &fault.Error{Reason: fault.NotFound, Op: "find the account of the configuration",
+			Err:  errors.New("no VsphereCloudConfig names the Secret"),
+			Hint: "correct --secret, or apply a VsphereCloudConfig; `vdoctl users delete --secret NAME` finds the account without one"}
 	}
-	if err := o.onlyIn(ctx, c, in.reader, v.config); err != nil {
-		return err
-	}
-	admin, err := vcenter.Open(ctx, target)
-	if err != nil {
-		return err
-	}
-	l.open = append(l.open, admin)
-	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: nodes, Features: in.wants.FeaturesAt(v.Use)}))
+	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config.Spec.Credentials != o.secret })
 	return nil
+}
+
+// recorded describes the account of a Secret: in the operator's namespace or, where the Secret or its record is
+// there, in kube-system. users delete removes the Secret before what it has a record of. The cluster is named by
+// its UID or, where the account was made before there was one, by what the record says.
+func (o *accountOptions) recorded(ctx context.Context, c client.Client) (*accounts.Site, error) {
+	at := &accounts.Site{API: c, Namespace: o.cluster.namespace, Secret: o.secret, Wait: o.timeout}
+	for _, ns := range []string{credentials.Fallback, o.cluster.namespace} {
+		reference := v1alpha1.KeyReference{Secret: o.secret, ConfigMap: accountRecord + o.secret}
+		found, err := present(ctx, c, referenced(ns, reference))
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			at.Namespace = ns
+			at.Cluster = cmp.Or(x.GetAnnotations()[annotationCluster], at.Cluster)
+		}
+	}
+	if f, ok := c.(*accountFile); ok {
+		at.Cluster = cmp.Or(at.Cluster, f.cluster)
+	}
+	if strings.HasSuffix(at.Cluster, siteID) {
+		return at, nil
+	}
+	var system corev1.Namespace
+	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
+		return nil, clusterstate.Fault("read namespace kube-system", err)
+	}
+	at.Cluster = string(system.UID)
+	return at, nil
 }
 
 // onlyIn refuses to make an account where the site's file has another one: deploy and configure would put that
@@ -545,28 +537,4 @@ func (o *accountOptions) onlyIn(ctx context.Context, c, site client.Reader, v *v
 	return &fault.Error{Reason: fault.Conflict, Op: "make an account for Secret", Subject: v.Spec.Credentials,
 		Err:  fmt.Errorf("%s has this Secret, for %s", o.file, own.Username),
 		Hint: "remove the Secret from the file; or deploy it, and run the same command without --from-file"}
-}
-
-// siteFor is the account of a vCenter's Secret: in the resource's namespace or, where the Secret or its record is
-// there, in kube-system. users delete removes the Secret before what it has a record of.
-func (o *accountOptions) siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, name, ns string) (*accounts.Site, error) {
-	ns = cmp.Or(ns, o.cluster.namespace) // a file need not name it
-	for _, at := range []string{credentials.Fallback, ns} {
-		reference := v1alpha1.KeyReference{Secret: name, ConfigMap: accountRecord + name}
-		found, err := present(ctx, c, referenced(at, reference))
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			ns = at
-		}
-	}
-	for _, s := range *list {
-		if s.Namespace == ns && s.Secret == name {
-			return s, nil
-		}
-	}
-	s := &accounts.Site{API: c, Namespace: ns, Secret: name}
-	*list = append(*list, s)
-	return s, nil
 }

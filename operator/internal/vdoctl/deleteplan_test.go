@@ -14,7 +14,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
 )
 
 func metaOf(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
@@ -69,7 +68,8 @@ func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
 
 // users delete removes the Secret first: run again, it finds the record beside the place of the Secret.
 func TestAnAccountIsWhereItsSecretOrRecordIs(t *testing.T) {
-	o := &accountOptions{usersOptions: usersOptions{app: &app{}}}
+	o := &accountOptions{usersOptions: usersOptions{app: &app{}}, secret: "theirs"}
+	o.cluster.namespace = operatorNamespace
 	secret := func(ns string) client.Object { return &corev1.Secret{ObjectMeta: metaOf(ns, "theirs")} }
 	record := func(ns string) client.Object { return &corev1.ConfigMap{ObjectMeta: metaOf(ns, "vdo-account-theirs")} }
 	for want, objects := range map[string][][]client.Object{
@@ -77,8 +77,8 @@ func TestAnAccountIsWhereItsSecretOrRecordIs(t *testing.T) {
 		"vmware-system-vdo": {{}, {record("vmware-system-vdo")}, {secret("vmware-system-vdo"), secret("kube-system")}},
 	} {
 		for i, list := range objects {
-			_, c := installation(t, list...)
-			at, err := o.siteFor(t.Context(), c, new([]*accounts.Site), "theirs", "vmware-system-vdo")
+			_, c := installation(t, append(list, &corev1.Namespace{ObjectMeta: metaOf("", "kube-system")})...)
+			at, err := o.recorded(t.Context(), c)
 			require.NoError(t, err)
 			require.Equal(t, want, at.Namespace, i)
 		}
