@@ -44,7 +44,8 @@ type topologyOptions struct {
 }
 
 func newTopologyCheckCommand(a *app) *cobra.Command {
-	cmd, _ := newPartCommand(a, "Check regions and zones", func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })
+	ids := func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) }
+	cmd, _ := newPartCommand(a, "Check regions and zones", ids)
 	return cmd
 }
 
@@ -52,7 +53,7 @@ func newTopologyTagCommand(a *app) *cobra.Command {
 	o := &topologyOptions{app: a}
 	cmd := runs(o.tag, &cobra.Command{
 		Use: "tag", Short: "Make the tag categories and tags of regions and zones, and attach them",
-		Long: `Makes the tag categories of the configuration in each vCenter that lacks them, the tags
+		Long: `Makes the tag categories of the configuration in a vCenter that lacks them, the tags
 that --attach names, and attaches those to datacenters, folders, clusters or hosts. What
 is there is left as it is, so that it can be run again. A tag of the same category that
 an object has is taken off with --replace only. No node loses a tag that it or a
@@ -64,7 +65,7 @@ PersistentVolume uses. Other clusters that use the vCenter are not asked.
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change tags"
-		fl.StringVar(&o.vcenter, "vcenter", "", "`NAME` of the VsphereCloudConfig of the one vCenter to tag in (default: all; needed for --attach where there are several)")
+		fl.StringVar(&o.vcenter, "vcenter", "", "`NAME` of the VsphereCloudConfig of the vCenter to tag in; needed where there are several")
 		fl.StringArrayVar(&o.attach, "attach", nil, "`CATEGORY:TAG=PATH`: the tag that the object at the inventory path is to have; may be repeated")
 		fl.BoolVar(&o.replace, "replace", false, "take another tag of the same category off the object")
 		fl.BoolVar(&o.noCluster, "no-cluster", false, "do not ask the cluster which tags are in use; with --from-file")
@@ -105,67 +106,39 @@ func (t *tagged) close() {
 	}
 }
 
-// tag plans for all vCenters, shows it, and does it; where a part cannot be done, nothing.
+// tag plans for a vCenter, shows it, and does it; where a part cannot be done, nothing.
 func (o *topologyOptions) tag(ctx context.Context) error {
 	s, want, err := o.tagSite(ctx)
 	if err != nil {
 		return err
 	}
-	var list []*tagged
-	defer func() {
-		for _, t := range list {
-			t.close()
-		}
-	}()
+	t, err := o.planTags(ctx, &s, s.vcenters[0], want)
+	defer t.close()
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, v := range s.vcenters {
-		t, err := o.planTags(ctx, &s, v, want)
-		list = append(list, t)
-		errs = append(errs, err)
+	for _, p := range t.problems {
+		errs = append(errs, problemIn(t.report.VCenter, p))
 	}
-	if err := fault.Join(errs...); err != nil {
+	err = fault.Join(append(errs, o.print([]tagReport{t.report}, func(l *lines) { tagText(l, t.report) }))...)
+	if err != nil || len(t.report.Steps) == 0 || o.dryRun {
 		return err
 	}
-	left, err := o.showTags(list)
-	if err != nil || left == 0 || o.dryRun {
-		return err
-	}
-	where := make([]string, len(list))
-	for i, t := range list {
-		where[i] = t.report.VCenter
-	}
-	changes := command.Plural(left, "change", "changes")
-	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, strings.Join(where, ", "), o.cluster.named())
+	changes := command.Plural(len(t.report.Steps), "change", "changes")
+	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, t.report.VCenter, o.cluster.named())
 	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
 	}
-	for _, t := range list {
-		for _, s := range t.report.Steps {
-			if err := t.tagging.Do(ctx, s); err != nil {
-				errs = append(errs, err)
-				break
-			}
+	for _, s := range t.report.Steps {
+		if err := t.tagging.Do(ctx, s); err != nil {
+			return err
 		}
 	}
-	return fault.Join(errs...)
+	return nil
 }
 
-// showTags prints what is left to do, counts it, and says what cannot be done.
-func (o *topologyOptions) showTags(list []*tagged) (left int, err error) {
-	reports := make([]tagReport, len(list))
-	var errs []error
-	for i, t := range list {
-		reports[i] = t.report
-		left += len(t.report.Steps)
-		for _, p := range t.problems {
-			errs = append(errs, problemIn(t.report.VCenter, p))
-		}
-	}
-	return left, fault.Join(append(errs, o.print(reports, func(l *lines) { tagText(l, reports) }))...)
-}
-
-// tagSite is the configuration, with the vCenters that are to be tagged, and what tags are
-// asked for.
+// tagSite is the configuration, with the vCenter that is to be tagged, and what tags are asked for.
 func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignment, error) {
 	var want []topology.Assignment
 	for _, text := range o.attach {
@@ -189,25 +162,22 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	if o.vcenter != "" {
 		s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.Name != o.vcenter })
 	}
-	return s, want, o.taggable(&s, want)
-}
-
-func (o *topologyOptions) taggable(s *site, want []topology.Assignment) error {
 	categories := s.wants.AllCategories()
 	switch {
 	case len(s.vcenters) == 0:
-		return flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see kubectl get vspherecloudconfigs")
-	case len(want) > 0 && len(s.vcenters) > 1:
-		return flags.Bad("--attach", o.attach[0], fmt.Errorf("the configuration has %d vCenters", len(s.vcenters)), "say in which: --vcenter NAME")
+		err = flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see kubectl get vspherecloudconfigs")
+	case len(s.vcenters) > 1:
+		err = fmt.Errorf("the configuration has %d vCenters", len(s.vcenters))
+		err = flags.Bad("--vcenter", "", err, "say in which: --vcenter NAME")
 	case len(categories) == 0:
-		return &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them in the VDOConfig: spec.cloudProvider.topology, spec.storageProvider.topologyCategories"}
+		err = &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them in the VDOConfig: spec.cloudProvider.topology, spec.storageProvider.topologyCategories"}
 	}
 	for _, a := range want {
-		if !slices.Contains(categories, a.Category) {
-			return flags.Bad("--attach", a.Category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
+		if err == nil && !slices.Contains(categories, a.Category) {
+			err = flags.Bad("--attach", a.Category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
 		}
 	}
-	return nil
+	return s, want, err
 }
 
 func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, want []topology.Assignment) (*tagged, error) {
@@ -243,17 +213,15 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 	return t, o.use.refuse(found, steps)
 }
 
-func tagText(l *lines, list []tagReport) {
-	for _, r := range list {
-		if len(r.Steps) == 0 && len(r.Problems) == 0 {
-			l.printf("%s: nothing to do", r.VCenter)
-		}
-		for _, s := range r.Steps {
-			l.printf("%s: %s", r.VCenter, s)
-		}
-		for _, n := range r.Notes {
-			l.printf("%s: note: %s", r.VCenter, n)
-		}
+func tagText(l *lines, r tagReport) {
+	if len(r.Steps) == 0 && len(r.Problems) == 0 {
+		l.printf("%s: nothing to do", r.VCenter)
+	}
+	for _, s := range r.Steps {
+		l.printf("%s: %s", r.VCenter, s)
+	}
+	for _, n := range r.Notes {
+		l.printf("%s: note: %s", r.VCenter, n)
 	}
 }
 

@@ -194,7 +194,7 @@ func TestAWrongPasswordIsTriedOnce(t *testing.T) {
 	east, west := vcenters(t)
 	wrong, file := fileOf(t, "wrong", "wrong"), fileOf(t, "site.yaml", withoutSecret(east, west)+bothVCenters)
 	for _, args := range [][]string{
-		{"preflight", "--no-cluster"}, {"topology", "tag", "--no-cluster"}, {"users", "plan"}, {"users", "create", "--yes"}, {"vms", "fix"},
+		{"preflight", "--no-cluster"}, {"users", "plan"}, {"users", "create", "--yes"}, {"vms", "fix"},
 	} {
 		user := vcsim.Administrator.Username
 		before := east.Refused(user) + west.Refused(user)
