@@ -94,7 +94,6 @@ type usersCase struct {
 	account *vcsim.Account // of the Secret; nil for that of the drivers
 	secret  string         // in its place
 	spec    string         // of the VsphereCloudConfig, in the place of the right one
-	more    string         // documents
 	arrange func()
 	run     []string // of users
 	code    int
@@ -107,7 +106,6 @@ type usersCase struct {
 func TestUsersNameKnownErrors(t *testing.T) {
 	c := control(t)
 	v := vcsim.Start(t, vcsim.Options{})
-	alias := vcsim.Start(t, vcsim.Options{Names: []string{"vc.example"}})
 	vms, err := v.VMs(t.Context(), "/site/west")
 	require.NoError(t, err)
 	withNodes(t, clientOf(t, c), vms)
@@ -135,13 +133,6 @@ func TestUsersNameKnownErrors(t *testing.T) {
 		{name: "50 an empty user name", secret: `{username: "", password: "canary"}`, run: plan, code: 2, says: []string{"key username is absent or empty"}, hint: "the keys username and password"},
 		{name: "6 a user name without a domain", account: &vcsim.Account{Username: "limited", Password: limited.Password}, run: verify, code: 6,
 			says: []string{"limited, which has no domain: write NAME@DOMAIN"}},
-		{name: "7 an authority that is not known", spec: at(v.Port, ""), run: verify, code: 5, says: []string{"signed by an unknown authority"}, hint: "spec.thumbprint"},
-		{name: "8 a name that is not in the certificate", spec: at(alias.Port, ", ca: {configMap: ca, key: ca.crt}"), more: caMap(string(alias.CA)), secret: "none", run: create, code: 5,
-			says: []string{"its certificate is for vc.example, not for 127.0.0.1"}, hint: "spec.vcIp"},
-		{name: "9 a thumbprint of another certificate", spec: at(v.Port, `, thumbprint: "`+alias.SHA256+`"`), secret: "none", run: create, code: 5, says: []string{"thumbprint"}, hint: "spec.thumbprint"},
-		{name: "10 a CA that is none", spec: at(v.Port, ", ca: {configMap: ca, key: ca.crt}"), more: caMap("no certificate"), secret: "none", run: create, code: 2, says: []string{"PEM"}, hint: "-----BEGIN CERTIFICATE-----"},
-		{name: "11 nothing listens", spec: at(1, pinned), secret: "none", run: create, code: 5, says: []string{"connection refused"}, hint: "spec.vcIp and spec.port"},
-		{name: "11 no such host", spec: `{vcIp: no-such-host.invalid, credentials: vc` + pinned + `}`, run: verify, code: 5, says: []string{"no-such-host.invalid"}, hint: "spec.vcIp"},
 		{name: "12 no such datacenter", spec: at(v.Port, pinned+", datacenters: [/site/none]"), run: verify, code: 4, says: []string{"/site/none"}, hint: "spec.datacenters"},
 		{name: "30 a privilege is missing", run: verify, code: 8, says: []string{"Cns.Searchable, StorageProfile.View on /\n", "VirtualMachine.Config.AddRemoveDevice on " + vms[0].Path}},
 		{name: "49 what the nodes' VMs are in cannot be read", account: &blind, run: verify, code: 8, says: []string{"missing   System.Read, System.View on /site, /site/west/host, /site/west/host/DC1_C0, /site/west/host/DC1_C0/"}},
@@ -181,11 +172,7 @@ func (x *usersCase) site() string {
 	if secret == "none" {
 		out = ""
 	}
-	return out + "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: west}\nspec: " + x.spec + "\n" + x.more
-}
-
-func caMap(pem string) string {
-	return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: ca}\ndata: {ca.crt: %q}\n", pem)
+	return out + "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: west}\nspec: " + x.spec + "\n"
 }
 
 // Linked vCenters count the failed logins of an account together, and five lock it.
