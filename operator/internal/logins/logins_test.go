@@ -199,31 +199,6 @@ func TestNamesThatMayBeOfOneAccount(t *testing.T) {
 	}
 }
 
-// Five vCenters of one domain, each with a Secret of its own that has the account in another
-// notation, and one vCenter that is named twice.
-func TestNotationsOfOneAccountAddNoFailedLogins(t *testing.T) {
-	d := &domain{now: begin, tried: map[string][]int{}}
-	var asked []Question
-	for i, name := range []string{"vdo@corp.example", `CORP\vdo`, "VDO@corp.example", "vdo", `corp.example\Vdo`} {
-		q := at(string(rune('a' + i)))
-		q.Username = name
-		asked = append(asked, q)
-	}
-	again := asked[0]
-	again.Username, again.Asker = `CORP\vdo`, "another resource"
-	asked = append(asked, again)
-	for range 6 * 60 {
-		for _, q := range asked {
-			d.ask(q, refused)
-		}
-		d.now = d.now.Add(time.Minute)
-	}
-	d.locksNothing(t)
-	for _, q := range asked {
-		require.NotEmpty(t, d.tried[q.Host], "each is tried in the end")
-	}
-}
-
 // Who mistyped the domain does not wait for the correction to be tried, and neither does
 // anybody else once it is let in.
 func TestANameThatAPersonCorrectsIsTried(t *testing.T) {
