@@ -335,7 +335,6 @@ type changed struct {
 	Changes []string `json:"changes"` // field: value; none where all is as asked already
 	DryRun  bool     `json:"dryRun,omitempty"`
 	Message string   `json:"message"`
-	Undo    []string `json:"undo,omitempty"` // commands that take the changes of all out again
 	// AppliedBy is the GitOps tool that applies the object, and may undo the changes.
 	AppliedBy string `json:"appliedBy,omitempty"`
 }
@@ -419,8 +418,5 @@ func (r changed) text(l *lines) {
 		l.printf("Nothing was changed: --dry-run.")
 	} else if r.Message != "" {
 		l.printf("%s", r.Message)
-	}
-	for _, line := range r.Undo {
-		l.command("  " + line)
 	}
 }

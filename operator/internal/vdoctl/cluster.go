@@ -107,17 +107,6 @@ func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err err
 	return out
 }
 
-// kubectl is how it reaches the same namespace of the same cluster.
-func (f *clusterFlags) kubectl() []string {
-	line := []string{"kubectl"}
-	for _, x := range [][2]string{{"--kubeconfig", f.kubeconfig}, {"--context", f.context}, {"-n", f.namespace}} {
-		if x[1] != "" {
-			line = append(line, x[0], x[1])
-		}
-	}
-	return line
-}
-
 // isNamed tells whether flags say which cluster is meant: then it is not gone on without.
 func (f *clusterFlags) isNamed() bool { return f.kubeconfig != "" || f.context != "" }
 

@@ -353,54 +353,29 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	out, edits := []changed{}, changing(slices.Clone(both)...)
+	edits := changing(slices.Clone(both)...)
+	if len(edits) == 0 {
+		none := both[0].shown(false)
+		none.Message = "all is set to go back to " + to.Name + " already: see `vdoctl status`"
+		return o.show([]changed{none})
+	}
+	var out []changed
 	for _, x := range edits {
 		out = append(out, x.shown(o.dryRun))
-	}
-	if len(out) == 0 {
-		out = append(out, both[0].shown(false))
-		out[0].Message = "all is set to go back to " + to.Name + " already: see `vdoctl status`"
-		return o.show(out)
 	}
 	o.warn(out)
 	question := fmt.Sprintf("Go back to %s (%s)%s?", to.Name, to.Releases, o.cluster.named())
 	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
 		return err
 	}
-	undo, err := o.undo(edits)
-	if err != nil {
-		return err
-	}
 	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
 		return err
 	}
-	if last := &out[len(out)-1]; !o.dryRun {
-		and := ""
-		if both[0].after.(*v1alpha1.VDOConfig).Spec.Upgrade == v1alpha1.UpgradeManual { //nolint:forcetypeassert // it is one
-			and = ", and approve what `vdoctl upgrade list` then shows"
-		}
-		last.Undo, last.Message = undo, "watch it with `vdoctl status --watch`. "+
-			"It stays pinned to these releases. To go forward again, take that out"+and+":"
-	}
+	followed := both[1].before.(*v1alpha1.DriverBundle) //nolint:forcetypeassert // it is one
+	out[len(out)-1].Message = fmt.Sprintf("Watch it with `vdoctl status --watch`. It stays pinned to these releases. To go forward again, "+
+		"take the versions out of spec.drivers, and give DriverBundle %s spec.reference %q and spec.versions %q again.",
+		followed.Name, followed.Spec.Reference, followed.Spec.Versions)
 	return o.show(out)
-}
-
-// undo are commands that take the changes out again, as far as they are no consent: that is given
-// anew. The DriverBundle is first, so that nothing else is chosen from the one that was gone back to.
-func (o *rollbackOptions) undo(edits []edit) (out []string, err error) {
-	for _, x := range slices.Backward(edits) {
-		then := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
-		if v, ok := then.(*v1alpha1.VDOConfig); ok && v.Spec.UpgradePolicy != nil {
-			v.Spec.UpgradePolicy.Approval = nil
-		}
-		data, err := client.MergeFrom(x.after).Data(then)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, fault.Quote(append(o.cluster.kubectl(),
-			"patch", strings.ToLower(kindOf(then)), then.GetName(), "--type=merge", "-p", string(data))...))
-	}
-	return out, nil
 }
 
 // warn names the GitOps tools that may undo the changes, and what to commit for them instead.
