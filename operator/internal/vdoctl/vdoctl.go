@@ -123,18 +123,7 @@ before anything is installed. What changes something asks first.`,
 		return pflag.NormalizedName(name)
 	})
 	a.addCommands(root)
-	a.showPlugin(root)
 	return root
-}
-
-// showPlugin has the examples say what is typed.
-func (a *app) showPlugin(cmd *cobra.Command) {
-	if a.plugin {
-		cmd.Example = strings.ReplaceAll(cmd.Example, "  vdoctl ", "  kubectl vdo ")
-		for _, c := range cmd.Commands() {
-			a.showPlugin(c)
-		}
-	}
 }
 
 func (a *app) addCommands(root *cobra.Command) {
