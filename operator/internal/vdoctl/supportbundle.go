@@ -87,9 +87,8 @@ type collection struct {
 	hide   *redactor
 	tar    *tar.Writer
 	files  int
-	failed bool // something that is there could not be read
-	unread []string
-	err    error // of writing
+	unread []string // what is there and could not be read, and why
+	err    error    // of writing
 }
 
 func (o *supportOptions) run(ctx context.Context, name string) error {
@@ -132,11 +131,11 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: x.failed, Unread: x.unread}
+	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: len(x.unread) > 0, Unread: x.unread}
 	if err := o.print(r, r.text); err != nil {
 		return err
 	}
-	if x.failed {
+	if r.Incomplete {
 		return &resultError{code: command.ExitIncomplete}
 	}
 	return nil
@@ -193,7 +192,7 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 			return err
 		}
 	}
-	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(x.failed)}, x.unread...), "\n")+"\n"))
+	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(len(x.unread))}, x.unread...), "\n")+"\n"))
 	return x.err
 }
 
@@ -213,19 +212,22 @@ func (x *collection) put(name string, data []byte) {
 // so that a value in them is not known again.
 func (x *collection) putYAML(name string, value any) {
 	value, err := x.hide.object(value)
-	if err != nil {
-		x.miss(name, err)
-		return
+	var data []byte
+	if err == nil {
+		data, err = yaml.Marshal(value)
 	}
-	data, err := yaml.Marshal(value)
 	if err != nil {
-		x.miss(name, err)
+		x.missed(name, err)
 		return
 	}
 	x.put(name, data)
 }
 
-func (x *collection) miss(what string, err error) {
+// missed notes what the archive is incomplete without.
+func (x *collection) missed(what string, err error) {
+	if right := clusterstate.MissingRight(err); right != "" {
+		err = errors.New("no right to " + right)
+	}
 	x.unread = append(x.unread, x.hide.cleanText(what+": "+strings.ReplaceAll(err.Error(), "\n", " ")))
 }
 
@@ -243,26 +245,15 @@ func (x *collection) ownOutput(ctx context.Context) {
 	x.putYAML("version.yaml", version)
 }
 
-// missed is miss, of what the archive is incomplete without.
-func (x *collection) missed(what string, err error) {
-	x.failed = true
-	if right := clusterstate.MissingRight(err); right != "" {
-		err = errors.New("no right to " + right)
-	}
-	x.miss(what, err)
-}
-
 func (x *collection) checks(ctx context.Context) {
 	if x.noPreflight {
 		return
 	}
 	snapshot, policy, err := x.gather(ctx, siteFlags{}, false)
-	switch {
-	case fault.ReasonOf(err) == fault.NotFound: // nothing is configured, which the resources say too
-		x.miss("preflight", err)
-		return
-	case err != nil:
-		x.missed("preflight", err)
+	if err != nil {
+		if fault.ReasonOf(err) != fault.NotFound { // else nothing is configured, which the resources say too
+			x.missed("preflight", err)
+		}
 		return
 	}
 	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
@@ -271,8 +262,8 @@ func (x *collection) checks(ctx context.Context) {
 }
 
 // completeness is what the archive and the report say of all of it.
-func completeness(failed bool) string {
-	if failed {
+func completeness(unread int) string {
+	if unread > 0 {
 		return "incomplete: something that is there could not be read"
 	}
 	return "complete: all that is there was read"
@@ -280,10 +271,7 @@ func completeness(failed bool) string {
 
 func (r supportReport) text(l *lines) {
 	l.printf("%s: %s, %d bytes", r.File, command.Plural(r.Files, "file", "files"), r.Bytes)
-	l.printf("%s", completeness(r.Incomplete))
-	if len(r.Unread) > 0 {
-		l.printf("not in it:")
-	}
+	l.printf("%s", completeness(len(r.Unread)))
 	for _, u := range r.Unread {
 		l.printf("  %s", u)
 	}
@@ -404,7 +392,8 @@ func (k collected) takes(u *unstructured.Unstructured) bool {
 
 // isOurs tells by its name whether something is the operator's or a driver's.
 func isOurs(name string) bool {
-	return strings.Contains(name, "vsphere") || strings.HasPrefix(name, "vdo") || strings.HasPrefix(name, "snapshot-") || strings.HasPrefix(name, "antrea-") ||
+	return strings.Contains(name, "vsphere") || strings.HasPrefix(name, "vdo") ||
+		strings.HasPrefix(name, "snapshot-") || strings.HasPrefix(name, "antrea-") ||
 		strings.HasSuffix(name, "vmware.com") || strings.HasSuffix(name, ".snapshot.storage.k8s.io")
 }
 
@@ -414,7 +403,7 @@ var errSecretsUnread = errors.New("left out: the Secrets whose values have to be
 
 func (x *collection) podLogs(ctx context.Context, known bool) {
 	if !known {
-		x.miss("logs", errSecretsUnread)
+		x.missed("logs", errSecretsUnread)
 		return
 	}
 	for _, ns := range x.namespaces() {
@@ -440,7 +429,8 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				status = s
 			}
 		}
-		if status.State.Running == nil && status.State.Terminated == nil && status.LastTerminationState.Terminated == nil {
+		ended := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
+		if status.State.Running == nil && !ended {
 			continue // it has not begun, and has no log
 		}
 		for _, previous := range []bool{false, true} {
@@ -469,7 +459,8 @@ func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOpti
 	defer r.Close() //nolint:errcheck // only read
 	data, err := io.ReadAll(io.LimitReader(r, maxLog+1))
 	if whole := wholeLines(data, maxLog); len(whole) < len(data) {
-		x.miss("the end of a log of "+p.Namespace+"/"+p.Name+", "+o.Container, fmt.Errorf("it is longer than %d bytes", maxLog))
+		end := "the end of a log of " + p.Namespace + "/" + p.Name + ", " + o.Container
+		x.missed(end, fmt.Errorf("it is longer than %d bytes", maxLog))
 		data = whole
 	}
 	return data, err

@@ -181,7 +181,7 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 	require.NoError(t, s.k.Status().Update(t.Context(), pod))
 	out, unread, code = collect()
 	require.Equal(t, 9, code, out)
-	require.Contains(t, out, "\nincomplete: something that is there could not be read\nnot in it:\n  "+log)
+	require.Contains(t, out, "\nincomplete: something that is there could not be read\n  "+log)
 	require.True(t, strings.HasPrefix(unread, "incomplete: something that is there could not be read\n"+log), unread)
 }
 
