@@ -165,6 +165,7 @@ the revision. A revision that failed is tried once more.`,
 	return cmd
 }
 
+// run writes the consent, where it is not there yet.
 func (o *approveOptions) run(ctx context.Context, name string) error {
 	c, config, err := o.theConfig(ctx)
 	if err != nil {
@@ -174,8 +175,22 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	out, err := o.approve(ctx, c, config, name, by)
-	if err != nil {
+	out := changed{Object: "VDOConfig " + config.Name, Changes: []string{}, DryRun: o.dryRun}
+	p := config.Spec.UpgradePolicy
+	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
+		out.Message = name + " is approved already; nothing waits"
+		return o.print(out, out.text)
+	}
+	x := asRead(config)
+	if out.Changes, err = o.consentTo(config, name, by); err != nil {
+		return err
+	}
+	if len(out.Changes) == 0 {
+		out.Message = name + " is approved already; it waits for: " + config.Status.Candidate.Message
+		return o.print(out, out.text)
+	}
+	out.Message = "watch it with `vdoctl status --watch`"
+	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
 		return err
 	}
 	return o.print(out, out.text)
@@ -205,31 +220,6 @@ func (a *app) who(ctx context.Context, given string) (string, error) {
 		return "", err
 	}
 	return review.Status.UserInfo.Username, nil
-}
-
-// approve writes the consent, where it is not there yet.
-func (o *approveOptions) approve(
-	ctx context.Context, c client.Client, config *v1alpha1.VDOConfig, name, by string,
-) (out changed, err error) {
-	out = changed{Object: "VDOConfig " + config.Name, Changes: []string{}, DryRun: o.dryRun}
-	p := config.Spec.UpgradePolicy
-	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
-		out.Message = name + " is approved already; nothing waits"
-		return out, nil
-	}
-	x := asRead(config)
-	if out.Changes, err = o.consentTo(config, name, by); err != nil {
-		return out, err
-	}
-	if len(out.Changes) == 0 {
-		out.Message = name + " is approved already; it waits for: " + config.Status.Candidate.Message
-		return out, nil
-	}
-	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
-		return out, err
-	}
-	out.Message = "watch it with `vdoctl status --watch`"
-	return out, nil
 }
 
 // consentTo changes the spec so that the candidate may proceed, as far as somebody's
