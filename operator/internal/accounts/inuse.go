@@ -11,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,14 +97,7 @@ func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed 
 		if version == string(secret.UID)+"/"+secret.ResourceVersion {
 			continue
 		}
-		why := "the operator has not logged in with it to " + s.Places[i].Name
-		if err != nil {
-			why += ": there is no VsphereCloudConfig of that name in " + s.Namespace
-		}
-		if ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != "True" {
-			why += ": " + ready.Message
-		}
-		return why, nil
+		return "the operator has not logged in with it to " + s.Places[i].Name, nil
 	}
 	return "", nil
 }
