@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
@@ -198,6 +199,5 @@ func (m *Machine) addresses() string {
 	if len(out) == 0 {
 		return "none but those of its own guest"
 	}
-	r := Result{Objects: out[:min(len(out), maxNamed)], Count: len(out)}
-	return r.Named()
+	return fault.Few(out, maxNamed)
 }

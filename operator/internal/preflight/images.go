@@ -39,30 +39,6 @@ func (id ID) OfBundle() bool {
 	return slices.ContainsFunc(imageChecks(), func(c check) bool { return c.id == id })
 }
 
-func platformsPassed(s *Snapshot) string {
-	var present []string
-	for _, p := range s.Images.present() {
-		present = append(present, p.String())
-	}
-	if unknown := s.Images.unknown(); unknown > 0 {
-		return fmt.Sprintf("nodes of %s; of %d images the platforms are not known", strings.Join(present, ", "), unknown)
-	}
-	return "all images are for the nodes that they come to: " + strings.Join(present, ", ")
-}
-
-// unknown counts the images that nothing says the platform of.
-func (i *Images) unknown() int {
-	seen := map[image.Digest]bool{}
-	for _, w := range i.Workloads {
-		for _, im := range w.Images {
-			if _, known := i.Platforms[im.Digest]; !known {
-				seen[im.Digest] = true
-			}
-		}
-	}
-	return len(seen)
-}
-
 // platformOf is a node's, as the kubelet labels it; zero where it does not.
 func platformOf(n *render.Node) image.Platform {
 	p := image.Platform{OS: n.Labels[corev1.LabelOSStable], Architecture: n.Labels[corev1.LabelArchStable]}

@@ -24,7 +24,8 @@ func hardware(_ *Snapshot, b behind) []found {
 	if err != nil || n >= LeastHardware {
 		return nil
 	}
-	return is(fmt.Sprintf("hardware version %d, older than %d", n, LeastHardware))
+	what := fmt.Sprintf("the hardware version is older than %d", LeastHardware)
+	return []found{{what: what, of: "node " + b.node.Name + ", " + b.machine.Hardware}}
 }
 
 func controllers(_ *Snapshot, b behind) []found {
@@ -81,17 +82,6 @@ func changeTracking(s *Snapshot) []found {
 		return nil
 	}
 	return off
-}
-
-func folders(s *Snapshot) string {
-	var names []string
-	for _, b := range s.nodesMachines() {
-		names = append(names, b.vcenter.Path(b.machine.Folder))
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	r := Result{Objects: names[:min(len(names), MaxObjects)], Count: len(names)}
-	return "the nodes' VMs are in " + r.Named()
 }
 
 // behind is the machine of a node, and where it is.

@@ -100,15 +100,6 @@ func (m *Mirrors) remedy(source string) string {
 	return fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
 }
 
-// mirrorsPassed does not say that the nodes have it: that is seen in their MachineConfigPools.
-func mirrorsPassed(s *Snapshot) string {
-	text := "sets lead all repositories to " + s.Images.Mirrors.Repository
-	if own := s.Images.Mirrors.Own; own != "" {
-		text += ", counting " + own + ", which the operator writes"
-	}
-	return text + "; whether each node has taken them up: oc get machineconfigpool"
-}
-
 // users are the drivers that are held back with what each upstream repository has, sorted.
 func (i *Images) users() map[string][]matrix.Driver {
 	all := map[string][]matrix.Driver{}

@@ -77,9 +77,6 @@ const (
 // MaxObjects is how many objects a result names.
 const MaxObjects = 5
 
-// maxFound is how many different findings of one check at one place are told apart.
-const maxFound = 4
-
 // Result is what a check found.
 type Result struct {
 	ID       ID       `json:"id"`
@@ -102,15 +99,15 @@ type Result struct {
 }
 
 // found is one finding. Findings of one check in one vCenter that differ in their objects
-// only become one result.
+// only become one result: what differs by the object is said of it in brackets.
 type found struct {
 	on     string
 	object string
 	of     string // more about the object, shown in brackets
 	what   string // "" for no finding
 	// In the place of what the check's row says. {} in a remedy stands for the first object.
-	action      Action
-	why, remedy string
+	action Action
+	remedy string
 	// drivers that it concerns, where not all that the check is about.
 	drivers []matrix.Driver
 }
@@ -128,7 +125,6 @@ type check struct {
 	when                              func(*Snapshot) bool // nil: always
 	run                               func(*Snapshot) []found
 	part                              Part // that it needs of each vCenter
-	passed                            func(*Snapshot) string
 	// seen reports whether all was seen that has to be seen to pass; nil: always.
 	seen func(*Snapshot) bool
 }
@@ -146,23 +142,22 @@ func Check(s Snapshot) []Result { return run(&s, checks()) }
 
 func run(s *Snapshot, list []check) (out []Result) {
 	for _, c := range list {
-		if s.desires(c.of) && (c.when == nil || c.when(s)) {
+		if (c.of == "" || s.uses(c.of, "")) && (c.when == nil || c.when(s)) {
 			out = append(out, c.results(s)...)
 		}
 	}
 	return out
 }
 
-// desires reports whether a driver is desired; "" is any.
-func (s *Snapshot) desires(d matrix.Driver) bool {
-	return d == "" || d == matrix.CPI && s.Wants.CPI || d == matrix.CSI && s.Wants.CSI
-}
-
-// elsewhere reports whether a vCenter is one that a driver does not use.
-func (s *Snapshot) elsewhere(on string, d matrix.Driver) bool {
-	at := slices.IndexFunc(s.VCenters, func(v VCenter) bool { return v.Name == on })
-	return on != "" && at >= 0 &&
-		(d == matrix.CPI && !s.VCenters[at].UsedByCPI || d == matrix.CSI && !s.VCenters[at].UsedByCSI)
+// uses reports whether a driver is desired and, where a vCenter is named, uses it.
+func (s *Snapshot) uses(d matrix.Driver, on string) bool {
+	cpi, csi := s.Wants.CPI, s.Wants.CSI
+	for i := range s.VCenters {
+		if v := &s.VCenters[i]; on != "" && v.Name == on {
+			cpi, csi = cpi && v.UsedByCPI, csi && v.UsedByCSI
+		}
+	}
+	return d == matrix.CPI && cpi || d == matrix.CSI && csi
 }
 
 // Worst is the gravest action of results.
@@ -174,30 +169,30 @@ func Worst(results []Result) Action {
 	return worst
 }
 
-func (c check) results(s *Snapshot) []Result {
-	list := slices.DeleteFunc(append(c.unread(s), c.run(s)...), func(f found) bool {
-		return f.what == "" || s.elsewhere(f.on, c.of)
-	})
-	if len(list) == 0 && c.seen != nil && !c.seen(s) {
-		return nil
+func (c check) results(s *Snapshot) (out []Result) {
+	type kind struct {
+		on, what, drivers string
+		action            Action
 	}
-	if len(list) == 0 {
-		what := "ok"
-		if c.passed != nil {
-			what = c.passed(s)
+	at := map[kind]int{}
+	var groups [][]found
+	for _, f := range append(c.unread(s), c.run(s)...) {
+		if f.what == "" || c.of != "" && !s.uses(c.of, f.on) {
+			continue
 		}
-		return []Result{{ID: c.id, Severity: Info, Action: Pass, Found: what}}
+		f.action, f.remedy = cmp.Or(f.action, c.worst), cmp.Or(f.remedy, c.remedy)
+		k := kind{f.on, f.what, fmt.Sprint(f.drivers), f.action}
+		if _, known := at[k]; !known {
+			at[k] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[k]] = append(groups[at[k]], f)
 	}
-	for i := range list {
-		f := &list[i]
-		f.action, f.why, f.remedy = cmp.Or(f.action, c.worst), cmp.Or(f.why, c.why), cmp.Or(f.remedy, c.remedy)
+	if len(groups) == 0 && (c.seen == nil || c.seen(s)) {
+		return []Result{{ID: c.id, Severity: Info, Action: Pass, Found: "ok"}}
 	}
-	groups := grouped(list)
-	out := make([]Result, 0, len(groups))
 	for _, g := range groups {
-		r := c.result(g)
-		r.Drivers, r.Stops = c.drivers(s, g[0]), c.stops
-		out = append(out, r)
+		out = append(out, c.result(s, g))
 	}
 	return out
 }
@@ -227,66 +222,28 @@ func (c check) drivers(s *Snapshot, f found) (out []matrix.Driver) {
 		return f.drivers // of those that are chosen
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		if s.desires(d) && (c.of == "" || c.of == d) && !s.elsewhere(f.on, d) &&
-			(len(f.drivers) == 0 || slices.Contains(f.drivers, d)) {
+		if s.uses(d, f.on) && (c.of == "" || c.of == d) && (len(f.drivers) == 0 || slices.Contains(f.drivers, d)) {
 			out = append(out, d)
 		}
 	}
 	return out
 }
 
-// grouped puts findings together that differ in their objects only, keeping the order in
-// which they came. From the maxFound-th kind of finding at one place on, the text is that
-// of the first of the rest.
-func grouped(list []found) [][]found {
-	type key struct {
-		on, what, of string
-		action       Action
-	}
-	at := map[key]int{}
-	kinds := map[string]int{}
-	var out [][]found
-	for _, f := range list {
-		of := fmt.Sprint(f.drivers)
-		k := key{f.on, f.what, of, f.action}
-		if _, known := at[k]; !known {
-			if kinds[f.on] >= maxFound {
-				k = key{on: f.on, what: "more", of: of, action: f.action}
-			}
-			if _, known := at[k]; !known {
-				kinds[f.on]++
-				at[k] = len(out)
-				out = append(out, nil)
-			}
-		}
-		out[at[k]] = append(out[at[k]], f)
-	}
-	return out
-}
-
-func (c check) result(group []found) Result {
-	first := group[0]
-	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: first.why}
-	names, bare := make([]string, 0, len(group)), map[string]string{}
+// result is one of findings that differ in their objects only.
+func (c check) result(s *Snapshot, group []found) Result {
+	slices.SortStableFunc(group, func(a, b found) int { return strings.Compare(a.named(), b.named()) })
+	var names []string
 	for _, f := range group {
 		if f.object != "" {
 			names = append(names, f.named())
-			bare[f.named()] = f.object
-		}
-		if f.what != first.what {
-			r.Found = first.what + ", and others of the kind"
 		}
 	}
-	slices.Sort(names)
 	names = slices.Compact(names)
-	r.Count = len(names)
-	r.Objects = names[:min(len(names), MaxObjects)]
-	object := ""
-	if len(names) > 0 {
-		object = bare[names[0]]
+	f := group[0]
+	return Result{
+		ID: c.id, Severity: severity(f.action), Action: f.action, On: f.on, Objects: names[:min(len(names), MaxObjects)], Count: len(names),
+		Drivers: c.drivers(s, f), Stops: c.stops, Found: f.what, Why: c.why, Remedy: remedy(f.remedy, f.object),
 	}
-	r.Remedy = remedy(first.remedy, object)
-	return r
 }
 
 // named is the object with what is said of it.
@@ -386,19 +343,11 @@ func allAnswered(s *Snapshot) bool {
 	return !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Err != nil })
 }
 
-// Only returns the results of the checks that are wanted, and why those could not be made.
-func (s *Snapshot) Only(all []Result, wanted func(ID) bool) []Result {
-	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool { return !wanted(r.ID) && !s.blind(r) })
-}
-
-// blind tells whether a result is why other checks could not be made: a cluster or a vCenter
-// that was not seen.
-func (s *Snapshot) blind(r Result) bool {
-	if r.Action == Pass {
-		return false
-	}
-	blocks := strings.HasPrefix(string(r.ID), "vcenter-") && r.Action >= BlockUpgrade
-	return (r.ID == "cluster" && s.Cluster.Err != nil) || slices.ContainsFunc(s.VCenters, func(v VCenter) bool {
-		return blocks && r.On == v.Name && (v.Err != nil || v.Failed[Inventory] != nil)
+// Only returns the results of the checks that are wanted, and those of a cluster or a vCenter that
+// hold back: it may be for them that others could not be made.
+func Only(all []Result, wanted func(ID) bool) []Result {
+	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
+		blind := r.Action >= BlockUpgrade && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
+		return !wanted(r.ID) && !blind
 	})
 }

@@ -97,17 +97,15 @@ func fullDatastores(s *Snapshot) (out []found) {
 
 func sharedDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
-		where := "all hosts of the nodes"
-		if a.name != "" {
-			where = "all hosts in " + a.name
-		}
+		f := found{on: a.vcenter.Name, object: a.name}
 		switch {
 		case len(a.shared(false)) == 0:
-			out = append(out, found{on: a.vcenter.Name, what: "no datastore is seen by " + where + ", and accessible"})
+			f.what = "no datastore is seen by all hosts of the nodes or of their zone, and accessible"
 		case len(a.shared(true)) == 0:
-			out = append(out, found{on: a.vcenter.Name, what: "the account lacks Datastore.FileManagement on each datastore that is seen by " + where,
-				remedy: "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"})
+			f.what = "the account lacks Datastore.FileManagement on each datastore that all hosts see"
+			f.remedy = "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"
 		}
+		out = append(out, f)
 	}
 	return out
 }

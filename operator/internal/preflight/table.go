@@ -1,8 +1,6 @@
 package preflight
 
 import (
-	"fmt"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -108,7 +106,7 @@ func checks() []check {
 			remedy: "upgrade the hosts: vSphere Client > Lifecycle Manager", source: "vsphere-problem-detector pkg/check/node_esxi_version.go",
 		},
 		{
-			id: "node-vm", worst: BlockInstall, when: machinesKnown, run: nodeVMs, passed: countNodes,
+			id: "node-vm", worst: BlockInstall, when: machinesKnown, run: nodeVMs,
 			reads: "config.uuid and guest.hostName of all VMs", fails: "a node has no VM, or several, by UUID or name",
 			why:    "the cloud provider and the storage driver know a node by its VM; without it nothing is attached, and the node may be deleted",
 			remedy: "compare `kubectl get node {} -o jsonpath='{.status.nodeInfo.systemUUID}'` with `govc vm.info -vm.uuid`; correct spec.datacenters, or give the account ReadOnly on the VM and what it is in",
@@ -136,7 +134,7 @@ func checks() []check {
 		},
 		{
 			id: "node-cloud-provider", worst: BlockInstall, of: matrix.CPI,
-			when: nodesKnown, run: inTree, seen: controllersSeen,
+			when: controllersSeen, run: inTree,
 			reads: "arguments of kube-controller-manager pods", fails: "--cloud-provider is neither empty nor external",
 			why:    "an in-tree provider sets up and deletes nodes as the cloud provider does",
 			remedy: "start it and each kubelet with --cloud-provider=external, see `vdoctl nodes check`",
@@ -219,7 +217,7 @@ func checks() []check {
 			source: "vsphere-problem-detector pkg/check/node_perf.go",
 		},
 		{
-			id: "vm-folder", worst: Pass, when: machinesKnown, run: nothing, passed: folders,
+			id: "vm-folder", worst: Pass, when: machinesKnown, run: nothing,
 			reads: "parent", fails: "never: it says in which folders the nodes' VMs are",
 			why: "neither driver needs it; one folder makes privileges simpler", remedy: "none", source: "vsphere-problem-detector pkg/check/folder.go",
 		},
@@ -319,13 +317,13 @@ func Detector() []Detected {
 func imageChecks() []check {
 	return []check{
 		{
-			id: "image-platform", worst: BlockInstall, when: hasImages, run: imagePlatforms, passed: platformsPassed,
+			id: "image-platform", worst: BlockInstall, when: hasImages, run: imagePlatforms,
 			reads: "the bundle's lock, node labels and taints", fails: "an image is not for a node that its pods come to",
 			why:    "a container of another platform ends with exec format error, or its image is never pulled",
 			remedy: "keep its pods away by nodeSelector or spec.excludedNodes, or make a bundle of more platforms", source: "OCI image index",
 		},
 		{
-			id: "image-mirror-set", worst: BlockInstall, when: hasMirrors, run: mirrorSets, passed: mirrorsPassed,
+			id: "image-mirror-set", worst: BlockInstall, when: hasMirrors, run: mirrorSets,
 			reads: "on OpenShift, with imageNames Upstream: mirror sets", fails: "they miss the bundle's repository, or hide entries of others",
 			why:    "the kubelet asks upstream, which an isolated site does not reach",
 			remedy: "apply a set: vdo-bundle mirror-config --runtime openshift", source: "containers-registries.conf(5)",
@@ -344,7 +342,7 @@ func someReadable(s *Snapshot) bool { return len(s.readable()) > 0 }
 // machinesKnown reports whether there are nodes and a vCenter to find them in.
 func machinesKnown(s *Snapshot) bool    { return nodesKnown(s) && someReadable(s) }
 func storageInstalled(s *Snapshot) bool { return nodesKnown(s) && s.Cluster.StorageInstalled }
-func controllersSeen(s *Snapshot) bool  { return len(s.Cluster.CloudProviders) > 0 }
+func controllersSeen(s *Snapshot) bool  { return nodesKnown(s) && len(s.Cluster.CloudProviders) > 0 }
 func hasClasses(s *Snapshot) bool       { return someReadable(s) && len(s.Cluster.StorageClasses) > 0 }
 func zoned(s *Snapshot) bool            { return someReadable(s) && len(s.Wants.AllCategories()) > 0 }
 func zonedNodes(s *Snapshot) bool       { return zoned(s) && machinesKnown(s) }
@@ -352,7 +350,3 @@ func hasImages(s *Snapshot) bool        { return s.Images != nil }
 func hasMirrors(s *Snapshot) bool       { return s.Images != nil && s.Images.Mirrors != nil }
 
 func nothing(*Snapshot) []found { return nil }
-
-func countNodes(s *Snapshot) string {
-	return fmt.Sprintf("%d nodes, each with its VM", len(s.Cluster.Nodes))
-}

@@ -51,24 +51,12 @@ func about(err error) ID {
 	return "vcenter-connection"
 }
 
-// beforeLogin are what is done in the cluster before an account is tried.
-var beforeLogin = []string{"read", "read the credentials of"}
-
-// whyNot is why it matters that an account could not be tried; "" of one that was, of which the
-// check has it.
-func whyNot(err error) string {
-	if f := fault.All(err); about(err) == "vcenter-account" && len(f) > 0 && slices.Contains(beforeLogin, f[0].Op) {
-		return "without it the vCenter is not asked, and what the drivers lack there is not known"
-	}
-	return ""
-}
-
 // failed finds the vCenters' errors that are of one check.
 func failed(id ID) func(*Snapshot) []found {
 	return func(s *Snapshot) (out []found) {
 		for i := range s.VCenters {
 			if v := &s.VCenters[i]; v.Err != nil && about(v.Err) == id {
-				out = append(out, found{on: v.Name, object: v.Server, what: v.Err.Error(), why: whyNot(v.Err), remedy: fault.HintOf(v.Err)})
+				out = append(out, found{on: v.Name, object: v.Server, what: v.Err.Error(), remedy: fault.HintOf(v.Err)})
 			}
 		}
 		return out
@@ -113,7 +101,7 @@ func versions(s *Snapshot) []found {
 			out = append(out, f)
 		}
 		if s.Wants.Snapshots && older(v.Version, forSnapshots) {
-			f.what, f.why = "snapshotClasses are configured, and the vCenter makes no snapshots of volumes before 7.0 U3", noSnapshots
+			f.what = "snapshotClasses are configured, and the vCenter makes no snapshots of volumes before 7.0 U3"
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or take spec.storageProvider.snapshotClasses out"
 			out = append(out, f)
 		}
@@ -123,8 +111,6 @@ func versions(s *Snapshot) []found {
 
 // forSnapshots is the least version of vCenter and ESXi that makes snapshots of volumes: 7.0 U3.
 const forSnapshots = "7.0.3"
-
-const noSnapshots = "a VolumeSnapshot does not become ready: the storage driver refuses to make it"
 
 // older reports whether a version is before another one, of which pre-releases have what it has. What is no version
 // is not.
@@ -157,9 +143,8 @@ const maxPrivileges = 3
 
 func excess(_ *Snapshot, v *VCenter) (out []found) {
 	for _, x := range v.Excess {
-		r := Result{Objects: x.Privileges[:min(len(x.Privileges), maxPrivileges)], Count: len(x.Privileges)}
-		out = append(out, found{object: x.Object,
-			what: fmt.Sprintf("the account may do more than the drivers need on %s: %s", kindNames[x.Kind], r.Named())})
+		what := "the account may do more than the drivers need on " + kindNames[x.Kind]
+		out = append(out, found{object: x.Object, of: fault.Few(x.Privileges, maxPrivileges), what: what})
 	}
 	return out
 }
@@ -216,7 +201,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 		out = append(out, f)
 	}
 	if s.Wants.Snapshots && b.vcenter.UsedByCSI && older(host.Version, forSnapshots) {
-		f.what, f.why = "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3", noSnapshots
+		f.what = "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3"
 		f.remedy = "upgrade the hosts to 7.0 U3 or later: vSphere Client > Lifecycle Manager"
 		out = append(out, f)
 	}

@@ -130,7 +130,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 	}
 	r := checkReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	if len(o.only) > 0 {
-		r.Results = snapshot.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
+		r.Results = preflight.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
 	}
 	r.Verdict, r.Nodes, r.Zones = preflight.Worst(r.Results), preflight.Placements(snapshot), preflight.Zones(snapshot)
 	r.VMs = maintenance.Plan(preflight.NodeMachines(snapshot), preflight.LeastHardware)
