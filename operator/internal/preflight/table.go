@@ -217,11 +217,6 @@ func checks() []check {
 			source: "vsphere-problem-detector pkg/check/node_perf.go",
 		},
 		{
-			id: "vm-folder", worst: Pass, when: machinesKnown, run: nothing,
-			reads: "parent", fails: "never: it says in which folders the nodes' VMs are",
-			why: "neither driver needs it; one folder makes privileges simpler", remedy: "none", source: "vsphere-problem-detector pkg/check/folder.go",
-		},
-		{
 			id: "datastore-shared", worst: Warn, of: matrix.CSI, when: machinesKnown, run: sharedDatastores,
 			reads: "datastores of all hosts of a zone, but those in maintenance", fails: "they have none in common, or the account may use none",
 			why:    "a volume is made where every node that may use it can reach it",
