@@ -3,7 +3,6 @@ package preflight
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -18,47 +17,33 @@ type Hold struct {
 	Err           error // the findings, each with its remedy; nil where nothing is kept back
 }
 
-// maxHeldFor is how many findings a Hold names.
+// maxHeldFor is how many findings a Hold names, the gravest; status.preflight has the others.
 const maxHeldFor = 3
 
 // Gate says what results keep back, by driver. What turns a check down is in the results
 // already: see [Turned].
 func Gate(results []Result) map[matrix.Driver]Hold {
+	results = slices.Clone(results)
+	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(b.gravity(), a.gravity()) })
 	all := map[matrix.Driver]Hold{}
 	for _, d := range matrix.Drivers() {
-		if h := gate(d, results); h.Err != nil {
+		var h Hold
+		var errs []error
+		for _, r := range results {
+			if r.Action < BlockUpgrade || !slices.Contains(r.Drivers, d) {
+				continue
+			}
+			h.Upgrade = true
+			h.Install = h.Install || r.Action >= BlockInstall
+			h.Configuration = h.Configuration || r.Action >= BlockInstall && r.Stops
+			errs = append(errs, r.fault())
+		}
+		if h.Upgrade {
+			h.Err = fault.Join(errs[:min(len(errs), maxHeldFor)]...)
 			all[d] = h
 		}
 	}
 	return all
-}
-
-func gate(d matrix.Driver, results []Result) Hold {
-	var h Hold
-	var why []Result
-	for _, r := range results {
-		if r.Action < BlockUpgrade || !slices.Contains(r.Drivers, d) {
-			continue
-		}
-		h.Upgrade = true
-		h.Install = h.Install || r.Action >= BlockInstall
-		h.Configuration = h.Configuration || r.Action >= BlockInstall && r.Stops
-		why = append(why, r)
-	}
-	if len(why) == 0 {
-		return h
-	}
-	slices.SortStableFunc(why, func(a, b Result) int { return cmp.Compare(b.gravity(), a.gravity()) })
-	var errs []error
-	for _, r := range why[:min(len(why), maxHeldFor)] {
-		errs = append(errs, r.fault())
-	}
-	if more := len(why) - maxHeldFor; more > 0 {
-		errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "check", Subject: "what " + string(d) + " needs", Err: fmt.Errorf("%d more findings", more),
-			Hint: "see status.preflight, or: vdoctl check"})
-	}
-	h.Err = fault.Join(errs...)
-	return h
 }
 
 // gravity orders results: by action, and those that stop a driver first.

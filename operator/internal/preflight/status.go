@@ -25,11 +25,10 @@ const (
 // turned down, the gravest first. When they were found, and to which question, is left to
 // the caller.
 func Status(results []Result) *v1alpha1.PreflightStatus {
-	out := limited{v1alpha1.PreflightStatus{Verdict: Worst(results).String()}}
-	out.add(results)
+	out := &v1alpha1.PreflightStatus{Verdict: Worst(results).String(), Results: written(results)}
 	out.Passed = len(results) - len(out.Results)
-	out.limit()
-	return &out.PreflightStatus
+	limit(out)
+	return out
 }
 
 // Merged is a status with what the checks of the bundle ([CheckImages]) find now in the place
@@ -38,64 +37,52 @@ func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStat
 	if was == nil {
 		return nil
 	}
-	out := limited{*was.DeepCopy()}
+	out := was.DeepCopy()
 	out.Results = slices.DeleteFunc(out.Results, func(r v1alpha1.PreflightResult) bool { return ID(r.ID).OfBundle() })
-	out.add(now)
-	out.limit()
-	out.Verdict = Worst(Listed(&out.PreflightStatus)).String()
-	return &out.PreflightStatus
+	out.Results = append(out.Results, written(now)...)
+	limit(out)
+	out.Verdict = Worst(Listed(out)).String()
+	return out
 }
 
-// limited is a status that lists no more than it may.
-type limited struct{ v1alpha1.PreflightStatus }
-
-// add lists results but for those that pass.
-func (l *limited) add(results []Result) {
+// written are results but for those that pass.
+func written(results []Result) (out []v1alpha1.PreflightResult) {
 	for _, r := range results {
 		if r.Action != Pass || r.Override != nil {
-			l.Results = append(l.Results, r.status())
+			out = append(out, r.status())
 		}
 	}
+	return out
 }
 
 // limit puts the gravest results first, and counts those that are too many. What each driver is
-// blocked for is listed however much else there is: a status blocks the same as all results do. Next
-// comes what the bundle lacks, which is found and would be counted at each reconcile.
-func (l *limited) limit() {
-	type item struct {
-		status v1alpha1.PreflightResult
-		Result
-		at   int // in the order of gravity
-		rank int // 0 has to be listed, 1 goes before 2
-	}
-	var items []item
-	for i, r := range Listed(&l.PreflightStatus) {
-		items = append(items, item{status: l.Results[i], Result: r})
-	}
-	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.gravity(), a.gravity()) })
-	seen := map[string]bool{}
-	for i := range items {
-		n := &items[i]
-		if n.at, n.rank = i, 2; n.ID.OfBundle() {
-			n.rank = 1
-		}
-		for _, d := range n.Drivers {
-			key := fmt.Sprint(d, n.gravity())
-			if n.Action >= BlockUpgrade && !seen[key] {
-				n.rank, seen[key] = 0, true
-			}
-		}
-	}
-	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.rank, b.rank) })
-	l.Omitted += max(len(items)-maxListed, 0)
-	items = items[:min(len(items), maxListed)]
-	slices.SortFunc(items, func(a, b item) int {
-		return cmp.Or(cmp.Compare(min(a.rank, 1), min(b.rank, 1)), cmp.Compare(a.at, b.at))
+// blocked for goes before all else: a status blocks the same as all results do. Next comes what the
+// bundle lacks, which is found and would be counted at each reconcile.
+func limit(st *v1alpha1.PreflightStatus) {
+	slices.SortStableFunc(st.Results, func(a, b v1alpha1.PreflightResult) int {
+		return cmp.Compare(read(b).gravity(), read(a).gravity())
 	})
-	l.Results = nil
-	for _, n := range items {
-		l.Results = append(l.Results, n.status)
+	var first, bundle, others []v1alpha1.PreflightResult
+	seen := map[string]bool{}
+	for _, s := range st.Results {
+		r, decides := read(s), false
+		for _, d := range r.Drivers {
+			key := fmt.Sprint(d, r.gravity())
+			decides = decides || r.Action >= BlockUpgrade && !seen[key]
+			seen[key] = true
+		}
+		switch {
+		case decides:
+			first = append(first, s)
+		case r.ID.OfBundle():
+			bundle = append(bundle, s)
+		default:
+			others = append(others, s)
+		}
 	}
+	all := slices.Concat(first, bundle, others)
+	st.Omitted += max(len(all)-maxListed, 0)
+	st.Results = all[:min(len(all), maxListed)]
 }
 
 func (r Result) status() v1alpha1.PreflightResult {
@@ -118,26 +105,26 @@ func (r Result) status() v1alpha1.PreflightResult {
 	return out
 }
 
-// Listed reads results back from a status. An action that is not known, such as Disabled, keeps
-// nothing back.
-func Listed(st *v1alpha1.PreflightStatus) []Result {
+// Listed reads results back from a status.
+func Listed(st *v1alpha1.PreflightStatus) (out []Result) {
 	if st == nil {
 		return nil
 	}
-	out := make([]Result, 0, len(st.Results))
-	for i := range st.Results {
-		s := &st.Results[i]
-		r := Result{ID: ID(s.ID), On: s.VCenter, Objects: s.Objects, Count: s.Count, Stops: s.StopsDriver, Found: s.Found, Why: s.Why, Remedy: s.Remedy}
-		if r.Action.UnmarshalText([]byte(s.Action)) != nil {
-			r.Action = Pass
-		}
-		r.Severity = severity(r.Action)
-		for _, d := range s.Drivers {
-			r.Drivers = append(r.Drivers, matrix.Driver(d))
-		}
-		out = append(out, r)
+	for _, s := range st.Results {
+		out = append(out, read(s))
 	}
 	return out
+}
+
+// read reads a result back. An action that is not known, such as Disabled, keeps nothing back.
+func read(s v1alpha1.PreflightResult) Result {
+	r := Result{ID: ID(s.ID), On: s.VCenter, Objects: s.Objects, Count: s.Count, Stops: s.StopsDriver, Found: s.Found, Why: s.Why, Remedy: s.Remedy}
+	_ = r.Action.UnmarshalText([]byte(s.Action))
+	r.Severity = severity(r.Action)
+	for _, d := range s.Drivers {
+		r.Drivers = append(r.Drivers, matrix.Driver(d))
+	}
+	return r
 }
 
 // oneLine puts a text on one line. What a vCenter says is shown on terminals: it moves no
