@@ -25,9 +25,11 @@ func nic(network string, addresses ...string) preflight.NIC {
 // What the cloud provider finds of a node's addresses: excluded ones never count, subnets go
 // before networks, and the first of a family is taken only where no kind was found otherwise.
 func TestANodeGetsTheAddressesThatTheCloudProviderFinds(t *testing.T) {
-	const uninitialized = "leaves the node uninitialized"
 	two := []preflight.NIC{nic("Front", "192.0.2.5", "fe80::1"), nic("k8s", "127.0.0.1", "10.0.0.5", "2001:db8::5")}
-	both := []string{"ipv4", "ipv6"}
+	both, nodes, front := []string{"ipv4", "ipv6"}, []string{"10.0.0.0/16"}, []string{"192.0.2.0/24"}
+	nobody, all := []string{"10.9.0.0/16"}, []string{"0.0.0.0/0"}
+	const internal, external = "no internal ipv4 address as spec.", "no external ipv4 address as spec."
+	warn, block := preflight.Warn, preflight.BlockInstall
 	for name, c := range map[string]struct {
 		nics      []preflight.NIC
 		addresses v1alpha1.NodeAddresses
@@ -35,24 +37,22 @@ func TestANodeGetsTheAddressesThatTheCloudProviderFinds(t *testing.T) {
 		action    preflight.Action
 		found     []string // in the order of the kinds and families
 	}{
-		"nothing is said":            {nics: two},
-		"both families":              {nics: two, families: both},
-		"subnets of both kinds":      {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: []string{"10.9.0.0/16", "10.0.0.0/16"}, ExternalSubnets: []string{"192.0.2.0/24"}}},
-		"networks, in another case":  {nics: two, addresses: v1alpha1.NodeAddresses{InternalNetwork: "K8S", ExternalNetwork: "front"}},
-		"a network for a subnet":     {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: []string{"10.9.0.0/16"}, InternalNetwork: "k8s"}},
-		"internal alone":             {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: []string{"10.0.0.0/16"}}},
-		"one of two networks":        {nics: two, addresses: v1alpha1.NodeAddresses{InternalNetwork: "k8s", ExternalNetwork: "none"}, action: preflight.Warn, found: []string{"no external ipv4 address: none is in externalNetwork none"}},
-		"neither of two networks":    {nics: two, addresses: v1alpha1.NodeAddresses{InternalNetwork: "a", ExternalNetwork: "b", InternalSubnets: []string{"10.0.0.0/16"}}, action: preflight.BlockInstall, found: []string{"internalNetwork a or externalNetwork b: the cloud provider " + uninitialized}},
-		"no address of the family":   {nics: two[:1], families: []string{"ipv6"}, action: preflight.BlockInstall, found: []string{"no ipv6 address: the cloud provider " + uninitialized}},
-		"none but the guest's own":   {nics: []preflight.NIC{nic("k8s", "127.0.0.1")}, action: preflight.BlockInstall, found: []string{"no ipv4 address"}},
-		"all are excluded":           {nics: two, addresses: v1alpha1.NodeAddresses{ExcludeInternalSubnets: []string{"0.0.0.0/0"}, ExcludeExternalSubnets: []string{"10.0.0.0/8", "192.0.2.0/24"}}, action: preflight.BlockInstall, found: []string{"excludeInternalSubnets and excludeExternalSubnets: the cloud provider " + uninitialized}},
-		"internal ones are excluded": {nics: two, addresses: v1alpha1.NodeAddresses{ExcludeInternalSubnets: []string{"0.0.0.0/0"}}, action: preflight.Warn, found: []string{"no internal ipv4 address: all are in excludeInternalSubnets"}},
-		"external ones are excluded": {nics: two, addresses: v1alpha1.NodeAddresses{ExcludeExternalSubnets: []string{"0.0.0.0/0"}}},
-		"an excluded one in the subnet": {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: []string{"10.0.0.0/16"}, ExcludeInternalSubnets: []string{"10.0.0.5/32"}},
-			action: preflight.Warn, found: []string{"no ipv4 address in internalSubnets 10.0.0.0/16: the cloud provider takes the first one as internal"}},
-		"external alone": {nics: two, addresses: v1alpha1.NodeAddresses{ExternalSubnets: []string{"192.0.2.0/24"}}, action: preflight.Warn, found: []string{"no internal ipv4 address: none is in a subnet or network that is named for it"}},
-		"a subnet of nobody": {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: []string{"10.9.0.0/16"}, ExternalSubnets: []string{"198.51.100.0/24"}}, families: both, action: preflight.Warn,
-			found: []string{"no ipv4 address in internalSubnets 10.9.0.0/16: the cloud provider takes the first one as internal", "no ipv4 address in externalSubnets 198.51.100.0/24"}},
+		"nothing is said":               {nics: two},
+		"both families":                 {nics: two, families: both},
+		"subnets of both kinds":         {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: slices.Concat(nobody, nodes), ExternalSubnets: front}},
+		"networks, in another case":     {nics: two, addresses: v1alpha1.NodeAddresses{InternalNetwork: "K8S", ExternalNetwork: "front"}},
+		"a network for a subnet":        {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: nobody, InternalNetwork: "k8s"}},
+		"internal alone":                {nics: two, addresses: v1alpha1.NodeAddresses{InternalSubnets: nodes}},
+		"one of two networks":           {two, v1alpha1.NodeAddresses{InternalNetwork: "k8s", ExternalNetwork: "none"}, nil, warn, []string{external}},
+		"neither of two networks":       {two, v1alpha1.NodeAddresses{InternalNetwork: "a", ExternalNetwork: "b", InternalSubnets: nodes}, nil, block, []string{"no adapter is on"}},
+		"no address of the family":      {two[:1], v1alpha1.NodeAddresses{}, []string{"ipv6"}, block, []string{"no ipv6 address that is not excluded: the cloud provider leaves the node uninitialized"}},
+		"none but the guest's own":      {[]preflight.NIC{nic("k8s", "127.0.0.1")}, v1alpha1.NodeAddresses{}, nil, block, []string{"no ipv4 address"}},
+		"all are excluded":              {two, v1alpha1.NodeAddresses{ExcludeInternalSubnets: all, ExcludeExternalSubnets: slices.Concat(nodes, front)}, nil, block, []string{"no ipv4 address"}},
+		"internal ones are excluded":    {two, v1alpha1.NodeAddresses{ExcludeInternalSubnets: all}, nil, warn, []string{internal}},
+		"external ones are excluded":    {nics: two, addresses: v1alpha1.NodeAddresses{ExcludeExternalSubnets: all}},
+		"an excluded one in the subnet": {two, v1alpha1.NodeAddresses{InternalSubnets: nodes, ExcludeInternalSubnets: nodes}, nil, warn, []string{internal}},
+		"external alone":                {two, v1alpha1.NodeAddresses{ExternalSubnets: front}, nil, warn, []string{internal}},
+		"a subnet of nobody":            {two, v1alpha1.NodeAddresses{InternalSubnets: nobody, ExternalSubnets: []string{"198.51.100.0/24"}}, both, warn, []string{internal, external}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy()
