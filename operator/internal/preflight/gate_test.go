@@ -115,22 +115,6 @@ func TestACheckIsTurnedDown(t *testing.T) {
 	require.Equal(t, raw, preflight.Turned(raw, nil))
 }
 
-func TestAPolicyFromAFileIsHeldToTheSameRules(t *testing.T) {
-	require.NoError(t, preflight.Valid(nil))
-	require.NoError(t, preflight.Valid(&v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{turn("vm-scsi", "Disabled")}}))
-	for text, c := range map[string][]v1alpha1.PreflightCheck{
-		`no check is called "vm-uuid"`: {turn("vm-uuid", "Disabled")},
-		"vm-disk-uuid, vm-hardware":    {turn("nonsense", "Disabled")},
-		`"Pass" is neither`:            {turn("vm-scsi", "Pass")},
-		"the reason is empty":          {{ID: "vm-scsi", Action: "Disabled", Reason: " "}},
-		"is named twice":               {turn("vm-scsi", "Disabled"), turn("vm-scsi", "Warn")},
-	} {
-		err := preflight.Valid(&v1alpha1.PreflightPolicy{Checks: c})
-		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-		require.Contains(t, fault.Text(err), text)
-	}
-}
-
 // Whatever fails, and however long its texts are, the status is bounded, and keeps back
 // what all results do.
 func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {

@@ -1,11 +1,8 @@
 package preflight
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
@@ -46,43 +43,4 @@ func Turned(results []Result, policy *v1alpha1.PreflightPolicy) []Result {
 		out = append(out, r)
 	}
 	return out
-}
-
-// Valid refuses a policy that the API server would not take, for configurations that come
-// from a file.
-func Valid(policy *v1alpha1.PreflightPolicy) error {
-	if policy == nil {
-		return nil
-	}
-	var errs []error
-	refuse := func(field, hint, format string, args ...any) {
-		errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: "spec.preflight.checks" + field, Err: fmt.Errorf(format, args...), Hint: hint})
-	}
-	seen := map[string]bool{}
-	for i, c := range policy.Checks {
-		at := fmt.Sprintf("[%d]", i)
-		if !slices.Contains(IDs(), ID(c.ID)) {
-			refuse(at+".id", "the checks are "+Names(), "no check is called %q", c.ID)
-		}
-		if seen[c.ID] {
-			refuse(at+".id", "name each check once", "check %q is named twice", c.ID)
-		}
-		seen[c.ID] = true
-		if c.Action != v1alpha1.PreflightWarn && c.Action != v1alpha1.PreflightDisabled {
-			refuse(at+".action", "write Warn or Disabled", "%q is neither Warn nor Disabled", c.Action)
-		}
-		if strings.TrimSpace(c.Reason) == "" {
-			refuse(at+".reason", "say why the check does not count here", "the reason is empty")
-		}
-	}
-	return fault.Join(errs...)
-}
-
-// Names are the ids of all checks, for people.
-func Names() string {
-	var names []string
-	for _, id := range IDs() {
-		names = append(names, string(id))
-	}
-	return strings.Join(names, ", ")
 }

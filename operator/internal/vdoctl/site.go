@@ -232,9 +232,6 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 		return site{}, err
 	}
 	read, err := parseSite(f.file, data, a.cluster.namespace)
-	if read.config != nil {
-		err = fault.Join(err, preflight.Valid(read.config.Spec.Preflight))
-	}
 	if err != nil {
 		return site{}, err
 	}
