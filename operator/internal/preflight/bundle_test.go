@@ -203,9 +203,8 @@ func TestMirrorSetsAreUnderstoodAsTheNodesUnderstandThem(t *testing.T) {
 			if c.of != "" {
 				of = c.of
 			}
-			m := &Mirrors{Rules: c.rules}
-			sets, mirrors := m.lead(of)
-			require.Equal(t, c.want, sets+" -> "+strings.Join(mirrors, " "))
+			l := leading(c.rules, of)
+			require.Equal(t, c.want, l.sets()+" -> "+strings.Join(l.mirrors(), " "))
 		})
 	}
 }
@@ -309,53 +308,4 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 			require.Equal(t, entries, again, "it stays as it is")
 		})
 	}
-}
-
-// Sets that lead an image to the mirror may do so at the cost of others: that is said, and what keeps
-// all of them from the nodes holds everything back.
-func TestWhatSetsHideOrContradictIsFound(t *testing.T) {
-	const driver, there = "up.example/driver", "m.site/vdo/up.example/driver"
-	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")},
-		Mirrors: &Mirrors{Repository: "m.site/vdo", Bundle: "m.site/vdo@" + image.DigestOf([]byte("x")).String()}}
-	found := func(rules ...MirrorRule) (all []Result) {
-		i.Mirrors.Rules = rules
-		for _, r := range CheckImages(i) {
-			if r.ID == "image-mirror-set" && r.Action != Pass {
-				all = append(all, r)
-			}
-		}
-		return all
-	}
-	as := func(r MirrorRule, tags bool, policy mirrorset.Policy) MirrorRule {
-		r.Tags, r.Policy = tags, policy
-		return r
-	}
-	own, site := rule("ImageDigestMirrorSet vdo-drivers", driver, there), rule("ImageDigestMirrorSet site", "up.example", "general.site/up")
-	require.Empty(t, found(own))
-	require.Empty(t, found(rule("ImageDigestMirrorSet vdo-drivers", driver, there, "general.site/up/driver"), site))
-
-	warned := found(own, as(site, false, mirrorset.NeverContactSource), as(rule("ImageTagMirrorSet t", "up.example", "general.site/up"), true, mirrorset.NeverContactSource))
-	require.Len(t, warned, 1)
-	require.Equal(t, Warn, warned[0].Action)
-	require.Equal(t, []string{driver}, warned[0].Objects)
-	require.Contains(t, warned[0].Found, ": ImageDigestMirrorSet vdo-drivers hides that ImageDigestMirrorSet site, ImageTagMirrorSet t leads up.example to general.site/up, "+
-		"where ImageTagMirrorSet t leads names of up.example with a tag, that ImageDigestMirrorSet site, ImageTagMirrorSet t has up.example never be asked")
-	require.Equal(t, "of up.example/driver: add to its mirrors in ImageDigestMirrorSet vdo-drivers those of up.example, with the rest of the name; "+
-		"apply an ImageTagMirrorSet of just this source, which drains the nodes; set its mirrorSourcePolicy in ImageDigestMirrorSet vdo-drivers to NeverContactSource, which drains the nodes", warned[0].Remedy)
-
-	held := found(own, rule("ImageDigestMirrorSet a", "other.example", "x.site"), as(rule("ImageTagMirrorSet b", "other.example", "x.site"), true, mirrorset.NeverContactSource))
-	require.Len(t, held, 1)
-	require.Equal(t, BlockInstall, held[0].Action)
-	require.NotEmpty(t, held[0].Drivers)
-	require.Equal(t, []string{"other.example"}, held[0].Objects)
-	require.Contains(t, held[0].Found, ": ImageDigestMirrorSet a AllowContactingSource, ImageTagMirrorSet b NeverContactSource")
-
-	i.Mirrors.Left = map[string]Left{driver: {"an entry would hide others", "apply a set of just {}"}}
-	left := found()
-	require.Contains(t, left[0].Found, "; the operator does not lead them there: an entry would hide others")
-	require.Equal(t, "apply a set of just up.example/driver", left[0].Remedy)
-	left = found(own, site)
-	require.Len(t, left, 1)
-	require.Contains(t, left[0].Found, "leads up.example to general.site/up; the operator does not add that: an entry would hide others")
-	require.Contains(t, left[0].Remedy, "; apply a set of just up.example/driver")
 }

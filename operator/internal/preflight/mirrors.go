@@ -51,8 +51,8 @@ func mirrorSets(s *Snapshot) []found {
 	if err != nil {
 		return []found{{what: fmt.Sprintf("the bundle's repository could not be read: %v", err), action: Warn, remedy: "correct spec.reference of the DriverBundle"}}
 	}
+	var out []found
 	users := i.users()
-	out := m.disagreements(users)
 	for _, source := range slices.Sorted(maps.Keys(users)) {
 		ref, err := image.ParseReference(source)
 		if err == nil {
@@ -61,17 +61,15 @@ func mirrorSets(s *Snapshot) []found {
 		if err != nil {
 			continue // rendering has named it so
 		}
-		set, leads := m.lead(source)
-		if slices.Contains(leads, ref.Repository()) {
-			out = append(out, m.hidden(source, users[source])...)
-			continue
-		}
-		of := "no set has it"
+		l := leading(m.Rules, source)
+		leads, of := l.mirrors(), "no set has it"
 		switch {
+		case slices.Contains(leads, ref.Repository()):
+			continue
 		case len(leads) > 0:
-			of = set + " leads elsewhere"
-		case set != "":
-			of = set + " leads no digests"
+			of = l.sets() + " leads elsewhere"
+		case l.source != "":
+			of = l.sets() + " leads no digests"
 		}
 		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source], what: m.what(source), remedy: m.remedy(source)})
 	}
@@ -113,12 +111,6 @@ func (i *Images) users() map[string][]matrix.Driver {
 		all[source] = slices.Compact(drivers)
 	}
 	return all
-}
-
-// lead is where images of a repository are looked for by digest, and which sets say so.
-func (m *Mirrors) lead(repository string) (sets string, mirrors []string) {
-	l := leading(m.Rules, repository)
-	return l.sets(), l.mirrors()
 }
 
 // led is what counts of all rules for a repository.
@@ -164,16 +156,6 @@ func (l led) mirrors() []string {
 		}
 	}
 	return all
-}
-
-// to is where the source is led.
-func (l led) to() string {
-	var all []string
-	for _, r := range l.rules {
-		all = append(all, r.Mirrors...)
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ", ")
 }
 
 // tags are the sets that lead names with a tag, "" where none does.
