@@ -58,6 +58,9 @@ func (i *Images) present() []image.Platform {
 	return slices.SortedFunc(maps.Keys(all), func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) })
 }
 
+// maxImages is how many images a finding names.
+const maxImages = 2
+
 // imagePlatforms holds the platforms of images against the nodes that pods would come to. Only
 // where a platform of the cluster lacks is it looked at where the pods would come.
 func imagePlatforms(s *Snapshot) []found {
@@ -70,7 +73,7 @@ func imagePlatforms(s *Snapshot) []found {
 	present := i.present()
 	for n := range i.Workloads {
 		w := &i.Workloads[n]
-		lacking := map[image.Platform][]render.Image{}
+		lacking := map[image.Platform][]string{}
 		for _, p := range present {
 			if images := i.lacking(w, p); len(images) > 0 {
 				lacking[p] = images
@@ -84,12 +87,12 @@ func imagePlatforms(s *Snapshot) []found {
 }
 
 // lacking are a workload's images that are known not to be for a platform.
-func (i *Images) lacking(w *render.Workload, p image.Platform) []render.Image {
-	var all []render.Image
+func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
+	var all []string
 	for _, im := range w.Images {
 		has, known := i.Platforms[im.Digest]
 		if known && !slices.ContainsFunc(has, func(o image.Platform) bool { return o.OS == p.OS && o.Architecture == p.Architecture }) {
-			all = append(all, im)
+			all = append(all, im.Upstream)
 		}
 	}
 	return all
@@ -98,11 +101,11 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []render.Image {
 // lack is what is found where pods of a workload would come to nodes of platforms that its
 // images are not for, a node each. A Deployment's pods may find another node: it is held back
 // where there is none.
-func (i *Images) lack(w *render.Workload, lacking map[image.Platform][]render.Image) []found {
+func (i *Images) lack(w *render.Workload, lacking map[image.Platform][]string) []found {
 	about := map[image.Platform]found{}
 	for p, images := range lacking {
 		about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: i.remedy(w, p),
-			what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s", w.Release, w.Kind, w.Name, p, i.named(images))}
+			what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s", w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
 	}
 	var out []found
 	fits := false
@@ -135,49 +138,13 @@ func heldWith(d matrix.Driver) []matrix.Driver {
 	return []matrix.Driver{d}
 }
 
-// maxImages is how many images a finding names.
-const maxImages = 2
-
-// named is "registry.k8s.io/csi-vsphere/driver (linux/amd64) and 3 more".
-func (i *Images) named(images []render.Image) string {
-	var parts []string
-	for _, im := range images {
-		var has []string
-		for _, p := range i.Platforms[im.Digest] {
-			has = append(has, p.String())
-		}
-		parts = append(parts, im.Upstream+" ("+strings.Join(has, ", ")+")")
-	}
-	return fault.Few(parts, maxImages)
-}
-
 // remedy is another bundle where there may be one with the platform, and to keep the pods away
 // else.
 func (i *Images) remedy(w *render.Workload, p image.Platform) string {
-	selector := "LABEL: VALUE"
-	if arch := i.other(w, p); arch != "" {
-		selector = corev1.LabelArchStable + ": " + arch
-	}
-	away := fmt.Sprintf("keep its pods away from them by nodeSelector: {%s} in spec.drivers[%s].workloads[%s], or, where they are not on vSphere, by spec.excludedNodes", selector, w.Driver, w.Name)
+	away := fmt.Sprintf("keep its pods away from them by a nodeSelector in spec.drivers[%s].workloads[%s], or, "+
+		"where they are not on vSphere, by spec.excludedNodes", w.Driver, w.Name)
 	if i.Kept == (image.Platform{}) {
 		return "upstream has none for " + p.String() + ": " + away
 	}
 	return fmt.Sprintf("the bundle is of %s alone: make one by `vdo-bundle lock --platform all`, pull and push it; or %s", i.Kept, away)
-}
-
-// other is the first architecture, other than that of p, that all images of a workload are for,
-// "" for none.
-func (i *Images) other(w *render.Workload, p image.Platform) string {
-	var all []string
-	for _, has := range i.Platforms {
-		for _, o := range has {
-			if o.OS == p.OS && o.Architecture != p.Architecture && len(i.lacking(w, o)) == 0 {
-				all = append(all, o.Architecture)
-			}
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return slices.Min(all)
 }

@@ -181,7 +181,7 @@ var failing = []struct {
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
 	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
 
-	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver (linux/amd64)", "spec.excludedNodes"}},
+	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver", "spec.excludedNodes"}},
 
 	{"no mirror set", func(s *preflight.Snapshot) { s.Images.Mirrors.Rules = nil }, "image-mirror-set", preflight.BlockInstall, []string{"up.example/driver (no set has it)", "below mirror.site/vdo",
 		"vdo-bundle mirror-config mirror.site/vdo@" + driver.String() + " mirror.site/vdo --runtime openshift | oc apply -f -"}},
