@@ -12,11 +12,14 @@ import (
 // LeastHardware is the number of the least virtual hardware version that the drivers ask for.
 const LeastHardware = 15
 
-func diskUUID(_ *Snapshot, b behind) []found {
-	if b.machine.DiskUUID {
+// has finds the VMs behind nodes of which something with one text holds.
+func has(what string, holds func(*Machine) bool) func(*Snapshot) []found {
+	return machines(func(_ *Snapshot, b behind) []found {
+		if holds(b.machine) {
+			return is(what)
+		}
 		return nil
-	}
-	return is("disk.EnableUUID is off")
+	})
 }
 
 func hardware(_ *Snapshot, b behind) []found {
@@ -51,13 +54,6 @@ func tools(_ *Snapshot, b behind) []found {
 	return nil
 }
 
-func snapshots(_ *Snapshot, b behind) []found {
-	if b.machine.Snapshots == 0 {
-		return nil
-	}
-	return is("the VM has snapshots")
-}
-
 // maxLatency is that of a control plane's disks: etcd loses its leader with more. It is the limit of
 // vsphere-problem-detector, pkg/check/node_perf.go.
 const maxLatency = 100 * time.Millisecond
@@ -72,12 +68,7 @@ func diskLatency(_ *Snapshot, b behind) []found {
 
 // changeTracking finds where it is off, if it is on elsewhere: to turn it on loses nothing.
 func changeTracking(s *Snapshot) []found {
-	off := machines(func(_ *Snapshot, b behind) []found {
-		if b.machine.ChangeTracking {
-			return nil
-		}
-		return is("changed block tracking is off, and on at other nodes")
-	})(s)
+	off := has("changed block tracking is off, and on at other nodes", func(m *Machine) bool { return !m.ChangeTracking })(s)
 	if len(off) == len(s.nodesMachines()) {
 		return nil
 	}

@@ -47,24 +47,19 @@ func nodeVMs(s *Snapshot) []found {
 	return nodes(func(_ *Snapshot, n *Node) found {
 		switch list := all[n.Name]; {
 		case len(list) == 0 && unread:
-			return found{action: Warn, what: "no VM in the vCenters that could be read: it may be in another one", remedy: "mend the vCenters that could not be read, then check again"}
+			return found{action: Warn, what: "no VM in the vCenters that could be read: it may be in another one"}
 		case len(list) == 0:
 			return found{what: "no VM with the node's UUID or name in the datacenters that are configured"}
 		case several(list):
-			return found{of: paths(list), what: "several VMs with the node's UUID or name",
+			var paths []string
+			for _, b := range list {
+				paths = append(paths, b.vcenter.MachinePath(b.machine))
+			}
+			return found{of: fault.Few(paths, 3), what: "several VMs with the node's UUID or name",
 				remedy: "find the clones: govc vm.info PATH; rename them, or unregister those that are powered off"}
 		}
 		return found{}
 	})(s)
-}
-
-func paths(list []behind) string {
-	var out []string
-	for _, b := range list[:min(len(list), 3)] {
-		out = append(out, b.vcenter.MachinePath(b.machine))
-	}
-	slices.Sort(out)
-	return strings.Join(out, ", ")
 }
 
 func nodeNames(s *Snapshot) (out []found) {
@@ -76,32 +71,22 @@ func nodeNames(s *Snapshot) (out []found) {
 	return out
 }
 
-const rejoin = "drain the node, delete it, and join it again"
-
-const vspherePrefix = "vsphere://"
-
 func providerIDs(s *Snapshot) []found {
 	known := map[string]*Machine{}
 	for _, b := range s.nodesMachines() {
 		known[b.node.Name] = b.machine
 	}
 	return nodes(func(s *Snapshot, n *Node) found {
-		id, ours := strings.CutPrefix(n.ProviderID, vspherePrefix)
+		id, ours := strings.CutPrefix(n.ProviderID, "vsphere://")
 		switch m := known[n.Name]; {
 		case n.ProviderID == "" && !n.Uninitialized && s.Wants.CPI:
 			return found{action: Warn, what: "no provider id and no taint: the kubelet runs without --cloud-provider=external, and the cloud provider leaves the node alone",
 				remedy: "see `vdoctl nodes check`; for a node that runs: kubectl taint node {} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"}
-		case n.ProviderID == "":
-		case strings.HasPrefix(n.ProviderID, "k3s://"):
-			return found{what: "the provider id is of k3s' own cloud controller, and cannot be changed", remedy: "install k3s with --disable-cloud-controller and --kubelet-arg=cloud-provider=external, then " + rejoin}
-		case !ours:
-			return found{what: "the provider id is of another cloud",
-				remedy: rejoin + " with --cloud-provider=external"}
-		case m != nil && !SameUUID(id, m.UUID):
-			return found{what: "the provider id is of another VM than the one behind the node",
-				remedy: "the VM was cloned or its UUID changed: " + rejoin}
-		case id != strings.ToLower(id):
-			return found{action: Warn, what: "the provider id is not in lower case"}
+		case n.ProviderID != "" && !ours:
+			return found{what: "the provider id is of another cloud, and cannot be changed",
+				remedy: "see `vdoctl nodes check` (k3s: --disable-cloud-controller); drain the node, delete it, and join it again with --cloud-provider=external"}
+		case ours && m != nil && !SameUUID(id, m.UUID):
+			return found{what: "the provider id is of another VM than the one behind the node: the VM was cloned, or its UUID changed"}
 		}
 		return found{}
 	})(s)
@@ -117,14 +102,15 @@ func inTree(s *Snapshot) (out []found) {
 	return out
 }
 
-func uninitialized(s *Snapshot, n *Node) found {
-	switch {
-	case !n.Uninitialized:
-		return found{}
-	case !s.Wants.CPI:
-		return found{what: "waits for a cloud provider, and none is configured", remedy: "configure spec.cloudProvider, or run the kubelet without --cloud-provider=external"}
+func uninitialized(s *Snapshot, n *Node) (f found) {
+	if n.Uninitialized {
+		f.what = "waits for the cloud provider"
 	}
-	return found{what: "waits for the cloud provider"}
+	if n.Uninitialized && !s.Wants.CPI {
+		f.what = "waits for a cloud provider, and none is configured"
+		f.remedy = "configure spec.cloudProvider, or run the kubelet without --cloud-provider=external"
+	}
+	return f
 }
 
 func controlPlane(s *Snapshot) []found {

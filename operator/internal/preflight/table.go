@@ -168,7 +168,8 @@ func checks() []check {
 			source: "Kubernetes documentation, CSINode",
 		},
 		{
-			id: "vm-disk-uuid", worst: BlockInstall, of: matrix.CSI, when: machinesKnown, run: machines(diskUUID),
+			id: "vm-disk-uuid", worst: BlockInstall, of: matrix.CSI, when: machinesKnown,
+			run:   has("disk.EnableUUID is off", func(m *Machine) bool { return !m.DiskUUID }),
 			reads: "config.flags.diskUuidEnabled", fails: "it is off",
 			why:    "without it a volume is attached and cannot be mounted: the guest does not see which disk it is",
 			remedy: "drain the node, power the VM off, then: govc vm.change -vm '{}' -e disk.enableUUID=TRUE, and power it on",
@@ -196,7 +197,8 @@ func checks() []check {
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
 		{
-			id: "vm-snapshots", worst: Warn, of: matrix.CSI, when: machinesKnown, run: machines(snapshots),
+			id: "vm-snapshots", worst: Warn, of: matrix.CSI, when: machinesKnown,
+			run:   has("the VM has snapshots", func(m *Machine) bool { return m.Snapshots > 0 }),
 			reads: "rootSnapshot", fails: "the VM has a snapshot",
 			why:    "volumes cannot be attached to or detached from a VM with snapshots as they should",
 			remedy: "list them: govc snapshot.tree -vm '{}'; ask who made each, since it may be a backup, and delete the unneeded by name",

@@ -31,22 +31,18 @@ func upgradeAsked(s *Snapshot) bool {
 
 // about tells of which check an error of a vCenter is.
 func about(err error) ID {
-	switch fault.ReasonOf(err) {
-	case fault.Unauthorized, fault.AccountLocked, fault.Forbidden:
-		return "vcenter-account"
-	case fault.NotFound:
-		if f := fault.All(err); len(f) > 0 && f[0].Op == "find datacenters in" {
-			return "vcenter-datacenters"
-		}
-		return "vcenter-account" // the Secret
-	case fault.Incompatible:
-		if strings.Contains(err.Error(), "older than") {
-			return "vcenter-version"
-		}
-	case fault.InvalidInput, fault.Throttled:
-		if f := fault.All(err); len(f) > 0 && f[0].Op == "log in to" {
-			return "vcenter-account"
-		}
+	op := ""
+	if f := fault.All(err); len(f) > 0 {
+		op = f[0].Op
+	}
+	switch reason := fault.ReasonOf(err); {
+	case reason == fault.NotFound && op == "find datacenters in":
+		return "vcenter-datacenters"
+	case reason == fault.Incompatible && op == "use":
+		return "vcenter-version"
+	case slices.Contains([]fault.Reason{fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.NotFound}, reason),
+		op == "log in to" && (reason == fault.InvalidInput || reason == fault.Throttled):
+		return "vcenter-account" // or its Secret
 	}
 	return "vcenter-connection"
 }
@@ -95,12 +91,12 @@ func versions(s *Snapshot) []found {
 			continue
 		}
 		f := found{on: v.Name, object: v.Server, of: v.Version, action: Warn}
-		if older(v.Version, "7.0.0") {
+		if Older(v.Version, "7.0.0") {
 			f.what = "the storage driver from 3.2 on does not start with a vCenter 6.7, nor beside one"
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or pin csi to 3.1 in spec.drivers"
 			out = append(out, f)
 		}
-		if s.Wants.Snapshots && older(v.Version, forSnapshots) {
+		if s.Wants.Snapshots && Older(v.Version, forSnapshots) {
 			f.what = "snapshotClasses are configured, and the vCenter makes no snapshots of volumes before 7.0 U3"
 			f.remedy = "upgrade the vCenter to 7.0 U3 or later, or take spec.storageProvider.snapshotClasses out"
 			out = append(out, f)
@@ -112,9 +108,9 @@ func versions(s *Snapshot) []found {
 // forSnapshots is the least version of vCenter and ESXi that makes snapshots of volumes: 7.0 U3.
 const forSnapshots = "7.0.3"
 
-// older reports whether a version is before another one, of which pre-releases have what it has. What is no version
+// Older reports whether a version is before another one, of which pre-releases have what it has. What is no version
 // is not.
-func older(version, least string) bool {
+func Older(version, least string) bool {
 	v, err := numbers(version)
 	return err == nil && v.LessThan(semver.MustParse(least+"-0"))
 }
@@ -168,11 +164,7 @@ func clocks(_ *Snapshot, v *VCenter) []found {
 	if v.Skew.Abs() <= clocksApart {
 		return nil
 	}
-	side := "ahead of"
-	if v.Skew < 0 {
-		side = "behind"
-	}
-	return is(fmt.Sprintf("its clock is %s %s ours", v.Skew.Abs().Round(time.Second), side))
+	return is(fmt.Sprintf("its clock differs from ours by %s", v.Skew.Abs().Round(time.Second)))
 }
 
 // removedByNine finds what vSphere 9 removes: Broadcom KB 314324 and KB 379388.
@@ -200,7 +192,7 @@ func hostVersions(s *Snapshot, b behind) (out []found) {
 		f.what = "hosts have another release than their vCenter " + b.vcenter.Version
 		out = append(out, f)
 	}
-	if s.Wants.Snapshots && b.vcenter.UsedByCSI && older(host.Version, forSnapshots) {
+	if s.Wants.Snapshots && b.vcenter.UsedByCSI && Older(host.Version, forSnapshots) {
 		f.what = "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3"
 		f.remedy = "upgrade the hosts to 7.0 U3 or later: vSphere Client > Lifecycle Manager"
 		out = append(out, f)
