@@ -277,16 +277,16 @@ var failing = []struct {
 	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
 	{"StorageClass with a policy that no datastore fits", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].DatastoreURL, s.VCenters[0].Fits["gold"] = "", nil
-	}, "storage-class", preflight.Warn, []string{"fast (gold)", "fits no datastore"}},
+	}, "storage-class", preflight.Warn, []string{"fast (gold)", "fits none"}},
 	{"StorageClass with a datastore that its policy does not fit", func(s *preflight.Snapshot) {
 		s.VCenters[0].Fits["gold"] = nil
-	}, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "their storage policy does not fit"}},
+	}, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "their storage policy fits none"}},
 	{"StorageClass with a datastore that no vCenter of several has", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0] = preflight.StorageClass{Name: "fast", DatastoreURL: "ds:///x/"}
 		west := s.VCenters[0]
 		west.Name = "west"
 		s.VCenters = append(s.VCenters, west)
-	}, "storage-class", preflight.Warn, []string{"fast (ds:///x/)", "no vCenter has"}},
+	}, "storage-class", preflight.Warn, []string{"fast (ds:///x/)", "no vCenter has theirs"}},
 	{"StorageClass with a datastore that the account may not use", func(s *preflight.Snapshot) {
 		s.VCenters[0].Datastores[0].MayHold = false
 	}, "storage-class", preflight.Warn, []string{"fast", "Datastore.FileManagement", "vdoctl users plan"}},

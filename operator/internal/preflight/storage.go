@@ -3,7 +3,6 @@ package preflight
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,7 +34,7 @@ func (s *Snapshot) areas() []area {
 			i = len(out)
 			at[k] = i
 			out = append(out, area{vcenter: b.vcenter, name: k.tags})
-			if len(tags) > 0 && !older(s.Wants.CSIVersion, "3.0.0") {
+			if len(tags) > 0 && !Older(s.Wants.CSIVersion, "3.0.0") {
 				zone := b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
 				out[i].hosts = b.vcenter.hostsOf(zone)
 			}
@@ -113,20 +112,13 @@ func sharedDatastores(s *Snapshot) (out []found) {
 // shared are the datastores that all hosts see; with usable, those where the account may keep volumes.
 func (a *area) shared(usable bool) (out []*Datastore) {
 	for i := range a.vcenter.Datastores {
-		if d := &a.vcenter.Datastores[i]; d.Accessible && (d.MayHold || !usable) && d.sharedBy(a.hosts) {
+		d := &a.vcenter.Datastores[i]
+		isWithout := func(h Ref) bool { return !d.Hosts[h] }
+		if d.Accessible && (d.MayHold || !usable) && !slices.ContainsFunc(a.hosts, isWithout) {
 			out = append(out, d)
 		}
 	}
 	return out
-}
-
-func (d *Datastore) sharedBy(hosts []Ref) bool {
-	for _, h := range hosts {
-		if !d.Hosts[h] {
-			return false
-		}
-	}
-	return true
 }
 
 func storageClasses(s *Snapshot) (out []found) {
@@ -141,13 +133,10 @@ func storageClasses(s *Snapshot) (out []found) {
 		stores, known := s.stores(c)
 		switch mayHold := func(d *Datastore) bool { return d.MayHold }; {
 		case !known:
-		case len(stores) == 0 && c.DatastoreURL != "":
-			f.of = c.DatastoreURL
-			f.what = "StorageClasses name a datastore that no vCenter has, or that their storage policy does not fit"
-			f.remedy = "correct the class's parameter datastoreurl: govc datastore.info shows URLs"
 		case len(stores) == 0:
-			f.of, f.what = c.Policy, "StorageClasses name a storage policy that fits no datastore"
-			f.remedy = "see which rule no datastore meets: vSphere Client > VM Storage Policies > the policy > Storage compatibility"
+			f.of = cmp.Or(c.DatastoreURL, c.Policy)
+			f.what = "StorageClasses choose no datastore: no vCenter has theirs, or their storage policy fits none"
+			f.remedy = "see the policy: vSphere Client > VM Storage Policies > Storage compatibility; and the class's datastoreurl: govc datastore.info"
 		case !slices.ContainsFunc(stores, mayHold):
 			f.what = "the account lacks Datastore.FileManagement on each datastore that StorageClasses choose"
 			f.remedy = "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"
@@ -223,37 +212,26 @@ func hostGroups(s *Snapshot, b behind) []found {
 	return nil
 }
 
-// of are the categories that a vCenter has to have, sorted, each with the drivers that ask
-// for it.
-func (w Wants) of(v *VCenter) (names []string, drivers map[string][]matrix.Driver) {
-	drivers = map[string][]matrix.Driver{}
-	if v.UsedByCPI && w.Zone != "" && w.Region != "" {
-		for _, c := range []string{w.Region, w.Zone} {
-			drivers[c] = []matrix.Driver{matrix.CPI}
-		}
+// asks are the categories that a driver looks for in a vCenter.
+func (w Wants) asks(d matrix.Driver, v *VCenter) []string {
+	switch {
+	case d == matrix.CPI && v.UsedByCPI && w.Zone != "" && w.Region != "":
+		return []string{w.Region, w.Zone}
+	case d == matrix.CSI && v.UsedByCSI:
+		return w.Categories
 	}
-	if v.UsedByCSI {
-		for _, c := range w.Categories {
-			drivers[c] = append(drivers[c], matrix.CSI)
-		}
-	}
-	return slices.Sorted(maps.Keys(drivers)), drivers
+	return nil
 }
 
 func categories(s *Snapshot, v *VCenter) (out []found) {
-	names, drivers := s.Wants.of(v)
-	for _, c := range names {
-		if v.Failed[Tags] == nil && !v.Categories[c] {
-			out = append(out, found{object: c, drivers: drivers[c], what: "the vCenter has no tag category of this name"})
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		for _, c := range s.Wants.asks(d, v) {
+			if v.Failed[Tags] == nil && !v.Categories[c] {
+				out = append(out, found{object: c, drivers: []matrix.Driver{d}, what: "the vCenter has no tag category of this name"})
+			}
 		}
 	}
 	return out
-}
-
-// there are those of the categories that the vCenter has: what is not there is another
-// check's finding.
-func (v *VCenter) there(categories []string) []string {
-	return slices.DeleteFunc(slices.Clone(categories), func(c string) bool { return !v.Categories[c] })
 }
 
 // tagsOf returns the tags of the categories that the drivers find on the way up, by the first of the
@@ -275,45 +253,35 @@ func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []
 	return tags, without
 }
 
-// tags looks for a tag of each category above a node. A second tag of a category stops the storage
-// driver: vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go, GetTopologyLabels.
+// tags looks for a tag of each category where each driver looks: the storage driver at the host and what
+// it is in, the cloud provider also at the resource pool, the VM and its folders. A second tag of a category
+// stops the storage driver: vsphere-csi-driver v3.1.2, pkg/common/cns-lib/vsphere/virtualmachine.go,
+// GetTopologyLabels.
 func tags(s *Snapshot, b behind) (out []found) {
-	if b.vcenter.Failed[Tags] != nil {
+	v, host := b.vcenter, b.vcenter.Ancestors(b.machine.Host)
+	if v.Failed[Tags] != nil {
 		return nil
 	}
-	f := found{object: b.vcenter.Path(b.machine.Host)}
-	if b.vcenter.UsedByCSI && older(s.Wants.CSIVersion, "3.3.0") {
-		for _, l := range b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host)) {
-			if l.twice {
-				f.drivers = []matrix.Driver{matrix.CSI}
-				f.what = "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that"
-				f.remedy = "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"
-				out = append(out, f)
-			}
+	path := v.Path(b.machine.Host)
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		chains := [][]Ref{host}
+		if d == matrix.CPI {
+			chains = append(chains, v.Ancestors(b.machine.Pool), append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...))
+		}
+		if _, without := v.tagsOf(s.Wants.asks(d, v), chains...); len(without) > 0 {
+			what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"
+			out = append(out, found{object: path, drivers: []matrix.Driver{d}, what: what})
 		}
 	}
-	if without, drivers := s.untagged(b); len(without) > 0 {
-		what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"
-		out = append(out, found{object: f.object, drivers: drivers, what: what})
+	if !v.UsedByCSI || !Older(s.Wants.CSIVersion, "3.3.0") {
+		return out
+	}
+	for _, l := range v.climb(s.Wants.Categories, host) {
+		if l.twice {
+			out = append(out, found{object: path, drivers: []matrix.Driver{matrix.CSI},
+				what:   "the host and what it is in have several tags of " + l.Category + ": the storage driver before 3.3 refuses that",
+				remedy: "take all but one off the host, its cluster, folders and datacenter: govc tags.attached.ls -r '{}'"})
+		}
 	}
 	return out
-}
-
-// untagged looks at the chain that each driver looks at: the storage driver at the host and
-// what it is in, the cloud provider also at the resource pool, the VM and its folders.
-func (s *Snapshot) untagged(b behind) (without []string, drivers []matrix.Driver) {
-	v, host := b.vcenter, b.vcenter.Ancestors(b.machine.Host)
-	if v.UsedByCPI && s.Wants.Zone != "" && s.Wants.Region != "" {
-		folders := append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...)
-		if _, cloud := v.tagsOf(v.there([]string{s.Wants.Region, s.Wants.Zone}), host, v.Ancestors(b.machine.Pool), folders); len(cloud) > 0 {
-			without, drivers = cloud, append(drivers, matrix.CPI)
-		}
-	}
-	if v.UsedByCSI {
-		if _, storage := v.tagsOf(v.there(s.Wants.Categories), host); len(storage) > 0 {
-			without, drivers = append(without, storage...), append(drivers, matrix.CSI)
-		}
-	}
-	slices.Sort(without)
-	return slices.Compact(without), drivers
 }
