@@ -3,7 +3,6 @@ package vcenter
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -66,20 +65,21 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 // host. While no node is known, whether it is in a configured datacenter.
 func (i *inspection) holdsVolumes(r preflight.Ref) bool {
 	at := slices.IndexFunc(i.found.Datastores, func(d preflight.Datastore) bool { return d.Ref == r })
-	hosts, mounting := map[preflight.Ref]map[preflight.Ref]bool{}, map[preflight.Ref]preflight.Ref{} // by cluster; clusters, by host
+	hosts, perCluster := map[preflight.Ref]bool{}, map[preflight.Ref]int{}
 	for n := range i.found.Machines {
-		host := i.found.Machines[n].Host
-		cluster := i.found.Objects[host].Parent
-		if hosts[cluster] == nil {
-			hosts[cluster] = map[preflight.Ref]bool{}
-		}
-		hosts[cluster][host] = true
-		if at >= 0 && i.found.Datastores[at].Hosts[host] {
-			mounting[host] = cluster
+		if host := i.found.Machines[n].Host; !hosts[host] {
+			hosts[host] = true
+			perCluster[i.found.Objects[host].Parent]++
 		}
 	}
-	alone := slices.ContainsFunc(slices.Collect(maps.Values(mounting)), func(cluster preflight.Ref) bool { return len(hosts[cluster]) == 1 })
-	return len(hosts) == 0 && i.inside(r) || len(mounting) > 1 || alone
+	mounting, alone := 0, false
+	for host := range hosts {
+		if at >= 0 && i.found.Datastores[at].Hosts[host] {
+			mounting++
+			alone = alone || perCluster[i.found.Objects[host].Parent] == 1
+		}
+	}
+	return len(hosts) == 0 && i.inside(r) || mounting > 1 || alone
 }
 
 func (i *inspection) existing(ctx context.Context, a *Access) error {

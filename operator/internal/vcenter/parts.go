@@ -25,10 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// maxNames bounds how many categories, and how many tags, are asked for one by one: their
-// API has no other way to learn their names.
-const maxNames = 1000
-
 // tasks reads the recent tasks, as the drivers do.
 func (i *inspection) tasks(ctx context.Context) error {
 	manager := i.c.ServiceContent.TaskManager
@@ -219,17 +215,52 @@ func (i *inspection) tags(ctx context.Context) error {
 		return err
 	}
 	m := tags.NewManager(rc)
-	categoryOf, err := i.categories(ctx, m)
-	if err != nil || len(categoryOf) == 0 {
+	all, err := m.GetCategories(ctx)
+	if err != nil {
 		return err
 	}
-	return i.tagged(ctx, m, categoryOf)
+	known := map[string]preflight.Category{} // by the ids of the tags
+	for _, c := range all {
+		if !slices.Contains(i.ask.Categories, c.Name) {
+			continue
+		}
+		i.found.Categories[c.Name] = true
+		list, err := m.GetTagsForCategory(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		for n := range list {
+			known[list[n].ID] = preflight.Category{Name: c.Name, Tag: list[n].Name}
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	for page := range slices.Chunk(i.taggable(), pageSize) {
+		attached, err := m.ListAttachedTagsOnObjects(ctx, page)
+		if err != nil {
+			return err
+		}
+		i.tagged(attached, known)
+	}
+	return nil
+}
+
+func (i *inspection) tagged(attached []tags.AttachedTags, known map[string]preflight.Category) {
+	for _, a := range attached {
+		r := ref(a.ObjectID.Reference())
+		for _, id := range a.TagIDs {
+			if tag, ours := known[id]; ours {
+				i.found.Tagged[r] = append(i.found.Tagged[r], tag)
+			}
+		}
+	}
 }
 
 // removed reads what vSphere 9 removes. An account that may not read it, or a vCenter 9, is told
 // nothing.
 func (i *inspection) removed(ctx context.Context) error {
-	if !older(i.report.Version, 9, 0) {
+	if !preflight.Older(i.report.Version, "9.0.0") {
 		return nil
 	}
 	c, err := i.directory(ctx)
@@ -276,33 +307,6 @@ func unlessDenied(err error) error {
 	return err
 }
 
-// categories finds the categories, and returns them by the ids of their tags.
-func (i *inspection) categories(ctx context.Context, m *tags.Manager) (map[string]string, error) {
-	ids, err := m.ListCategories(ctx)
-	if err != nil {
-		return nil, err
-	}
-	categoryOf := map[string]string{}
-	for _, id := range ids[:min(len(ids), maxNames)] {
-		c, err := m.GetCategory(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(i.ask.Categories, c.Name) {
-			continue
-		}
-		i.found.Categories[c.Name] = true
-		list, err := m.ListTagsForCategory(ctx, c.ID)
-		if err != nil {
-			return nil, err
-		}
-		for _, tag := range list {
-			categoryOf[tag] = c.Name
-		}
-	}
-	return categoryOf, nil
-}
-
 // taggable returns the objects whose tags count: folders, datacenters, clusters and hosts, with nodes
 // or without, the nodes' VMs and the pools of these.
 func (i *inspection) taggable() (refs []mo.Reference) {
@@ -318,47 +322,6 @@ func (i *inspection) taggable() (refs []mo.Reference) {
 		refs = append(refs, unref(p))
 	}
 	return refs
-}
-
-// tagged reads the tags of objects, and the names of those that are of a category.
-func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map[string]string) error {
-	names := map[string]string{}
-	for page := range slices.Chunk(i.taggable(), pageSize) {
-		attached, err := m.ListAttachedTagsOnObjects(ctx, page)
-		if err != nil {
-			return err
-		}
-		for _, a := range attached {
-			for _, id := range a.TagIDs {
-				category, ours := categoryOf[id]
-				if !ours {
-					continue
-				}
-				name, err := tagName(ctx, m, id, names)
-				if err != nil {
-					return err
-				}
-				if name == "" {
-					continue
-				}
-				r := ref(a.ObjectID.Reference())
-				i.found.Tagged[r] = append(i.found.Tagged[r], preflight.Category{Name: category, Tag: name})
-			}
-		}
-	}
-	return nil
-}
-
-// tagName asks for the name of a tag once; "" is one of more than are asked for.
-func tagName(ctx context.Context, m *tags.Manager, id string, names map[string]string) (string, error) {
-	if names[id] == "" && len(names) < maxNames {
-		tag, err := m.GetTag(ctx, id)
-		if err != nil {
-			return "", err
-		}
-		names[id] = tag.Name
-	}
-	return names[id], nil
 }
 
 // pools are the resource pools that the nodes' VMs are in.
