@@ -229,10 +229,7 @@ func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.
 	if err != nil {
 		return err
 	}
-	local, domain, _ := strings.Cut(name, "@")
-	if of, user, ok := strings.Cut(name, `\`); ok {
-		local, domain = user, of
-	}
+	domain, local, _ := strings.Cut(privileges.DomainUser(name), `\`)
 	if strings.EqualFold(domain, c.Domain) {
 		err = do(c, local)
 	} else {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,28 +41,20 @@ func (a *Admin) authorization() *object.AuthorizationManager {
 	return object.NewAuthorizationManager(a.c)
 }
 
-func (a *Admin) roleList(ctx context.Context) (object.AuthorizationRoleList, error) {
+// Roles returns all roles by name. They are read again once one is changed here: a list of all their
+// privileges is long.
+func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
 	if a.roles == nil {
 		list, err := a.authorization().RoleList(ctx)
 		if err != nil {
 			return nil, a.fault("read the roles of", err)
 		}
-		a.roles = list
+		a.roles = map[string]Role{}
+		for _, r := range list {
+			a.roles[r.Name] = Role{ID: r.RoleId, Name: r.Name, Privileges: r.Privilege}
+		}
 	}
 	return a.roles, nil
-}
-
-// Roles returns all roles by name.
-func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
-	list, err := a.roleList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]Role{}
-	for _, r := range list {
-		out[r.Name] = Role{ID: r.RoleId, Name: r.Name, Privileges: slices.Clone(r.Privilege)}
-	}
-	return out, nil
 }
 
 // MakeRole makes a role.
@@ -93,9 +84,13 @@ func (a *Admin) RoleUsed(ctx context.Context, r Role) (int, error) {
 
 // Permissions returns those of an account by object: Type-Value.
 func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error) {
-	roles, err := a.roleList(ctx)
+	roles, err := a.Roles(ctx)
 	if err != nil {
 		return nil, err
+	}
+	names := map[int32]string{}
+	for name, r := range roles {
+		names[r.ID] = name
 	}
 	all, err := a.authorization().RetrieveAllPermissions(ctx)
 	if err != nil {
@@ -107,11 +102,7 @@ func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]p
 		if p.Group || p.Entity == nil || !a.same(p.Principal, principal) {
 			continue
 		}
-		name := ""
-		if r := roles.ById(p.RoleId); r != nil {
-			name = r.Name
-		}
-		out[p.Entity.Type+"-"+p.Entity.Value] = privileges.Permission{Role: name, Propagate: p.Propagate}
+		out[p.Entity.Type+"-"+p.Entity.Value] = privileges.Permission{Role: names[p.RoleId], Propagate: p.Propagate}
 	}
 	return out, nil
 }

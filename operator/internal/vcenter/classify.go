@@ -6,11 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 
 	govmomifault "github.com/vmware/govmomi/fault"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -39,12 +37,6 @@ func (t Target) valid() error {
 		errs = append(errs, empty)
 	}
 	return fault.Join(errs...)
-}
-
-// unsaved is the fault that no session is saved, and nothing else is given.
-func (t Target) unsaved() error {
-	return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: t.Address(),
-		Err: fmt.Errorf("no session of %s that is still open is saved in %s", t.Username, t.Sessions), Hint: "log in: govc session.login, or give a password or token too"}
 }
 
 // given is what the account and its password are given by.
@@ -104,35 +96,40 @@ func noDomain(user string) string {
 
 // classify turns an error of the network, of HTTP or of the API into a fault.
 func (t Target) classify(op string, err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) {
-		return f // of our own, wrapped by the HTTP client
+	f, ours := errors.AsType[*fault.Error](err) // of our own, wrapped by the HTTP client
+	if !ours {
+		f = t.cause(err)
 	}
-	if f = classifyAPI(t, err); f == nil {
-		f = classifyNetwork(t, err)
-	}
-	f.Op, f.Subject = op, t.Address()
+	f.Op, f.Subject = cmp.Or(f.Op, op), cmp.Or(f.Subject, t.Address())
 	return f
 }
 
-// classifyAPI returns nil for what is no fault of the API.
-func classifyAPI(t Target, err error) *fault.Error {
-	var denied *types.NoPermission
+func (t Target) cause(err error) *fault.Error {
+	var (
+		denied  *types.NoPermission
+		record  tls.RecordHeaderError
+		tooLong *http.MaxBytesError
+	)
 	switch {
 	case is[*types.NotAuthenticated](err):
 		return &fault.Error{Reason: fault.Unreachable, Err: errors.New("the vCenter ended the session")}
 	case asFault(err, &denied):
-		what := "a privilege"
-		if denied.PrivilegeId != "" {
-			what = "the privilege " + denied.PrivilegeId
-		}
 		return &fault.Error{Reason: fault.Forbidden,
-			Err:  fmt.Errorf("the account %s lacks %s%s", t.Username, what, on(denied.Object)),
+			Err:  fmt.Errorf("the account %s lacks the privilege %s%s", t.Username, cmp.Or(denied.PrivilegeId, "(unnamed)"), on(denied.Object)),
 			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
 	case soap.IsSoapFault(err), soap.IsVimFault(err):
 		return &fault.Error{Reason: fault.Internal, Err: err}
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return notVCenter("it does not speak TLS")
+	case errors.As(err, &tooLong):
+		return &fault.Error{Reason: fault.Corrupt, Err: errors.New("the answer is too long"), Hint: "see that spec.vcIp and spec.port name a vCenter"}
+	case errors.Is(err, context.Canceled):
+		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
 	}
-	return nil
+	_, port, _ := net.SplitHostPort(t.Address())
+	return &fault.Error{Reason: fault.Unreachable, Err: fmt.Errorf("it does not answer: %w", trimURL(err)),
+		Hint: "see that it runs, that spec.vcIp and spec.port are right, and that its name and TCP " + port +
+			" are reached from here and from the control-plane nodes: DNS, firewall, NetworkPolicy, proxy"}
 }
 
 func on(ref *types.ManagedObjectReference) string {
@@ -142,65 +139,9 @@ func on(ref *types.ManagedObjectReference) string {
 	return fmt.Sprintf(" on %s %s", ref.Type, ref.Value)
 }
 
-func classifyNetwork(t Target, err error) *fault.Error {
-	var (
-		dns     *net.DNSError
-		status  *statusError
-		record  tls.RecordHeaderError
-		alert   tls.AlertError
-		timeout net.Error
-		tooLong *http.MaxBytesError
-	)
-	unreachable := func(why, hint string) *fault.Error {
-		return &fault.Error{Reason: fault.Unreachable, Err: errors.New(why), Hint: hint}
-	}
-	switch {
-	case errors.Is(err, errNotVCenter), errors.Is(err, errRedirect), errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return notVCenter(err)
-	case errors.As(err, &tooLong):
-		return &fault.Error{Reason: fault.Corrupt, Err: errors.New("the answer is too long"), Hint: "see that spec.vcIp and spec.port name a vCenter"}
-	case errors.Is(err, context.Canceled):
-		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return unreachable(fmt.Sprintf("no such host: the name %s does not resolve", t.Host),
-			"correct spec.vcIp, or the DNS that is used here and on the nodes")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return unreachable("connection refused: nothing listens there", "correct spec.vcIp and spec.port, or start the vCenter's services")
-	case errors.As(err, &status):
-		return classifyStatus(status)
-	case errors.As(err, &alert):
-		return &fault.Error{Reason: fault.Incompatible, Err: fmt.Errorf("the TLS handshake fails: %w", alert), Hint: "enable TLS 1.2 or later on the vCenter"}
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return unreachable("it does not answer in time", "open TCP "+t.port()+" to the vCenter from here and from the control-plane nodes: firewall, NetworkPolicy, routes")
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return unreachable("it ends the connection", "see whether the vCenter is starting, or a proxy or firewall is between")
-	}
-	return &fault.Error{Reason: fault.Unreachable, Err: trimURL(err), Hint: "see that the vCenter runs and can be reached from here"}
-}
-
-func notVCenter(err error) *fault.Error {
-	why := err
-	var record tls.RecordHeaderError
-	switch {
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		why = fmt.Errorf("%w: it does not speak TLS", errNotVCenter)
-	case errors.Is(err, errRedirect):
-		why = fmt.Errorf("%w: %w", errNotVCenter, errRedirect)
-	}
-	return &fault.Error{Reason: fault.InvalidInput, Err: why, Hint: "set spec.vcIp and spec.port to a vCenter's API"}
-}
-
-func classifyStatus(s *statusError) *fault.Error {
-	if s.code == http.StatusTooManyRequests {
-		return &fault.Error{Reason: fault.Throttled, Err: s, Hint: "wait, or look for what asks this vCenter so often"}
-	}
-	return &fault.Error{Reason: fault.Unreachable, Err: s, Hint: "wait until the vCenter's services are started, or see what is wrong with them"}
-}
-
-// port is the port of the address.
-func (t Target) port() string {
-	_, port, _ := net.SplitHostPort(t.Address())
-	return port
+// notVCenter says that something else answers.
+func notVCenter(why string) *fault.Error {
+	return &fault.Error{Reason: fault.InvalidInput, Err: errors.New("this is not a vCenter: " + why), Hint: "set spec.vcIp and spec.port to a vCenter's API"}
 }
 
 // trimURL takes the request's URL off an error of the HTTP client: the address is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
 // maxAnswer bounds each answer of the server. Ten thousand folders and datacenters
@@ -26,16 +26,11 @@ const maxAnswer = 64 << 20
 // maxVersions bounds the list of API versions.
 const maxVersions = 1 << 20
 
-var (
-	errNotVCenter = errors.New("this is not a vCenter")
-	errRedirect   = errors.New("it answers with a redirect")
-)
-
 // connect makes the client and reads what the vCenter says of itself, before any login. The
 // certificate's thumbprint goes into the report.
 func (a *Admin) connect(ctx context.Context) error {
 	t := a.target
-	config, err := t.Trust.config(t.Host, t.Address(), func(c *tls.ConnectionState) {
+	config, err := t.Trust.config(t.Host, func(c *tls.ConnectionState) {
 		leaf := c.PeerCertificates[0]
 		a.report.Thumbprint, a.report.Expires = soap.ThumbprintSHA1(leaf), leaf.NotAfter
 	})
@@ -47,13 +42,15 @@ func (a *Admin) connect(ctx context.Context) error {
 	transport.DialTLSContext = nil // it ignores the context; config has the whole rule
 	transport.TLSClientConfig = config
 	sc.Transport = t.bounded(transport)
-	sc.CheckRedirect = func(*http.Request, []*http.Request) error { return errRedirect } // a redirected login would carry the password along
+	sc.CheckRedirect = func(*http.Request, []*http.Request) error { // a redirected login would carry the password along
+		return notVCenter("it answers with a redirect")
+	}
 	sc.UserAgent = "vdo-operator"
 	if sc.Version, err = apiVersion(ctx, sc, "vim", "urn:vim25"); err == nil {
 		a.c, err = vim25.NewClient(ctx, sc)
 	}
 	if err == nil && a.c.ServiceContent.SessionManager == nil {
-		err = fmt.Errorf("%w: it has no session manager", errNotVCenter)
+		err = notVCenter("it has no session manager")
 	}
 	if err != nil {
 		transport.CloseIdleConnections()
@@ -75,17 +72,14 @@ func apiVersion(ctx context.Context, sc *soap.Client, kind, namespace string) (s
 		return "", err
 	}
 	defer func() { _ = res.Body.Close() }()
-	switch {
-	case res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests:
-		return "", &statusError{res.StatusCode}
+	switch answer := fmt.Errorf("it answers %s", res.Status); {
+	case res.StatusCode == http.StatusTooManyRequests:
+		return "", &fault.Error{Reason: fault.Throttled, Err: answer, Hint: "wait, or look for what asks this vCenter so often"}
+	case res.StatusCode >= 500:
+		return "", &fault.Error{Reason: fault.Unreachable, Err: answer, Hint: "wait until the vCenter's services are started, or see what is wrong with them"}
 	case res.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("%w: GET %s answers %s", errNotVCenter, u.Path, res.Status)
+		return "", notVCenter(answer.Error())
 	}
-	return parseVersions(io.LimitReader(res.Body, maxVersions), namespace)
-}
-
-// parseVersions finds the version of a namespace.
-func parseVersions(r io.Reader, namespace string) (string, error) {
 	var doc struct {
 		XMLName    xml.Name `xml:"namespaces"`
 		Namespaces []struct {
@@ -93,22 +87,15 @@ func parseVersions(r io.Reader, namespace string) (string, error) {
 			Version string `xml:"version"`
 		} `xml:"namespace"`
 	}
-	if err := xml.NewDecoder(r).Decode(&doc); err != nil {
-		return "", fmt.Errorf("%w: its list of API versions cannot be read", errNotVCenter)
+	if err := xml.NewDecoder(io.LimitReader(res.Body, maxVersions)).Decode(&doc); err != nil {
+		return "", notVCenter("its list of API versions cannot be read")
 	}
 	for _, n := range doc.Namespaces {
 		if v := strings.TrimSpace(n.Version); n.Name == namespace && v != "" {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("%w: it does not speak the API %s", errNotVCenter, strings.TrimPrefix(namespace, "urn:"))
-}
-
-// statusError is an HTTP status by which a vCenter says that it cannot answer now.
-type statusError struct{ code int }
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("it answers %d %s", e.code, http.StatusText(e.code))
+	return "", notVCenter("it does not speak the API " + strings.TrimPrefix(namespace, "urn:"))
 }
 
 // acceptable says whether the drivers can work with it at all: a vCenter of 6.7 or
@@ -116,10 +103,9 @@ func (e *statusError) Error() string {
 func (t Target) acceptable(a types.AboutInfo) error {
 	address := t.Address()
 	if a.ApiType != "VirtualCenter" {
-		return fault.Errorf(fault.InvalidInput, "use", address, "set spec.vcIp to the vCenter that manages this host",
-			"%w but %s", errNotVCenter, product(a))
+		return notVCenter("it is " + a.FullName)
 	}
-	if older(a.Version, 6, 7) {
+	if preflight.Older(a.Version, "6.7.0") {
 		return fault.Errorf(fault.Incompatible, "use", address, "upgrade the vCenter",
 			"vCenter %s is older than 6.7 U3, the first that the drivers work with", a.Version)
 	}
@@ -129,22 +115,6 @@ func (t Target) acceptable(a types.AboutInfo) error {
 			"another vCenter answers: expected instance UUID %s, got %s", t.InstanceUUIDs[0], a.InstanceUuid)
 	}
 	return nil
-}
-
-func product(a types.AboutInfo) string {
-	if a.FullName != "" {
-		return a.FullName
-	}
-	return strings.TrimSpace(a.Name + " " + a.Version)
-}
-
-// older says whether version is before major.minor. What is no version is older.
-func older(version string, major, minor int) bool {
-	var a, b int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
-		return true
-	}
-	return a < major || a == major && b < minor
 }
 
 // bounded bounds the answers of a transport, as it is wrapped.

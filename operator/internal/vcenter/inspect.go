@@ -1,6 +1,7 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -105,14 +106,29 @@ func (i *inspection) read(ctx context.Context) error {
 	return nil
 }
 
-// look reads the tree, and judges the datacenters in it.
+// look reads the tree, and judges the datacenters in it. A path may be written with or without its
+// leading slash.
 func (i *inspection) look(ctx context.Context, kinds map[string][]string) error {
 	if err := i.inventory(ctx, kinds); err != nil {
 		return i.target.classify("read the inventory of", err)
 	}
-	i.report.Datacenters = i.datacenterPaths()
-	i.report.Missing = missing(i.target.Datacenters, i.report.Datacenters)
-	return i.target.judge(&i.report)
+	seen := i.datacenterPaths()
+	i.report.Datacenters = seen
+	for _, name := range i.target.Datacenters {
+		if !slices.Contains(seen, "/"+strings.Trim(name, "/")) && !slices.Contains(i.report.Missing, name) {
+			i.report.Missing = append(i.report.Missing, name)
+		}
+	}
+	switch address := i.target.Address(); {
+	case len(i.report.Missing) > 0:
+		return fault.Errorf(fault.NotFound, "find datacenters in", address,
+			"correct spec.datacenters, with the folders that they are in, or give the account the role ReadOnly on the datacenter and its folders",
+			"%q not there or not readable; the account sees %s", i.report.Missing, cmp.Or(strings.Join(seen, ", "), "none"))
+	case len(seen) == 0:
+		return fault.Errorf(fault.Forbidden, "list the datacenters of", address,
+			"give "+i.target.Username+" the role ReadOnly on the vCenter's root, or on its datacenters", "the account sees no datacenter")
+	}
+	return nil
 }
 
 // parts reads what can fail by itself.
@@ -188,40 +204,38 @@ func (i *inspection) inventory(ctx context.Context, kinds map[string][]string) e
 }
 
 func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Ref]map[preflight.Ref]bool) error {
-	self := ref(content.Obj)
+	self, list := ref(content.Obj), []types.ObjectContent{content}
+	var e mo.ManagedEntity
+	if err := mo.LoadObjectContent(list, &e); err != nil {
+		return err
+	}
+	o := preflight.Object{Name: unescaped(e.Name), Parent: parent(e.Parent)}
 	switch content.Obj.Type {
 	case "Datastore":
 		var d mo.Datastore
-		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &d); err != nil {
+		if err := mo.LoadObjectContent(list, &d); err != nil {
 			return err
 		}
 		i.found.Datastores = append(i.found.Datastores, preflight.Datastore{
 			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type, Capacity: d.Summary.Capacity, Free: d.Summary.FreeSpace,
 			Accessible: d.Summary.Accessible && (d.Summary.MaintenanceMode == "" || d.Summary.MaintenanceMode == "normal")})
-		i.found.Objects[self] = preflight.Object{Name: unescaped(d.Name), Parent: parent(d.Parent)}
 	case "HostSystem":
 		var h mo.HostSystem
-		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &h); err != nil {
+		if err := mo.LoadObjectContent(list, &h); err != nil {
 			return err
 		}
-		o := preflight.Object{Name: unescaped(h.Name), Parent: parent(h.Parent), Maintenance: h.Runtime.InMaintenanceMode}
+		o.Maintenance = h.Runtime.InMaintenanceMode
 		if p := h.Summary.Config.Product; p != nil {
 			o.Version = p.Version
 		}
-		i.found.Objects[self] = o
 		for _, d := range h.Datastore {
 			if mounts[ref(d)] == nil {
 				mounts[ref(d)] = map[preflight.Ref]bool{}
 			}
 			mounts[ref(d)][self] = true
 		}
-	default:
-		var e mo.ManagedEntity
-		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &e); err != nil {
-			return err
-		}
-		i.found.Objects[self] = preflight.Object{Name: unescaped(e.Name), Parent: parent(e.Parent)}
 	}
+	i.found.Objects[self] = o
 	return nil
 }
 

@@ -4,20 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/session/cache"
 	"github.com/vmware/govmomi/ssoadmin"
@@ -43,11 +40,9 @@ type Admin struct {
 	accepted bool
 	User     string // the account as the vCenter names it
 
-	sso  *ssoadmin.Client
-	rest *rest.Client // nil before it is used
-	// roles as they were read, until one is changed here: a list of all their privileges is
-	// long.
-	roles object.AuthorizationRoleList
+	sso   *ssoadmin.Client
+	rest  *rest.Client    // nil before it is used
+	roles map[string]Role // nil before they are read
 	// answers are names as the vCenter answers logins, by the name that was given, and aliases
 	// the domains by theirs; nil before they are read.
 	answers, aliases map[string]string
@@ -93,7 +88,7 @@ func (a *Admin) enter(ctx context.Context) error {
 	a.report.Version, a.report.APIVersion = about.Version, about.ApiVersion
 	a.report.Build, a.report.InstanceUUID = about.Build, about.InstanceUuid
 	if err := t.acceptable(about); err != nil {
-		return err
+		return t.classify("use", err)
 	}
 	if a.resume(ctx) {
 		return nil
@@ -102,7 +97,8 @@ func (a *Admin) enter(ctx context.Context) error {
 	if t.passwordless() {
 		login = a.loginByToken
 	} else if t.Password == "" {
-		return t.unsaved()
+		return fault.Errorf(fault.Unauthorized, "log in to", t.Address(), "log in: govc session.login, or give a password or token too",
+			"no session of %s that is still open is saved in %s", t.Username, t.Sessions)
 	}
 	if err := a.turn(ctx, func() error { return a.spend(ctx, login) }); err != nil {
 		return t.classify("log in to", err)
@@ -215,13 +211,11 @@ func (a *Admin) closeAutomation(ctx context.Context) {
 	a.rest = nil
 }
 
-// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.
+// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go,
+// which has their files be readable by nobody else.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
-	u := &url.URL{Scheme: "https", Host: t.Host, Path: vim25.Path}
-	if t.port() != strconv.Itoa(defaultPort) {
-		u.Host = t.Address()
-	}
+	u := &url.URL{Scheme: "https", Host: strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort)), Path: vim25.Path}
 	if t.Username != "" {
 		u.User = url.User(t.Username)
 	}
@@ -257,16 +251,9 @@ func (a *Admin) resume(ctx context.Context) bool {
 	return err == nil
 }
 
-// save keeps a session open, in a file that others cannot read.
+// save keeps a session open.
 func (a *Admin) save(c cache.Client) error {
-	s := a.saved()
-	for _, dir := range []string{s.DirSOAP, s.DirREST} { // a file that exists would keep its mode
-		u := s.Endpoint()
-		u.Path = c.Path()
-		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
-		_ = os.Remove(filepath.Join(dir, hex.EncodeToString(key[:])))
-	}
-	if err := s.Save(c); err != nil {
+	if err := a.saved().Save(c); err != nil {
 		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: a.target.Sessions, Err: err}
 	}
 	return nil
