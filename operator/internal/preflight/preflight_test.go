@@ -557,8 +557,8 @@ func TestZonesAreThoseOfTheDrivers(t *testing.T) {
 func TestSharedClassesWantFileVolumes(t *testing.T) {
 	spec := &v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east",
 		StorageClasses: []v1alpha1.StorageClass{{Name: "shared", FSType: "nfs4"}}}}
-	wants, _ := preflight.WantsOf(spec)
-	require.True(t, wants.Features().File)
+	wants, uses := preflight.WantsOf(spec)
+	require.True(t, wants.FeaturesAt(uses[0]).File)
 }
 
 // The operator's checks know of encryption as users plan does.

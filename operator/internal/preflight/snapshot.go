@@ -38,12 +38,6 @@ type Wants struct {
 	IPFamilies    []string
 }
 
-// Features are those for which the account needs privileges.
-func (w Wants) Features() privileges.Features {
-	return privileges.Features{CPI: w.CPI, Block: w.CSI, File: w.CSI && w.FileVolumes,
-		Topology: len(w.Categories) > 0, Encryption: w.CSI && w.Encryption}
-}
-
 // AllCategories are the tag categories of both drivers, sorted, each once.
 func (w Wants) AllCategories() []string {
 	all := slices.Clone(w.Categories)
@@ -239,13 +233,10 @@ type Lack struct {
 // Path is the inventory path of an object, as far as its ancestors are known.
 func (v *VCenter) Path(r Ref) string {
 	path := ""
-	for range maxDepth {
-		o, ok := v.Objects[r]
-		if !ok || o.Parent == (Ref{}) {
-			break
+	for _, a := range v.Ancestors(r) {
+		if o := v.Objects[a]; o.Parent != (Ref{}) {
+			path = "/" + o.Name + path
 		}
-		path = "/" + o.Name + path
-		r = o.Parent
 	}
 	return path
 }

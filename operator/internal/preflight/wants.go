@@ -56,9 +56,9 @@ func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
 
 // FeaturesAt are those that the account of one vCenter needs privileges for.
 func (w Wants) FeaturesAt(u Use) privileges.Features {
-	f := w.Features()
-	f.CPI, f.Block, f.File, f.Encryption = f.CPI && u.CPI, f.Block && u.CSI, f.File && u.CSI, f.Encryption && u.CSI
-	return f
+	csi := w.CSI && u.CSI
+	return privileges.Features{CPI: w.CPI && u.CPI, Block: csi, File: csi && w.FileVolumes,
+		Topology: len(w.Categories) > 0, Encryption: csi && w.Encryption}
 }
 
 // Question is what is asked for a VDOConfig. Who asks it again, with the same ID, may be
