@@ -2,11 +2,11 @@ package sipcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,42 +28,32 @@ type machine struct {
 	selected bool   // its hostSelector names the SIPCluster
 	// addresses are one of each family at most, IPv4 first: which of several to use, nothing tells.
 	addresses []netip.Addr
-	read      time.Time
 }
 
 // verify finds hosts that the machine of another Cluster than the tenant's uses: Cluster API takes any host
 // in its namespace that matches. Services do not lead there. Consumers of other kinds are not verified.
-func (p *pass) verify(ctx context.Context) error {
-	machines := map[*choose.Host]*machine{}
+func (p *pass) verify() {
+	p.clusterName, p.foreign = p.expectedCluster(), map[types.NamespacedName]string{}
 	for _, h := range p.choice.Held() {
-		m, err := p.machineOf(ctx, h)
-		if err != nil && fault.ReasonOf(err) != fault.InvalidInput {
-			return err
-		}
-		if m != nil {
-			machines[h] = m
-		}
-	}
-	p.clusterName, p.foreign = p.expectedCluster(machines), map[types.NamespacedName]string{}
-	for h, m := range machines {
-		if m.cluster != p.clusterName {
+		if m := p.extracted[h.Key()].machine; m != nil && m.cluster != p.clusterName {
 			p.foreign[h.Key()] = fmt.Sprintf("%s of Cluster %q uses it", h.Consumer(), m.cluster)
 		}
 	}
-	return nil
 }
 
 // expectedCluster is the one of the spec, else of machines that select the SIPCluster's hosts, else of all
 // machines. Where they are of several Clusters, it is the one of before.
-func (p *pass) expectedCluster(machines map[*choose.Host]*machine) string {
+func (p *pass) expectedCluster() string {
 	if name := p.sip.Spec.ClusterName; name != "" {
 		return name
 	}
 	all, selected := map[string]bool{}, map[string]bool{}
-	for _, m := range machines {
-		all[m.cluster] = true
-		if m.selected {
-			selected[m.cluster] = true
+	for _, e := range p.extracted {
+		if m := e.machine; m != nil {
+			all[m.cluster] = true
+			if m.selected {
+				selected[m.cluster] = true
+			}
 		}
 	}
 	if len(selected) == 0 {
@@ -75,28 +65,20 @@ func (p *pass) expectedCluster(machines map[*choose.Host]*machine) string {
 	return p.sip.Status.ClusterName
 }
 
-// machineOf reads the Metal3Machine that uses a host; one that has addresses is remembered for a moment. It
-// returns nil where none does, and of one that cannot be read its Cluster and a fault of reason InvalidInput.
+// machineOf reads the Metal3Machine that uses a host; nil where none does. Faults of one that is not there, or
+// cannot be understood, have the reasons NotFound and InvalidInput; of the latter it returns its Cluster.
 func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) {
 	ref := h.Spec.ConsumerRef
 	kind := ref.GroupVersionKind()
 	if kind.Group != "infrastructure.cluster.x-k8s.io" || kind.Kind != "Metal3Machine" {
 		return nil, nil //nolint:nilnil // another kind
 	}
-	memo := string(h.UID) + " " + h.Consumer()
-	known, _ := p.machines.Load(memo)
-	m, isKnown := known.(*machine)
-	if isKnown && p.Now().Sub(m.read) < rememberFor {
-		return m, nil
-	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
 	err := p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
 	switch {
-	case err != nil && isKnown:
-		return m, nil //nolint:nilerr // its host stays in the services as long as nothing tells otherwise
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, nil //nolint:nilnil // nothing tells otherwise
+		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("it is not there"), Hint: "correct the host's consumerRef"}
 	case err != nil:
 		return nil, asked("read", h.Consumer(), err)
 	}
@@ -113,7 +95,7 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 			} `json:"addresses"`
 		} `json:"status"`
 	}
-	m = &machine{cluster: o.GetLabels()[labelCluster], read: p.Now()}
+	m := &machine{cluster: o.GetLabels()[labelCluster]}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &read); err != nil {
 		return m, &fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "correct its spec and status"}
 	}
@@ -130,9 +112,6 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 		if len(families[family]) == 1 {
 			m.addresses = append(m.addresses, families[family]...)
 		}
-	}
-	if len(m.addresses) > 0 { // else they are to appear
-		p.machines.Store(memo, m)
 	}
 	return m, nil
 }

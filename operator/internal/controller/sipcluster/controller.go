@@ -93,10 +93,8 @@ type Reconciler struct {
 	Grace   time.Duration // that a host has to be in error before another replaces it
 	Options
 
-	networks sync.Map // by UIDs of hosts: network
-	bound    sync.Map // UIDs of services' namespaces in which the operator has its rights
-	written  sync.Map // objects of services by their names: written
-	machines sync.Map // by host and consumer: *machine
+	bound   sync.Map // UIDs of services' namespaces in which the operator has its rights
+	written sync.Map // objects of services by their names: written
 }
 
 type object = *airship.SIPCluster

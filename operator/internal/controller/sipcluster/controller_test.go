@@ -86,7 +86,7 @@ nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
 `
 	w.settled(r, jump, "a")
-	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "the host has two networks, and the service names none")
+	w.says("t", airship.ReasonInfraServiceFailure, "it has several networks", true) // and the services name none
 
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	fixed := replace(replace(jump, "PORT1", "PORT3"), "PORT3}", "PORT3}, nodeInterfaceId: oam")
@@ -129,10 +129,10 @@ func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
 	w.sip("t", active(3))
 	w.stands(r, "t", airship.ReasonUnschedulable, "a", "b")
 	require.Contains(t, w.ready("t").Message, "1 of 3 Worker hosts are missing")
-	require.Contains(t, w.ready("t").Message, "1: has a consumerRef")
+	require.Contains(t, w.ready("t").Message, "1: is in use")
 	st := w.get("t").Status
 	require.Equal(t, []int32{3, 2, 1}, []int32{st.Wanted, st.Held, st.Missing[0].Count})
-	refused := airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.metal + "/c"}}
+	refused := airship.RefusedHosts{Reason: string(choose.ReasonInUse), Count: 1, Hosts: []string{w.metal + "/c"}}
 	require.Contains(t, st.Missing[0].Refused, refused)
 	w.hosts("d")
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "d")
@@ -261,17 +261,14 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 	leads("a=10.1.0.7", "b=10.1.0.8")
 	w.machineHas("m-c", "10.1.0.9")
 	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.9")
-	w.now = w.now.Add(rememberFor)
 	w.machineHas("m-c", "10.1.0.10")
 	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
-	w.now = w.now.Add(rememberFor)
 	unread := w.machine("m-c")
 	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(unread), unread))
 	unread.Object["status"] = "of another version"
 	require.NoError(t, w.Update(t.Context(), unread))
 	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 	require.Contains(t, w.get("t").Status.Hosts[2].Problem, "Metal3Machine "+w.metal+"/m-c")
-	w.now = w.now.Add(rememberFor)
 	require.NoError(t, w.Delete(t.Context(), unread))
 	leads("a=10.1.0.7", "b=10.1.0.8", "c=10.1.0.10")
 

@@ -57,7 +57,7 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 		p.again = true
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
-	if err := errors.Join(p.read(ctx), p.verify(ctx), p.findAPIServers(ctx)); err != nil {
+	if err := errors.Join(p.read(ctx), p.findAPIServers(ctx)); err != nil {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
 	missing, err := p.render(ctx), p.apply(ctx)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,87 +19,58 @@ import (
 // extracted is what was read of one host beside the BareMetalHost itself.
 type extracted struct {
 	addresses map[string][]netip.Addr // by nodeInterfaceId
+	machine   *machine                // that uses the host; nil for none
 	problem   error
 }
 
-// network is the network data of a host. That of a free one is remembered for a moment: a SIPCluster that no host
-// fits would have that of all hosts read in each of its passes. It refuses a host, and never chooses one.
-type network struct {
-	version string // of the BareMetalHost
-	data    netdata.Data
-	subject string
-	err     error
-	at      time.Time
+// extract reads what the services need of the chosen hosts. What is wrong with a host's data is a problem of
+// the host; an error is that nothing could be found out.
+func (p *pass) extract(ctx context.Context) error {
+	for _, h := range p.choice.Held() {
+		e, err := p.extractHost(ctx, h)
+		if err != nil {
+			return err
+		}
+		if e.problem != nil {
+			p.recall(h, e)
+		}
+		p.extracted[h.Key()] = e
+	}
+	p.verify()
+	return nil
 }
 
-// rememberFor is how long the network data of a free host, and a machine, are remembered.
-const rememberFor = 2 * time.Minute
-
-// extract reads, once a pass, what the services need of a host. What is wrong with the data
-// is a problem of the host, so that another is taken; an error is that nothing could be
-// found out.
-func (p *pass) extract(ctx context.Context, h *choose.Host) (*extracted, error) {
-	if e := p.extracted[h.Key()]; e != nil {
-		return e, nil
-	}
-	e := &extracted{addresses: map[string][]netip.Addr{}}
-	if err := p.addresses(ctx, h, e); err != nil {
+func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, error) {
+	machine, err := p.machineOf(ctx, h)
+	switch fault.ReasonOf(err) {
+	case "", fault.NotFound, fault.InvalidInput:
+	default:
 		return nil, err
 	}
-	if e.problem != nil {
-		p.recall(h, e)
+	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
+	wanted := p.sip.Spec.Services.Interfaces()
+	if len(wanted) > 0 && h.Spec.NetworkData.Name+h.Spec.MetaData.Name != "" {
+		var data netdata.Data
+		data, subject, err = p.readNetwork(ctx, h)
+		for i := 0; err == nil && i < len(wanted); i++ {
+			e.addresses[wanted[i]], err = data.Addresses(wanted[i])
+		}
+		return e, e.fails(err, subject)
 	}
-	p.extracted[h.Key()] = e
+	for _, id := range wanted { // Cluster API names network data, if at all, when it takes the host
+		if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && machine != nil {
+			e.addresses[id] = machine.addresses
+		}
+		lacks = lacks || len(e.addresses[id]) == 0
+	}
+	if lacks {
+		return e, e.fails(err, subject)
+	}
 	return e, nil
 }
 
-func (p *pass) addresses(ctx context.Context, h *choose.Host, e *extracted) error {
-	wanted := p.sip.Spec.Services.Interfaces()
-	if len(wanted) == 0 {
-		return nil
-	}
-	if h.Spec.NetworkData.Name+h.Spec.MetaData.Name == "" {
-		// Cluster API names it when it takes the host, which the labels let it do.
-		m, err := p.machineOf(ctx, h)
-		for _, id := range wanted {
-			if e.addresses[id] = nics(h, id); len(e.addresses[id]) == 0 && m != nil {
-				e.addresses[id] = m.addresses
-			}
-		}
-		if fault.ReasonOf(err) == fault.InvalidInput {
-			return e.fails(err, h.Consumer())
-		}
-		return err
-	}
-	by, _ := h.Holder()
-	v, _ := p.networks.Load(h.UID)
-	seen, isSeen := v.(network)
-	isSeen = isSeen && seen.version == h.ResourceVersion && p.Now().Sub(seen.at) < rememberFor
-	if by == (types.NamespacedName{}) && isSeen {
-		if err := e.lead(seen, wanted); err != nil {
-			return e.fails(err, seen.subject)
-		}
-	}
-	read := p.readNetwork(ctx, h)
-	switch fault.ReasonOf(read.err) {
-	case "", fault.NotFound, fault.InvalidInput:
-		p.networks.Store(h.UID, read)
-	}
-	return e.fails(e.lead(read, wanted), read.subject)
-}
-
-// lead takes from network data, if it could be read, the addresses that are wanted.
-func (e *extracted) lead(n network, wanted []string) error {
-	err := n.err
-	for i := 0; err == nil && i < len(wanted); i++ {
-		e.addresses[wanted[i]], err = n.data.Addresses(wanted[i])
-	}
-	return err
-}
-
-// readNetwork reads the Secrets that a host names; the keys are those of Metal3.
-func (p *pass) readNetwork(ctx context.Context, h *choose.Host) network {
-	n := network{version: h.ResourceVersion, at: p.Now()}
+// readNetwork reads the Secrets that a host names, and returns the last one's name; the keys are those of Metal3.
+func (p *pass) readNetwork(ctx context.Context, h *choose.Host) (data netdata.Data, subject string, err error) {
 	var documents [2][]byte
 	for i, ref := range []corev1.SecretReference{h.Spec.MetaData, h.Spec.NetworkData} {
 		if ref.Name == "" {
@@ -108,19 +78,18 @@ func (p *pass) readNetwork(ctx context.Context, h *choose.Host) network {
 		}
 		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
 		if ref.Namespace != "" && ref.Namespace != h.Namespace {
-			n.subject, n.err = h.String(), fault.Errorf(fault.InvalidInput, "", "",
+			return data, h.String(), fault.Errorf(fault.InvalidInput, "", "",
 				"put the Secret beside the BareMetalHost, and leave the namespace out",
 				"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
-			return n
 		}
 		name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
-		n.subject = "Secret " + name.String()
-		if documents[i], n.err = p.document(ctx, name, []string{"metaData", "networkData"}[i]); n.err != nil {
-			return n
+		subject = "Secret " + name.String()
+		if documents[i], err = p.document(ctx, name, []string{"metaData", "networkData"}[i]); err != nil {
+			return data, subject, err
 		}
 	}
-	n.data, n.err = netdata.Parse(documents[1], documents[0])
-	return n
+	data, err = netdata.Parse(documents[1], documents[0])
+	return data, subject, err
 }
 
 // document reads one key of a Secret, or the key value, as Metal3 does.

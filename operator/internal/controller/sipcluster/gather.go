@@ -59,12 +59,10 @@ func (r *Reconciler) readHosts(ctx context.Context, live bool) (all []*choose.Ho
 	return all, nil
 }
 
-// choose decides over a snapshot. What of the hosts chosen cannot be read is noted in the
-// snapshot, and decided on again: a free host is then refused.
-func (p *pass) choose(ctx context.Context, all []*choose.Host) error {
-	permits := func(*choose.Host) bool { return true } // what is given back needs no permission
+// choose decides over a snapshot.
+func (p *pass) choose(ctx context.Context, all []*choose.Host) (err error) {
+	permits := func(*choose.Host) bool { return true } // what is released needs no permission
 	if !p.cluster.Deleting {
-		var err error
 		if permits, err = p.permits(ctx, p.key.Namespace); err != nil {
 			return err
 		}
@@ -74,26 +72,11 @@ func (p *pass) choose(ctx context.Context, all []*choose.Host) error {
 		h.Permitted = permits(h) || allowed(h) == nil && p.cluster.Imports(h)
 		h.Recovering = p.recovering(h)
 	}
-	for {
-		choice, err := choose.Choose(p.cluster, p.sip.Spec.Nodes, all)
-		if err != nil {
-			return because(airship.ReasonUnschedulable, err)
-		}
-		found := false
-		for _, h := range choice.Held() {
-			e, err := p.extract(ctx, h)
-			if err != nil {
-				return err
-			}
-			if e.problem != nil && h.Problem == "" {
-				h.Problem, found = fault.Text(e.problem), true
-			}
-		}
-		if !found {
-			p.choice, p.chosen = choice, true
-			return nil
-		}
+	if p.choice, err = choose.Choose(p.cluster, p.sip.Spec.Nodes, all); err != nil {
+		return because(airship.ReasonUnschedulable, err)
 	}
+	p.chosen = true
+	return nil
 }
 
 // clusterOf is a SIPCluster as far as it chooses hosts.

@@ -85,6 +85,9 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
 		return err
 	}
+	if err := p.extract(ctx); err != nil {
+		return err
+	}
 	infra := p.deploy(ctx)
 	if errors.Is(infra, fault.ErrOutdated) {
 		return infra
@@ -131,6 +134,9 @@ func (p *pass) decommission(ctx context.Context) error {
 	}
 	if err == nil {
 		err = p.inUse()
+	}
+	if err == nil {
+		err = p.extract(ctx)
 	}
 	if err == nil {
 		err = errors.Join(p.deploy(ctx), p.label(ctx))

@@ -188,14 +188,22 @@ func (p *pass) appendHost(
 	hs := airship.HostStatus{
 		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
 		Labelled: h.Labelled(p.key, r.Role), Addresses: was.Addresses, Interfaces: was.Interfaces,
-		Problem: condition.Cut(leaves+cmp.Or(p.leftOut(h.Key()), r.Problems[h.Key()]), maxMessage),
+	}
+	problems := []string{leaves, p.leftOut(h.Key())}
+	if leaves == "" {
+		problems = append(problems, r.Problem(h))
 	}
 	if since := p.failedSince(h); !since.IsZero() {
 		hs.FailedSince = &metav1.Time{Time: since}
 	}
 	if e := p.extracted[h.Key()]; e != nil {
 		hs.Addresses, hs.Interfaces = e.status(p.sip.Spec.Services.Interfaces())
+		if e.problem != nil {
+			problems = append(problems, fault.Text(e.problem))
+		}
 	}
+	problems = slices.DeleteFunc(problems, func(text string) bool { return text == "" })
+	hs.Problem = condition.Cut(strings.Join(problems, "; "), maxMessage)
 	return append(hosts, hs)
 }
 

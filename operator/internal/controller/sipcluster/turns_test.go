@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -137,35 +136,6 @@ func TestStatusIsBounded(t *testing.T) {
 	require.Len(t, fitting(all, maxHosts), maxHosts)
 }
 
-// However many SIPClusters want what no host has, the network data of free hosts is read once
-// in a while.
-func TestNetworkDataIsNotReadForEachSIPCluster(t *testing.T) {
-	w, _ := start(t)
-	w.hosts("a", "b", "c")
-	reads := 0
-	r := w.operator(w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if strings.HasSuffix(r.URL.Path, "-network") {
-			reads++
-		}
-		return w.counting(r, next)
-	}))
-	for i, name := range []string{"t0", "t1"} {
-		w.sip(name, fmt.Sprintf(`
-nodes: {Worker: {FLAVOR, count: {active: 3}}}
-services: {loadBalancerWorker: [{nodePortRange: {start: PORT%[1]d, end: PORT%[1]d}, nodeInterfaceId: none}]}
-`, i+1))
-		w.settle(r, name)
-		require.Equal(t, airship.ReasonUnschedulable, w.ready(name).Reason)
-		require.Equal(t, 3, reads)
-	}
-	w.note("c", "x", "y") // a host that changes is read anew, and so is every one after a while
-	w.settle(r, "t0")
-	require.Equal(t, 4, reads)
-	w.now = w.now.Add(rememberFor)
-	w.settle(r, "t0")
-	require.Equal(t, 7, reads)
-}
-
 // Whose a host is says which namespaces may take it, and names no Secret of another namespace.
 func TestHostsOfOtherNamespaces(t *testing.T) {
 	w, r := start(t)
@@ -177,7 +147,10 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 	w.edit("d", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = w.ns })
 	w.sip("t", workers)
 	w.settle(r, "t")
-	require.Equal(t, []string{"c"}, names(w.claimed("t")))
+	require.Equal(t, []string{"c", "d"}, names(w.claimed("t")))
+	require.Contains(t, w.get("t").Status.Hosts[1].Problem, "/d-network, of another namespace")
+	require.Equal(t, []string{"c=10.1.1.99"}, w.backends("t", services.LoadBalancerWorker))
+	w.edit("d", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = "" })
 	refused := map[string][]string{}
 	for _, x := range w.get("t").Status.Missing[0].Refused {
 		for _, h := range x.Hosts {
@@ -186,13 +159,13 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string][]string{string(choose.ReasonNamespace): {"a", "b"}, string(choose.ReasonNetworkData): {"d"}}, refused)
+	require.Equal(t, map[string][]string{string(choose.ReasonNamespace): {"a", "b"}}, refused)
 	allow("c", "another")
 	w.use("c", true)
 	w.settle(r, "t")
-	w.says("t", airship.ReasonUnschedulable, "2 of 3 Worker hosts are missing", false)
+	w.says("t", airship.ReasonUnschedulable, "1 of 3 Worker hosts are missing", false)
 	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "to this namespace, and Metal3Machine t/m uses it")
 	w.use("c", false)
 	w.settle(r, "t")
-	require.Empty(t, w.claimed("t"), "what is held leaves when its owner no longer permits it")
+	require.Equal(t, []string{"d"}, names(w.claimed("t")), "what is held leaves when its owner no longer permits it")
 }

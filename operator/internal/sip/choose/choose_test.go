@@ -160,11 +160,10 @@ func TestChoose(t *testing.T) {
 			nodes: nodes(3, 0, ""), hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(other)), host("c", used), host("d", label("flavor", "x")),
 				host("e", busy), host("f", failed), host("g", note(choose.AnnotationPaused, "")),
 				host("h", note("baremetalhost.metal3.io/detached", "")), host("i", deleting),
-				host("j", func(h *choose.Host) { h.Problem = "no network" }),
-				host("k", func(h *choose.Host) { h.Status.Provisioning.State = "" }), host("l", earlier("nonsense"))},
+				host("k", func(h *choose.Host) { h.Status.Provisioning.State = "" }), host("l", earlier("nonsense")),
+				host("m", func(h *choose.Host) { h.Status.OperationalStatus = "delayed" }), host("n", note(choose.AnnotationUnhealthy, ""))},
 			keep: []string{"a"}, take: none, leave: none, missing: 2,
-			refused: map[choose.Reason]int{choose.ReasonTaken: 2, choose.ReasonConsumer: 1, choose.ReasonSelector: 1, choose.ReasonState: 2,
-				choose.ReasonOperational: 1, choose.ReasonPaused: 1, choose.ReasonDetached: 1, choose.ReasonDeleting: 1, choose.ReasonNetworkData: 1},
+			refused: map[choose.Reason]int{choose.ReasonTaken: 2, choose.ReasonSelector: 1, choose.ReasonInUse: 3, choose.ReasonUnfit: 6},
 		},
 		"fewer: the unhealthy first, then what no longer matches, then the last; never one in use": {
 			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(mine), failed), host("c", claimed(mine), label("flavor", "x")),
@@ -244,16 +243,17 @@ func TestChoose(t *testing.T) {
 
 func TestProblemsOfHostsThatStay(t *testing.T) {
 	got, err := choose.Choose(me, nodes(1, 0, ""), []*choose.Host{
-		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x"), func(h *choose.Host) { h.Problem = "no network data" }),
+		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x")),
 		host("c", claimed(mine), used, func(h *choose.Host) { h.Spec.AutomatedCleaningMode = "disabled" }),
 	})
 	require.NoError(t, err)
-	require.Equal(t, map[types.NamespacedName]string{
-		{Namespace: "hosts", Name: "a"}: "it is one too many, and Metal3Machine tenants/m uses it",
-		{Namespace: "hosts", Name: "b"}: "it is one too many, and Metal3Machine tenants/m uses it; power management error; no network data; labelSelector no longer matches it",
-		{Namespace: "hosts", Name: "c"}: "it is one too many, and Metal3Machine tenants/m uses it; " +
-			"automatedCleaningMode is disabled: the next tenant gets its disks unwiped",
-	}, got.Roles[0].Problems)
+	const tooMany = "it is one too many, and Metal3Machine tenants/m uses it"
+	for i, want := range []string{
+		tooMany, tooMany + "; power management error; labelSelector no longer matches it",
+		tooMany + "; automatedCleaningMode is disabled: the next tenant gets its disks unwiped",
+	} {
+		require.Equal(t, want, got.Roles[0].Problem(got.Roles[0].Keep[i]))
+	}
 }
 
 func TestAHostIsTakenForOneRole(t *testing.T) {
@@ -282,7 +282,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	got, err := choose.Choose(me, nodes(1, 0, ""), hosts)
 	require.NoError(t, err)
 	require.Equal(t, []airship.RefusedHosts{{
-		Reason: string(choose.ReasonConsumer), Count: 2000,
+		Reason: string(choose.ReasonInUse), Count: 2000,
 		Hosts: []string{"hosts/h0000", "hosts/h0001", "hosts/h0002", "hosts/h0003", "hosts/h0004"},
 	}}, got.Roles[0].Missing.Refused)
 }

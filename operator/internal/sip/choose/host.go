@@ -104,9 +104,6 @@ type Host struct {
 	Permitted bool
 	// Recovering is whether it failed a short time ago, so that it is not replaced yet.
 	Recovering bool
-	// Problem is what else is wrong with it, such as network data that cannot be read. It
-	// refuses a free host, and is told of one that is held.
-	Problem string
 }
 
 // Key returns the host's name.
