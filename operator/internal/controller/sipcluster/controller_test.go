@@ -86,7 +86,7 @@ nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
 `
 	w.settled(r, jump, "a")
-	w.says("t", airship.ReasonInfraServiceFailure, "it has several networks", true) // and the services name none
+	w.says("t", airship.ReasonInfraServiceFailure, `network "" has 2 addresses`, true) // and the services name none
 
 	name := services.Name("t", services.LoadBalancerWorker, 0)
 	fixed := replace(replace(jump, "PORT1", "PORT3"), "PORT3}", "PORT3}, nodeInterfaceId: oam")

@@ -1,29 +1,22 @@
-// Package netdata finds the addresses of a host in the data that its operating system is
-// configured from: OpenStack network data and the meta-data that Metal3 puts beside it.
+// Package netdata finds the addresses of a host in the data that its operating system is configured from:
+// OpenStack network data and the meta-data that Metal3 puts beside it.
 //
 //	data, err := netdata.Parse(networkData, metaData)
 //	addresses, err := data.Addresses("oam-ipv4")
 //
-// # What is read
-//
-// Network data is a document in JSON or YAML with the list networks, each with an id, a
-// type (ipv4, ipv6, or one by DHCP) and an ip_address, alone or with a prefix length:
+// Both are JSON or YAML. Meta-data is a flat document of keys and values; network data has the list networks:
 //
 //	networks:
 //	- {id: oam-ipv4, type: ipv4, link: bond0.41, network_id: oam, ip_address: 10.0.0.5, netmask: 255.255.255.0}
 //
-// Meta-data is a flat document of keys and values, some of which are addresses:
-//
-//	provisioningIP: 10.0.0.5
-//
-// An id means, in this order: the networks of that id, those of that network_id, those on
-// that link, and the meta-data of that key. The empty id means the only network of each
-// family. IPv4 comes before IPv6; each family has one address at most, since a service
-// has to know which to use. Errors are faults without a subject, and say nothing of what
-// the documents hold but ids.
+// An id means, in this order: the networks of that id, those of that network_id, those on that link, and the
+// meta-data of that key. The empty id means the only network of each family. Each family has one address at
+// most, since a service has to know which to use; IPv4 comes first. Errors are faults without a subject, and
+// say nothing of what the documents hold but ids.
 package netdata
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -79,12 +72,9 @@ func bad(reason fault.Reason, hint, format string, args ...any) error {
 
 // Addresses returns the addresses of a network.
 func (d Data) Addresses(id string) ([]netip.Addr, error) {
-	found := d.named(id)
-	if len(found) == 0 {
-		return nil, d.unknown(id)
-	}
 	var all []netip.Addr
-	for _, n := range found {
+	v4 := 0
+	for _, n := range d.named(id) {
 		if n.Address == "" {
 			continue // by DHCP
 		}
@@ -92,12 +82,24 @@ func (d Data) Addresses(id string) ([]netip.Addr, error) {
 		if err != nil {
 			return nil, bad(fault.InvalidInput, "write an IP address as ip_address", "network %+.64q: %w", n.ID, err)
 		}
-		if !slices.Contains(all, a) {
-			all = append(all, a)
+		if slices.Contains(all, a) {
+			continue
+		}
+		all = append(all, a)
+		if a.Is4() {
+			v4++
 		}
 	}
+	switch {
+	case len(all) == 0:
+		return nil, bad(fault.NotFound, "name a network with a fixed address in nodeInterfaceId, or add it to the host's data",
+			"there is no address on network %+.64q; networks: %s", id, d.ids())
+	case v4 > 1 || len(all)-v4 > 1:
+		return nil, bad(fault.InvalidInput, "name a network with one address of each family in nodeInterfaceId",
+			"network %+.64q has %d addresses; networks: %s", id, len(all), d.ids())
+	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return all, d.unambiguous(id, all)
+	return all, nil
 }
 
 // named returns the networks that an id means.
@@ -121,35 +123,6 @@ func (d Data) named(id string) []network {
 	return nil
 }
 
-func (d Data) unambiguous(id string, all []netip.Addr) error {
-	v4 := 0
-	for _, a := range all {
-		if a.Is4() {
-			v4++
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return bad(fault.NotFound, "give the network a fixed address, or name another in nodeInterfaceId", "network %+.64q has no address: it is by DHCP", id)
-	case v4 < 2 && len(all)-v4 < 2:
-		return nil
-	case id == "":
-		return bad(fault.InvalidInput, "name one in nodeInterfaceId", "it has several networks: %s", d.ids())
-	}
-	return bad(fault.InvalidInput, "name a network with one address of each family in nodeInterfaceId", "network %+.64q has %d addresses", id, len(all))
-}
-
-func (d Data) unknown(id string) error {
-	if id == "" {
-		return bad(fault.NotFound, "write the host's networks into it", "it has no network")
-	}
-	has := "it has no network"
-	if len(d.networks) > 0 {
-		has = "it has " + d.ids()
-	}
-	return bad(fault.NotFound, "correct nodeInterfaceId, or the host's network data", "no network %+.64q: %s", id, has)
-}
-
 // ids names the networks.
 func (d Data) ids() string {
 	var names []string
@@ -157,24 +130,18 @@ func (d Data) ids() string {
 		names = append(names, fmt.Sprintf("%+.64q", n.ID))
 	}
 	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ", ")
+	return cmp.Or(strings.Join(slices.Compact(names), ", "), "none")
 }
 
+// parseAddress reads an address, alone or with a prefix length. It refuses those by which no other machine
+// reaches a host.
 func parseAddress(text string) (netip.Addr, error) {
-	if p, err := netip.ParsePrefix(text); err == nil {
-		return usable(p.Addr())
-	}
+	text, _, _ = strings.Cut(text, "/")
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return netip.Addr{}, errors.New("its ip_address is no IP address")
 	}
-	return usable(a)
-}
-
-// usable refuses what no other machine reaches a host by.
-func usable(a netip.Addr) (netip.Addr, error) {
-	a = a.Unmap()
-	if !a.IsGlobalUnicast() || a.Zone() != "" {
+	if a = a.Unmap(); !a.IsGlobalUnicast() || a.Zone() != "" {
 		return netip.Addr{}, fmt.Errorf("%s is no address that other machines can use", a)
 	}
 	return a, nil
