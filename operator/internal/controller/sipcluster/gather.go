@@ -15,7 +15,6 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
@@ -142,9 +141,6 @@ func (p *pass) claim(ctx context.Context) error {
 			notes[airship.AnnotationAllowedNamespaces] = p.key.Namespace
 		}
 		if err := p.patch(ctx, h, map[string]any{"annotations": notes}, nil); err != nil {
-			if condition.Outdated(err) {
-				p.Meter.claimLost()
-			}
 			return because(airship.ReasonUnableToApplyLabels, err)
 		}
 	}

@@ -22,7 +22,6 @@ const scrapeTimeout = 5 * time.Second
 var (
 	sipBuildInfo = desc("vdo_sip_build_info", "The version of the operator for SIPClusters; always 1.", "version", "goversion")
 	sipHosts     = desc("vdo_sip_hosts", "BareMetalHosts by state: free, unfit, claimed, labelled, failed (and held) or orphaned (held for a SIPCluster that is not there).", "state")
-	sipClusters  = desc("vdo_sip_clusters", "SIPClusters by the status and reason of their condition Ready.", "status", "reason")
 	sipReady     = desc("vdo_sip_ready", "Whether a SIPCluster is Ready.", "sipcluster")
 	sipMissing   = desc("vdo_sip_hosts_missing", "Hosts that a SIPCluster lacks.", "sipcluster", "role")
 	sipServices  = desc("vdo_sip_services", "Services of a SIPCluster, by whether they serve: ready or not_ready.", "sipcluster", "state")
@@ -34,34 +33,21 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// Meter is what the operator for SIPClusters tells Prometheus. What is comes at each scrape from
-// the caches, so that a series ends with its resource; where these cannot be read the scrape
-// fails. It is a prometheus.Collector.
+// Meter is what the operator for SIPClusters tells Prometheus. All of it comes at each scrape from the caches, so
+// that a series ends with its resource; where these cannot be read the scrape fails. It is a prometheus.Collector.
 type Meter struct {
 	reader  client.Reader // of SIPClusters and hosts, from a cache
 	version string
-	lost    prometheus.Counter
 }
 
 // NewMeter returns a Meter. The reader has SIPClusters and BareMetalHosts.
 func NewMeter(reader client.Reader, version string) *Meter {
-	return &Meter{reader: reader, version: version, lost: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "vdo_sip_claims_lost_total", Help: "Claims of hosts that were refused because the host, or the SIPCluster, had changed.",
-	})}
-}
-
-// claimLost counts one. A nil Meter counts nothing.
-func (m *Meter) claimLost() {
-	if m != nil {
-		m.lost.Inc()
-	}
+	return &Meter{reader: reader, version: version}
 }
 
 // Describe sends what Collect may send.
 func (m *Meter) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		sipBuildInfo, sipHosts, sipClusters, sipReady, sipMissing, sipServices, m.lost.Desc(),
-	} {
+	for _, d := range []*prometheus.Desc{sipBuildInfo, sipHosts, sipReady, sipMissing, sipServices} {
 		to <- d
 	}
 }
@@ -71,7 +57,6 @@ func (m *Meter) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	gauge(to, sipBuildInfo, 1, m.version, runtime.Version())
-	to <- m.lost
 	var sips airship.SIPClusterList
 	var hosts choose.BareMetalHostList
 	for _, list := range []client.ObjectList{&sips, &hosts} {
@@ -113,39 +98,28 @@ func stateOf(h *choose.Host, known map[types.NamespacedName]choose.Cluster) stri
 }
 
 func collectClusters(to chan<- prometheus.Metric, sips []airship.SIPCluster) {
-	type readiness struct{ status, reason string }
-	counts := map[readiness]int{}
 	for i := range sips {
 		s := &sips[i]
-		is, ready, serving := readiness{string(metav1.ConditionUnknown), airship.ReasonProgressing}, 0, 0
-		if c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.ObservedGeneration == s.Generation {
-			is = readiness{string(c.Status), c.Reason}
-		}
-		counts[is]++
-		if is.status == string(metav1.ConditionTrue) {
+		name, ready, serving := s.Namespace+"/"+s.Name, 0, 0
+		c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady)
+		if c != nil && c.ObservedGeneration == s.Generation && c.Status == metav1.ConditionTrue {
 			ready = 1
 		}
-		name := s.Namespace + "/" + s.Name
-		missing := map[airship.Role]int32{airship.RoleControlPlane: 0, airship.RoleWorker: 0}
+		gauge(to, sipReady, ready, name)
+		missing := map[airship.Role]int32{}
 		for _, m := range s.Status.Missing {
-			if _, known := missing[m.Role]; known {
-				missing[m.Role] = m.Count
-			}
+			missing[m.Role] = m.Count
+		}
+		for _, role := range []airship.Role{airship.RoleControlPlane, airship.RoleWorker} {
+			gauge(to, sipMissing, missing[role], name, string(role))
 		}
 		for _, one := range s.Status.Services {
 			if one.Ready {
 				serving++
 			}
 		}
-		for role, n := range missing {
-			gauge(to, sipMissing, n, name, string(role))
-		}
 		gauge(to, sipServices, serving, name, "ready")
 		gauge(to, sipServices, len(s.Status.Services)-serving, name, "not_ready")
-		gauge(to, sipReady, ready, name)
-	}
-	for is, n := range counts {
-		gauge(to, sipClusters, n, is.status, is.reason)
 	}
 }
 

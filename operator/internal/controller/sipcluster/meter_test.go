@@ -90,16 +90,12 @@ func site(t *testing.T) *Meter {
 
 func TestHostsAndServicesAreMetered(t *testing.T) {
 	m := site(t)
-	m.claimLost()
-	(*Meter)(nil).claimLost()
 	series, _, err := metered(t, m)
 	require.NoError(t, err)
 	maps.DeleteFunc(series, func(name string, _ float64) bool { return strings.HasPrefix(name, "vdo_sip_build_info") })
 	require.Equal(t, map[string]float64{
 		"vdo_sip_hosts free": 1, "vdo_sip_hosts unfit": 1, "vdo_sip_hosts claimed": 1, "vdo_sip_hosts labelled": 1, "vdo_sip_hosts failed": 1, "vdo_sip_hosts orphaned": 3,
-		"vdo_sip_clusters ReconciliationSucceeded True": 1, "vdo_sip_clusters Unschedulable False": 1, "vdo_sip_clusters Progressing Unknown": 1,
-		"vdo_sip_claims_lost_total": 1,
-		"vdo_sip_ready t/one":       1, "vdo_sip_ready t/lacks": 0, "vdo_sip_ready t/new": 0,
+		"vdo_sip_ready t/one": 1, "vdo_sip_ready t/lacks": 0, "vdo_sip_ready t/new": 0,
 		"vdo_sip_services t/one ready": 1, "vdo_sip_services t/one not_ready": 1,
 		"vdo_sip_services t/lacks ready": 0, "vdo_sip_services t/lacks not_ready": 0, "vdo_sip_services t/new ready": 0,
 		"vdo_sip_services t/new not_ready":     0,
@@ -150,7 +146,7 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 	well := []string{
 		`vdo_sip_build_info{version="1"} 1`, `vdo_sip_ready{` + one + `} 1`, `vdo_sip_services{` + one + `,state="not_ready"} 0`,
 		`vdo_sip_services{` + one + `,state="ready"} 4`, `vdo_sip_hosts_missing{` + one + `,role="Worker"} 0`,
-		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`, `vdo_sip_claims_lost_total 0`,
+		`vdo_sip_hosts{state="orphaned"} 0`, `vdo_sip_hosts{state="failed"} 5`,
 	}
 	fires := func(series []string, alerts ...string) map[string]any {
 		input, want := []any{}, []any{}
@@ -175,7 +171,6 @@ func TestAlertsOfTenantClusters(t *testing.T) {
 		"VDOSIPServiceNotReady": {`vdo_sip_services{` + one + `,state="not_ready"} 1`, "," + one},
 		"VDOSIPHostsMissing":    {`vdo_sip_hosts_missing{` + one + `,role="Worker"} 2`, "," + one + `,role="Worker"`},
 		"VDOSIPHostsOrphaned":   {`vdo_sip_hosts{state="orphaned"} 1`, ""},
-		"VDOSIPClaimsLost":      {`vdo_sip_claims_lost_total 0+1`, ""},
 	} {
 		name, _, _ := strings.Cut(bad.series, " ")
 		series := slices.DeleteFunc(slices.Clone(well), func(s string) bool { return strings.HasPrefix(s, name) })
