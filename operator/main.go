@@ -128,7 +128,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.ProbeAddress, "health-probe-bind-address", "0", "`ADDRESS` for /healthz and /readyz; 0 for none")
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
-	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
+	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: run the images that SIPClusters name, not the bundle's")
 	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: hosts in private networks, no provider of users")
 	fs.String("bmc-proxy", "", "sip: has no effect")
 	_ = fs.MarkHidden("bmc-proxy") //nolint:errcheck // it is there

@@ -29,7 +29,7 @@ const (
 
 // SIPOptions are for the controllers of SIPClusters.
 type SIPOptions struct {
-	// AllowOtherImages lets SIPClusters name images that are not in the bundle.
+	// AllowOtherImages has services run the images that SIPClusters name, whatever the bundle has.
 	AllowOtherImages bool
 	// Egress is where services may connect to, as CIDRs with commas between them.
 	Egress string
@@ -77,10 +77,11 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	return o.start(ctx, mgr, meter, func() error {
 		bundles, trusting := newStore(mgr, mgr.GetCache(), o)
 		clusters := sipcluster.Options{
-			Namespace: o.Namespace, Meter: meter, AssignsUsers: openShift, Egress: egress,
+			Namespace: o.Namespace, AssignsUsers: openShift, Egress: egress,
+			AllowOtherImages: o.SIP.AllowOtherImages,
 			Bundles: &sipcluster.Accepted{
 				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
-				FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,
+				FloorID: o.TrustFloorID,
 			},
 		}
 		return errors.Join(driverbundle.SetupWithManager(mgr, trusting), sipcluster.SetupWithManager(mgr, clusters))

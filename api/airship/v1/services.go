@@ -1,7 +1,10 @@
 package v1
 
 import (
+	"fmt"
+	"iter"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -33,8 +36,7 @@ type Services struct {
 
 // Service is what all services have in common.
 type Service struct {
-	// Image of the service, which has to be in the bundle unless the operator is told to
-	// allow others; default: the bundle's.
+	// Image of the service, if the operator allows other images than the bundle's. Else an event reports it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[-A-Za-z0-9_./:@\[\]]*$')`,message="write the reference of an image, such as registry.site/haproxy:2.8.5, or leave it out to take the bundle's"
@@ -283,6 +285,26 @@ type StaticPassword struct {
 // +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Secret: lower-case letters and digits, with - and . between them"
 type SecretName string
 
+// All returns what the services have in common, each by its field, such as jumpHost[0].
+func (s *Services) All() iter.Seq2[string, Service] {
+	return func(yield func(string, Service) bool) {
+		goOn := true
+		of := func(kind string, i int, one Service) { goOn = goOn && yield(fmt.Sprintf("%s[%d]", kind, i), one) }
+		for i := range s.LoadBalancerControlPlane {
+			of("loadBalancerControlPlane", i, s.LoadBalancerControlPlane[i].Service)
+		}
+		for i := range s.LoadBalancerWorker {
+			of("loadBalancerWorker", i, s.LoadBalancerWorker[i].Service)
+		}
+		for i := range s.JumpHost {
+			of("jumpHost", i, s.JumpHost[i].Service)
+		}
+		for i := range s.Auth {
+			of("auth", i, s.Auth[i].Service)
+		}
+	}
+}
+
 // IsEmpty reports whether there are none.
 func (s *Services) IsEmpty() bool {
 	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) == 0
@@ -292,14 +314,10 @@ func (s *Services) IsEmpty() bool {
 // stands for the only one. A service that leads to no host uses none.
 func (s *Services) Interfaces() []string {
 	var all []string
-	for _, lb := range s.LoadBalancerControlPlane {
-		all = append(all, lb.NodeInterfaceID)
-	}
-	for _, lb := range s.LoadBalancerWorker {
-		all = append(all, lb.NodeInterfaceID)
-	}
-	for _, j := range s.JumpHost {
-		all = append(all, j.NodeInterfaceID)
+	for field, one := range s.All() {
+		if !strings.HasPrefix(field, "auth") {
+			all = append(all, one.NodeInterfaceID)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -3,8 +3,6 @@ package sipcluster
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,7 +19,7 @@ import (
 )
 
 // Accepted is the bundle of the only DriverBundle in the operator's namespace, as package
-// driverbundle has accepted it. Its fields are required, but for AllowOther.
+// driverbundle has accepted it. Its fields are required.
 type Accepted struct {
 	Reader    client.Reader // of DriverBundles
 	Secrets   client.Reader // past every cache
@@ -29,8 +27,6 @@ type Accepted struct {
 	Store     Store
 	// FloorID identifies the operator's own trust policy, as package driverbundle has it.
 	FloorID string
-	// AllowOther lets resources name images that are not in the bundle.
-	AllowOther bool
 }
 
 // Store has the contents of accepted bundles.
@@ -38,17 +34,8 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
-// Open reads the bundle. Where there is none, images that resources name may be had all the
-// same, if others than the bundle's are allowed; where it cannot be used, none may.
+// Open reads the bundle.
 func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
-	images, login, err := a.open(ctx)
-	if a.AllowOther && errors.Is(err, errNoBundle) {
-		return &locked{lock: &bundle.Lock{}, matrix: &matrix.Document{}, other: true}, nil, err
-	}
-	return images, login, err
-}
-
-func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	b, err := a.find(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -72,11 +59,19 @@ func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &locked{lock: contents.Lock, matrix: doc, repository: b.Status.Repository, other: a.AllowOther}, login, nil
+	return imagesOf(contents.Lock, doc, b.Status.Repository), login, nil
 }
 
-// errNoBundle is that the site has no DriverBundle.
-var errNoBundle = errors.New("there is no DriverBundle, and one is needed")
+// imagesOf returns the images of a bundle, at the mirror: of a service's releases the one that the matrix chooses.
+func imagesOf(lock *bundle.Lock, doc *matrix.Document, repository string) services.Images {
+	return func(kind services.Kind) (string, error) {
+		i, _, err := lock.Service(releases[kind], doc)
+		if err != nil {
+			return "", err
+		}
+		return repository + "@" + i.Digest.String(), nil
+	}
+}
 
 func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	var all v1alpha1.DriverBundleList
@@ -86,13 +81,9 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	if len(all.Items) == 1 {
 		return &all.Items[0], nil
 	}
-	why := errNoBundle
-	if n := len(all.Items); n > 0 {
-		why = fmt.Errorf("there are %d DriverBundles, and one is needed", n)
-	}
 	return nil, fault.Errorf(fault.NotFound, "find", "DriverBundle",
 		"have one DriverBundle in that namespace, whose spec.reference is a bundle with the services",
-		"namespace %s: %w", a.Namespace, why)
+		"namespace %s has %d DriverBundles, and one is needed", a.Namespace, len(all.Items))
 }
 
 // verified lets a bundle be used that was accepted and satisfies the trust policy of now:
@@ -127,48 +118,10 @@ func (a *Accepted) login(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte,
 	return d.Values[corev1.DockerConfigJsonKey], nil
 }
 
-// locked are the images of a bundle, at the mirror.
-type locked struct {
-	lock       *bundle.Lock
-	matrix     *matrix.Document
-	repository string
-	other      bool
-}
-
 // releases are the names of the services' releases in a lock.
 var releases = map[services.Kind]matrix.Driver{
 	services.LoadBalancerControlPlane: matrix.HAProxy,
 	services.LoadBalancerWorker:       matrix.HAProxy,
 	services.Auth:                     matrix.Dex,
 	services.JumpHost:                 bundle.JumpHost,
-}
-
-// Image returns an image of the bundle by digest: of a service's releases there the one that
-// the matrix chooses.
-func (l *locked) Image(kind services.Kind, asked string) (string, error) {
-	if asked != "" {
-		return l.named(kind, asked)
-	}
-	i, _, err := l.lock.Service(releases[kind], l.matrix)
-	if err != nil {
-		return "", err
-	}
-	return l.repository + "@" + i.Digest.String(), nil
-}
-
-// named finds an image that a resource names: as upstream calls it, or at the mirror.
-func (l *locked) named(kind services.Kind, asked string) (string, error) {
-	for _, i := range l.lock.Images {
-		at := l.repository + "@" + i.Digest.String()
-		ref := i.Reference.String()
-		if asked == at || asked == ref || ref == "docker.io/"+asked || ref == "docker.io/library/"+asked || strings.HasPrefix(ref, asked+"@") {
-			return at, nil
-		}
-	}
-	if l.other {
-		return asked, nil
-	}
-	return "", fault.Errorf(fault.Refused, "use image", asked,
-		"take the field image away to run the bundle's; or start the operator with --allow-other-images",
-		"it is not in the bundle: services.%s", kind)
 }

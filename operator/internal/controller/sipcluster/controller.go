@@ -70,14 +70,14 @@ type Options struct {
 	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
-	Meter        *Meter // nil: nothing is counted
+	// AllowOtherImages has services run the images that specs name: see [services.Input].
+	AllowOtherImages bool
 }
 
 // Bundles gives the bundle that services run from.
 type Bundles interface {
-	// Open returns the images of the accepted bundle, and a login for them as a
-	// .dockerconfigjson, or nil. Errors are faults; images beside one are those that need
-	// no bundle, nil for none.
+	// Open returns the images of the accepted bundle, and a login for them as a .dockerconfigjson, or nil.
+	// Errors are faults.
 	Open(ctx context.Context) (images services.Images, login []byte, err error)
 }
 

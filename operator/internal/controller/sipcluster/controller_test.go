@@ -217,6 +217,7 @@ func TestMigrationFromTheOriginal(t *testing.T) {
 	w.fails("z", true) // it may recover by itself
 	w.settle(r, "t")
 	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
+	require.Contains(t, told(r, "FieldIgnored"), "spec.services.loadBalancerWorker[0].image has no effect; the bundle's image runs")
 	w.fails("z", false)
 	w.settle(r, "t")
 	w.says("t", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)

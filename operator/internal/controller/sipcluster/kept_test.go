@@ -144,6 +144,7 @@ var untrusted = &fault.Error{
 // or changed from it; while the mirror has not let a new login in, pods keep theirs.
 func TestServicesKeepImageAndLogin(t *testing.T) {
 	w, r := start(t)
+	r.AllowOtherImages = true
 	w.sip("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2, image: "mirror.site/services:other"}]}`)
 	login := []byte(`{"auths":{"m":{"auth":"eA=="}}}`)
 	r.Bundles = bundles{login: login}
@@ -259,12 +260,11 @@ func TestTheStatusSaysWhatRuns(t *testing.T) {
 	w, r := start(t)
 	w.served(r)
 	has := w.has("t")
-	r.Bundles = bundles{err: untrusted}
 	require.NotEmpty(t, has.Services[0].Image)
 	require.NotEmpty(t, has.Services[0].Endpoints)
-	w.change("t", replace(balanced, "nodeInterfaceId: oam", `nodeInterfaceId: oam, image: "mirror.site/services:other"`))
+	w.change("t", replace(balanced, "nodeInterfaceId: oam", "nodeInterfaceId: oam, healthChecks: [{port: 9, type: TCP}]"))
 	w.settle(r, "t")
-	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+	w.says("t", airship.ReasonInfraServiceFailure, "check of port 9", true)
 	require.False(t, w.get("t").Status.Services[0].Ready)
 	require.Equal(t, has, w.has("t"))
 

@@ -31,7 +31,7 @@ func (p *pass) render(ctx context.Context) error {
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: p.secrets(), Running: p.deployments(),
-		AssignsUsers: p.AssignsUsers, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
+		AssignsUsers: p.AssignsUsers, AllowOtherImages: p.AllowOtherImages, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
 			return data, secretFault(p.key.Namespace, err)
@@ -91,22 +91,23 @@ func (p *pass) reportIgnored() {
 	if p.sip.Status.ObservedGeneration == p.sip.Generation && (len(p.former) == 0 || p.sip.Status.Namespace != "") {
 		return
 	}
+	ignored := func(field, instead string) {
+		p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, "FieldIgnored", "Render", "%s",
+			condition.Cut("spec.services."+field+" has no effect; "+instead, condition.MaxNote))
+	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
 		if j.BMC != nil {
-			p.warn("FieldIgnored", "Render",
-				"spec.services.jumpHost[%d].bmc has no effect; create a HostAction to control power", i)
+			ignored(fmt.Sprintf("jumpHost[%d].bmc", i), "create a HostAction to control power")
 		}
 		if j.NodeSSHPrivateKeys != "" {
-			p.warn("FieldIgnored", "Render",
-				"spec.services.jumpHost[%d].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`", i)
+			ignored(fmt.Sprintf("jumpHost[%d].nodeSSHPrivateKeys", i), "reach hosts with `ssh -J`")
 		}
 	}
-}
-
-// warn records an event.
-func (p *pass) warn(reason, action, note string, args ...any) {
-	p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, reason, action, "%s",
-		condition.Cut(fmt.Sprintf(note, args...), condition.MaxNote))
+	for field, s := range p.sip.Spec.Services.All() {
+		if s.Image != "" && !p.AllowOtherImages {
+			ignored(field+".image", "the bundle's image runs")
+		}
+	}
 }
 
 func secretFault(namespace string, err error) error {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Words that must be in Secrets alone. Each has what a careless writer would break on.
@@ -40,12 +39,7 @@ var passwordHash = sync.OnceValue(func() []byte {
 })
 
 // digested answers every image.
-type digested struct{}
-
-func (digested) Image(kind Kind, asked string) (string, error) {
-	if asked == "refused" {
-		return "", &fault.Error{Reason: fault.Refused, Op: "resolve image", Subject: asked, Hint: "leave it out"}
-	}
+func digested(kind Kind) (string, error) {
 	return fmt.Sprintf("mirror.site/vdo@sha256:%064d", len(kind)), nil
 }
 
@@ -102,7 +96,7 @@ func full(t testing.TB) input {
 			netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("10.0.0.250:6443"),
 		},
 		Egress: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
-		Images: digested{}, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`),
+		Images: digested, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`),
 		Now: start,
 	}
 	return input{Input: in, Secrets: map[airship.SecretName]Secret{

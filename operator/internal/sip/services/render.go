@@ -120,17 +120,16 @@ func (r *rendering) base() error {
 	return errors.Join(imageErr, ipErr)
 }
 
-// findImage returns the image. While the bundle cannot be used, a service that has none yet, or is to have
-// another, waits for it.
+// findImage returns the image. While the bundle cannot be used, a service that has none yet waits for it.
 func (r *rendering) findImage() (string, error) {
-	asked, why := r.spec.Image, r.in.Unusable
-	if why == nil || asked != "" && r.in.Images != nil {
-		return r.in.Images.Image(r.kind, asked)
-	}
-	if running := r.in.Running[r.name]; running != nil && len(running.Spec.Template.Spec.Containers) == 1 {
-		if have := running.Spec.Template.Spec.Containers[0].Image; asked == "" || asked == have {
-			return have, nil
-		}
+	why, running := r.in.Unusable, r.in.Running[r.name]
+	switch {
+	case r.spec.Image != "" && r.in.AllowOtherImages:
+		return r.spec.Image, nil
+	case why == nil:
+		return r.in.Images(r.kind)
+	case running != nil && len(running.Spec.Template.Spec.Containers) == 1:
+		return running.Spec.Template.Spec.Containers[0].Image, nil
 	}
 	return "", fault.Errorf(fault.ReasonOf(why), "find the image of", fmt.Sprintf("services.%s", r.kind),
 		fault.HintOf(why), "%w", why)

@@ -307,8 +307,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		kind   Kind
 		want   string
 	}{
-		"a provider not allowed":   {func(in *input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
-		"an image that is refused": {func(in *input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
+		"a provider not allowed": {func(in *input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
 		"too many ports": {func(in *input) {
 			in.Spec.LoadBalancerWorker = []airship.LoadBalancerWorker{
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},

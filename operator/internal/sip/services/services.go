@@ -60,10 +60,12 @@ type Input struct {
 	Kept map[string]Secret
 	// Running are the Deployments of an earlier pass as the cluster has them, by name.
 	Running map[string]*appsv1.Deployment
-	// Images answers which image a service runs; where Unusable is why the bundle cannot be used, of those
-	// alone that need no bundle, nil for none. Other services then keep the image that they run.
+	// Images are those of the bundle. Unusable is why it cannot be used: services then keep the image that they
+	// run.
 	Images   Images
 	Unusable error
+	// AllowOtherImages has services run the image that the spec names.
+	AllowOtherImages bool
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
 	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
@@ -79,12 +81,8 @@ type Input struct {
 	Now          time.Time
 }
 
-// Images resolves images.
-type Images interface {
-	// Image returns the reference, with a digest, that the services of a kind run: the one that the
-	// resource names, or the bundle's where that is "". Errors are faults.
-	Image(kind Kind, asked string) (string, error)
-}
+// Images returns the reference, with a digest, that the services of a kind run. Errors are faults.
+type Images func(Kind) (string, error)
 
 // Host is one BareMetalHost that a SIPCluster holds.
 type Host struct {
