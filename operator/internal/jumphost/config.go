@@ -49,6 +49,7 @@ type Config struct {
 
 // Host is one of the tenant's.
 type Host struct {
+	Namespace string // of the BareMetalHost
 	Name      string // a DNS subdomain
 	Role      string // for people
 	Addresses []netip.Addr

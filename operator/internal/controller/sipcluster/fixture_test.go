@@ -581,7 +581,7 @@ func (w *world) backends(name string, kind services.Kind) []string {
 	require.NoError(w, w.Get(w.Context(), key, &cm))
 	var all []string
 	for _, found := range backend.FindAllStringSubmatch(cm.Data["haproxy.cfg"], -1) {
-		all = append(all, found[1]+"="+found[2])
+		all = append(all, strings.TrimSuffix(found[1], "."+w.metal)+"="+found[2])
 	}
 	return all
 }

@@ -100,7 +100,7 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 		return h.Role != string(role) || len(h.Addresses) == 0
 	})
 	for _, h := range hosts {
-		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name, Addresses: h.Addresses})
+		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
 	}
 	text, err := c.Text()
 	unread := slices.ContainsFunc(r.in.Hosts[role], func(h Host) bool { return h.Unread })

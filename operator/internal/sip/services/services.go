@@ -17,10 +17,6 @@
 //     from [Input.Kept] as long as it is valid.
 //   - Nothing secret is in an object of another kind than Secret, and in no error.
 //   - Faults are of one service: they are in its [Service], and the others are rendered.
-//   - Of hosts with one address the first serves, in the order of roles and of [Input];
-//     the others are left out, which their [Service] tells of.
-//   - Hosts are named NAME, or NAME.NAMESPACE where two would have one name or the name looks
-//     like an address.
 package services
 
 import (
