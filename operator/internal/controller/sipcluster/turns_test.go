@@ -1,7 +1,6 @@
 package sipcluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -46,43 +43,22 @@ func TestLabelsOfOthersStartNothing(t *testing.T) {
 	require.Empty(t, ofLabels(t.Context(), trimmed))
 }
 
-// queueOf notes what is added, and after what time.
-type queueOf struct {
-	workqueue.TypedRateLimitingInterface[reconcile.Request]
-	added map[string]time.Duration
-}
-
-func (q queueOf) Add(r reconcile.Request)                        { q.added[r.String()] = 0 }
-func (q queueOf) AddAfter(r reconcile.Request, in time.Duration) { q.added[r.String()] = in }
-
-// What holds a host hears of it at once, what lacks one when its changes have settled, and
-// nobody else does.
+// The holder of a host hears of it, or who lacks one, or has one that failed.
 func TestWhoHearsOfAHost(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, airship.AddToScheme(scheme))
+	now := metav1.Now()
 	of := func(name string, st airship.SIPClusterStatus) *airship.SIPCluster {
 		return &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: name}, Status: st}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		of("lacks", airship.SIPClusterStatus{Missing: []airship.MissingHosts{{Role: airship.RoleWorker, Count: 1}}}),
-		of("failed", airship.SIPClusterStatus{Hosts: []airship.HostStatus{{Name: "h", Problem: "it failed"}}}), of("content", airship.SIPClusterStatus{}),
+		of("failed", airship.SIPClusterStatus{Hosts: []airship.HostStatus{{Name: "h", FailedSince: &now}}}),
+		of("content", airship.SIPClusterStatus{}),
 	).Build()
-	free, held := hostIn("h", "", "OK"), hostIn("h", "Worker t/content", "OK")
-	h := users{c}.hosts()
-	for name, c := range map[string]struct {
-		tell func(context.Context, queueOf)
-		want map[string]time.Duration
-	}{
-		"free": {func(ctx context.Context, q queueOf) { h.Create(ctx, event.CreateEvent{Object: free}, q) }, map[string]time.Duration{"t/lacks": settling, "t/failed": settling}},
-		"held": {func(ctx context.Context, q queueOf) { h.Delete(ctx, event.DeleteEvent{Object: held}, q) }, map[string]time.Duration{"t/content": 0}},
-		"given back": {func(ctx context.Context, q queueOf) {
-			h.Update(ctx, event.UpdateEvent{ObjectOld: held, ObjectNew: free}, q)
-		}, map[string]time.Duration{"t/content": 0, "t/lacks": settling, "t/failed": settling}},
-	} {
-		q := queueOf{added: map[string]time.Duration{}}
-		c.tell(t.Context(), q)
-		require.Equal(t, c.want, q.added, name)
-	}
+	hear := users{c}.ofHost
+	require.ElementsMatch(t, []reconcile.Request{request("t", "lacks"), request("t", "failed")}, hear(t.Context(), hostIn("h", "", "OK")))
+	require.Equal(t, []reconcile.Request{request("t", "content")}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
 }
 
 // The management API is where its Service is, and behind that.

@@ -3,13 +3,13 @@ package sipcluster
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,9 +52,6 @@ const (
 	passTimeout = 2 * time.Minute
 	// grace is how long a host has to be in error before another replaces it: BMCs restart.
 	grace = 10 * time.Minute
-	// settling is how long a free host's changes are gathered before those that lack hosts
-	// look at it: Metal3 writes to hosts often, and each would look at all hosts.
-	settling = 3 * time.Second
 )
 
 // trimOurs keeps of an object's metadata no annotations: anybody may make large ones with our label.
@@ -93,7 +90,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Named("sipcluster").
 		For(&airship.SIPCluster{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&choose.BareMetalHost{}, users.hosts(), builder.WithPredicates(hostChanged())).
+		Watches(&choose.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(users.ofHost), builder.WithPredicates(hostChanged())).
 		WatchesMetadata(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
 		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
 		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), changed).
@@ -119,49 +116,19 @@ func hostChanged() predicate.Predicate {
 // users finds the SIPClusters that a change concerns.
 type users struct{ client.Reader }
 
-// hosts starts passes for changes of hosts: of its holder at once, of those that could take a
-// free one when its changes have settled.
-func (u users) hosts() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	changed := func(ctx context.Context, o client.Object, q queue) {
-		holder, takers := u.ofHost(ctx, o)
-		for _, r := range holder {
-			q.Add(r)
-		}
-		for _, r := range takers {
-			q.AddAfter(r, settling)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { changed(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			changed(ctx, e.ObjectOld, q) // who held it
-			changed(ctx, e.ObjectNew, q)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { changed(ctx, e.Object, q) },
-	}
-}
-
-// ofHost returns the holder of a host; of a free one all that could take it.
-func (u users) ofHost(ctx context.Context, o client.Object) (holder, takers []reconcile.Request) {
+// ofHost returns the holder of a host; of a free one all that could take it, also in the place of one that failed.
+func (u users) ofHost(ctx context.Context, o client.Object) []reconcile.Request {
 	h, ok := o.(*choose.BareMetalHost)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	if by, _ := h.Holder(); by.Namespace != "" && by.Name != "" {
-		return []reconcile.Request{{NamespacedName: by}}, nil
+		return []reconcile.Request{{NamespacedName: by}}
 	}
-	return nil, u.each(ctx, func(s object) bool { return len(s.Status.Missing) > 0 || replaces(s) })
-}
-
-// replaces tells whether a free host could take the place of one that failed.
-func replaces(s object) bool {
-	for _, h := range s.Status.Hosts {
-		if h.Problem != "" {
-			return true
-		}
-	}
-	return false
+	return u.each(ctx, func(s object) bool {
+		failed := func(h airship.HostStatus) bool { return h.FailedSince != nil }
+		return len(s.Status.Missing) > 0 || slices.ContainsFunc(s.Status.Hosts, failed)
+	})
 }
 
 func (u users) all(ctx context.Context, _ client.Object) []reconcile.Request {
