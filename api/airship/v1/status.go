@@ -26,8 +26,7 @@ type SIPClusterStatus struct {
 	// ClusterName is the Cluster of Cluster API whose machines use the hosts.
 	// +optional
 	ClusterName string `json:"clusterName,omitempty"`
-	// HostsOmitted is how many of those that are held have no room in hosts, where those with
-	// problems come first.
+	// HostsOmitted is how many of those that are held have no room in hosts.
 	// +optional
 	HostsOmitted int32 `json:"hostsOmitted,omitempty"`
 	// Namespace is the operator's for the services.
@@ -55,12 +54,6 @@ type HostStatus struct {
 	// +optional
 	// +listType=atomic
 	Addresses []string `json:"addresses,omitempty"`
-	// Interfaces say which of the addresses are on which network, where services use more
-	// than one.
-	// +optional
-	// +listType=map
-	// +listMapKey=id
-	Interfaces []InterfaceStatus `json:"interfaces,omitempty"`
 	// Topology is the host's value of the role's topologyKey.
 	// +optional
 	Topology string `json:"topology,omitempty"`
@@ -73,15 +66,6 @@ type HostStatus struct {
 	// Problem of a host that is held all the same; or why it cannot leave.
 	// +optional
 	Problem string `json:"problem,omitempty"`
-}
-
-// InterfaceStatus is a network of a host.
-type InterfaceStatus struct {
-	// ID is the nodeInterfaceId.
-	ID string `json:"id"`
-	// Addresses of the host there.
-	// +listType=atomic
-	Addresses []string `json:"addresses"`
 }
 
 // ServiceStatus is one service.

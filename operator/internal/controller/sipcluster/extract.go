@@ -31,8 +31,8 @@ func (p *pass) extract(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if e.problem != nil {
-			p.recall(h, e)
+		if err := p.recall(h, e); err != nil {
+			return err
 		}
 		p.extracted[h.Key()] = e
 	}
@@ -109,23 +109,34 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	return nil, &fault.Error{Reason: fault.NotFound, Hint: "put the document under the key " + key, Err: fmt.Errorf("it has no key %s", key)}
 }
 
-// recall takes the addresses that the status has for those that could not be read.
-func (p *pass) recall(h *choose.Host, e *extracted) {
+// recall takes the addresses that the status has for those that could not be read. Which of several networks
+// has which it does not say: it then fails, so that what runs stays.
+func (p *pass) recall(h *choose.Host, e *extracted) error {
 	was, wanted := p.was(h.Key()), p.sip.Spec.Services.Interfaces()
-	on := was.Interfaces
-	if len(on) == 0 && len(wanted) == 1 && p.sip.Status.ObservedGeneration == p.sip.Generation {
-		on = []airship.InterfaceStatus{{ID: wanted[0], Addresses: was.Addresses}}
+	if e.problem == nil || len(was.Addresses) == 0 || p.sip.Status.ObservedGeneration != p.sip.Generation {
+		return nil
 	}
-	for _, i := range on {
-		if len(e.addresses[i.ID]) > 0 {
-			continue
+	if len(wanted) > 1 {
+		return e.problem
+	}
+	for _, text := range was.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			e.addresses[wanted[0]] = append(e.addresses[wanted[0]], a)
 		}
-		for _, text := range i.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil {
-				e.addresses[i.ID] = append(e.addresses[i.ID], a)
+	}
+	return nil
+}
+
+// all returns the addresses that services use, each once.
+func (e *extracted) all(wanted []string) (all []string) {
+	for _, id := range wanted {
+		for _, a := range e.addresses[id] {
+			if !slices.Contains(all, a.String()) {
+				all = append(all, a.String())
 			}
 		}
 	}
+	return all
 }
 
 // was is what the status says of a host; zero for nothing.

@@ -88,9 +88,6 @@ func (p *pass) outcome(err error) outcome {
 		status: p.status(), ready: p.judge(err), degraded: p.degraded(),
 		next: reconciler.Next{Interval: interval, AtMost: p.graceEnds},
 	}
-	if text := p.leave(); p.leading != "" && text != o.ready.message {
-		o.ready.message += "; " + text // whatever else there is: it may last for ever
-	}
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
 	}
@@ -157,87 +154,48 @@ func (p *pass) status() airship.SIPClusterStatus {
 	return st
 }
 
+// maxHosts bounds what hosts take in a status: etcd takes no more than 1.5 MB of a resource, and each change is
+// sent to who watches.
+const maxHosts = 1000
+
 // hostsInto puts what was chosen into a status.
 func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
-	var hosts []airship.HostStatus
-	st.Missing = nil
+	st.Hosts, st.Missing = nil, nil
 	for _, r := range p.choice.Roles {
 		for _, h := range r.Held() {
-			hosts = p.appendHost(hosts, r, h, "")
+			st.Hosts = append(st.Hosts, p.hostStatus(r, h, r.Problem(h)))
 		}
 		for _, l := range r.Leave {
-			hosts = p.appendHost(hosts, r, l.Host, "it leaves: "+l.Why)
+			if p.cluster.Holds(l.Host) { // else it is released
+				st.Hosts = append(st.Hosts, p.hostStatus(r, l.Host, "it leaves: "+l.Why))
+			}
 		}
 		if r.Missing.Count > 0 {
 			st.Missing = append(st.Missing, r.Missing)
 		}
 	}
-	st.Held = int32(len(hosts)) //nolint:gosec // hosts of a site
-	st.Hosts = fitting(hosts, maxHosts)
+	st.Held = int32(len(st.Hosts)) //nolint:gosec // hosts of a site
+	st.Hosts = st.Hosts[:min(len(st.Hosts), maxHosts)]
 	st.HostsOmitted = st.Held - int32(len(st.Hosts)) //nolint:gosec // as above
 }
 
-// appendHost appends a host that is held. Of one that leaves addresses are those of before.
-func (p *pass) appendHost(
-	hosts []airship.HostStatus, r choose.Role, h *choose.Host, leaves string,
-) []airship.HostStatus {
-	if !p.cluster.Holds(h) {
-		return hosts // given back
-	}
-	was := p.was(h.Key())
+// hostStatus is that of a host. The addresses of one that leaves, or was not read, are those of before.
+func (p *pass) hostStatus(r choose.Role, h *choose.Host, problem string) airship.HostStatus {
 	hs := airship.HostStatus{
 		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
-		Labelled: h.Labelled(p.key, r.Role), Addresses: was.Addresses, Interfaces: was.Interfaces,
-	}
-	problems := []string{leaves, p.leftOut(h.Key())}
-	if leaves == "" {
-		problems = append(problems, r.Problem(h))
+		Labelled: h.Labelled(p.key, r.Role), Addresses: p.was(h.Key()).Addresses,
 	}
 	if since := p.failedSince(h); !since.IsZero() {
 		hs.FailedSince = &metav1.Time{Time: since}
 	}
+	problems := []string{problem, p.leftOut(h.Key())}
 	if e := p.extracted[h.Key()]; e != nil {
-		hs.Addresses, hs.Interfaces = e.status(p.sip.Spec.Services.Interfaces())
-		if e.problem != nil {
-			problems = append(problems, fault.Text(e.problem))
-		}
+		hs.Addresses = e.all(p.sip.Spec.Services.Interfaces())
+		problems = append(problems, fault.Text(e.problem))
 	}
 	problems = slices.DeleteFunc(problems, func(text string) bool { return text == "" })
 	hs.Problem = condition.Cut(strings.Join(problems, "; "), maxMessage)
-	return append(hosts, hs)
-}
-
-// status returns the addresses that services use, each once, and, where they use several networks, those on
-// each.
-func (e *extracted) status(wanted []string) (all []string, on []airship.InterfaceStatus) {
-	for _, id := range wanted {
-		one := airship.InterfaceStatus{ID: id}
-		for _, a := range e.addresses[id] {
-			one.Addresses = append(one.Addresses, a.String())
-			if !slices.Contains(all, a.String()) {
-				all = append(all, a.String())
-			}
-		}
-		if len(one.Addresses) > 0 && len(wanted) > 1 {
-			on = append(on, one)
-		}
-	}
-	return all, on
-}
-
-// maxHosts bounds what hosts take in a status: etcd takes no more than 1.5 MB of a resource, and each change is
-// sent to who watches.
-const maxHosts = 1000
-
-// fitting are as many hosts as have room, in their order; those that a person has to look at
-// go before the others.
-func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
-	for i := len(hosts) - 1; i >= 0 && len(hosts) > room; i-- {
-		if hosts[i].Problem == "" {
-			hosts = slices.Delete(hosts, i, i+1)
-		}
-	}
-	return hosts[:min(len(hosts), room)]
+	return hs
 }
 
 // missing says what is missing and why, role by role; "" for nothing.
@@ -299,59 +257,35 @@ func (p *pass) inUse() error {
 
 // unfinished says what is under way, or "".
 func (p *pass) unfinished() string {
-	var all []string
+	var all, leave []string
 	for _, s := range p.states {
 		if !s.Ready {
-			all = append(all, s.Name+": "+s.Message)
+			all = append(all, "waiting for "+s.Name+": "+s.Message)
 		}
 	}
-	out := p.outgoing()
-	switch text := p.leave(); {
-	case len(all) > 0:
-		return "waiting for " + few(all)
-	case p.waits != "":
-		return p.waits
-	case p.applied && len(out) > 0:
-		return "removing " + few(out)
-	case text != "":
-		return text
-	case p.again:
-		return "removing what is no longer wanted"
+	if out := p.outgoing(); p.applied && len(out) > 0 {
+		all = append(all, "removing "+few(out))
 	}
-	return ""
-}
-
-// leave names the hosts that leave, and the pod that they wait for; "" where none does.
-func (p *pass) leave() string {
-	var all, texts []string
 	for _, l := range p.choice.Leaving() {
 		if p.cluster.Holds(l.Host) {
-			all = append(all, l.Key().String())
+			leave = append(leave, l.Key().String())
 		}
 	}
-	if len(all) > 0 {
-		texts = append(texts, "hosts leave: "+few(all))
+	if len(leave) > 0 {
+		all = append(all, "hosts leave: "+few(leave))
 	}
-	if p.leading != "" {
-		texts = append(texts, p.leading)
+	all = slices.DeleteFunc(append(all, p.waits, p.leading), func(text string) bool { return text == "" })
+	if len(all) == 0 && p.again {
+		return "removing what is no longer wanted"
 	}
-	return strings.Join(texts, "; ")
+	return strings.Join(all, "; ")
 }
 
 func (p *pass) summary() string {
-	st := p.status()
-	text := fmt.Sprintf("%d hosts, %d services", st.Held, len(st.Services))
-	var troubled []string
-	for _, h := range st.Hosts {
-		if h.Problem != "" {
-			troubled = append(troubled, h.Namespace+"/"+h.Name)
-		}
-	}
-	if len(troubled) > 0 {
-		text += "; see status.hosts for " + few(troubled)
-	}
+	text := fmt.Sprintf("%d hosts, %d services", p.status().Held, len(p.states))
 	if p.unusable != nil {
-		text += "; services keep the images that they have, since the bundle cannot be used: " + condition.Cut(fault.Text(p.unusable), maxMessage)
+		text += "; services keep the images that they have, since the bundle cannot be used: " +
+			condition.Cut(fault.Text(p.unusable), maxMessage)
 	}
 	return text
 }

@@ -95,23 +95,6 @@ func TestTheWaitForWhatNeverEndsGrows(t *testing.T) {
 	require.Equal(t, maxSoon, after(24*time.Hour))
 }
 
-// A status has room for so many hosts; those that a person has to look at are among them.
-func TestStatusIsBounded(t *testing.T) {
-	var all []airship.HostStatus
-	for i := range 3 * maxHosts {
-		all = append(all, airship.HostStatus{Name: fmt.Sprint(i)})
-	}
-	all[1].Problem, all[3*maxHosts-1].Problem = "it failed", "it failed"
-	got := fitting(all, maxHosts)
-	require.Len(t, got, maxHosts)
-	require.Equal(t, "1", got[1].Name)
-	require.Equal(t, fmt.Sprint(3*maxHosts-1), got[maxHosts-1].Name)
-	for i := range all {
-		all[i].Problem = "it failed"
-	}
-	require.Len(t, fitting(all, maxHosts), maxHosts)
-}
-
 // Whose a host is says which namespaces may take it, and names no Secret of another namespace.
 func TestHostsOfOtherNamespaces(t *testing.T) {
 	w, r := start(t)
