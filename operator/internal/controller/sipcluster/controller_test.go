@@ -109,7 +109,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	require.NoError(t, w.Status().Update(t.Context(), balancer))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 	require.Contains(t, w.get("t").Status.Services[1].Endpoints, "203.0.113.7")
-	w.change("t", fixed) // a node port again: the class goes by another Service
+	w.change("t", fixed) // a node port again
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 
 	require.NoError(t, w.Delete(t.Context(), read[appsv1.Deployment](w, name)))

@@ -102,7 +102,7 @@ func (p *pass) apply(ctx context.Context) error {
 	for _, service := range p.rendered {
 		err := service.Err
 		if err == nil && errs[0] == nil {
-			if err = p.applyService(ctx, service); !errors.Is(err, errUnfinished) {
+			if err = p.put(ctx, service.Objects); !errors.Is(err, errUnfinished) {
 				errs = append(errs, err)
 			}
 		}
@@ -121,49 +121,17 @@ func (p *pass) wanted() []*unstructured.Unstructured {
 }
 
 // errUnfinished is that an object is being deleted, to be created again by a later reconcile.
-var errUnfinished = errors.New("it is being replaced")
-
-// applyService applies the objects of a service, in their order. The Service follows when the pods of
-// an earlier version have their replacements: a node port is one Service's.
-func (p *pass) applyService(ctx context.Context, s services.Service) error {
-	former := p.formerOf("Service", s.Name)
-	if former == nil {
-		return p.put(ctx, s.Objects)
-	}
-	var rest []*unstructured.Unstructured
-	for _, o := range s.Objects {
-		if o.GetKind() != "Service" {
-			rest = append(rest, o)
-		}
-	}
-	if err := p.put(ctx, rest); err != nil {
-		return err
-	}
-	p.again = true
-	if d := p.objects[objectKey{"Deployment", s.Name}]; d == nil || unready(d) == "" {
-		return p.replace(ctx, former)
-	}
-	return errUnfinished
-}
-
-// replace deletes an object that another one takes the place of.
-func (p *pass) replace(ctx context.Context, o *unstructured.Unstructured) error {
-	p.again = true
-	if err := p.delete(ctx, o); err != nil {
-		return err
-	}
-	return errUnfinished
-}
+var errUnfinished = errors.New("an object of it is being deleted")
 
 // put applies those objects that differ from what was last applied.
 func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error {
 	for _, o := range all {
-		live := p.objects[keyOf(o)]
-		switch {
-		case p.isCurrent(o):
+		if p.isCurrent(o) {
 			continue
-		case live != nil && (live.GetDeletionTimestamp() != nil || mustReplace(live, o)):
-			return p.replace(ctx, live)
+		}
+		if live := p.objects[keyOf(o)]; live != nil && live.GetDeletionTimestamp() != nil {
+			p.again = true
+			return errUnfinished
 		}
 		made, err := p.Cluster.Amend(ctx, o)
 		if err != nil {
@@ -199,19 +167,6 @@ func contentHash(o *unstructured.Unstructured) string {
 		return ""
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(data))
-}
-
-// mustReplace reports whether a Service gets another address or class, which the API server does not change.
-func mustReplace(live, o *unstructured.Unstructured) bool {
-	if o.GetKind() != "Service" {
-		return false
-	}
-	text := func(o *unstructured.Unstructured, field string) string {
-		s, _, _ := unstructured.NestedString(o.Object, "spec", field)
-		return s
-	}
-	ip := text(o, "clusterIP")
-	return ip != "" && ip != text(live, "clusterIP") || text(o, "loadBalancerClass") != text(live, "loadBalancerClass")
 }
 
 // prune deletes what is not rendered: all of a service that is gone, and of the others what they no

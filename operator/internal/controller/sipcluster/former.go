@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -46,22 +45,15 @@ func (p *pass) loadFormer(ctx context.Context) error {
 	return nil
 }
 
-// formerOf returns an object of an earlier version, nil where there is none.
-func (p *pass) formerOf(kind, name string) *unstructured.Unstructured {
-	for _, o := range p.former {
-		if o.GetKind() == kind && o.GetName() == name {
-			return o
-		}
-	}
-	return nil
-}
-
-// removeFormer deletes what an earlier version made for services that are ready, or gone.
+// removeFormer deletes what an earlier version made for services whose pods run here, or that are gone. Then only
+// can the Service be applied: its node port is one Service's.
 func (p *pass) removeFormer(ctx context.Context) error {
 	var errs []error
 	for _, o := range p.former {
 		p.again = true
-		if s := state(p.states, services.NameOf(o)); s == nil || s.Ready {
+		name := services.NameOf(o)
+		d := p.objects[objectKey{"Deployment", name}]
+		if d != nil && unready(d) == "" || state(p.states, name) == nil {
 			errs = append(errs, p.delete(ctx, o))
 		}
 	}

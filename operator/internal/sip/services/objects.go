@@ -156,9 +156,6 @@ func (r *rendering) objects() []runtime.Object {
 			TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}, ObjectMeta: r.meta(r.name),
 			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: r.selector()},
 		},
-		&corev1.Service{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: r.meta(r.name), Spec: r.service,
-		},
 		&appsv1.Deployment{
 			TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: deployment,
 			Spec: appsv1.DeploymentSpec{
@@ -169,6 +166,9 @@ func (r *rendering) objects() []runtime.Object {
 				},
 				Template: corev1.PodTemplateSpec{ObjectMeta: template, Spec: r.pod},
 			},
+		},
+		&corev1.Service{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: r.meta(r.name), Spec: r.service,
 		},
 	)
 }
