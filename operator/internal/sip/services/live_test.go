@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,7 +31,6 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/haproxy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -46,8 +44,6 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	program := toolchain.Path(t, "dex")
 	web, telemetry := freeAddress(t), freeAddress(t)
 	in := full(t)
-	directory := listen(t)
-	in.Secrets["ldap"] = Secret{"config.yaml": bytes.Replace(in.Secrets["ldap"]["config.yaml"], []byte("host: ldap.site:1636"), []byte("insecureSkipVerify: true\nhost: "+directory.Addr().String()), 1)}
 	in.Now, in.Spec.Auth[0].Issuer = time.Now(), "https://"+web+"/login"
 	set := rendered(t, in)
 	login := set.of(t, Auth)
@@ -60,30 +56,16 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	user := newBrowser(t, trusted, in.Spec.Auth[0])
 	require.Eventually(t, user.ready, patience, 100*time.Millisecond, "dex does not answer")
 
-	require.Empty(t, user.code("local", "alice@tenant.site", "wrong"))
+	require.Empty(t, user.code("alice@tenant.site", "wrong"))
 	token, refresh := user.redeem(url.Values{
 		"grant_type": {"authorization_code"}, "redirect_uri": {callback},
-		"code": {user.code("local", "alice@tenant.site", password)},
+		"code": {user.code("alice@tenant.site", password)},
 	})
 	end()
 	runDex(t, program, login, moved)
 	require.Eventually(t, user.ready, patience, 100*time.Millisecond, "dex does not answer again")
 	_, again := user.redeem(url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}})
 	require.NotEmpty(t, again, "who was logged in is, though the pod was replaced")
-	heard := make(chan []byte, 1)
-	served := object[corev1.Secret](t, login, "Secret", login.Name+"-tls").Data
-	pair, err := tls.X509KeyPair(served["tls.crt"], served["tls.key"])
-	require.NoError(t, err)
-	overTLS := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	go hear(tls.NewListener(directory, overTLS), heard)
-	require.Empty(t, user.code("ldap", "alice", "anything"))
-	select {
-	case said := <-heard:
-		require.Contains(t, string(said), bindPassword, "dex binds with the password as it is in the Secret")
-	case <-time.After(patience):
-		t.Fatal("dex does not ask the directory")
-	}
-
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(ca, trusted, 0o600))
 	tenant := cluster.New(t, cluster.Options{APIServer: []string{
@@ -91,8 +73,6 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	}})
 	require.Eventually(t, func() bool { return whoIs(t, tenant.Config(), token) == "alice@tenant.site" }, patience, 100*time.Millisecond)
 	require.Empty(t, whoIs(t, tenant.Config(), token+"x"))
-
-	t.Run("a load balancer leads to it", func(t *testing.T) { balanced(t, tenant.Config(), token) })
 }
 
 // whoIs asks the API server who has a token; "" is nobody.
@@ -139,45 +119,6 @@ func dexAccount(t *testing.T) string {
 	config.AuthInfos["dex"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
 	return file
-}
-
-// balanced runs what was rendered for the control plane before the real API server, which
-// answers its health checks without knowing who asks.
-func balanced(t *testing.T, admin *rest.Config, token string) {
-	program := toolchain.Installed(t, "haproxy")
-	at, err := url.Parse(admin.Host)
-	require.NoError(t, err)
-	in := full(t)
-	in.Secrets["ca"] = Secret{"ca.crt": admin.CAData}
-	in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
-	in.Hosts[airship.RoleControlPlane] = []Host{bmHost("cp-0", "10.0.0.1")}
-	lb := rendered(t, in).of(t, LoadBalancerControlPlane)
-	dir := t.TempDir()
-	files := lb.config(t)
-	text := strings.NewReplacer(
-		"10.0.0.1:6443", at.Host, "check port 6443", "check port "+at.Port(), balancerDir, dir,
-	).Replace(files["haproxy.cfg"])
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte(files["ca.crt"]), 0o600))
-	file := filepath.Join(dir, "haproxy.cfg")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	container := lb.deployment(t).Spec.Template.Spec.Containers[0]
-	require.Equal(t, haproxy.Command(balancerDir+"/haproxy.cfg"), container.Command)
-	cmd := exec.Command(program, "-db", "-f", file)
-	ip := fmt.Sprintf("127.66.%d.%d", os.Getpid()%250, 1+os.Getpid()/250%250) // apart from other tests
-	cmd.Env = []string{container.Env[0].Name + "=" + ip}
-	var logged bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &logged, &logged
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(logged.String())
-		}
-	})
-	through := rest.CopyConfig(admin)
-	through.Host, through.ServerName = "https://"+ip+":6443", at.Hostname()
-	require.Eventually(t, func() bool { return whoIs(t, through, token) == "alice@tenant.site" }, patience, 100*time.Millisecond)
 }
 
 // runDex runs what was rendered, with the pod's folders and ports moved to where a test
@@ -274,10 +215,10 @@ func (b *browser) read(ask func() (*http.Response, error), into any) error {
 
 // code logs in and returns the code that the console is given; "" if the password is not
 // taken.
-func (b *browser) code(connector, email, password string) string {
+func (b *browser) code(email, password string) string {
 	query := url.Values{
 		"client_id": {"console"}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"openid email offline_access"},
-		"state": {"abc"}, "nonce": {"def"}, "connector_id": {connector},
+		"state": {"abc"}, "nonce": {"def"}, "connector_id": {"local"},
 	}
 	form, err := b.Get(b.auth.Issuer + "/auth?" + query.Encode())
 	require.NoError(b.t, err)
@@ -314,28 +255,8 @@ func (b *browser) redeem(form url.Values) (idToken, refresh string) {
 }
 
 func freeAddress(t *testing.T) string {
-	l := listen(t)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
-
-func listen(t *testing.T) net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
-// hear takes the first thing that a client of LDAP says, which is its bind with the
-// password as it is (RFC 4511, 4.2), and hangs up.
-func hear(l net.Listener, heard chan<- []byte) {
-	defer close(heard)
-	conn, err := l.Accept()
-	if err != nil {
-		return
-	}
-	defer conn.Close() //nolint:errcheck // it hangs up
-	said := make([]byte, 4096)
-	n, _ := conn.Read(said)
-	heard <- said[:n]
+	require.NoError(t, l.Close())
+	return l.Addr().String()
 }

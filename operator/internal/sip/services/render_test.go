@@ -313,6 +313,12 @@ func TestBadInputIsRefused(t *testing.T) {
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
 			}
 		}, LoadBalancerWorker, "have 1202 ports together"},
+		"ports that pods may not use": {func(in *input) {
+			in.Spec.LoadBalancerWorker[0].NodePortRange = airship.PortRange{Start: 1023, End: 1024}
+		}, LoadBalancerWorker, "may not listen on ports below 1024"},
+		"a check of another port": {func(in *input) {
+			in.Spec.LoadBalancerWorker[0].HealthChecks = []airship.PortCheck{{Port: 32000, Type: "TCP"}}
+		}, LoadBalancerWorker, "check of port 32000"},
 		"no authority": {func(in *input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
 		"an authority without PEM": {func(in *input) {
 			in.Spec.LoadBalancerControlPlane[0].CASecret = "console"
@@ -407,8 +413,6 @@ func TestTolerationsAndChecks(t *testing.T) {
 		require.Contains(t, backend, want)
 		require.Equal(t, port == "31003", strings.Contains(backend, "check-ssl"))
 	}
-	in.Spec.LoadBalancerWorker[0].HealthChecks[0].Port = 32000
-	require.ErrorContains(t, in.render().of(t, LoadBalancerWorker).Err, "check of port 32000")
 }
 
 // Two clusters of a namespace share no object.

@@ -73,11 +73,6 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	}
 }
 
-func TestPortsThatAreRefused(t *testing.T) {
-	_, err := workers(Ports{1023, 1025}).Text()
-	require.ErrorContains(t, err, "may not listen on ports below 1024")
-}
-
 // The pod's own port is apart from those of the tenant.
 func TestHealthPortIsNotOneOfTheTenants(t *testing.T) {
 	for first := 1; first <= 65535-1000; first += 333 {
