@@ -5,11 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
+	"fmt"
 	"net"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
@@ -27,13 +26,12 @@ type issued struct {
 	pem Secret // tls.crt, with nothing but certificates; tls.key; of a leaf also ca.crt, which clients trust
 }
 
-// readIssued reads a certificate that counts and its private key.
+// readIssued reads a certificate that is valid now, and its private key.
 func (r *rendering) readIssued(data Secret) (issued, error) {
 	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
 	if err == nil && (r.in.Now.Before(cert.NotBefore) || !r.in.Now.Before(cert.NotAfter)) {
-		from, to := cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly)
-		err = fault.Errorf(fault.Expired, "", "", "renew the authority", "its certificate counts from %s to %s", from,
-			to)
+		err = fmt.Errorf("its certificate is valid from %s to %s: renew it",
+			cert.NotBefore.UTC().Format(time.DateOnly), cert.NotAfter.UTC().Format(time.DateOnly))
 	}
 	return issued{certificate.Issued{Cert: cert, Key: key}, data}, err
 }
@@ -58,7 +56,6 @@ func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *ce
 func (r *rendering) ownAuthority() (issued, error) {
 	own, err := r.readIssued(r.in.Kept[r.name+suffixCA])
 	if err == nil && own.Cert.IsCA && r.in.Now.Add(leafLife).Before(own.Cert.NotAfter) {
-		own.pem = Secret{tlsCert: certificate.Encode(own.Cert.Raw), tlsKey: own.pem[tlsKey]} // it could have more in it
 		return own, nil
 	}
 	own, err = r.issue(&x509.Certificate{
@@ -75,11 +72,7 @@ func (r *rendering) ownAuthority() (issued, error) {
 func (r *rendering) authority(data Secret) (issued, error) {
 	const field = ".caSecret"
 	by, err := r.readIssued(data)
-	var expired *fault.Error
 	switch {
-	case errors.As(err, &expired):
-		expired.Op, expired.Subject = "render", r.field+field
-		return issued{}, err
 	case err != nil:
 		return issued{}, r.wrong(field, err.Error(), "write the authority's certificate alone into tls.crt and its private key into tls.key, PEM both, unencrypted")
 	case !by.Cert.IsCA || by.Cert.KeyUsage != 0 && by.Cert.KeyUsage&x509.KeyUsageCertSign == 0:
@@ -97,7 +90,6 @@ func (r *rendering) leaf(by issued, host string) (issued, error) {
 	kept, err := r.readIssued(r.in.Kept[r.name+suffixTLS])
 	if err == nil && r.in.Now.Before(kept.renewAt()) && kept.Cert.VerifyHostname(host) == nil &&
 		kept.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept.pem[balancerCA], trusted) {
-		kept.pem = Secret{tlsCert: kept.pem[tlsCert], tlsKey: kept.pem[tlsKey], balancerCA: trusted}
 		return kept, nil
 	}
 	template := &x509.Certificate{
@@ -110,11 +102,8 @@ func (r *rendering) leaf(by issued, host string) (issued, error) {
 		template.DNSNames = []string{host}
 	}
 	made, err := r.issue(template, leafLife, &by.Issued)
-	if err == nil {
-		err = made.Cert.CheckSignatureFrom(by.Cert)
-	}
 	if err != nil {
-		return issued{}, r.wrong(".caSecret", "what the authority signs does not count: "+err.Error(), "write another one, or leave caSecret out")
+		return issued{}, r.defect(err)
 	}
 	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) {
 		made.pem[tlsCert] = append(made.pem[tlsCert], trusted...)
