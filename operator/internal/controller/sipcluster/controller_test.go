@@ -438,6 +438,10 @@ services:
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a", "b")
 	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticPasswords[0].secret", true)
 	require.NotEmpty(t, read[appsv1.Deployment](w, auth).UID)
+	runs := w.get("t").Status.Services[1]
+	require.False(t, runs.Ready)
+	require.NotEmpty(t, runs.Image)
+	require.NotEmpty(t, runs.Endpoints)
 
 	all := mustJSON(t, w.get("t")) + told(r, "")
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}} {

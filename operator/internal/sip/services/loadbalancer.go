@@ -93,8 +93,6 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
 func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
-	// A Service of IPv6 leads to the pods' IPv6 addresses, and POD_IP can be the other.
-	c.Both = strings.Contains(r.service.ClusterIP, ":")
 	r.place()
 	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
 		return h.Role != string(role) || len(h.Addresses) == 0
@@ -102,27 +100,23 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
 	}
-	text, err := c.Text()
 	unread := slices.ContainsFunc(r.in.Hosts[role], func(h Host) bool { return h.Unread })
 	if unread && len(hosts) == 0 { // what runs goes on
 		why := fmt.Sprintf("of %d hosts none has a known address there", len(r.in.Hosts[role]))
 		hint := "name a network that the hosts' network data has, or correct the data"
-		err = errors.Join(r.wrong(".nodeInterfaceId", why, hint), err)
+		return r.wrong(".nodeInterfaceId", why, hint)
 	}
-	if err != nil {
-		return err
-	}
-	files[balancerFile] = text
+	files[balancerFile] = c.Text()
 	reached, listens := addresses(hosts), tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
 	r.roll(reached)
-	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(int32(c.HealthPort()), 0)}
+	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(haproxy.HealthPort, 0)}
 	ports := []networkingv1.NetworkPolicyPort{listens}
-	if !c.Listen.Has(c.Check.Port) {
+	if c.Check.Port != c.Listen.First {
 		ports = append(ports, tcpPort(int32(c.Check.Port), 0))
 	}
 	r.egress = to(reached, ports...)
 	r.size(2, "512Mi")
-	r.probe(int32(c.HealthPort()), "/healthz", "/healthz", settle)
+	r.probe(haproxy.HealthPort, "/healthz", "/healthz", settle)
 	r.mount("config", balancerDir, r.configMap(suffixConfig, files))
 	r.pod.TerminationGracePeriodSeconds = new(int64(haproxy.Drain.Seconds()))
 	container := r.container()

@@ -313,12 +313,6 @@ func TestBadInputIsRefused(t *testing.T) {
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
 			}
 		}, LoadBalancerWorker, "have 1202 ports together"},
-		"ports that pods may not use": {func(in *input) {
-			in.Spec.LoadBalancerWorker[0].NodePortRange = airship.PortRange{Start: 1023, End: 1024}
-		}, LoadBalancerWorker, "may not listen on ports below 1024"},
-		"a check of another port": {func(in *input) {
-			in.Spec.LoadBalancerWorker[0].HealthChecks = []airship.PortCheck{{Port: 32000, Type: "TCP"}}
-		}, LoadBalancerWorker, "check of port 32000"},
 		"no authority": {func(in *input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
 		"an authority without PEM": {func(in *input) {
 			in.Spec.LoadBalancerControlPlane[0].CASecret = "console"
@@ -355,17 +349,6 @@ func TestBadInputIsRefused(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A Service may have the second family of a cluster's two, where POD_IP is of the first.
-func TestClusterIPsOfEitherFamily(t *testing.T) {
-	for ip, bind := range map[string]string{"10.96.0.9": `bind "${POD_IP}:6443"`, "fd00:96::9": "bind :::6443 v4v6"} {
-		in := full(t)
-		in.Spec.LoadBalancerControlPlane[0].ClusterIP = &ip
-		lb := rendered(t, in).of(t, LoadBalancerControlPlane)
-		require.Equal(t, ip, object[corev1.Service](t, lb, "Service", lb.Name).Spec.ClusterIP)
-		require.Contains(t, lb.config(t)["haproxy.cfg"], bind+"\n")
 	}
 }
 

@@ -1,37 +1,26 @@
-// Package haproxy writes HAProxy's configuration for one load balancer before the hosts
-// of a tenant cluster.
+// Package haproxy writes HAProxy's configuration for one load balancer before the hosts of a tenant cluster.
 //
-//	text, err := haproxy.Config{Listen: haproxy.Ports{First: 6443, Last: 6443}, Servers: servers, Check: haproxy.Check{…}}.Text()
+//	text := haproxy.Config{Listen: haproxy.Ports{First: 6443, Last: 6443}, Servers: servers, Check: haproxy.Check{…}}.Text()
 //
 // # What it makes HAProxy do
 //
-//   - TCP is passed through; nothing is decrypted. A client that connects to a port is
-//     led to that port of a server, or to Port of it where that is set.
-//   - A server takes connections while its check passes: a TLS handshake, or a connection where Plain is
-//     set, and, where Path is set, GET of it answered with 200. A port may have a check of its own.
-//   - A check that fails keeps new connections away and
-//     cuts none: an API server that is shutting down, or that has lost its etcd for a
-//     moment, finishes what it serves. It takes three in a row, so that API servers which
-//     are slow together are not all taken away. Connections to a host that is gone end by
-//     themselves: the kernel gives up what is not acknowledged for half a minute, and asks
-//     of silent connections whether somebody is there.
-//   - A connection that a server refuses is tried on another one, so that clients do not
-//     see the seconds between the death of a server and the check that notices.
-//   - The first address of a server is used as long as any server is reached at its first;
-//     the others (the second IP family) stand by for clusters whose pods have that family
-//     only.
-//   - A loop beside the master process sends it SIGUSR2 when the files of the configuration
-//     change, see [Command]: a new worker takes the sockets over, and the one before serves what is
-//     open. It survives [maxReloads] reloads. Until the new worker has checked all servers, which count as
-//     fit before, its connections wait. A configuration that HAProxy refuses is not loaded.
-//   - On SIGUSR1 it goes on accepting for [Grace], since the nodes' rules lead clients to it
-//     a little longer, then ends when nothing is open: see [StopCommand]. A pod has [Drain] for that.
-//
-// # What it is safe from
+//   - TCP is passed through, to the port of a server that the client connected to, or to Port if that is set.
+//   - A server takes connections while its check passes: see [Check]. Three failures in a row keep new
+//     connections away, so that API servers which are slow together are not all taken away, and cut none.
+//     The kernel ends connections to a host that is gone.
+//   - A connection that a server refuses is tried on another one.
+//   - The first address of a server is used as long as any server is reached at its first; the others (the second
+//     IP family) stand by for clusters whose pods have that family only.
+//   - A loop beside the master process sends it SIGUSR2 when the files of the configuration change: see [Command].
+//     A new worker takes the sockets over, and the one before serves what is open. Until the new worker has
+//     checked all servers, which count as fit before, its connections wait. A configuration that HAProxy refuses
+//     is not loaded.
+//   - On SIGUSR1 it goes on accepting for [Grace], since the nodes' rules lead clients to it a little longer, then
+//     ends when nothing is open: see [StopCommand]. A pod has [Drain] for that.
 //
 // Every word that comes from outside is a number, an address, the name of an object or a path that the
-// CustomResourceDefinition restricts. So there is nothing to quote. The address to listen on is the
-// environment variable POD_IP, so that one text serves either IP family, and nodes without IPv6.
+// CustomResourceDefinition restricts. So there is nothing to quote. The address to listen on is the environment
+// variable POD_IP, so that one text serves either IP family.
 package haproxy
 
 import (
@@ -43,8 +32,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // How a pod ends.
@@ -63,14 +50,11 @@ const MaxConnections = 8000
 // PodIP is the environment variable that has the address to listen on.
 const PodIP = "POD_IP"
 
-// unprivileged is the first port that a pod without privileges may listen on everywhere.
-const unprivileged = 1024
+// HealthPort is where the pod says that it runs (GET /healthz). No range of node ports has it.
+const HealthPort = 8404
 
 // Ports is the ports from First to Last, both included.
 type Ports struct{ First, Last uint16 }
-
-// Has tells whether port is one of them.
-func (p Ports) Has(port uint16) bool { return p.First <= port && port <= p.Last }
 
 func (p Ports) String() string {
 	if p.First == p.Last {
@@ -97,23 +81,11 @@ type Check struct {
 // Config is a load balancer.
 type Config struct {
 	Listen  Ports    // on POD_IP
-	Both    bool     // listen on all addresses of both families: the Service's is not POD_IP's
 	Port    uint16   // of the servers; 0 for the one that the client connected to
 	Servers []Server // may be empty: connections are then closed
 	Check   Check
 	// PortChecks are in the place of Check for ports of Listen.
 	PortChecks map[uint16]Check
-}
-
-// HealthPort is where the pod says that it runs (GET /healthz): one that it does not
-// listen on otherwise.
-func (c Config) HealthPort() uint16 {
-	for _, port := range []uint16{8404, 9404} {
-		if !c.Listen.Has(port) {
-			return port
-		}
-	}
-	return 18404 // no range has more than 1000 ports
 }
 
 // Command runs HAProxy with a configuration file, in the foreground. It looks every two seconds whether
@@ -142,11 +114,8 @@ func StopCommand(pid int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
 }
 
-// Text returns the configuration. Problems are reported together, as faults.
-func (c Config) Text() (string, error) {
-	if err := c.check(); err != nil {
-		return "", err
-	}
+// Text returns the configuration.
+func (c Config) Text() string {
 	var b strings.Builder
 	ports := slices.Sorted(maps.Keys(c.PortChecks))
 	fmt.Fprintf(&b, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
@@ -189,12 +158,12 @@ frontend health
     http-request return status 404
 
 frontend clients
-    bind %[6]s
+    bind "${%[4]s}:%[6]s"
     tcp-request inspect-delay %[7]ds
     tcp-request content accept if { date,sub(proc.started) gt %[7]d }
     tcp-request content accept if WAIT_END
     default_backend hosts
-`, MaxConnections, int(Grace.Seconds()), maxReloads, PodIP, c.HealthPort(), c.listen(), int(c.Check.Every.Seconds())+1)
+`, MaxConnections, int(Grace.Seconds()), maxReloads, PodIP, HealthPort, c.Listen, int(c.Check.Every.Seconds())+1)
 	for _, port := range ports {
 		fmt.Fprintf(&b, "    use_backend hosts-%[1]d if { dst_port %[1]d }\n", port)
 	}
@@ -202,14 +171,7 @@ frontend clients
 	for _, port := range ports {
 		c.backend(&b, fmt.Sprintf("hosts-%d", port), c.PortChecks[port])
 	}
-	return b.String(), nil
-}
-
-func (c Config) listen() string {
-	if c.Both {
-		return ":::" + c.Listen.String() + " v4v6"
-	}
-	return fmt.Sprintf("\"${%s}:%s\"", PodIP, c.Listen)
+	return b.String()
 }
 
 func (c Config) backend(b *strings.Builder, name string, check Check) {
@@ -254,22 +216,4 @@ func (c Config) server(b *strings.Builder, name string, i int, addr netip.Addr) 
 		return
 	}
 	fmt.Fprintf(b, "    server %s %s\n", name, at)
-}
-
-func (c Config) check() error {
-	var errs []error
-	wrong := func(subject, why, hint string) {
-		errs = append(errs, fault.Errorf(fault.InvalidInput, "configure load balancer", subject, hint, "%s", why))
-	}
-	if c.Listen.First < unprivileged {
-		why := fmt.Sprintf("a pod may not listen on ports below %d", unprivileged)
-		wrong("ports "+c.Listen.String(), why, "write another range")
-	}
-	for _, port := range slices.Sorted(maps.Keys(c.PortChecks)) {
-		if !c.Listen.Has(port) {
-			subject := fmt.Sprintf("check of port %d", port)
-			wrong(subject, "it is not in the range "+c.Listen.String(), "write a port of the range")
-		}
-	}
-	return fault.Join(errs...)
 }

@@ -49,34 +49,21 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 		30000: {Port: 30000, Plain: true, Every: time.Second}, 30001: {Port: 30001, Plain: true, Path: "/healthz", Every: time.Second},
 		30002: {Port: 30002, Path: "/healthz", Every: time.Second},
 	}
-	both := workers(Ports{30000, 30002})
-	both.Both = true
 	for name, c := range map[string]Config{
-		"both families":    both,
-		"no server yet":    controlPlane(),
-		"checks of ports":  ports,
-		"API servers":      checked,
-		"a range":          workers(Ports{30000, 30999}, many...),
-		"over health port": workers(Ports{8000, 8999}, server(strings.Repeat("a", 63)+"."+strings.Repeat("b", 63), "10.0.0.1")),
+		"no server yet":   controlPlane(),
+		"checks of ports": ports,
+		"API servers":     checked,
+		"a range":         workers(Ports{30000, 30999}, many...),
+		"long names":      workers(Ports{9000, 9999}, server(strings.Repeat("a", 63)+"."+strings.Repeat("b", 63), "10.0.0.1")),
 	} {
 		for _, ip := range []string{"127.0.0.1", "::1"} {
-			text, err := c.Text()
-			require.NoError(t, err, name)
 			file := filepath.Join(t.TempDir(), "haproxy.cfg")
-			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			require.NoError(t, os.WriteFile(file, []byte(c.Text()), 0o600))
 			cmd := exec.Command(program, "-c", "-f", file)
 			cmd.Env = append(os.Environ(), PodIP+"="+ip)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s: %s", name, out)
 			require.NotContains(t, string(out), "WARNING", name)
 		}
-	}
-}
-
-// The pod's own port is apart from those of the tenant.
-func TestHealthPortIsNotOneOfTheTenants(t *testing.T) {
-	for first := 1; first <= 65535-1000; first += 333 {
-		c := workers(Ports{uint16(first), uint16(first + 999)})
-		require.False(t, c.Listen.Has(c.HealthPort()), c.Listen)
 	}
 }

@@ -245,9 +245,7 @@ func (s *site) pod(program string, hosts ...*host) *pod {
 
 // load changes the configuration.
 func (p *pod) load(hosts ...*host) {
-	text, err := p.site.config(hosts).Text()
-	require.NoError(p.site.t, err)
-	require.NoError(p.site.t, os.WriteFile(p.file, []byte(text), 0o600))
+	require.NoError(p.site.t, os.WriteFile(p.file, []byte(p.site.config(hosts).Text()), 0o600))
 }
 
 func (s *site) config(hosts []*host) Config {
@@ -262,10 +260,8 @@ func (s *site) config(hosts []*host) Config {
 }
 
 func (s *site) run(program string, c Config, ip netip.Addr) *pod {
-	text, err := c.Text()
-	require.NoError(s.t, err)
 	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
-	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
+	require.NoError(s.t, os.WriteFile(file, []byte(c.Text()), 0o600))
 	logged := filepath.Join(s.t.TempDir(), "log") // beside no file that makes it load again
 	out, err := os.Create(logged)
 	require.NoError(s.t, err)
@@ -289,7 +285,7 @@ func (s *site) run(program string, c Config, ip netip.Addr) *pod {
 			s.t.Logf("%s:\n%s", file, p.logged())
 		}
 	})
-	health := "http://" + netip.AddrPortFrom(ip, c.HealthPort()).String() + "/healthz"
+	health := "http://" + netip.AddrPortFrom(ip, HealthPort).String() + "/healthz"
 	require.Eventually(s.t, func() bool {
 		resp, err := http.Get(health) //nolint:gosec,noctx // of the pod just started
 		if err != nil {
