@@ -30,12 +30,6 @@ func AuthorizedKey(line string) (string, error) {
 	return strings.TrimSpace(key + " " + comment), nil
 }
 
-// IsHostKey reports whether data is a private key that sshd takes.
-func IsHostKey(data []byte) bool {
-	_, err := ssh.ParsePrivateKey(data)
-	return err == nil
-}
-
 // NewHostKey makes a host key, in OpenSSH's PEM.
 func NewHostKey() ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)

@@ -74,7 +74,7 @@ func (r *rendering) publicKeys(field string, in []string) (lines []string, err e
 
 // hostKey is made once and kept: one that changed would look like an attack to every client.
 func (r *rendering) hostKey() ([]byte, error) {
-	if kept := r.in.Kept[r.name+suffixHostKeys][jumphost.HostKey]; jumphost.IsHostKey(kept) {
+	if kept := r.in.Kept[r.Name+suffixHostKeys][jumphost.HostKey]; len(kept) > 0 {
 		return kept, nil
 	}
 	key, err := jumphost.NewHostKey()

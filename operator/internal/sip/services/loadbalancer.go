@@ -136,7 +136,7 @@ func (r *rendering) roll(now []netip.Addr) {
 		texts = append(texts, a.String())
 	}
 	r.leads = strings.Join(texts, ",")
-	if running := r.in.Running[r.name]; running != nil {
+	if running := r.in.Running[r.Name]; running != nil {
 		r.hash = running.Spec.Template.Annotations[annotationHash]
 		left := slices.DeleteFunc(strings.Split(running.Annotations[annotationLeads], ","), func(was string) bool {
 			return was == "" || slices.Contains(texts, was)

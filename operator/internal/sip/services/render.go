@@ -8,15 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -51,100 +56,77 @@ func Render(in Input) (all []Service) {
 	return all
 }
 
-// workload is what the services differ in.
-type workload struct {
+// rendering is one service that is being rendered.
+type rendering struct {
+	Service
+	in    Input
+	field string // of the spec, for errors
+	spec  airship.Service
+
 	pod      corev1.PodSpec
 	replicas int32
 	service  corev1.ServiceSpec
 	ingress  []networkingv1.NetworkPolicyPort // let in from wherever
 	egress   []networkingv1.NetworkPolicyEgressRule
-	hash     string // of what the pods read once, at their start; "" for nothing
-	leads    string // addresses that the pods lead to
-}
-
-// rendering is one service that is being rendered.
-type rendering struct {
-	in                 Input
-	kind               Kind
-	name, image, field string // field of the spec, for errors
-	spec               airship.Service
-	workload
-	before  []runtime.Object // what the Deployment's pods mount
-	renewAt time.Time
-
-	hosts   []jumphost.Host                 // of all roles, where place was called
-	leftOut map[types.NamespacedName]string // hosts, and why
+	hash     string           // of what the pods read once, at their start; "" for nothing
+	leads    string           // addresses that the pods lead to
+	hosts    []jumphost.Host  // of all roles, where place was called
+	before   []runtime.Object // what the Deployment's pods mount
 }
 
 // service renders one service: what all have in common, and by fill what is its own.
 func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*rendering) error) Service {
-	r := &rendering{
-		in: in, kind: kind, name: Name(in.Cluster.Name, kind, index), field: fmt.Sprintf("spec.services.%s[%d]", kind, index), spec: spec,
-	}
-	out := Service{Name: r.name, Kind: kind}
-	if out.Err = errors.Join(r.base(), fill(r)); out.Err != nil {
-		out.Err = fault.Join(out.Err)
-		return out
+	none := Service{Name: Name(in.Cluster.Name, kind, index), Kind: kind}
+	r := &rendering{Service: none, in: in, spec: spec, field: fmt.Sprintf("spec.services.%s[%d]", kind, index)}
+	if none.Err = fault.Join(r.base(), fill(r)); none.Err != nil {
+		return none
 	}
 	for _, o := range r.objects() {
 		u, err := plain(o)
 		if err != nil {
-			return Service{Name: r.name, Kind: kind, Err: r.defect(err)}
+			none.Err = r.defect(err)
+			return none
 		}
-		out.Objects = append(out.Objects, u)
+		r.Objects = append(r.Objects, u)
 	}
-	out.Image, out.Endpoints, out.LeftOut, out.RenewAt = r.image, r.endpoints(), r.leftOut, r.renewAt
-	return out
+	if ports := r.service.Ports; len(ports) == 1 {
+		r.Endpoints = []string{fmt.Sprintf(":%d", ports[0].NodePort)}
+	} else if len(ports) > 1 {
+		r.Endpoints = []string{fmt.Sprintf(":%d-%d", ports[0].NodePort, ports[len(ports)-1].NodePort)}
+	}
+	return r.Service
 }
 
 // base is what all services have in common.
 func (r *rendering) base() error {
-	var imageErr, ipErr error
-	r.image, imageErr = r.findImage()
+	var err error
+	r.Image, err = r.findImage()
 	r.pod = r.newPod()
 	r.service.Type = cmp.Or(r.spec.ServiceType, corev1.ServiceTypeNodePort)
 	if r.service.Type == corev1.ServiceTypeLoadBalancer {
 		r.service.LoadBalancerClass = r.spec.LoadBalancerClass
 	}
-	if ip := r.spec.ClusterIP; ip != nil && *ip != "" {
-		addr, err := netip.ParseAddr(*ip)
-		if err != nil {
-			ipErr = r.wrong(".clusterIP", err.Error(), "write one of the cluster's Service network, or leave it out")
-		}
-		r.service.ClusterIP = addr.String() // as the API server writes it
-	}
+	r.service.ClusterIP = ptr.Deref(r.spec.ClusterIP, "")
 	if len(r.in.PullSecret) > 0 {
 		r.keep(suffixPull, corev1.SecretTypeDockerConfigJson, Secret{corev1.DockerConfigJsonKey: r.in.PullSecret})
-		r.pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: r.name + suffixPull}}
+		r.pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: r.Name + suffixPull}}
 	}
-	return errors.Join(imageErr, ipErr)
+	return err
 }
 
 // findImage returns the image. While the bundle cannot be used, a service that has none yet waits for it.
 func (r *rendering) findImage() (string, error) {
-	why, running := r.in.Unusable, r.in.Running[r.name]
+	why, running := r.in.Unusable, r.in.Running[r.Name]
 	switch {
 	case r.spec.Image != "" && r.in.AllowOtherImages:
 		return r.spec.Image, nil
 	case why == nil:
-		return r.in.Images(r.kind)
+		return r.in.Images(r.Kind)
 	case running != nil && len(running.Spec.Template.Spec.Containers) == 1:
 		return running.Spec.Template.Spec.Containers[0].Image, nil
 	}
-	return "", fault.Errorf(fault.ReasonOf(why), "find the image of", fmt.Sprintf("services.%s", r.kind),
+	return "", fault.Errorf(fault.ReasonOf(why), "find the image of", fmt.Sprintf("services.%s", r.Kind),
 		fault.HintOf(why), "%w", why)
-}
-
-// endpoints are the ports that every node answers on: one, or a range.
-func (w *workload) endpoints() []string {
-	switch ports := w.service.Ports; len(ports) {
-	case 0:
-		return nil
-	case 1:
-		return []string{fmt.Sprintf(":%d", ports[0].NodePort)}
-	default:
-		return []string{fmt.Sprintf(":%d-%d", ports[0].NodePort, ports[len(ports)-1].NodePort)}
-	}
 }
 
 // secret returns one that the spec refers to, with the keys that it has to have.
@@ -223,4 +205,213 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 	unstructured.RemoveNestedField(content, "spec", "template", "metadata", "creationTimestamp")
 	return u, nil
+}
+
+var roles = []airship.Role{airship.RoleControlPlane, airship.RoleWorker}
+
+// place gives hosts their addresses on the service's network: none where they are not known, which is reported
+// where network data is read, or where services may not connect to one.
+func (r *rendering) place() {
+	r.LeftOut = map[types.NamespacedName]string{}
+	for _, role := range roles {
+		for _, h := range r.in.Hosts[role] {
+			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
+			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
+				placed.Addresses = append(placed.Addresses, a.Unmap())
+			}
+			for _, a := range placed.Addresses {
+				if !r.in.reaches(a) {
+					r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
+						"services leave it out: the operator's --sip-egress does not allow its address %s", a)
+					placed.Addresses = nil
+					break
+				}
+			}
+			r.hosts = append(r.hosts, placed)
+		}
+	}
+}
+
+// reaches tells whether services may connect to an address of a host: never to the management API, which
+// network data could name.
+func (in Input) reaches(a netip.Addr) bool {
+	if slices.ContainsFunc(in.APIServers, func(s netip.AddrPort) bool { return s.Addr() == a }) {
+		return false
+	}
+	if len(in.Egress) == 0 {
+		return a.IsPrivate()
+	}
+	return slices.ContainsFunc(in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// addresses are all of hosts, sorted, each once.
+func addresses(hosts []jumphost.Host) []netip.Addr {
+	var all []netip.Addr
+	for _, h := range hosts {
+		all = append(all, h.Addresses...)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+// user that all services run as: nobody's on any node, and not root.
+const user int64 = 65532
+
+// Labels of a service's pods, and the annotation that rolls them.
+const (
+	labelInstance   = "app.kubernetes.io/instance"
+	labelComponent  = "app.kubernetes.io/component"
+	labelPartOf     = "app.kubernetes.io/part-of"
+	annotationHash  = "sip.airshipit.org/configuration"
+	annotationLeads = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods led to
+	container       = "service"
+)
+
+func (r *rendering) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		labelInstance: r.Name, labelComponent: string(r.Kind), labelPartOf: "sip",
+	}}
+}
+
+// newPod returns what the pods of all services have.
+func (r *rendering) newPod() corev1.PodSpec {
+	spec := corev1.PodSpec{
+		Containers: []corev1.Container{{
+			Name: container, Image: r.Image,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+		NodeSelector: r.spec.NodeLabels, Tolerations: r.spec.Tolerations,
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   new(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: r.selector(),
+		}},
+	}
+	if c := spec.SecurityContext; !r.in.AssignsUsers {
+		c.RunAsUser, c.RunAsGroup, c.FSGroup = new(user), new(user), new(user)
+	}
+	return spec
+}
+
+func (r *rendering) selector() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{labelInstance: r.Name}}
+}
+
+// container is the pods' only one.
+func (r *rendering) container() *corev1.Container { return &r.pod.Containers[0] }
+
+// size sets how many pods there are, and how much memory each has at most.
+func (r *rendering) size(replicas int32, memory string) {
+	r.replicas = replicas
+	r.container().Resources = corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("50m"), "memory": resource.MustParse("64Mi")},
+		Limits:   corev1.ResourceList{"memory": resource.MustParse(memory)},
+	}
+}
+
+// serve has every node answer on a port, which leads to one of the pods.
+func (r *rendering) serve(name string, port, node, pod int32) {
+	r.service.Ports = append(r.service.Ports, corev1.ServicePort{
+		Name: name, Protocol: corev1.ProtocolTCP, Port: port, NodePort: node, TargetPort: intstr.FromInt32(pod),
+	})
+}
+
+// probe has the kubelet ask a port: over HTTP where there are paths, else whether it accepts. A pod is asked
+// whether it is ready after a delay in seconds.
+func (r *rendering) probe(port int32, live, ready string, delay int32) {
+	probe := func(path string) *corev1.Probe {
+		p := &corev1.Probe{PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3}
+		if path == "" {
+			p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}
+		} else {
+			p.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)}
+		}
+		return p
+	}
+	c := r.container()
+	c.LivenessProbe, c.ReadinessProbe = probe(live), probe(ready)
+	c.ReadinessProbe.InitialDelaySeconds = delay
+}
+
+// mount mounts a volume: read-only where it has a source, else a folder.
+func (r *rendering) mount(name, path string, source corev1.VolumeSource) {
+	readOnly := source != corev1.VolumeSource{}
+	if !readOnly {
+		source.EmptyDir = &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("256Mi"))}
+	}
+	r.pod.Volumes = append(r.pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	mounts := &r.container().VolumeMounts
+	*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
+}
+
+// configMap adds a ConfigMap of that suffix.
+func (r *rendering) configMap(suffix string, data map[string]string) corev1.VolumeSource {
+	r.before = append(r.before, &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: r.meta(r.Name + suffix), Data: data,
+	})
+	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: r.Name + suffix}, DefaultMode: new(int32(0o440)),
+	}}
+}
+
+// keep adds a Secret of that suffix.
+func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) corev1.VolumeSource {
+	r.before = append(r.before, &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: r.meta(r.Name + suffix),
+		Type: typ, Data: data,
+	})
+	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName: r.Name + suffix, DefaultMode: new(int32(0o440)),
+	}}
+}
+
+// objects returns all objects, in the order in which they are applied. Pods roll one by one, and none is taken
+// away before its successor is ready. The budget lets one pod go at a time. Of a single one too: it would
+// otherwise keep its node from ever being drained.
+func (r *rendering) objects() []runtime.Object {
+	none, one := intstr.FromInt32(0), intstr.FromInt32(1)
+	deployment, template := r.meta(r.Name), r.meta("")
+	if r.leads != "" {
+		deployment.Annotations = map[string]string{annotationLeads: r.leads}
+	}
+	if r.hash != "" {
+		template.Annotations = map[string]string{annotationHash: r.hash}
+	}
+	r.service.Selector = r.selector().MatchLabels
+	return append(r.before,
+		&networkingv1.NetworkPolicy{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
+			ObjectMeta: r.meta(r.Name),
+			Spec: networkingv1.NetworkPolicySpec{
+				PodSelector: *r.selector(),
+				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
+				Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: r.ingress}}, Egress: r.egress,
+			},
+		},
+		&policyv1.PodDisruptionBudget{
+			TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}, ObjectMeta: r.meta(r.Name),
+			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: r.selector()},
+		},
+		&appsv1.Deployment{
+			TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: deployment,
+			Spec: appsv1.DeploymentSpec{
+				Replicas: &r.replicas, Selector: r.selector(), RevisionHistoryLimit: new(int32(2)),
+				Strategy: appsv1.DeploymentStrategy{
+					Type:          appsv1.RollingUpdateDeploymentStrategyType,
+					RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: &none, MaxSurge: &one},
+				},
+				Template: corev1.PodTemplateSpec{ObjectMeta: template, Spec: r.pod},
+			},
+		},
+		&corev1.Service{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: r.meta(r.Name), Spec: r.service,
+		},
+	)
 }

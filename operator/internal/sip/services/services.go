@@ -6,15 +6,11 @@
 //
 // # Contract
 //
-//   - Every object is namespaced; its apiVersion, kind and name are set, and it has no owner,
-//     no finalizer and no status. Who applies it puts it into the services' namespace, and adds
-//     its own labels.
-//   - Each service has exactly one Deployment, of the service's name, and one Service of
-//     the same name. Names are the same from pass to pass and differ between SIPClusters
-//     of one namespace; see [Name].
+//   - Every object is namespaced; its apiVersion, kind and name are set, and it has no owner, no finalizer and no
+//     status. Who applies it puts it into the services' namespace, and adds its own labels.
+//   - Each service has exactly one Deployment and one Service, both of the service's name: see [Name].
 //   - A Deployment's pod template changes exactly when its pods have to be rolled.
-//   - Same input, same bytes: what is made by chance (keys, certificates) is taken over
-//     from [Input.Kept] as long as it is valid.
+//   - Same input, same bytes: what is made by chance (keys, certificates) is taken over from [Input.Kept].
 //   - Nothing secret is in an object of another kind than Secret, and in no error.
 //   - Faults are of one service: they are in its [Service], and the others are rendered.
 package services
@@ -23,6 +19,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -151,12 +148,4 @@ func Namespace(of types.NamespacedName) string {
 }
 
 // label cuts a DNS subdomain to what a label may hold.
-func label(s string, most int) string {
-	out := []byte(s[:min(len(s), most)])
-	for i, c := range out {
-		if c == '.' {
-			out[i] = '-'
-		}
-	}
-	return string(out)
-}
+func label(s string, most int) string { return strings.ReplaceAll(s[:min(len(s), most)], ".", "-") }

@@ -62,11 +62,10 @@ func TestBadInputIsRefused(t *testing.T) {
 		return func(c *Config) { c.Connectors[0].Settings = []byte(settings) }
 	}
 	for want, change := range map[string]func(*Config){
-		".issuer: it is missing":                                            func(c *Config) { c.Issuer = "" },
-		".issuer: it is not a URL https":                                    func(c *Config) { c.Issuer = "http://login.site" },
-		".issuer: it ends in a slash":                                       func(c *Config) { c.Issuer = "https://login.site/" },
-		`Dex calls staticPasswords`:                                         func(c *Config) { c.Connectors[0].ID = "local" },
-		"insecureNoSSL is refused":                                          connector("insecureNoSSL: true\n"),
+		".issuer: it is missing":    func(c *Config) { c.Issuer = "" },
+		"or ends in a slash":        func(c *Config) { c.Issuer = "https://login.site/" },
+		`Dex calls staticPasswords`: func(c *Config) { c.Connectors[0].ID = "local" },
+		"insecureNoSSL is refused":  connector("insecureNoSSL: true\n"),
 		".connectors[0].secret: insecureSkipSignatureValidation is refused": connector("insecureSkipSignatureValidation: true\n"),
 		"it has insecureNoSSL in other letters":                             connector("InsecureNoSSL: true\n"),
 		"it has web in other letters":                                       func(c *Config) { c.Settings = []byte("Web: {http: ':80'}") },
