@@ -12,53 +12,46 @@
 //
 // # What holds whatever happens
 //
-//   - A host is held by the SIPCluster whose UID its claim has. One of the same name inherits nothing,
-//     unless the host's owner has it adopted. What its owner does not permit is not taken.
-//   - A host has one holder: the annotation that claims it is written under the resource
-//     version that was decided on, before any service is made. Whoever comes second gets a
-//     conflict and gathers again. So two SIPClusters, or two operators of which one does not
-//     know yet that it no longer leads, never have the same host.
-//   - Where something is to change, all hosts are read from the API server itself, so that
-//     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
-//     a time.
-//   - A host is labelled when the load balancers of the control plane are rolled out. It gives its labels
-//     and its claim up in one patch, under the resource version that was decided on, when no service
-//     leads to it any more. Each pod of a service counts until it has ended, which open connections
-//     through a load balancer may delay by ten minutes.
-//   - A host in use is not given back, neither by scale-in nor by deletion, unless an annotation of
-//     the SIPCluster says so.
-//   - Images and logins change only with a bundle that is verified under the trust policy of
-//     now: else each service keeps its own, new ones wait, and Ready says why.
-//   - Services lead where they led while the data of a held host cannot be read, and Ready is
-//     False.
-//   - A pass that changes neither a host nor a service reads hosts from the cache. So neither an old cache
-//     nor an operator that does not know yet that it no longer leads hands a host to who had it before. What
-//     remains is the time between the answer of the API server and the write, as everywhere where a lease
-//     decides.
-//   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
-//   - Services run in a namespace that only the operator writes: what exists there is the record. It is
-//     named for the SIPCluster, an annotation says whose it is, and it goes before hosts are released.
-//   - What a pass could not find out its status says as before: a request that fails takes no host,
-//     address, service or image from it.
-//   - A SIPCluster has the finalizer before it has anything else, and loses it last.
-//   - A pass has an end.
+//   - A host is held by the SIPCluster whose UID its claim has, if its owner permits that. The claim is written
+//     under the resource version that was decided on, with the finalizer on, before any service is made: so two
+//     SIPClusters, or two operators of which one has lost its lease, never have the same host.
+//   - A pass that changes neither a host nor a service reads hosts from the cache. Where something is to change,
+//     all hosts are read from the API server itself: no old cache leads a service to a host of another tenant.
+//   - A host loses labels and claim in one patch when no service leads to it any more, and no pod of one that did
+//     runs: open connections through a load balancer may delay that by ten minutes. A host in use stays, unless
+//     an annotation of the SIPCluster says otherwise.
+//   - Images and logins change only with a bundle that is verified under the current trust policy: else each
+//     service keeps its own, and new ones wait.
+//   - A request that fails, or data that cannot be read, takes no host, address, service or image from a
+//     SIPCluster or its status. Ready is False then.
+//   - Services run in a namespace that only the operator writes: what exists there is the record. It is named for
+//     the SIPCluster, an annotation says whose it is, and it goes before hosts are released.
 //
-// What is interrupted anywhere is taken up by the next pass from what is on the cluster.
+// Every step is idempotent: the next pass takes up what was interrupted.
 package sipcluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -107,3 +100,156 @@ func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Resul
 	}
 	return frame.Reconcile(ctx, sip)
 }
+
+// pass is one pass over one SIPCluster.
+type pass struct {
+	*Reconciler
+	sip object
+	key types.NamespacedName
+	// cluster is who chooses hosts.
+	cluster choose.Cluster
+
+	live       bool // hosts are from the API server itself
+	extracted  map[types.NamespacedName]*extracted
+	choice     choose.Choice
+	chosen     bool                         // of hosts
+	home       string                       // the services' namespace
+	objects    objects                      // that exist
+	common     []*unstructured.Unstructured // objects of no service
+	former     []*unstructured.Unstructured // of an earlier version
+	apiServers []netip.AddrPort
+	rendered   []services.Service
+	states     []airship.ServiceStatus // in the order rendered
+	waits      string                  // what services wait for
+	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
+	clusterName string
+	foreign     map[types.NamespacedName]string
+	unusable    error         // why the bundle cannot be used; services keep their images
+	again       bool          // something is to be done at once
+	leading     string        // the pod that may still lead to hosts that leave, and why
+	graceEnds   time.Duration // until a host in error is replaced; 0 for none
+	applied     bool          // what is on the cluster is known, and the services were applied, or failed one by one
+}
+
+// begin starts a pass.
+func (r *Reconciler) begin(sip object) *pass {
+	key := client.ObjectKeyFromObject(sip)
+	return &pass{
+		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
+		extracted: map[types.NamespacedName]*extracted{},
+	}
+}
+
+// Pass is one pass over a SIPCluster that is not being deleted.
+func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
+	if !slices.Contains(sip.Finalizers, airship.Finalizer) {
+		return reconciler.Hold[object]{}, nil
+	}
+	p := r.begin(sip)
+	err := p.run(ctx)
+	if errors.Is(err, errCached) {
+		p = r.begin(sip)
+		p.live = true
+		err = p.run(ctx)
+	}
+	if condition.Outdated(err) { // it was decided on what is no longer so
+		return nil, err
+	}
+	p.reportIgnored()
+	return p.outcome(err), nil
+}
+
+func (p *pass) run(ctx context.Context) error {
+	if err := p.gather(ctx); err != nil {
+		return err
+	}
+	if err := p.extract(ctx); err != nil {
+		return err
+	}
+	infra := p.deploy(ctx)
+	if errors.Is(infra, fault.ErrOutdated) {
+		return infra
+	}
+	labels := p.label(ctx)
+	return errors.Join(labels, infra)
+}
+
+// Remove is one pass over a SIPCluster that is being deleted: one whose spec has neither hosts nor services any
+// more. While a host is in use nothing goes, unless an annotation forces it. Else the services' namespace goes,
+// with all pods, and then the hosts are released.
+func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
+	empty := sip.DeepCopy()
+	empty.Spec = airship.SIPClusterSpec{}
+	p := r.begin(empty)
+	p.live = true
+	err := p.decommission(ctx)
+	waits := p.unfinished()
+	o := outcome{status: sip.Status, degraded: p.degraded(), next: reconciler.Next{Interval: interval}}
+	switch {
+	case condition.Outdated(err):
+		return nil, err
+	case err != nil:
+		o.ready = failed(because(airship.ReasonUnableToDecommission, err))
+	case waits != "":
+		o.ready = judgement{reason: airship.ReasonProgressing, message: waits, status: metav1.ConditionUnknown}
+		o.next = reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())}
+	default:
+		return reconciler.Release[object]{Note: "services and labels are removed"}, nil
+	}
+	return o, nil
+}
+
+func (p *pass) decommission(ctx context.Context) error {
+	if err := p.exists(ctx, "remove what is of"); err != nil {
+		return err
+	}
+	all, err := p.readHosts(ctx, true)
+	if err == nil {
+		err = p.choose(ctx, all)
+	}
+	if err == nil {
+		err = p.inUse()
+	}
+	if err == nil { // no host is held any more
+		err = errors.Join(p.deploy(ctx), p.label(ctx))
+	}
+	return err
+}
+
+// cause is an error with the reason that it gives the condition Ready.
+type cause struct {
+	reason string
+	err    error
+}
+
+func because(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cause{reason: reason, err: err}
+}
+
+func (c *cause) Error() string { return c.err.Error() }
+func (c *cause) Unwrap() error { return c.err }
+
+// asked is the fault of a request to the API server about one object. Where that is another one by now, or
+// none, it is decided on again.
+func asked(op, subject string, err error) error {
+	f := &fault.Error{Reason: fault.Unreachable, Op: op, Subject: subject, Err: err}
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+		f.Reason, f.Err = fault.Conflict, fmt.Errorf("%w: %w", fault.ErrOutdated, err)
+	case apierrors.IsForbidden(err):
+		f.Reason, f.Hint = fault.Forbidden, manifestsHint
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		f.Reason, f.Hint = fault.Incompatible, "see what refuses the change: the kind or an admission policy"
+	}
+	return f
+}
+
+const manifestsHint = "apply the manifests of this release: `vdo-bundle install-manifests BUNDLE --sip | kubectl apply -f -`"
+
+// few names some of many.
+func few(names []string) string { return fault.Few(names, 5) }

@@ -44,7 +44,7 @@ services: {loadBalancerControlPlane: [{nodePort: PORT1, nodeInterfaceId: oam}]}
 	require.Empty(t, w.claimed("t"))
 	for _, message := range []string{
 		"creating namespace " + w.home("t"), "waiting for the operator's rights in namespace " + w.home("t"),
-		"its Deployment was changed just now",
+		"0 of 2 pods are new and available",
 	} {
 		require.NoError(t, w.pass(r, "t"))
 		require.Contains(t, w.ready("t").Message, message)
@@ -119,24 +119,6 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], ju
 	for _, o := range w.objects() {
 		require.NotContains(t, o, "-jump-", "a service that is no longer wanted is removed")
 	}
-}
-
-// A cluster that lacks hosts keeps what it has, and says what is missing and why.
-func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
-	w, r := start(t)
-	w.hosts("a", "b", "c")
-	w.use("c", true)
-	w.sip("t", active(3))
-	w.stands(r, "t", airship.ReasonUnschedulable, "a", "b")
-	require.Contains(t, w.ready("t").Message, "1 of 3 Worker hosts are missing")
-	require.Contains(t, w.ready("t").Message, "1: is in use")
-	st := w.get("t").Status
-	require.Equal(t, []int32{3, 2, 1}, []int32{st.Wanted, st.Held, st.Missing[0].Count})
-	refused := airship.RefusedHosts{Reason: string(choose.ReasonInUse), Count: 1, Hosts: []string{w.metal + "/c"}}
-	require.Contains(t, st.Missing[0].Refused, refused)
-	w.hosts("d")
-	w.stands(r, "t", airship.ReasonSucceeded, "a", "b", "d")
-	require.Empty(t, w.get("t").Status.Missing)
 }
 
 // Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it

@@ -3,10 +3,9 @@ package sipcluster
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,8 +100,8 @@ func (p *pass) apply(ctx context.Context) error {
 	p.applied = true
 	errs := []error{p.put(ctx, p.common)}
 	for _, service := range p.rendered {
-		err := service.Err
-		if err == nil && errs[0] == nil {
+		err := cmp.Or(service.Err, errs[0])
+		if err == nil {
 			if err = p.put(ctx, service.Objects); !errors.Is(err, errUnfinished) {
 				errs = append(errs, err)
 			}
@@ -138,35 +138,33 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 			return err
 		}
 		p.objects[keyOf(o)] = made
-		p.written.Store(p.home+"/"+o.GetKind()+"/"+o.GetName(), written{contentHash(o), version(made)})
+		p.written.Store(p.home+"/"+o.GetKind()+"/"+o.GetName(), wrote(o, made))
 	}
 	return nil
 }
 
-// written is what was last applied of an object, and what the API server made of it.
-type written struct{ rendered, version string }
+// written is what was last applied of an object, and what the API server made of it: of kinds that have a status
+// its generation.
+type written struct {
+	rendered   *unstructured.Unstructured
+	uid        types.UID
+	generation int64
+	version    string
+}
+
+func wrote(rendered, made *unstructured.Unstructured) written {
+	w := written{rendered: rendered, uid: made.GetUID(), generation: made.GetGeneration()}
+	if w.generation == 0 {
+		w.version = made.GetResourceVersion()
+	}
+	return w
+}
 
 // isCurrent reports whether an object is as this operator last applied it.
 func (p *pass) isCurrent(o *unstructured.Unstructured) bool {
 	live := p.objects[keyOf(o)]
 	was, found := p.written.Load(p.home + "/" + o.GetKind() + "/" + o.GetName())
-	return found && live != nil && live.GetDeletionTimestamp() == nil && was == written{contentHash(o), version(live)}
-}
-
-// version changes with an object's spec, of kinds that have a status.
-func version(o *unstructured.Unstructured) string {
-	if generation := o.GetGeneration(); generation > 0 {
-		return fmt.Sprintf("%s %d", o.GetUID(), generation)
-	}
-	return fmt.Sprintf("%s %s", o.GetUID(), o.GetResourceVersion())
-}
-
-func contentHash(o *unstructured.Unstructured) string {
-	data, err := json.Marshal(o.Object)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(data))
+	return found && live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(was, wrote(o, live))
 }
 
 // prune deletes what is not rendered: all of a service that is gone, and of the others what they no
@@ -220,18 +218,13 @@ func (p *pass) assess(s services.Service, err error) {
 	} else if was := state(p.sip.Status.Services, s.Name); was != nil {
 		st.Endpoints, st.Image = was.Endpoints, was.Image
 	}
-	d := p.objects[objectKey{"Deployment", s.Name}]
 	switch {
-	case s.Err != nil:
-		st.Message = "it cannot be rendered: see the condition Ready"
 	case errors.Is(err, errUnfinished):
 		st.Message = errUnfinished.Error()
 	case err != nil:
-		st.Message = "it is not applied yet: see the condition Ready"
-	case d == nil:
-		st.Message = "it is being made"
+		st.Message = "it is not applied: see the condition Ready"
 	default:
-		st.Message = condition.Cut(unready(d), maxMessage)
+		st.Message = condition.Cut(unready(p.objects[objectKey{"Deployment", s.Name}]), maxMessage)
 	}
 	if pending && st.Message == "" {
 		st.Message = "its load balancer has no address yet"
@@ -263,26 +256,21 @@ func unready(o *unstructured.Unstructured) string {
 		return "its Deployment cannot be read"
 	}
 	wanted, st := ptr.Deref(d.Spec.Replicas, 1), d.Status
-	switch {
-	case !d.DeletionTimestamp.IsZero():
-		return "its Deployment is being deleted, to be created again"
-	case st.ObservedGeneration < d.Generation:
-		return "its Deployment was changed just now"
-	case st.UpdatedReplicas >= wanted && st.AvailableReplicas >= wanted && st.Replicas <= wanted:
+	ready := min(st.UpdatedReplicas, st.AvailableReplicas)
+	observed := d.DeletionTimestamp.IsZero() && st.ObservedGeneration >= d.Generation
+	if observed && ready >= wanted && st.Replicas <= wanted {
 		return ""
 	}
-	ready := min(st.UpdatedReplicas, st.AvailableReplicas)
-	return cmp.Or(stuck(st), fmt.Sprintf("%d of %d pods are new and available", ready, wanted))
-}
-
-func stuck(st appsv1.DeploymentStatus) string {
 	for _, c := range st.Conditions {
-		if (c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue) ||
-			(c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse) {
+		if observed && (c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse) {
 			return c.Message
 		}
 	}
-	return ""
+	if !observed {
+		ready = 0
+	}
+	return fmt.Sprintf("%d of %d pods are new and available", ready, wanted)
 }
 
 // allReady reports whether all services of these kinds are ready.

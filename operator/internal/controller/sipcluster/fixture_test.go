@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -594,6 +593,3 @@ func mustJSON(t testing.TB, v any) string {
 	require.NoError(t, err)
 	return string(data)
 }
-
-// nextIP is another address of the Service network.
-func nextIP(ip string) string { return netip.MustParseAddr(ip).Next().String() }

@@ -47,17 +47,37 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	if err == nil {
 		err = possible(o, h)
 	}
+	out := actionOutcome{now: a.Now(), ready: judgement{
+		reason: airship.ReasonRequested, message: "waiting for Metal3 to carry it out", status: metav1.ConditionUnknown,
+	}}
 	switch {
 	case fault.ReasonOf(err) == fault.Refused:
-		return actionOutcome{ready: judgement{
-			reason: airship.ReasonRefused, message: fault.Text(err), status: metav1.ConditionFalse, stalled: true,
-		}, now: a.Now()}, nil
+		out.ready = judgement{reason: airship.ReasonRefused, message: fault.Text(err), status: metav1.ConditionFalse, stalled: true}
 	case err != nil:
 		return nil, err
-	case o.Status.RequestedAt != nil:
-		return a.progress(o, h.BareMetalHost), nil
+	case o.Status.RequestedAt == nil:
+		err := a.request(ctx, o, sip, h)
+		if fault.ReasonOf(err) == fault.Conflict {
+			return nil, err // it is decided on again
+		}
+		if err != nil {
+			out.ready.status, out.ready.message = metav1.ConditionFalse, fault.Text(err)
+		}
+	case isDone(o, h.BareMetalHost):
+		out.ready = judgement{reason: airship.ReasonCompleted, message: "Metal3 has carried it out", status: metav1.ConditionTrue}
 	}
-	return a.request(ctx, o, sip, h)
+	return out, nil
+}
+
+// isDone reports whether Metal3 has carried the action out.
+func isDone(o action, live *choose.BareMetalHost) bool {
+	switch _, pending := live.Annotations[annotationReboot]; o.Spec.Action {
+	case airship.Reboot:
+		return !pending
+	case airship.PowerOn:
+		return live.Status.PoweredOn
+	}
+	return !live.Status.PoweredOn
 }
 
 // held reads the SIPCluster and the host, and refuses a host that is not the SIPCluster's.
@@ -102,9 +122,7 @@ func refuse(o action, why, hint string) error {
 }
 
 // request passes the action to Metal3, and emits events on the SIPCluster and the host.
-func (a *actions) request(
-	ctx context.Context, o action, sip object, h *choose.Host,
-) (reconciler.Outcome[action], error) {
+func (a *actions) request(ctx context.Context, o action, sip object, h *choose.Host) error {
 	metadata, spec := map[string]any{}, map[string]any(nil)
 	if o.Spec.Action == airship.Reboot {
 		mode := `{"mode":"soft"}`
@@ -115,19 +133,15 @@ func (a *actions) request(
 	} else {
 		spec = map[string]any{"online": o.Spec.Action == airship.PowerOn}
 	}
-	switch err := a.patch(ctx, h, metadata, spec); {
-	case fault.ReasonOf(err) == fault.Conflict:
-		return nil, err // it is decided on again
-	case err != nil:
-		failed := judgement{reason: airship.ReasonRequested, message: fault.Text(err), status: metav1.ConditionFalse}
-		return actionOutcome{ready: failed, now: a.Now()}, nil
+	if err := a.patch(ctx, h, metadata, spec); err != nil {
+		return err
 	}
 	note := condition.Cut(fmt.Sprintf("%s of %s for SIPCluster %s/%s, by HostAction %s%s",
 		o.Spec.Action, o.Spec.Host, sip.Namespace, sip.Name, o.Name, requester(ctx, a.Reader, o)), condition.MaxNote)
 	for _, about := range []client.Object{sip, h.BareMetalHost} {
 		a.Writer.Recorder.Eventf(about, nil, corev1.EventTypeNormal, "PowerRequested", string(o.Spec.Action), "%s", note)
 	}
-	return actionOutcome{ready: requested, now: a.Now()}, nil
+	return nil
 }
 
 // requester says who requested the action, as far as the API server tells: the user whom the
@@ -148,24 +162,6 @@ func requester(ctx context.Context, reader client.Reader, o action) string {
 		}
 	}
 	return text
-}
-
-// requested is what Ready says until Metal3 has carried the action out.
-var requested = judgement{
-	reason: airship.ReasonRequested, message: "waiting for Metal3 to carry it out", status: metav1.ConditionUnknown,
-}
-
-// progress reports whether Metal3 has carried the action out.
-func (a *actions) progress(o action, live *choose.BareMetalHost) reconciler.Outcome[action] {
-	_, pending := live.Annotations[annotationReboot]
-	powered := live.Status.PoweredOn
-	done := map[airship.PowerAction]bool{airship.Reboot: !pending, airship.PowerOff: !powered, airship.PowerOn: powered}
-	if !done[o.Spec.Action] {
-		return actionOutcome{ready: requested, now: a.Now()}
-	}
-	return actionOutcome{ready: judgement{
-		reason: airship.ReasonCompleted, message: "Metal3 has carried it out", status: metav1.ConditionTrue,
-	}, now: a.Now()}
 }
 
 // actionOutcome is what a HostAction's reconcile found.

@@ -3,24 +3,32 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -220,6 +228,7 @@ func (w *world) has(name string) airship.SIPClusterStatus {
 func TestARequestThatFailsTakesNothingFromTheStatus(t *testing.T) {
 	w, r := start(t)
 	w.settled(r, active(3), "a", "b")
+	w.says("t", airship.ReasonUnschedulable, "1 of 3 Worker hosts are missing", false)
 	text := w.backends("t", services.LoadBalancerWorker)
 	network := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}
 	require.NoError(t, w.Delete(t.Context(), network))
@@ -402,4 +411,240 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 	w.former = true
 	w.play("t")
 	return record
+}
+
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// Labels that anybody can set start no pass for another namespace, and take no memory.
+func TestLabelsOfOthersStartNothing(t *testing.T) {
+	home := services.Namespace(types.NamespacedName{Namespace: "tenants", Name: "one"})
+	ours := metav1.ObjectMeta{Namespace: home, Name: "d", ResourceVersion: "1", Labels: map[string]string{
+		render.LabelManagedBy: render.ManagedBy, airship.LabelClusterNamespace: "tenants", airship.LabelClusterName: "one", "x": "y",
+	}, Annotations: map[string]string{"x": strings.Repeat("x", 1<<20)}}
+	trimmed := &metav1.PartialObjectMetadata{ObjectMeta: ours}
+	_, err := trimOurs(trimmed)
+	require.NoError(t, err)
+	require.Less(t, len(mustJSON(t, trimmed)), 1024)
+	require.Equal(t, []reconcile.Request{request("tenants", "one")}, ofLabels(t.Context(), trimmed))
+	trimmed.SetNamespace("tenants")
+	require.Empty(t, ofLabels(t.Context(), trimmed))
+}
+
+// The holder of a host hears of it, or who lacks one, or has one that failed.
+func TestWhoHearsOfAHost(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, airship.AddToScheme(scheme))
+	now := metav1.Now()
+	of := func(name string, st airship.SIPClusterStatus) *airship.SIPCluster {
+		return &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: name}, Status: st}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		of("lacks", airship.SIPClusterStatus{Missing: []airship.MissingHosts{{Role: airship.RoleWorker, Count: 1}}}),
+		of("failed", airship.SIPClusterStatus{Hosts: []airship.HostStatus{{Name: "h", FailedSince: &now}}}),
+		of("content", airship.SIPClusterStatus{}),
+	).Build()
+	hear := users{c}.ofHost
+	require.ElementsMatch(t, []reconcile.Request{request("t", "lacks"), request("t", "failed")}, hear(t.Context(), hostIn("h", "", "OK")))
+	require.Equal(t, []reconcile.Request{request("t", "content")}, hear(t.Context(), hostIn("h", "Worker t/content", "OK")))
+}
+
+// The management API is where its Service is, and behind that.
+func TestTheManagementAPIIsFound(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)))
+	meta, port := metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, int32(6443)
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			ClusterIPs: []string{"10.96.0.1", "fd00:96::1"}, Ports: []corev1.ServicePort{{Port: 443}},
+		}},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta: meta, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.11"}}, {Addresses: []string{"10.0.0.12"}}},
+		},
+	).Build()
+	p := &pass{Reconciler: &Reconciler{Reader: reader}}
+	require.NoError(t, p.findAPIServers(t.Context()))
+	require.Equal(t, "[10.96.0.1:443 [fd00:96::1]:443 10.0.0.11:6443 10.0.0.12:6443]", fmt.Sprint(p.apiServers))
+}
+
+// A host names no Secret of another namespace. Its owner may take the permission back.
+func TestHostsOfOtherNamespaces(t *testing.T) {
+	w, r := start(t)
+	w.hosts("a", "b")
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = w.ns })
+	w.sip("t", balanced)
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, "/a-network, of another namespace", true)
+	require.Equal(t, []string{"b=10.1.1.98"}, w.backends("t", services.LoadBalancerWorker))
+	w.edit("a", func(o *choose.BareMetalHost) { o.Spec.NetworkData.Namespace = "" })
+	w.use("b", true)
+	for _, name := range []string{"a", "b"} {
+		w.note(name, airship.AnnotationAllowedNamespaces, "another")
+	}
+	w.settle(r, "t")
+	require.Equal(t, []string{"b"}, names(w.claimed("t")))
+	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "to this namespace, and Metal3Machine t/m uses it")
+}
+
+// step is one change of a SIPCluster, and what holds when it is carried out.
+type step struct {
+	name, spec string   // "": it is deleted
+	breaks     string   // a host that fails
+	roles      []string // of the hosts held in the end
+}
+
+// An operator that is killed after any of its writes, while it creates, replaces, grows,
+// shrinks or deletes, leaves what the next one makes whole: no host is held that is not
+// wanted, none is labelled twice, and after a deletion nothing is left. In the nth round each
+// change is made by an operator that is killed after its nth write, until one was made whole:
+// each change begins where the one before ended. The first tier leaves out most writes.
+func TestKilledAfterEveryWrite(t *testing.T) {
+	const spec = `
+nodes:
+  ControlPlane: {FLAVOR, topologyKey: rack, count: {active: CP}}
+  Worker: {FLAVOR, topologyKey: rack, count: {active: WORKERS, standby: 1}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	of := func(cp, workers string) string { return replace(replace(spec, "CP", cp), "WORKERS", workers) }
+	const cp, worker = "ControlPlane", "Worker"
+	steps := []step{
+		{name: "create", spec: of("1", "1"), roles: []string{cp, worker, worker}},
+		{name: "replace", spec: of("1", "1"), breaks: "b", roles: []string{cp, worker, worker}},
+		{name: "grow", spec: of("2", "2"), roles: []string{cp, cp, worker, worker, worker}},
+		{name: "shrink", spec: of("1", "0"), roles: []string{cp, worker}},
+		{name: "delete"},
+	}
+	w, _ := start(t)
+	w.hosts("a", "b", "c", "d", "e", "f")
+	lived := map[string]int{} // the write after which a step was no more cut short
+	for n := 1; len(lived) < len(steps); n += tier.Pick(11, 1) {
+		for _, s := range steps {
+			switch now := w.find("t"); {
+			case now == nil:
+				w.sip("t", s.spec)
+			case s.spec == "":
+				require.NoError(w, w.Delete(w.Context(), now))
+			default:
+				w.change("t", s.spec)
+			}
+			if s.breaks != "" {
+				w.fails(s.breaks, true)
+			}
+			if lived[s.name] == 0 && w.killOnce(n) {
+				lived[s.name] = n
+			}
+			w.settle(w.operator(w.own), "t")
+			if s.spec == "" {
+				w.gone("t")
+				continue
+			}
+			require.Equal(t, s.roles, slices.Sorted(maps.Values(w.labelled("t"))), "%s, killed after write %d", s.name, n)
+			require.Equal(t, w.labelled("t"), w.claimed("t"), "%s, killed after write %d", s.name, n)
+			require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+		}
+		w.fails("b", false)
+	}
+	for name, n := range lived {
+		require.Greater(t, n, 3, "%s was never killed", name)
+	}
+}
+
+// killOnce carries out what was begun by an operator that is killed after its nth write, and tells whether it
+// lived to the end.
+func (w *world) killOnce(n int) (lived bool) {
+	w.Helper()
+	c, alive := w.killed(n)
+	mortal := w.operator(c)
+	for range 12 {
+		before := w.writes.Load()
+		err := w.pass(mortal, "t")
+		require.True(w, err == nil || errors.Is(err, errKilled), "%v", err)
+		if !w.play("t") && w.writes.Load() == before || !alive() {
+			break
+		}
+	}
+	return alive()
+}
+
+// errKilled is all that a killed operator gets to see.
+var errKilled = errors.New("killed")
+
+// killed lets n writes through and then nothing, as if the process had been killed after
+// the nth. Reads after it fail too.
+func (w *world) killed(n int) (c client.WithWatch, alive func() bool) {
+	last := w.writes.Load() + int64(n)
+	alive = func() bool { return w.writes.Load() < last }
+	return w.through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !alive() {
+			return nil, errKilled
+		}
+		return w.counting(r, next)
+	}), alive
+}
+
+// However many SIPClusters are made at once, and however many operators believe that they
+// lead, no host has two holders, and together they get what there is.
+func TestManyAtOnceNeverShareAHost(t *testing.T) {
+	w, _ := start(t)
+	const each = 3
+	clusters := tier.Pick(4, 8)
+	var hosts []string
+	for i := range clusters*each - 2 {
+		hosts = append(hosts, fmt.Sprintf("h%02d", i))
+	}
+	w.hosts(hosts...)
+	for i := range clusters {
+		w.sip(fmt.Sprintf("t%d", i), replace(alone, "active: 1", "active: 3"))
+	}
+	watch := w.watchHolders()
+	var group sync.WaitGroup
+	for range 3 { // three operators, each over all of them
+		r := w.operator(w.own)
+		for i := range clusters {
+			group.Go(func() {
+				for range tier.Pick(4, 15) {
+					if err := w.pass(r, fmt.Sprintf("t%d", i)); err != nil && fault.ReasonOf(err) != fault.Conflict {
+						t.Errorf("pass: %v", err)
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	watch()
+	held := 0
+	for i := range clusters {
+		name := fmt.Sprintf("t%d", i)
+		w.settle(w.operator(w.own), name)
+		claimed := w.claimed(name)
+		require.LessOrEqual(t, len(claimed), each)
+		require.Equal(t, claimed, w.labelled(name))
+		held += len(claimed)
+	}
+	require.Equal(t, len(hosts), held, "two more are wanted than are there")
+}
+
+// watchHolders sees that no host goes from one holder to another, which only a second claim
+// could do: nobody gives any back.
+func (w *world) watchHolders() (end func()) {
+	w.Helper()
+	events, err := w.Watch(w.Context(), &choose.BareMetalHostList{}, client.InNamespace(w.metal))
+	require.NoError(w, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		holder := map[string]string{}
+		for e := range events.ResultChan() {
+			if o, isHost := e.Object.(*choose.BareMetalHost); isHost {
+				claim, was := o.Annotations[airship.AnnotationClaim], holder[o.Name]
+				if was != "" && claim != was {
+					w.Errorf("%s went from %q to %q", o.Name, was, claim)
+				}
+				holder[o.Name] = claim
+			}
+		}
+	}()
+	return func() { events.Stop(); <-done }
 }

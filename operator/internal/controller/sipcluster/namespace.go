@@ -2,8 +2,6 @@ package sipcluster
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +35,7 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 	case ns == nil:
 		return "creating namespace " + p.home, p.createNamespace(ctx)
 	case !ns.DeletionTimestamp.IsZero():
-		return ending(ns), nil
+		return "waiting for the deletion of namespace " + ns.Name, nil
 	}
 	if _, bound := p.bound.Load(ns.UID); bound {
 		return "", nil
@@ -134,18 +132,7 @@ func (p *pass) removeNamespace(ctx context.Context) (waits string, err error) {
 			return "", p.homeFault("delete", err)
 		}
 	}
-	return ending(ns), nil
-}
-
-// ending says what keeps a namespace that is being deleted.
-func ending(ns *corev1.Namespace) string {
-	text := fmt.Sprintf("waiting for the deletion of namespace %s", ns.Name)
-	for _, c := range ns.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {
-			text += ": " + c.Message
-		}
-	}
-	return text
+	return "waiting for the deletion of namespace " + ns.Name, nil
 }
 
 func (p *pass) homeFault(op string, err error) error { return asked(op, "namespace "+p.home, err) }

@@ -89,14 +89,6 @@ func TestAnUpgradeKeepsAllocatedHosts(t *testing.T) {
 		require.Equal(t, "Worker "+w.ns+"/t "+string(s.UID), notes[airship.AnnotationClaim])
 		require.Equal(t, w.ns, notes[airship.AnnotationAllowedNamespaces])
 	}
-
-	// A claim that this SIPCluster never had is of an earlier one of its name.
-	w.hosts("old")
-	w.note("old", airship.AnnotationClaim, "Worker "+w.ns+"/t")
-	w.change("t", active(3))
-	w.settle(r, "t")
-	require.Equal(t, int32(2), w.get("t").Status.Held)
-	require.Equal(t, "Worker "+w.ns+"/t", w.bare("old").Annotations[airship.AnnotationClaim])
 }
 
 // The shipped policy: only the operator allocates, and it writes nothing else on hosts.

@@ -28,9 +28,10 @@ import (
 // services are rendered all the same, and of services that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
 	hosts, unread := p.served()
+	kept, running := p.existing()
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
-		Kept: p.secrets(), Running: p.deployments(),
+		Kept: kept, Running: running,
 		AssignsUsers: p.AssignsUsers, AllowOtherImages: p.AllowOtherImages, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
@@ -40,7 +41,7 @@ func (p *pass) render(ctx context.Context) error {
 	errs := []error{unread}
 	in.Images, in.PullSecret, p.unusable = p.Bundles.Open(ctx)
 	if in.Unusable = p.unusable; len(in.PullSecret) == 0 {
-		in.PullSecret = p.login()
+		in.PullSecret = login(kept)
 	}
 	p.rendered = services.Render(in)
 	for _, s := range p.rendered {
@@ -170,41 +171,33 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 	return ""
 }
 
-// existing are the objects of a kind by name, of several lists the last one's.
-func existing[T any](kind string, lists ...[]*unstructured.Unstructured) map[string]*T {
-	all := map[string]*T{}
-	for _, list := range lists {
-		for _, o := range list {
-			into := new(T)
-			if o.GetKind() == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, into) == nil {
-				all[o.GetName()] = into
+// existing returns the Secrets with what was made by chance, and the Deployments. Those of an earlier version lie
+// where the tenant can change what they run.
+func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
+	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
+	decode := runtime.DefaultUnstructuredConverter.FromUnstructured
+	for _, o := range slices.Concat(p.former, slices.Collect(maps.Values(p.objects))) {
+		switch {
+		case o.GetKind() == "Secret":
+			var s corev1.Secret
+			if decode(o.Object, &s) == nil {
+				kept[s.Name] = s.Data
+			}
+		case o.GetKind() == "Deployment" && o.GetNamespace() == p.home:
+			d := &appsv1.Deployment{}
+			if decode(o.Object, d) == nil {
+				running[d.Name] = d
 			}
 		}
 	}
-	return all
-}
-
-// deployments are those that the operator runs. Those of an earlier version lie where the tenant can
-// change what they run.
-func (p *pass) deployments() map[string]*appsv1.Deployment {
-	return existing[appsv1.Deployment]("Deployment", slices.Collect(maps.Values(p.objects)))
-}
-
-// secrets are those that exist, with what was made by chance.
-func (p *pass) secrets() map[string]services.Secret {
-	all := map[string]services.Secret{}
-	for name, s := range existing[corev1.Secret]("Secret", p.former, slices.Collect(maps.Values(p.objects))) {
-		all[name] = s.Data
-	}
-	return all
+	return kept, running
 }
 
 // login is the one that pods have already, which goes on where the mirror let none in: what was rotated, or
 // deleted, takes no login from them. Of several it is the first by name, so that all get the same.
-func (p *pass) login() []byte {
-	all := p.secrets()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if l, ok := all[name][corev1.DockerConfigJsonKey]; ok {
+func login(kept map[string]services.Secret) []byte {
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		if l, ok := kept[name][corev1.DockerConfigJsonKey]; ok {
 			return l
 		}
 	}

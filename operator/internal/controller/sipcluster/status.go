@@ -36,13 +36,7 @@ type outcome struct {
 	next     reconciler.Next
 }
 
-// judgement is what the condition Ready says, and with it Reconciling and Stalled:
-//
-//	             Ready    Reconciling  Stalled
-//	succeeded    True     absent       absent
-//	progressing  Unknown  True         absent
-//	may pass     False    True         absent
-//	else         False    absent       True
+// judgement is what the condition Ready says, and with it Reconciling (unless it is True or stalled) and Stalled.
 type judgement struct {
 	reason, message string
 	status          metav1.ConditionStatus
@@ -106,6 +100,7 @@ func (p *pass) judge(err error) judgement {
 	case err != nil:
 		return failed(err)
 	case missing != "":
+		missing += ". Add BareMetalHosts that fit, or lower spec.nodes' count"
 		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
 	case fault != nil:
 		return failed(fault)
@@ -118,9 +113,7 @@ func (p *pass) judge(err error) judgement {
 // maxSoon bounds the wait for what nothing tells of.
 const maxSoon = 30 * time.Second
 
-// soon is when to look again at what is under way: at once at first, and the later the longer
-// it takes. What never ends, such as the removal of an object that somebody's finalizer holds,
-// takes little time from others.
+// soon is when to look again at what is under way: the later the longer it takes, which may be for ever.
 func soon(conds []metav1.Condition, now time.Time) time.Duration {
 	since := condition.Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() {
@@ -129,9 +122,7 @@ func soon(conds []metav1.Condition, now time.Time) time.Duration {
 	return min(max(now.Sub(since)/8, reconciler.Soon), maxSoon)
 }
 
-// status is all but the conditions: the former one, and in it what this pass found out. What could
-// not be gathered, or was not reached, stays as it was: where the record is lost too, addresses are
-// taken from there, and who lacks hosts hears by it of new ones.
+// status is all but the conditions: the former one, and in it what this pass found out.
 func (p *pass) status() airship.SIPClusterStatus {
 	st := p.sip.Status
 	st.HostSelector = map[string]string{
@@ -209,13 +200,10 @@ func (p *pass) missing() string {
 		for _, x := range r.Missing.Refused {
 			why = append(why, fmt.Sprintf("%d: %s", x.Count, x.Reason))
 		}
-		all = append(all, fmt.Sprintf("%d of %d %s hosts are missing (%s)",
-			r.Missing.Count, r.Wanted, r.Role, cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
+		all = append(all, fmt.Sprintf("%d of %d %s hosts are missing (%s)", r.Missing.Count, r.Wanted, r.Role,
+			cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	return strings.Join(all, "; ") + ". Add BareMetalHosts that fit, or lower spec.nodes' count"
+	return strings.Join(all, "; ")
 }
 
 // degraded names the hosts that are held and failed; "" for none.
