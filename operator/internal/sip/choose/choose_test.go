@@ -170,18 +170,10 @@ func TestChoose(t *testing.T) {
 				host("d", claimed(mine)), host("e", claimed(mine), used)},
 			keep: []string{"a", "e"}, take: none, leave: []string{"b", "c", "d"},
 		},
-		"fewer, and all are in use": {
-			nodes: nodes(1, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), used), host("b", claimed(mine), used, failed)},
-			keep: []string{"a", "b"}, take: none, leave: none,
-		},
 		"fewer, and the others have an image or are not available": {
 			nodes: nodes(0, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), deployed), host("b", claimed(mine), busy),
 				host("c", claimed(mine)), host("d", claimed(mine), deleting, func(h *choose.Host) { h.Status.Provisioning.State = "deleting" })},
 			keep: []string{"a", "b"}, take: none, leave: []string{"c", "d"},
-		},
-		"an image keeps a failed host": {
-			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed, deployed), host("b", claimed(mine)), host("x")},
-			keep: []string{"a", "b"}, take: none, leave: none,
 		},
 		"an annotation forces all of that": {
 			force: true,
@@ -200,17 +192,13 @@ func TestChoose(t *testing.T) {
 			nodes: nodes(2, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine), failed), host("c", claimed(mine)), host("x"), host("y")},
 			keep: []string{"a", "b", "c"}, take: none, leave: none,
 		},
+		"in use it stays": {
+			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed, deployed), host("b", claimed(mine)), host("x")},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
 		"and in its own rack": {
 			nodes: nodes(1, 1, "rack"), hosts: []*choose.Host{host("a", claimed(mine), failed, rack("1")), host("b", claimed(mine), rack("2")), host("x", rack("1"))},
 			keep: []string{"b"}, take: []string{"x"}, leave: []string{"a"},
-		},
-		"without standby it stays": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine)), host("x")},
-			keep: []string{"a", "b"}, take: none, leave: none,
-		},
-		"in use it stays": {
-			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed, used), host("b", claimed(mine)), host("x")},
-			keep: []string{"a", "b"}, take: none, leave: none,
 		},
 		"with nothing to replace it, it stays": {
 			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine)), host("x", used)},
