@@ -55,7 +55,6 @@ const (
 	// CloudDeprecatedConfigMap is the cloud provider's of upstream's deprecated manifests.
 	CloudDeprecatedConfigMap = "cloud-config"
 	CloudSecret              = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
-	CloudOldSecret           = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
 )
 
 // MirrorSet is what of the installation is no driver's: the object by which OpenShift's nodes

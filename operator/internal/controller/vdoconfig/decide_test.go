@@ -56,6 +56,18 @@ func chosen(d decision) []string {
 	return all
 }
 
+func mustVersion(s string) matrix.Version {
+	v, err := matrix.ParseVersion(s)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func decided(driver matrix.Driver, version string) decision {
+	return decision{releases: []matrix.ReleaseID{{Driver: driver, Version: mustVersion(version)}}}
+}
+
 func runs(driver matrix.Driver, version string) func(*site) {
 	return func(s *site) { s.installed[driver] = mustVersion(version) }
 }

@@ -1,19 +1,15 @@
 package vdoconfig
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -45,7 +41,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	in := planned{rendering: r, content: content(r.decision)}
 	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)
 	var err error
-	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers(r))); err != nil {
+	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers())); err != nil {
 		return in, err
 	}
 	p.site.notePasswords(in.live)
@@ -69,7 +65,7 @@ func (s *site) plan(in planned) plan.Plan {
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Held:      in.decision.held, Leaving: s.leaving(),
-		Leftovers: s.leftovers(in.rendering), Others: others,
+		Leftovers: s.leftovers(), Others: others,
 	})
 }
 
@@ -258,29 +254,16 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 		drivers.CSIDriver), nil
 }
 
-// leftovers are objects of earlier installations that may go once all is healthy.
-func (s *site) leftovers(r rendering) []plan.Leftover {
-	var all []plan.Leftover
-	if csi, err := matrix.ParseVersion(r.decision.version(matrix.CSI)); err == nil && !csi.LessThan(withoutSnapshotWebhook) {
-		for _, id := range snapshotWebhook {
-			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Only: inKubeSystem, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
-		}
+// leftovers are objects of earlier installations that may go once all is healthy: the node plugin for Windows, whose
+// old version would count as one of the storage driver that is not rolled out.
+func (s *site) leftovers() []plan.Leftover {
+	if s.observed == nil || !slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
+		return nil
 	}
-	if s.observed != nil && slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
-		all = append(all, plan.Leftover{
-			ID: windowsNode, Driver: matrix.CSI, Only: runsNowhere,
-			Reason: "it is of an earlier installation, and no node runs Windows: it is installed with the first one",
-		})
-	}
-	proven, unproven := s.proven(&r.spec)
-	if r.decision.version(matrix.CPI) != "" && len(unproven) == 0 {
-		all = append(all, plan.Leftover{
-			ID: core("Secret", render.CPINamespace, drivers.CloudOldSecret), Driver: matrix.CPI,
-			Reason: "the earlier operator's copy of the credentials is not read any more",
-			Only:   func(live *unstructured.Unstructured) bool { return copyOfCredentials(live, proven) },
-		})
-	}
-	return all
+	return []plan.Leftover{{
+		ID: windowsNode, Driver: matrix.CSI, Only: runsNowhere,
+		Reason: "it is of an earlier installation, and no node runs Windows: it is installed with the first one",
+	}}
 }
 
 // windowsNode is in upstream's manifests whatever the nodes are, and rendered for Windows nodes.
@@ -302,81 +285,6 @@ func runsNowhere(live *unstructured.Unstructured) bool {
 	return seen == live.GetGeneration() && pods == 0
 }
 
-// withoutSnapshotWebhook is the first CSI release whose installation removes it.
-var withoutSnapshotWebhook = mustVersion("3.4.0")
-
-func mustVersion(s string) matrix.Version {
-	v, err := matrix.ParseVersion(s)
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-var snapshotWebhook = []inventory.ID{
-	rights("ClusterRoleBinding", "snapshot-webhook-role"),
-	core("ServiceAccount", "kube-system", "snapshot-webhook"),
-	core("Service", "kube-system", "snapshot-validation-service"),
-	core("Secret", "kube-system", "snapshot-webhook-certs"),
-	{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: "snapshot-validation-deployment"}, Version: "v1"},
-	{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: "validation-webhook.snapshot.storage.k8s.io"}, Version: "v1"},
-}
-
-// inKubeSystem tells whether an object is there or, of the whole cluster, is for what is there alone: a site may run
-// upstream's webhook for itself elsewhere.
-func inKubeSystem(live *unstructured.Unstructured) bool {
-	type place struct {
-		Namespace string `json:"namespace"`
-	}
-	var of struct {
-		Subjects []place `json:"subjects"`
-		Webhooks []struct {
-			ClientConfig struct {
-				Service place `json:"service"`
-			} `json:"clientConfig"`
-		} `json:"webhooks"`
-	}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &of)
-	namespaces := []string{live.GetNamespace()}
-	for _, s := range of.Subjects {
-		namespaces = append(namespaces, s.Namespace)
-	}
-	for _, w := range of.Webhooks {
-		namespaces = append(namespaces, w.ClientConfig.Service.Namespace)
-	}
-	namespaces = slices.DeleteFunc(namespaces, func(n string) bool { return n == "" })
-	elsewhere := func(n string) bool { return n != metav1.NamespaceSystem }
-	return err == nil && len(namespaces) > 0 && !slices.ContainsFunc(namespaces, elsewhere)
-}
-
 func core(kind, namespace, name string) inventory.ID {
 	return inventory.ID{Key: inventory.Key{Kind: kind, Namespace: namespace, Name: name}, Version: "v1"}
-}
-
-func rights(kind, name string) inventory.ID {
-	return inventory.ID{Key: inventory.Key{Group: "rbac.authorization.k8s.io", Kind: kind, Name: name}, Version: "v1"}
-}
-
-// copyOfCredentials tells whether a Secret has nothing but what we have too: the
-// accounts of these vCenters, with the same values.
-func copyOfCredentials(live *unstructured.Unstructured, vcenters map[string]render.VCenter) bool {
-	data, _, _ := unstructured.NestedStringMap(live.Object, "data")
-	for key, encoded := range data {
-		value, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil || !knows(vcenters, key, value) {
-			return false
-		}
-	}
-	return true
-}
-
-func knows(vcenters map[string]render.VCenter, key string, value []byte) bool {
-	for _, vc := range vcenters {
-		for suffix, ours := range map[string]string{".username": vc.Credentials.Username, ".password": vc.Credentials.Password} {
-			if strings.EqualFold(key, vc.Server+suffix) && bytes.Equal(bytes.TrimRight(value, "\r\n"), bytes.TrimRight([]byte(ours), "\r\n")) {
-				return true
-			}
-		}
-	}
-	return false
 }
