@@ -34,15 +34,21 @@ type applier struct {
 	errs    []error
 }
 
-// apply goes through the stages: records first, then each stage's steps, then what
+// apply ends before the first write where a trust policy has changed since the bundle was held against it: to read a
+// bundle, to render and to try all of it takes a while. Else it goes through the stages: records first, then each stage's steps, then what
 // the next stage waits for. A driver that has a conflict is left out. One that fails
 // goes no further in this pass, and its gates stay closed; the others go on, but those that are not installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
+	changed, err := p.policyChanged(ctx)
+	if p.outcome.broken = err; changed || err != nil {
+		p.outcome.drift, p.outcome.again = p.config.Status.Drift, changed
+		p.wait("DriverBundle " + p.bundle.source.Name + " to be verified under the trust policy of now")
+		return err
+	}
 	a := &applier{pass: p, planned: in, blocked: p.blocked(), failed: map[matrix.Driver]error{}}
-	_, err := drift.Parse(p.config.Spec.Drift)
+	_, err = drift.Parse(p.config.Spec.Drift)
 	a.errs = append(a.errs, err, p.outcome.plan.Conflicts())
-	p.outcome.broken = a.recheckTrust(ctx)
-	p.outcome.broken = fault.Join(p.outcome.broken, a.stages(ctx))
+	p.outcome.broken = a.stages(ctx)
 	a.errs = append(a.errs, p.outcome.broken)
 	p.outcome.failed = maps.Clone(a.blocked)
 	for d, why := range a.failed {
@@ -73,42 +79,24 @@ func (a *applier) stages(ctx context.Context) error {
 			}
 		}
 	}
-	if a.site.frozen != "" || a.rendering.untrusted != "" || a.rendering.refused != nil {
+	if a.site.frozen != "" || a.rendering.refused != nil {
 		return nil
 	}
 	return a.removals(ctx)
 }
 
-// recheckTrust lets nothing but repairs go on where a trust policy has changed since the
-// bundle was held against it, or that cannot be seen: to read a bundle, to render and to
-// try all of it takes a while. Then the plan is made anew.
-func (a *applier) recheckTrust(ctx context.Context) error {
-	b := a.site.bundle
-	if b.policy == "" || a.site.bundleHeld {
-		return nil
+// policyChanged tells whether the accepted bundle was held against other trust policies than those of now. It looks
+// past the cache, which may be as late as what was read before.
+func (p *pass) policyChanged(ctx context.Context) (bool, error) {
+	b := p.bundle
+	if b.policy == "" || p.bundleHeld {
+		return false, nil
 	}
-	changed, err := a.policyChanged(ctx, b)
-	switch {
-	case err != nil:
-		a.outcome.gate = "an answer to whether DriverBundle " + b.source.Name + " is still trusted"
-	case changed:
-		a.outcome.gate, a.outcome.again = "DriverBundle "+b.source.Name+" to be verified under the trust policy, which has just changed", true
-	default:
-		return nil
-	}
-	a.rendering.untrusted = a.outcome.gate
-	made := a.site.plan(a.planned)
-	a.outcome.plan = &made
-	return err
-}
-
-// policyChanged looks past the cache, which may be as late as what was read before.
-func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
 	var now v1alpha1.DriverBundle
-	if err := a.Reader.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
+	if err := p.Reader.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
 		return false, fmt.Errorf("see whether DriverBundle %s is still trusted: %w", b.source.Name, err)
 	}
-	policy, err := a.Cluster.PolicyVersion(ctx, &now)
+	policy, err := p.Cluster.PolicyVersion(ctx, &now)
 	return policy != b.policy || now.Generation != b.source.Generation, err
 }
 

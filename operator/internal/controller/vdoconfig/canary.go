@@ -110,7 +110,7 @@ func (s *site) canaryInterlock() string {
 // for, or nothing but repairs is done, no pod is replaced.
 func (a *applier) canaryStage(ctx context.Context) error {
 	cur, ok := a.inventory.Memory().Revisions[matrix.CSI].InForce()
-	frozen := cmp.Or(a.site.frozen, a.rendering.untrusted, fault.Text(a.rendering.refused[matrix.CSI]),
+	frozen := cmp.Or(a.site.frozen, fault.Text(a.rendering.refused[matrix.CSI]),
 		a.rendering.decision.current[matrix.CSI].revoked)
 	if !ok || frozen != "" || a.waitsForOthers(matrix.CSI) || (a.outcome.gate != "" && len(a.outcome.gated) == 0) {
 		return nil

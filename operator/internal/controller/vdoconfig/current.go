@@ -129,24 +129,13 @@ func (o *opened) origin() render.Origin {
 	}
 }
 
-// untrusted are the drivers of a decision of which nothing may be applied that was not applied before,
-// and why: what they come from was revoked, or is the accepted bundle and not their own, and that is not
-// trusted, or, as since says, not any more since it was gathered.
-func (s *site) untrusted(d decision, since string) map[matrix.Driver]string {
+// untrusted are the drivers of a decision of which nothing may be applied that was not applied before, since what
+// they come from was revoked, and why.
+func (d decision) untrusted() map[matrix.Driver]string {
 	all := map[matrix.Driver]string{}
-	for _, id := range d.releases {
-		driver := id.Driver
-		c, stays := d.current[driver]
-		own := s.revisionWith(driver).Bundle
-		if stays {
-			own = c.bundle
-		}
-		foreign := d.bundleOf(driver) == s.bundle && own != s.bundle.reference()
-		switch {
-		case c.revoked != "":
+	for driver, c := range d.current {
+		if c.revoked != "" {
 			all[driver] = c.revoked
-		case foreign && since != "":
-			all[driver] = since
 		}
 	}
 	return all

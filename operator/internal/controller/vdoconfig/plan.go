@@ -61,7 +61,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
 	return plan.Make(plan.Input{
-		Key: s.hash, Content: in.content, Untrusted: s.untrusted(in.decision, in.untrusted),
+		Key: s.hash, Content: in.content, Untrusted: in.decision.untrusted(),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Held:      in.decision.held, Leaving: s.leaving(),

@@ -26,9 +26,6 @@ type rendering struct {
 	canary  bool // chosen nodes have it first
 	// blocked are drivers that are not touched for the sake of a conflict.
 	blocked map[matrix.Driver]error
-	// untrusted is why nothing may be installed from the accepted bundle, where that was seen only after
-	// it was gathered, "" where it was not: nothing but repairs is done then.
-	untrusted string
 }
 
 // How far a driver that cannot be rendered gives way, one after the other.
@@ -153,7 +150,7 @@ func (s *site) inputOf(r *rendering) (render.Input, error) {
 func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
-	if s.frozen == "" && r.untrusted == "" {
+	if s.frozen == "" {
 		if !r.leftAsItIs(matrix.CPI) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}

@@ -251,7 +251,7 @@ func (s *site) begun(r rendering) revision.Histories {
 	out := s.revisions.history
 	for _, group := range revision.Groups {
 		h := out[group].Wished(s.attempt().Retry)
-		if s.frozen == "" && r.untrusted == "" && s.mayBegin(group, r) {
+		if s.frozen == "" && s.mayBegin(group, r) {
 			h = s.begunOf(group, h)
 			if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
 				h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)

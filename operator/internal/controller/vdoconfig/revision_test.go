@@ -118,7 +118,7 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 	require.NoError(t, g.goBackTo(t.Context(), cur))
 	d := resolved(&g.site)
 	require.Equal(t, cur.Bundle, d.bundleOf(matrix.CSI).reference())
-	require.Empty(t, g.untrusted(d, ""))
+	require.Empty(t, d.untrusted())
 	g.Trust = nobody{}
 	require.Equal(t, fault.Untrusted, fault.ReasonOf(g.goBackTo(t.Context(), cur)))
 }
@@ -357,11 +357,11 @@ func TestARevisionThatIsRevokedWhileItIsRolledOutGoesNoFurther(t *testing.T) {
 			require.Equal(t, was.Name(), cur.Name(), name)
 			require.Equal(t, revision.RolledBack, of.Outcome, name)
 			require.NotEmpty(t, of.Reason, name)
-			require.Empty(t, g.untrusted(g.resolve(), ""), name)
+			require.Empty(t, g.resolve().untrusted(), name)
 			continue
 		}
 		require.Equal(t, rev.Name(), cur.Name(), name)
-		require.Equal(t, c.trusted["sha256:new"], g.untrusted(g.resolve(), "")[matrix.CSI] == "",
+		require.Equal(t, c.trusted["sha256:new"], g.resolve().untrusted()[matrix.CSI] == "",
 			"%s: what was begun is ended", name)
 	}
 }

@@ -133,7 +133,7 @@ func TestWhatStaysIsMadeOfTheBundleThatItComesFrom(t *testing.T) {
 				require.Equal(t, c.from, d.bundleOf(matrix.CSI).source.Status.Digest)
 				require.Equal(t, "3.5.1", d.version(matrix.CSI))
 			}
-			require.Equal(t, c.untrusted, s.untrusted(d, "")[matrix.CSI] != "")
+			require.Equal(t, c.untrusted, d.untrusted()[matrix.CSI] != "")
 			require.Equal(t, d, s.resolve(), "it depends on the site alone")
 			require.Len(t, s.faults, faults, "and does not change it")
 		})

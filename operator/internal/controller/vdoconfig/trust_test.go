@@ -170,7 +170,6 @@ func TestNothingOfABundleThatIsNotTrustedIsRolledOut(t *testing.T) {
 	bundle := func() *v1alpha1.DriverBundle { return get(c.world, &v1alpha1.DriverBundle{}, c.ns, "site") }
 	c.verified(bundle(), metav1.ConditionTrue, "Succeeded", "signed by a")
 	c.r.Reader = bundlesAway{c.Client}
-	c.repairs()
 	c.stays(c.image)
 	require.Contains(t, cond(t, c.v, "Applied").Message, "connection reset by peer")
 	c.r.Reader = c.Client
