@@ -70,15 +70,31 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 	if err != nil {
 		return saved, err
 	}
-	for _, d := range inv.Drivers() {
-		if before, now := was.Complete(d), inv.Complete(d); now != "" && now != before {
-			c.meter.RolledOut(string(d), rollout(before, now))
-		}
-	}
 	for group, now := range inv.Memory().Revisions {
-		c.countUpgrades(was.Memory().Revisions[group], now)
+		before := was.Memory().Revisions[group]
+		c.countRollouts(lastHealthy(before), lastHealthy(now))
+		c.countUpgrades(before, now)
 	}
 	return saved, nil
+}
+
+// lastHealthy is the revision that was healthy last, the zero one where none was.
+func lastHealthy(h revision.History) (last revision.Record) {
+	for _, r := range h.Records {
+		if r.Healthy.After(last.Healthy) {
+			last = r
+		}
+	}
+	return last
+}
+
+// countRollouts counts the drivers that are rolled out in another version.
+func (c *meteredCluster) countRollouts(was, now revision.Record) {
+	for _, d := range now.Drivers() {
+		if before, is := was.Version(d), now.Version(d); is != before {
+			c.meter.RolledOut(d, rollout(before, is))
+		}
+	}
 }
 
 // countUpgrades counts what has become of a group's revisions. The first one of all is no upgrade.

@@ -103,18 +103,26 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 	}, counted(t, c.meter))
 }
 
-// A roll-out is counted once, by the inventory, across restarts and whatever else is saved.
+// A roll-out is counted once, by the history in the inventory, across restarts and whatever else is saved.
 func TestRollOutsAreCounted(t *testing.T) {
 	c, ns := testCluster(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
 	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
+	at := time.Now().UTC().Truncate(time.Second)
 	pass := func(version string) {
 		t.Helper()
 		inv, err := c.LoadInventory(t.Context(), of)
 		require.NoError(t, err)
 		inv, err = c.SaveInventory(t.Context(), of, inv.With(object), inv)
 		require.NoError(t, err)
-		_, err = c.SaveInventory(t.Context(), of, inv.WithComplete(matrix.CSI, version), inv)
+		at = at.Add(time.Minute)
+		memory := inv.Memory()
+		h := memory.Revisions[matrix.CSI]
+		if cur, _ := h.InForce(); cur.Version("csi") != version {
+			rev := revision.Revision{Bundle: "b@" + version, Releases: []string{"csi@" + version}}
+			memory.Revisions = memory.Revisions.With(matrix.CSI, h.Begin(rev, revision.Beginning{Now: at}).Succeed(at))
+		}
+		_, err = c.SaveInventory(t.Context(), of, inv.WithMemory(memory), inv)
 		require.NoError(t, err)
 		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}) // between
 		require.NoError(t, err)

@@ -151,9 +151,8 @@ type Entry struct {
 // Inventory is a set of entries with distinct keys. The zero value is empty.
 // Values are not changed: operations return new ones.
 type Inventory struct {
-	entries  map[Key]Entry
-	complete map[matrix.Driver]string
-	memory   Memory
+	entries map[Key]Entry
+	memory  Memory
 }
 
 // Memory returns what is recorded beside objects. Its parts are shared: callers do not
@@ -203,9 +202,6 @@ func (i Inventory) Has(d matrix.Driver) bool {
 	return slices.Contains(i.Drivers(), d)
 }
 
-// Complete returns the version of a driver whose roll-out was last seen complete, or "".
-func (i Inventory) Complete(d matrix.Driver) string { return i.complete[d] }
-
 // With returns the inventory with entries put in or replaced.
 func (i Inventory) With(entries ...Entry) Inventory {
 	out := i.clone()
@@ -221,11 +217,6 @@ func (i Inventory) Without(keys ...Key) Inventory {
 	for _, k := range keys {
 		delete(out.entries, k)
 	}
-	for d := range out.complete {
-		if !out.Has(d) {
-			delete(out.complete, d)
-		}
-	}
 	return out
 }
 
@@ -238,13 +229,6 @@ func (i Inventory) WithoutUID(k Key) Inventory {
 	}
 	e.UID = ""
 	return i.With(e)
-}
-
-// WithComplete returns the inventory with a driver's complete version noted.
-func (i Inventory) WithComplete(d matrix.Driver, version string) Inventory {
-	out := i.clone()
-	out.complete[d] = version
-	return out
 }
 
 // Union returns the inventory widened by entries whose objects it does not have;
@@ -265,8 +249,7 @@ func (i Inventory) Equal(other Inventory) bool {
 }
 
 func (i Inventory) clone() Inventory {
-	out := Inventory{entries: map[Key]Entry{}, complete: map[matrix.Driver]string{}, memory: i.memory}
+	out := Inventory{entries: map[Key]Entry{}, memory: i.memory}
 	maps.Copy(out.entries, i.entries)
-	maps.Copy(out.complete, i.complete)
 	return out
 }

@@ -23,13 +23,12 @@ func entry(driver matrix.Driver, kind, name, release string) inventory.Entry {
 func TestRecordRoundTripsAndIsSorted(t *testing.T) {
 	a, b := entry(matrix.CPI, "DaemonSet", "a", "cpi@1.33.1"), entry(matrix.CSI, "Deployment", "b", "")
 	a.UID, a.Rendered, a.Content = "u-1", "r", "c"
-	one := inventory.Of(b, a).WithComplete(matrix.CPI, "1.33.1")
-	two := inventory.Of(a).With(b).WithComplete(matrix.CPI, "1.33.1")
+	one := inventory.Of(b, a)
+	two := inventory.Of(a).With(b)
 	require.Equal(t, string(one.Marshal()), string(two.Marshal()))
 	again, err := inventory.Parse("x", one.Marshal())
 	require.NoError(t, err)
 	require.True(t, again.Equal(one))
-	require.Equal(t, "1.33.1", again.Complete(matrix.CPI))
 	require.Equal(t, []inventory.Entry{a, b}, again.Entries())
 	require.Equal(t, []matrix.Driver{matrix.CPI, matrix.CSI}, again.Drivers())
 }
@@ -41,13 +40,6 @@ func TestUnionKeepsWhatIsKnownAndForgetsNothing(t *testing.T) {
 	kept, _ := wide.Get(entry(matrix.CSI, "Deployment", "kept", "").Key)
 	require.Equal(t, "csi@3.3.1", kept.Release)
 	require.Equal(t, 2, old.Len(), "operations leave their operand alone")
-}
-
-func TestWithoutForgetsTheVersionOfADriverThatIsGone(t *testing.T) {
-	e := entry(matrix.CSI, "Deployment", "a", "csi@3.5.1")
-	inv := inventory.Of(e).WithComplete(matrix.CSI, "3.5.1").Without(e.Key)
-	require.Zero(t, inv.Len())
-	require.Empty(t, inv.Complete(matrix.CSI))
 }
 
 func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {

@@ -7,20 +7,17 @@ import (
 	"io"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 type record struct {
-	APIVersion string                   `json:"apiVersion"`
-	Complete   map[matrix.Driver]string `json:"complete"`
-	Memory     Memory                   `json:"memory"`
-	Objects    []Entry                  `json:"objects"`
+	APIVersion string  `json:"apiVersion"`
+	Memory     Memory  `json:"memory"`
+	Objects    []Entry `json:"objects"`
 }
 
 // Marshal returns the record.
 func (i Inventory) Marshal() []byte {
-	all := i.clone()
-	data, err := json.Marshal(record{APIVersion, all.complete, all.memory, append([]Entry{}, all.Entries()...)})
+	data, err := json.Marshal(record{APIVersion, i.memory, append([]Entry{}, i.Entries()...)})
 	if err != nil {
 		panic(err) // never: it is made of texts, numbers, and maps and structures of them
 	}
@@ -47,7 +44,7 @@ func Parse(name string, data []byte) (Inventory, error) {
 	if r.APIVersion != APIVersion {
 		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
 	}
-	inv := Inventory{complete: r.Complete, memory: r.Memory}.clone()
+	inv := Inventory{memory: r.Memory}.clone()
 	for n, e := range r.Objects {
 		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
 			return bad("object %d lacks kind, name, version or driver", n)

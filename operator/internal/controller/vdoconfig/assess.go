@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,9 +55,9 @@ func (p *pass) assessed(ctx context.Context) error {
 	if err := p.knowPasswords(ctx); err != nil {
 		return err
 	}
-	judged, cloud, storage := p.judged(), p.outcome.spec.CloudProvider, p.outcome.spec.StorageProvider
+	cloud, storage := p.outcome.spec.CloudProvider, p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
-		Observed: *p.observed, Now: p.now, Wanted: judged,
+		Observed: *p.observed, Now: p.now, Wanted: p.judged(),
 		Topology:           storage != nil && len(storage.TopologyCategories) > 0,
 		CloudAddresses:     cloud != nil && (cloud.NodeAddresses != nil || len(cloud.IPFamilies) > 0),
 		CloudZones:         cloud != nil && cloud.Topology != nil && cloud.Topology.Zone != "",
@@ -66,7 +65,7 @@ func (p *pass) assessed(ctx context.Context) error {
 		Replicas: p.replicas(),
 	})
 	p.outcome.report = &report
-	return p.noteComplete(ctx, judged)
+	return nil
 }
 
 // knowPasswords reads what drivers are configured with, and pull with, where no plan was made: what
@@ -166,32 +165,6 @@ func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return data[webhookcert.KeyCert], nil
-}
-
-// noteComplete keeps which versions were seen rolled out, and tells of new ones.
-func (p *pass) noteComplete(ctx context.Context, judged []matrix.Driver) error {
-	inv := p.inventory
-	var done []matrix.ReleaseID
-	for _, d := range judged {
-		h := p.outcome.report.Drivers[d]
-		if !h.Complete || h.Version == "" || !inv.Has(d) || inv.Complete(d) == h.Version {
-			continue
-		}
-		inv = inv.WithComplete(d, h.Version)
-		if v, err := matrix.ParseVersion(h.Version); err == nil {
-			done = append(done, matrix.ReleaseID{Driver: d, Version: v})
-		}
-	}
-	if stopped(&p.config.Spec) || len(done) == 0 {
-		return nil
-	}
-	if err := p.record(ctx, inv); err != nil {
-		return err
-	}
-	for _, id := range done {
-		p.tell(corev1.EventTypeNormal, "RolledOut", "Assess", id.String()+" is rolled out")
-	}
-	return nil
 }
 
 func message(h assess.Health) string {

@@ -67,7 +67,7 @@ func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
 	require.Equal(t, int32(1), w.scaled(), "no more replicas than control-plane nodes")
 	require.NotZero(t, w.inventory(v).Len())
 	require.Contains(t, w.events.all(), "DaemonSet kube-system/"+ccm+" of cpi@1.33.1 was installed")
-	require.Contains(t, w.events.all(), "csi@3.5.1 is rolled out")
+	require.Contains(t, w.events.all(), "is healthy: snapshot-controller@8.2.0, csi@3.5.1")
 
 	before, told, version := w.writes, w.events.all(), v.ResourceVersion
 	w.look(v)
@@ -117,7 +117,7 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 	require.NotEqual(t, was, controller())
 	require.Equal(t, made, get(w, &storagev1.CSIDriver{}, "", drivers.CSIDriver).UID, "the CSIDriver is never made anew")
 	require.NotContains(t, states().Data, "listview-tasks", "feature states are replaced whole")
-	require.Contains(t, w.events.all(), "csi@3.7.3 is rolled out")
+	require.Contains(t, w.events.all(), "DaemonSet vmware-system-csi/vsphere-csi-node")
 }
 
 // The network is installed where it is asked for, in one pass with the cloud provider since each waits for the

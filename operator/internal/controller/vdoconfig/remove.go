@@ -301,7 +301,7 @@ func (p *result) keeps(d matrix.Driver) bool {
 }
 
 func (p *result) removedDriver(d matrix.Driver, left int) v1alpha1.DriverStatus {
-	return v1alpha1.DriverStatus{Driver: string(d), Version: p.inventory.Complete(d), Message: removingText(left)}
+	return v1alpha1.DriverStatus{Driver: string(d), Version: p.lastRun(d), Message: removingText(left)}
 }
 
 func removingText(left int) string {

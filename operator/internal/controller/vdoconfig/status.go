@@ -159,6 +159,16 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	return all
 }
 
+// lastRun is the version of a driver that the status had before this pass.
+func (p *result) lastRun(d matrix.Driver) string {
+	for _, was := range p.config.Status.Drivers {
+		if was.Driver == string(d) {
+			return was.Version
+		}
+	}
+	return ""
+}
+
 // running is the version whose roll-out is complete: the one seen now, else the last
 // that was, as long as another is rolled out.
 func (p *result) running(d matrix.Driver, h assess.Health) string {
@@ -166,7 +176,7 @@ func (p *result) running(d matrix.Driver, h assess.Health) string {
 		return h.Version
 	}
 	if _, there := p.site.installed[d]; there {
-		return p.inventory.Complete(d)
+		return p.lastRun(d)
 	}
 	return ""
 }
