@@ -310,49 +310,6 @@ func checkSummary(st *v1alpha1.PreflightStatus, of string) string {
 	return text
 }
 
-// tellChecks tells of findings that are new and of those that are gone, and is silent while
-// they stay the same.
-func (p *pass) tellChecks() {
-	if !p.site.checks.told() {
-		return
-	}
-	was, now := findings(p.config.Status.Preflight), findings(p.site.checks.status)
-	var changes []string
-	kind := "Normal"
-	for _, k := range slices.Sorted(maps.Keys(now)) {
-		if _, known := was[k]; !known {
-			changes = append(changes, k+": "+now[k].Found)
-			if now[k].Action != string(v1alpha1.PreflightDisabled) {
-				kind = "Warning"
-			}
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(was)) {
-		if _, still := now[k]; !still {
-			changes = append(changes, k+": not any more")
-		}
-	}
-	if len(changes) > 0 {
-		p.tell(kind, "PreflightChanged", "Check", strings.Join(changes, "; "))
-	}
-}
-
-// findings are those of a status, by check, vCenter and action: on which objects may change
-// with each node.
-func findings(st *v1alpha1.PreflightStatus) map[string]v1alpha1.PreflightResult {
-	all := map[string]v1alpha1.PreflightResult{}
-	if st == nil {
-		return all
-	}
-	for i := range st.Results {
-		r := st.Results[i]
-		if _, known := all[findingOf(&r)]; !known {
-			all[findingOf(&r)] = r
-		}
-	}
-	return all
-}
-
 func findingOf(r *v1alpha1.PreflightResult) string {
 	if r.VCenter != "" {
 		return r.ID + " in " + r.VCenter + " (" + r.Action + ")"

@@ -191,31 +191,6 @@ func (r *tellings) Eventf(_, _ runtime.Object, kind, reason, _, note string, arg
 	*r = append(*r, kind+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-func TestFindingsAreToldWhenTheyChange(t *testing.T) {
-	var told tellings
-	p := &pass{Reconciler: &Reconciler{Recorder: &told}, result: result{site: site{config: &v1alpha1.VDOConfig{}}}}
-	one := preflight.Result{ID: "vm-disk-uuid", Action: preflight.BlockInstall, On: "east", Found: "disk.EnableUUID is off", Objects: []string{"a"}, Count: 1}
-	look := func(results ...preflight.Result) {
-		p.site.checks = checks{made: true, status: preflight.Status(results)}
-		p.tellChecks()
-		p.config.Status.Preflight = p.site.checks.status
-	}
-	look()
-	require.Empty(t, told)
-	look(one)
-	require.Equal(t, tellings{"Warning PreflightChanged vm-disk-uuid in east (BlockInstall): disk.EnableUUID is off"}, told)
-	more := one
-	more.Objects, more.Count = []string{"a", "b"}, 2
-	look(more)
-	look(one)
-	require.Len(t, told, 1, "on which objects is no news")
-	p.site.checks = checks{made: true, pending: true, status: p.site.checks.status}
-	p.tellChecks()
-	require.Len(t, told, 1)
-	look()
-	require.Equal(t, "Normal PreflightChanged vm-disk-uuid in east (BlockInstall): not any more", told[1])
-}
-
 // After a restart of the operator the status alone tells that something is kept back, and so
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {

@@ -168,7 +168,6 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	}
 	p.outcome.unwatched = p.refusals.Err(p.now)
 	p.logChanges(ctx)
-	p.tellChecks()
 	p.tellWaiting()
 	return p.result, nil
 }
