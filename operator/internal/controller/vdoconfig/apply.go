@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -232,7 +231,7 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 		return nil, err
 	}
 	if applied != nil || !s.Deleting {
-		a.changed(ctx, s, a.note(s, live))
+		a.changed(ctx, s, a.note(s))
 	}
 	if applied == nil {
 		a.wait(s.Key.String()+" to be deleted, so that it can be created again", s.Driver)
@@ -241,29 +240,13 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 	return applied, nil
 }
 
-// note is the text of the event of a change: of workloads what they changed to, of
-// everything that had been changed by others what was repaired; "" for the many
-// small parts of a release.
-func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
-	switch {
-	case s.Cause == plan.Drift:
-		return fmt.Sprintf("repaired %s: %s", s.Key, s.Reason)
-	case s.Driver == drivers.MirrorSet:
-		return fmt.Sprintf("%s was written: OpenShift's Machine Config Operator has one node after the other take it up", s.Key)
-	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
+// note is the text of the event of a change: of workloads and of everything that had been changed by others; "" for
+// the many small parts of a release.
+func (a *applier) note(s plan.Step) string {
+	if s.Cause != plan.Drift && !isWorkload(s.Key) && s.Driver != drivers.MirrorSet {
 		return ""
-	case s.AdoptsAnew():
-		return fmt.Sprintf("%s of an earlier installation is deleted with its pods, to be made again by %s: %s", s.Key, s.Release, s.Reason)
-	case s.Adopts:
-		return fmt.Sprintf("%s of an earlier installation was taken over by %s", s.Key, s.Release)
-	case live == nil:
-		return fmt.Sprintf("%s of %s was installed", s.Key, s.Release)
-	case s.Cause == plan.Configuration:
-		return fmt.Sprintf("%s of %s was reconfigured: %s", s.Key, s.Release, s.Reason)
-	case s.Cause == plan.Content:
-		return fmt.Sprintf("%s of %s was changed to what bundle, mirror and operator make of it now: %s", s.Key, s.Release, s.Reason)
 	}
-	return fmt.Sprintf("%s was changed from %s to %s", s.Key, plan.ReleaseOf(live), s.Release)
+	return fmt.Sprintf("%s of %s: %s: %s", s.Key, s.Release, s.Action, s.Reason)
 }
 
 // wait notes what a next stage waits for, and of which drivers that is; of all where none is named.
@@ -392,44 +375,8 @@ func initialized(o *assess.Observed, names []string) bool {
 	return false
 }
 
-// A pass that changes something is told in one line for each driver: an upgrade has some
-// sixty objects, and whoever reads the log wants to know of one upgrade. A repair has a line of
-// its own, since each is something that somebody did; all other objects are told at verbosity 1.
-
 func (p *pass) logStep(ctx context.Context, s plan.Step) {
-	logger := log.FromContext(ctx)
-	if s.Cause != plan.Drift {
-		logger = logger.V(1)
-	}
-	logger.Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release,
+	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release,
 		"cause", s.Cause, "reason", s.Reason)
 	p.outcome.did = append(p.outcome.did, s)
-}
-
-// logChanges tells what a pass did, a line for each driver and the mirror set, and what the next step waits for.
-func (p *pass) logChanges(ctx context.Context) {
-	for _, d := range append([]matrix.Driver{drivers.MirrorSet}, inOrder...) {
-		counts, releases := map[string]int{}, []string{}
-		for _, s := range p.outcome.did {
-			switch {
-			case s.Driver != d:
-			case s.Action == plan.Prune:
-				counts["prune %d"]++
-			default:
-				counts[fmt.Sprintf("%s %%d (%s)", s.Action, s.Cause)]++
-				releases = append(releases, s.Release)
-			}
-		}
-		var parts []string
-		for text, n := range counts {
-			parts = append(parts, fmt.Sprintf(text, n))
-		}
-		if len(parts) == 0 {
-			continue
-		}
-		slices.Sort(parts)
-		slices.Sort(releases)
-		log.FromContext(ctx).Info("applied", "driver", d, "release", strings.Join(slices.Compact(releases), ", "),
-			"objects", strings.Join(parts, ", "), "waitingFor", p.outcome.gate)
-	}
 }

@@ -66,7 +66,7 @@ func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
 	require.Contains(t, ds.Spec.Template.Spec.Containers[0].Image, repository+"@sha256:")
 	require.Equal(t, int32(1), w.scaled(), "no more replicas than control-plane nodes")
 	require.NotZero(t, w.inventory(v).Len())
-	require.Contains(t, w.events.all(), "DaemonSet kube-system/"+ccm+" of cpi@1.33.1 was installed")
+	require.Contains(t, w.events.all(), "Installed: DaemonSet kube-system/"+ccm+" of cpi@1.33.1: create")
 	require.Contains(t, w.events.all(), "is healthy: snapshot-controller@8.2.0, csi@3.5.1")
 
 	before, told, version := w.writes, w.events.all(), v.ResourceVersion
@@ -107,9 +107,9 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 	w.look(v)
 	require.Equal(t, "3.7.3", driver(v, "csi").Wanted)
 	news := w.events.all()
-	require.Contains(t, news, "Updated: DaemonSet kube-system/"+ccm+" of cpi@1.33.1 was changed")
-	require.Contains(t, news, "Repaired: repaired ServiceAccount kube-system/cloud-controller-manager: was deleted")
-	require.NotContains(t, news, "repaired DaemonSet")
+	require.Contains(t, news, "Updated: DaemonSet kube-system/"+ccm+" of cpi@1.33.1: change")
+	require.Contains(t, news, "Repaired: ServiceAccount kube-system/cloud-controller-manager of cpi@1.33.1: create: was deleted")
+	require.NotContains(t, news, "Repaired: DaemonSet")
 	require.Equal(t, was, controller(), "not before the cloud provider is rolled out")
 
 	w.ready(v)
@@ -151,7 +151,7 @@ func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 	for _, c := range append(agent.Spec.Template.Spec.InitContainers, agent.Spec.Template.Spec.Containers...) {
 		require.Contains(t, c.Image, repository+"@sha256:")
 	}
-	require.Contains(t, w.events.all(), "DaemonSet kube-system/antrea-agent of cni@2.7.0 was installed")
+	require.Contains(t, w.events.all(), "Installed: DaemonSet kube-system/antrea-agent of cni@2.7.0: create")
 
 	require.NoError(t, w.Delete(t.Context(), v))
 	w.removed(v)

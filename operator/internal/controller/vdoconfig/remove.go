@@ -37,7 +37,6 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		}
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
-	defer p.logChanges(ctx)
 	p.outcome.leaving = err
 	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || stopped(&config.Spec)) {
 		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
