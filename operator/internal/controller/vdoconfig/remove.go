@@ -9,12 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -263,82 +261,19 @@ func (p *pass) mayRemove(ctx context.Context) error {
 	return err
 }
 
+// reasonRemoving is why the condition of a driver is False that is being taken down.
 const reasonRemoving = "Removing"
 
-// removing is how many objects are left of each driver that is being taken down: with the
-// VDOConfig, or because it is not asked for any more. What stays for good does not count,
-// nor does the namespace, which is left to the end.
-func (p *result) removing() map[matrix.Driver]int {
-	left := map[matrix.Driver]int{}
-	all := p.outcome.removal
-	if all == nil {
-		all = p.outcome.plan
+// going tells whether a driver is being taken down: with the VDOConfig, or because it is not asked for any more. What
+// goes of one that is decided for, or judged, is only something that it needs no more.
+func (p *result) going(d matrix.Driver) bool {
+	all := cmp.Or(p.outcome.removal, p.outcome.plan)
+	stays := p.decision.version(d) != ""
+	if p.outcome.report != nil && !stays {
+		_, stays = p.outcome.report.Drivers[d]
 	}
-	if all == nil {
-		return left
+	goes := func(s plan.Step) bool {
+		return s.Driver == d && s.Action == plan.Prune && s.Kind != "Namespace" && withoutOperator[s.Key] != s.Reason
 	}
-	for _, s := range all.Removals() {
-		goes := s.Action == plan.Prune && s.Kind != "Namespace" && withoutOperator[s.Key] != s.Reason
-		if goes && (p.outcome.removal != nil || !p.keeps(s.Driver)) {
-			left[s.Driver]++
-		}
-	}
-	return left
-}
-
-// keeps tells whether a driver is decided for, or judged: what goes of it then is only
-// something that it needs no more.
-func (p *result) keeps(d matrix.Driver) bool {
-	if p.decision.version(d) != "" {
-		return true
-	}
-	if p.outcome.report == nil {
-		return false
-	}
-	_, judged := p.outcome.report.Drivers[d]
-	return judged
-}
-
-func (p *result) removedDriver(d matrix.Driver, left int) v1alpha1.DriverStatus {
-	return v1alpha1.DriverStatus{Driver: string(d), Version: p.lastRun(d), Message: removingText(left)}
-}
-
-func removingText(left int) string {
-	return fmt.Sprintf("is being removed: %d of its objects are left", left)
-}
-
-// removedDrivers is what is left to say of drivers while a VDOConfig is being deleted. One
-// that is left on the cluster keeps what was said of it last.
-func (p *result) removedDrivers(was []v1alpha1.DriverStatus) []v1alpha1.DriverStatus {
-	left := p.removing()
-	var all []v1alpha1.DriverStatus
-	for _, d := range inOrder {
-		i := slices.IndexFunc(was, func(s v1alpha1.DriverStatus) bool { return s.Driver == string(d) })
-		switch {
-		case left[d] > 0:
-			all = append(all, p.removedDriver(d, left[d]))
-		case i >= 0 && p.leaves(d):
-			all = append(all, was[i])
-		}
-	}
-	return all
-}
-
-func (p *result) leaves(d matrix.Driver) bool {
-	return slices.ContainsFunc(p.outcome.removal.Removals(), func(s plan.Step) bool {
-		return s.Driver == d && isWorkload(s.Key) && (s.Action == plan.Forget || s.Action == plan.Keep)
-	})
-}
-
-// removingCondition is that of a driver that is being taken down, the zero one of another.
-func (p *result) removingCondition(d matrix.Driver, typ string) metav1.Condition {
-	left := p.removing()[d]
-	switch {
-	case left > 0:
-		text := string(d) + " " + removingText(left)
-		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: text}
-	case p.outcome.removal != nil && !p.leaves(d):
-		return condition.Absent(typ)
-	}
-	return metav1.Condition{}
+	return all != nil && (p.outcome.removal != nil || !stays) && slices.ContainsFunc(all.Removals(), goes)
 }

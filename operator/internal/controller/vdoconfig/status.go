@@ -117,7 +117,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Nodes = nodes(rep)
 		st.NodesReady = fmt.Sprintf("%d/%d", rep.NodesReady, rep.NodesAll)
 	} else if p.outcome.removal != nil {
-		st.Drivers, st.Nodes, st.NodesReady = p.removedDrivers(st.Drivers), nil, ""
+		st.Drivers, st.Nodes, st.NodesReady = p.drivers(&assess.Report{}), nil, ""
 	} else if p.outcome.applied != nil {
 		for i := range st.Drivers {
 			st.Drivers[i].Ready = false // nobody knows
@@ -139,8 +139,8 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	var all []v1alpha1.DriverStatus
 	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
-		if left := p.removing()[d]; left > 0 {
-			all = append(all, p.removedDriver(d, left))
+		if p.going(d) {
+			all = append(all, v1alpha1.DriverStatus{Driver: string(d), Version: p.lastRun(d), Message: "is being removed"})
 			continue
 		}
 		if !judged && p.decision.version(d) == "" {
@@ -382,10 +382,12 @@ func (p *result) certificateCondition() metav1.Condition {
 // any more where it could not; else it stays.
 func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) metav1.Condition {
 	rep := p.outcome.report
-	if going := p.removingCondition(d, typ); going.Type != "" {
-		return going
-	}
-	if rep == nil {
+	switch {
+	case p.going(d):
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: string(d) + " is being removed"}
+	case p.outcome.removal != nil:
+		return condition.Absent(typ)
+	case rep == nil:
 		if err := p.outcome.applied; err != nil && meta.FindStatusCondition(st.Conditions, typ) != nil {
 			return condition.Unseen(typ, "it could not be looked at", err)
 		}
