@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -191,9 +190,6 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 			out.Fetch = way.fetching(s.bundle, s.kubernetes.version.Minor())
 		}
 	}
-	if note := ownMatrix(s.bundle.contents); note != "" && out.Fetch != nil {
-		out.Warnings = append(out.Warnings, note)
-	}
 	out.Warnings = append(out.Warnings, s.notes...)
 	return out
 }
@@ -208,7 +204,7 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 	q.decision = free.resolve()
 	out.Warnings = append(out.Warnings, q.decision.warned()...)
 	for _, d := range inOrder {
-		if one, there := q.driver(d, end, out); there {
+		if one, there := q.driver(d, out); there {
 			out.Drivers = append(out.Drivers, one)
 		}
 	}
@@ -230,13 +226,15 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 	return free.checkHolds()
 }
 
-func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewDriver, bool) {
+func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
 	runs, there := p.site.installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
 	one.Pinned = p.site.config.Spec.PolicyOf(string(d)).Version
 	if there {
 		one.Running = runs.String()
-		one.Unsupported = p.site.outgrown(d, end)
+	}
+	if why := p.decision.unfit[d]; why != "" {
+		one.Unsupported = []string{why}
 	}
 	for _, h := range out.Route {
 		for _, m := range h.Moves {
@@ -248,68 +246,33 @@ func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewD
 	return one, there || one.Chosen != ""
 }
 
-// outgrown says why what runs of a driver does not serve a route's end.
-func (s *site) outgrown(d matrix.Driver, end matrix.Facts) (why []string) {
-	r, listed := s.bundle.matrix.Release(matrix.ReleaseID{Driver: d, Version: s.installed[d]})
-	if !listed {
-		return []string{"the matrix does not list it"}
-	}
-	if !r.Kubernetes.Contains(end.Kubernetes.Minor()) {
-		why = append(why, fmt.Sprintf("it serves Kubernetes %s, not %s", r.Kubernetes, end.Kubernetes.Minor()))
-	}
-	for _, vc := range end.VCenters {
-		if !r.VSphere.Contains(vc.Version) {
-			why = append(why, fmt.Sprintf("it serves vSphere %s, not %s of vCenter %s", r.VSphere, vc.Version, vc.Name))
-		}
-	}
-	return why
-}
-
-// changes are the drivers that anything but a repair would be done with.
-func (out *Preview) changes() map[matrix.Driver]bool {
-	all := map[matrix.Driver]bool{}
-	for _, h := range out.Route {
-		for _, m := range h.Moves {
-			all[m.Driver] = true
-		}
-	}
-	if out.Plan == nil {
-		return all
-	}
-	for i := range out.Plan.Steps {
-		if s := &out.Plan.Steps[i]; s.Cause != string(plan.Drift) {
-			all[matrix.Driver(s.Driver)] = true
-		}
-	}
-	return all
-}
-
-// explain adds why what the route says would not be done: what holds all drivers, those
-// drivers that would change, be it by then, and the upgrade that begins the route.
+// explain adds why what the route says would not be done: what holds drivers, be it by then, and the upgrade that
+// begins the route; and what cannot be known from here.
 func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
-	s := &p.site
+	s, b := &p.site, p.site.bundle.source
 	out.Held = append(heldBy("", s.hold()), out.Held...)
-	changes, holds := out.changes(), s.holds()
+	holds := s.holds()
 	for _, d := range inOrder {
-		out.Held = append(out.Held, heldBy(string(d), s.faults[d])...)
-		if !changes[d] {
-			continue
-		}
-		for _, h := range append(heldBy(string(d), holds[d]), heldBy(string(d), byThen[d])...) {
+		of := slices.Concat(heldBy(string(d), s.faults[d]), heldBy(string(d), holds[d]), heldBy(string(d), byThen[d]))
+		for _, h := range of {
 			if !slices.Contains(out.Held, h) {
 				out.Held = append(out.Held, h)
 			}
 		}
 	}
-	p.explainBundle(out, len(changes) > 0)
-	p.explainUnknown(out, len(changes) > 0)
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && ready.Status == metav1.ConditionFalse {
+		out.Warnings = append(out.Warnings, "DriverBundle "+b.Name+" is not Ready: "+ready.Message+
+			"; this is planned from the bundle that it accepted before")
+	}
+	if s.checks.made && s.checks.pending {
+		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator "+
+			"has not made them for what is asked for now; vdoctl check makes them")
+	}
 	out.Held = append(out.Held, p.explainGates()...)
 	if stopped(&p.config.Spec) {
 		why := stoppedBy(&p.config.Spec) + ": the operator changes nothing"
 		out.Held = append(out.Held, Held{Reason: "Stopped", Message: why, Do: "set it to false"})
-	}
-	if len(changes) == 0 {
-		p.explainNotReady(out)
 	}
 	if st := s.checks.status; st != nil {
 		for i := range st.Results {
@@ -333,54 +296,6 @@ func (p *pass) explainGates() []Held {
 		}
 	}
 	return all
-}
-
-// explainBundle tells of a DriverBundle that is not Ready though what it accepted may be
-// installed: where the mirror does not answer, nodes would have no images from it either, and where
-// nothing would be done, the bundle that is asked for is what is held back.
-func (p *pass) explainBundle(out *Preview, changes bool) {
-	b := p.site.bundle.source
-	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || ready.Status != metav1.ConditionFalse || p.site.hold() != nil {
-		return
-	}
-	text := "DriverBundle " + b.Name + " is not Ready: " + ready.Message
-	if reason := fault.Reason(ready.Reason); changes && (reason == fault.Unreachable || reason == fault.Unauthorized) {
-		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text + "; the nodes need its images from there", Do: "see that the mirror answers before anything is changed"})
-		return
-	}
-	// Where the mirror is away that says nothing of what is asked for.
-	if !changes && !fault.Reason(ready.Reason).Passing() {
-		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text})
-		return
-	}
-	out.Warnings = append(out.Warnings, text+"; this is planned from the bundle that it accepted before")
-}
-
-// explainNotReady adds what keeps what is asked for from being there, where nothing would be done:
-// the vCenters that hold it back or, where nothing else says it, why the VDOConfig is not Ready,
-// which says nothing of another bundle or of an upgrade that is assumed.
-func (p *pass) explainNotReady(out *Preview) {
-	_, held := p.site.vcentersHeld()
-	out.Held = append(out.Held, heldBy("", held)...)
-	ready := meta.FindStatusCondition(p.config.Status.Conditions, v1alpha1.ConditionReady)
-	current := p.site.inventory.Memory().Revisions.Bundles(0)
-	said := len(out.Held) > 0 || len(out.Route) > 1 || !slices.Contains(current, p.site.bundle.reference())
-	if said || ready == nil || ready.Status != metav1.ConditionFalse || ready.ObservedGeneration != p.config.Generation {
-		return
-	}
-	text := "VDOConfig " + p.config.Name + " is not Ready: " + ready.Message
-	out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text, Do: "see `vdoctl status`"})
-}
-
-// explainUnknown says which gates nobody can know from here.
-func (p *pass) explainUnknown(out *Preview, changes bool) {
-	if c := &p.site.checks; changes && c.made && c.pending {
-		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl check makes them")
-	}
-	if slices.ContainsFunc(out.Route[1:], func(h Hop) bool { return len(h.Moves) > 0 }) {
-		out.Warnings = append(out.Warnings, "gates after an upgrade (checks, approval, windows, other changes) are known only then")
-	}
 }
 
 // named is the name to consent to the offered upgrade by. There is none for an upgrade that is only

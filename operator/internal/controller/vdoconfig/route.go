@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -54,7 +53,7 @@ func (r *router) route(upgrades []onward) []Hop {
 		h := Hop{To: t.name}
 		for _, d := range asked(r.policy.Rules) {
 			if why := r.installedLacks(d, t); why != "" {
-				h.Lacks = append(h.Lacks, why+"; "+r.bridge(d, t))
+				h.Lacks = append(h.Lacks, why)
 			}
 		}
 		moves, refused := r.arrive(t.facts)
@@ -95,33 +94,6 @@ func (r *router) arrive(facts matrix.Facts) (moves []Move, refused []string) {
 	return moves, nil
 }
 
-// bridge says how a driver comes to a release that serves both what is there now and what comes.
-func (r *router) bridge(d matrix.Driver, t target) string {
-	if v := r.serving(d, t, r.available); !v.IsZero() {
-		return fmt.Sprintf("%[1]s@%[2]s of the bundle serves before and after: pin it first, in spec.drivers of the VDOConfig", d, v)
-	}
-	if v := r.serving(d, t, nil); !v.IsZero() {
-		return fmt.Sprintf("%s@%s of the matrix serves before and after, and the bundle does not hold it", d, v)
-	}
-	return "the matrix lists no release that serves before and after: fetch a bundle with a newer matrix"
-}
-
-// serving is the newest release of a driver that may be chosen now and serves what comes.
-func (r *router) serving(d matrix.Driver, t target, available matrix.Available) matrix.Version {
-	var best matrix.Version
-	for _, release := range r.document.Releases {
-		if release.Driver != d || t.covers(release) != "" || !best.LessThan(release.Version) {
-			continue
-		}
-		pins := maps.Clone(r.pins)
-		pins[d] = release.Version
-		if _, refusal := r.choose(r.facts, pins, available); refusal == nil {
-			best = release.Version
-		}
-	}
-	return best
-}
-
 // fetching are the commands that bring a bundle for a route's end: on a connected host, and
 // then at the site. Names in capitals are for a person to fill in.
 func (r *router) fetching(b *opened, from matrix.Minor) []string {
@@ -153,15 +125,6 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		push,
 	}
-}
-
-// ownMatrix is what to know before fetching, where the matrix of the bundle bears no signature and is
-// not the one that is built in: it may be the site's own, which lock does not take by itself.
-func ownMatrix(c *bundle.Contents) string {
-	if c.MatrixSignature != nil || bytes.Equal(c.Matrix, matrix.Default()) {
-		return ""
-	}
-	return "vdo-bundle lock takes the matrix that is built into it: if the bundle's, which is not signed, is your own, give it with --matrix FILE"
 }
 
 // inside are the flags that take what else a bundle holds.

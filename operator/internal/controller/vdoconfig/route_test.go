@@ -6,18 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
@@ -69,7 +63,7 @@ func TestRoute(t *testing.T) {
 		"storage first, then the cloud after": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
 		"the bundle lacks the cloud provider": {both, Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "lacks the bundle has no drivers for it: cpi@1.34."}},
 		"a pin keeps what does not serve it": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pinned, []string{"Kubernetes 1.34",
-			"lacks csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first; csi@3.7.3 of the bundle serves before and after: pin it first", "lacks the bundle has no drivers for it"}},
+			"lacks csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first", "lacks the bundle has no drivers for it"}},
 		"the matrix has what the bundle lacks": {pair133 + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"Kubernetes 1.34",
 			"lacks csi@3.5.1 is installed and serves", "lacks the bundle has no drivers for it"}},
 		"vCenters come first": {both + " cpi@1.34.0", Assume{Kubernetes: minor, VCenters: nine}, pair, []string{"csi 3.5.1->3.7.3", "vCenter vc 9.0.0", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
@@ -120,67 +114,4 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	b.contents.Lock.Platforms = []image.Platform{{OS: "linux", Architecture: "amd64"}}
 	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "ghcr.example/vdo-operator:v1.2.3"}}, bundle.Release{Driver: matrix.HAProxy})
 	require.Contains(t, way.fetching(b, matrix.Minor{Major: 1, Minor: 34})[0], "--k8s 1.34 --vsphere 9.0.0 --operator ghcr.example/vdo-operator:v1.2.3 --services sip --platform linux/amd64 -o")
-}
-
-// A site's own matrix is not what lock takes by itself.
-func TestWhoHasAMatrixOfTheirOwnIsToldToGiveIt(t *testing.T) {
-	own := append(matrix.Default(), "# ours\n"...)
-	require.Contains(t, ownMatrix(&bundle.Contents{Matrix: own}), "--matrix FILE")
-	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: matrix.Default()}), "it is built in")
-	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: own, MatrixSignature: []byte("theirs")}), "the command has it")
-}
-
-// What is not Ready is told where it keeps something back: a mirror that is away, since the nodes have their images
-// from there, what is asked for, and a vCenter; else it is a note.
-func TestWhatAPreviewSaysThatIsNotReady(t *testing.T) {
-	bundle := func(reason fault.Reason) func(p *pass) {
-		return func(p *pass) {
-			p.site.bundle.source.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady,
-				Status: metav1.ConditionFalse, Reason: string(reason), Message: "why"}}
-		}
-	}
-	config := func(generation int64) func(p *pass) {
-		return func(p *pass) {
-			p.config.Generation = 2
-			p.config.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady,
-				Status: metav1.ConditionFalse, Reason: "Conflict", Message: "why", ObservedGeneration: generation}}
-		}
-	}
-	vc := func(is vcenter) func(p *pass) {
-		return func(p *pass) { p.site.vcenters = map[string]vcenter{"vc": is} }
-	}
-	for name, c := range map[string]struct {
-		edit     func(p *pass)
-		changes  bool
-		held     string // reason
-		warnings int
-	}{
-		"all is":             {edit: func(*pass) {}},
-		"the mirror is away": {edit: bundle(fault.Unreachable), warnings: 1},
-		"the mirror is away, and an upgrade comes":  {edit: bundle(fault.Unreachable), changes: true, held: "Unreachable"},
-		"what the tag names since is not trusted":   {edit: bundle(fault.Untrusted), changes: true, warnings: 1},
-		"there is no such tag":                      {edit: bundle(fault.NotFound), held: "NotFound"},
-		"the vCenter refuses the login":             {edit: vc(vcenter{held: because(fault.Unauthorized)}), held: "Unauthorized"},
-		"there is no vCenter of that name":          {edit: vc(vcenter{held: render.NoVCenter("find", "vc")}), held: "NotFound"},
-		"the VDOConfig is not":                      {edit: config(2), held: "Conflict"},
-		"the VDOConfig is not, and something comes": {edit: config(2), changes: true},
-		"it was said of another spec":               {edit: config(1)},
-	} {
-		p := &pass{result: result{site: *withCSI(t)}}
-		p.observed = &assess.Observed{}
-		rev := revision.Revision{Bundle: p.site.bundle.reference(), Releases: []string{"csi@3.5.1"}}
-		current := begun(rev, revision.Beginning{})
-		p.site.inventory = p.site.inventory.WithMemory(inventory.Memory{Revisions: current})
-		c.edit(p)
-		out := &Preview{Route: []Hop{{}}}
-		if c.changes {
-			out.Route[0].Moves = []Move{{Driver: matrix.CSI}}
-		}
-		p.explain(out, nil)
-		require.Equal(t, c.held != "", len(out.Held) > 0, "%s: %v", name, out.Held)
-		if c.held != "" {
-			require.Equal(t, c.held, out.Held[0].Reason, name)
-		}
-		require.Len(t, out.Warnings, c.warnings, name)
-	}
 }
