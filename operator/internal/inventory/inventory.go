@@ -49,7 +49,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -86,11 +85,6 @@ type Memory struct {
 	ClusterID string   `json:"clusterID,omitempty"`
 	// ClusterUID is the UID of the kube-system Namespace of the cluster that has this cluster id.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Mirrored is all that OpenShift's nodes were ever led to a mirror for by the set that the
-	// inventory has: nothing of it is taken away while the set is there.
-	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
-	// Taken is UID/GENERATION of that set as all nodes have taken it up, "" where they have not yet.
-	Taken string `json:"taken,omitempty"`
 	// Hashes are those of configurations as pods have them, by the ones that they have under the key
 	// of now: it was lost, and what pods have stays while it is of the same configuration.
 	Hashes map[string]string `json:"hashes,omitempty"`

@@ -14,7 +14,6 @@ import (
 // OwnSet is what the operator's set is made of.
 type OwnSet struct {
 	Wanted mirrorset.Entries // of bundles
-	Was    mirrorset.Entries // that it was written with
 	Live   mirrorset.Entries // that it has on the cluster
 }
 
@@ -22,16 +21,15 @@ type OwnSet struct {
 type Left struct{ Why, Remedy string }
 
 // Beside returns what the operator's set has beside others' rules, and the sources that it leaves
-// out, or adds nothing to. Nothing is taken away that it has or had: nodes would be drained. Where
+// out, or adds nothing to. Nothing is taken away that it has: nodes would be drained. Where
 // others lead a source as a part of a broader one they go on doing so, after the operator's mirror,
 // which it says itself, and the policy is theirs. The policy of an entry that is there stays for the
 // nodes' sake.
 func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map[string]Left) {
 	left = map[string]Left{}
-	there := mirrorset.Union(o.Was, o.Live)
-	for _, e := range mirrorset.Union(o.Wanted, o.Was, o.Live) {
+	for _, e := range mirrorset.Union(o.Wanted, o.Live) {
 		l := leading(others, e.Source)
-		_, known := there.Get(e.Source)
+		_, known := o.Live.Get(e.Source)
 		if tags := l.tags(); l.broader() && tags != "" && !known {
 			left[e.Source] = Left{
 				Why:    "an entry of the operator would hide from names with a tag what " + tags + " says of " + l.source,

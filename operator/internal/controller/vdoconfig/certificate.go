@@ -42,7 +42,7 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if err := joinAll(refused, err); err != nil {
 		return err
 	}
-	registration, secret := own(live[webhookRegistration.Key]), own(live[webhookSecret.Key])
+	registration, secret := own(live[webhookRegistration.Key], matrix.CSI), own(live[webhookSecret.Key], matrix.CSI)
 	if registration == nil || (secret == nil && live[webhookSecret.Key] != nil) {
 		return nil // the plan makes all of it, in its order, or says whose it is
 	}
@@ -64,12 +64,12 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 	if !known && !renewed {
 		return nil // what its pods have may be of another key, which the inventory knows
 	}
-	return p.rollWebhook(ctx, cert, own(live[webhookDeployment.Key]))
+	return p.rollWebhook(ctx, cert, own(live[webhookDeployment.Key], matrix.CSI))
 }
 
-// own returns an object where it carries the operator's labels, nil where it does not.
-func own(o *unstructured.Unstructured) *unstructured.Unstructured {
-	if o == nil || o.GetLabels()[render.LabelManagedBy] != render.ManagedBy || o.GetLabels()[render.LabelDriver] != string(matrix.CSI) {
+// own returns an object where it carries the operator's labels, of a driver, nil where it does not.
+func own(o *unstructured.Unstructured, of matrix.Driver) *unstructured.Unstructured {
+	if o == nil || o.GetLabels()[render.LabelManagedBy] != render.ManagedBy || o.GetLabels()[render.LabelDriver] != string(of) {
 		return nil
 	}
 	return o

@@ -166,7 +166,7 @@ func TestWhatCountsOfARevision(t *testing.T) {
 		"the mirror lets nobody in":      {func(p *pass) { p.site.held = refused }, true, true},
 		"the bundle is being verified":   {func(p *pass) { p.site.waiting = "it is being verified" }, true, true},
 		"nodes take the mirror set up": {func(p *pass) {
-			p.site.sets.taking = taking{set: "u/1", rolls: true}
+			p.site.sets.taking = taking{rolls: true}
 		}, true, true},
 		"nothing that can be read has it":   {func(p *pass) { p.site.current = comingFrom(t, "csi@3.5.1", "") }, false, true},
 		"something is waited for":           {func(p *pass) { p.outcome.gate = "a node" }, false, false},

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -40,10 +39,6 @@ func (p *pass) gatherOpenShift(ctx context.Context) error {
 	}
 	kind := mirrorset.Digests
 	if p.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.leads {
-		if !p.namesUpstream() {
-			p.notes = append(p.notes, "spec.openShift.mirrorSet is Write and has no effect: imageNames of DriverBundle "+
-				p.bundle.source.Name+" is not Upstream, so that pods name images in the mirror itself")
-		}
 		return p.gatherSets(ctx)
 	}
 	why := errors.New("the cluster is not OpenShift")
@@ -81,7 +76,7 @@ func (p *pass) gatherSets(ctx context.Context) error {
 		return err
 	}
 	p.sets = mirrorSets{rules: rules, others: rules}
-	if set := live[id.Key]; set != nil && p.isOwn(set) {
+	if set := live[id.Key]; own(set, drivers.MirrorSet) != nil {
 		p.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		isOwn := func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() }
 		p.sets.others = slices.DeleteFunc(slices.Clone(rules), isOwn)
@@ -90,18 +85,9 @@ func (p *pass) gatherSets(ctx context.Context) error {
 	return nil
 }
 
-// isOwn tells whether the set on the cluster is the operator's: recorded as such, or, where the
-// records are lost, labelled.
-func (p *pass) isOwn(set *unstructured.Unstructured) bool {
-	known, recorded := p.site.inventory.Get(plan.IDOf(set).Key)
-	labels := set.GetLabels()
-	return (recorded && plan.Ours(set, known)) ||
-		(labels[render.LabelManagedBy] == render.ManagedBy && labels[render.LabelDriver] == string(drivers.MirrorSet))
-}
-
 // mirrored is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have
 // other names than upstream's: for the accepted bundle too, so that nodes have it before an upgrade begins, and for
-// all that they were led for before, so that a rollback finds its images and nothing is taken away.
+// all that they are led for by the operator's set, so that a rollback finds its images and nothing is taken away.
 func (s *site) mirrored(from []*opened) mirrorset.Entries {
 	entries, _ := s.ownEntries(from)
 	return entries
@@ -124,16 +110,7 @@ func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[s
 	if len(all) == 0 {
 		return nil, nil
 	}
-	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Was: s.ledBefore(), Live: s.sets.own}.Beside(s.sets.others)
-}
-
-// ledBefore is what nodes were led for by the set that the inventory has, which is forgotten a pass
-// before what is remembered of it: who has deleted it begins anew.
-func (s *site) ledBefore() mirrorset.Entries {
-	if _, there := s.inventory.Get(plan.IDOf(render.MirrorSet(nil).Unstructured).Key); !there {
-		return nil
-	}
-	return s.inventory.Memory().Mirrored
+	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Live: s.sets.own}.Beside(s.sets.others)
 }
 
 // mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts
@@ -159,19 +136,6 @@ func (o *opened) mirrored() mirrorset.Entries {
 		}
 	}
 	return mirrorset.Union(all...)
-}
-
-// mirroredNow is what an inventory remembers of it, as long as there is the set: what the set was
-// applied with, and not what a bundle would have in it that was never trusted.
-func mirroredNow(was mirrorset.Entries, r rendering, inv inventory.Inventory) mirrorset.Entries {
-	set, there := inv.Get(plan.IDOf(render.MirrorSet(nil).Unstructured).Key)
-	switch {
-	case !there:
-		return nil
-	case set.Content == contentOfMirrorSet(r.mirrored):
-		return r.mirrored
-	}
-	return was
 }
 
 // contentOfMirrorSet identifies, as [content] does for drivers, what the set is made of: all of it
@@ -215,27 +179,21 @@ func (p *pass) mayWrite(ctx context.Context, o render.Object) error {
 
 // OpenShift's nodes take the operator's mirror set up one after the other. Where pods of a new
 // release come to a node before, they do not find their images, and an upgrade would be gone back
-// from for nothing. So it begins once all MachineConfigPools have what was written. That is
-// remembered of the set as it is then: what pools are given later is not the set's.
+// from for nothing. So it begins once all MachineConfigPools have what they are to have.
 
 // taking is how nodes take up the operator's set.
 type taking struct {
-	set   string // UID/GENERATION of the set that is there, "" where there is none
 	waits string // that they have not taken it up, "" where they have
 	rolls bool   // they take it up just now
 }
 
-// gatherPools reads how far nodes are with the set, until they have it.
+// gatherPools reads how far nodes are with the set.
 func (p *pass) gatherPools(ctx context.Context, set *unstructured.Unstructured) error {
-	t := &p.sets.taking
-	if t.set = fmt.Sprintf("%s/%d", set.GetUID(), set.GetGeneration()); p.site.inventory.Memory().Taken == t.set {
-		return nil
-	}
 	pools, err := p.Cluster.MachineConfigPools(ctx)
 	if err != nil && fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
-	name, written := plan.IDOf(set).String(), writtenAt(set)
+	t, name, written := &p.sets.taking, plan.IDOf(set).String(), writtenAt(set)
 	t.waits, t.rolls = decide.PoolsChange(name, written, pools, p.now), decide.PoolsRoll(written, pools, p.now)
 	if err == nil {
 		return nil
@@ -256,14 +214,6 @@ func writtenAt(o *unstructured.Unstructured) time.Time {
 		}
 	}
 	return at
-}
-
-// remembered is the set that nodes are known to have taken up.
-func (t taking) remembered(was string) string {
-	if t.waits == "" {
-		return cmp.Or(t.set, was)
-	}
-	return was
 }
 
 // namesUpstream tells whether pods of the accepted bundle name images as upstream does, which nodes

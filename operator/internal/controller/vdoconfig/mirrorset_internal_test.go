@@ -14,9 +14,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -38,8 +35,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	accepted := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2", bundle.Operator: "up.example/operator:1"})
 	runs := with("old.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	was := mirrorset.Entries{{Source: "gone.example/older", Mirrors: []string{"old.site/vdo/gone.example/older"}}}
-	set := inventory.Entry{ID: plan.IDOf(render.MirrorSet(nil).Unstructured), Driver: drivers.MirrorSet}
-	remembered, deleted := inventory.Of(set).WithMemory(inventory.Memory{Mirrored: was}), inventory.Inventory{}.WithMemory(inventory.Memory{Mirrored: was})
+	before := mirrorSets{own: was}
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
@@ -49,13 +45,12 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 		from *opened
 		want []string
 	}{
-		"nobody asks for it":                               {site{bundle: accepted, inventory: remembered}, accepted, nil},
+		"nobody asks for it":                               {site{bundle: accepted, sets: before}, accepted, nil},
 		"the first bundle":                                 {site{leads: true, bundle: accepted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"an upgrade waits":                                 {site{leads: true, bundle: accepted, inventory: remembered}, runs, []string{cpi, older, both}},
-		"the set was deleted":                              {site{leads: true, bundle: accepted, inventory: deleted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, inventory: remembered}, runs, []string{cpi, older, old}},
+		"an upgrade waits":                                 {site{leads: true, bundle: accepted, sets: before}, runs, []string{cpi, older, both}},
+		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, sets: before}, runs, []string{cpi, older, old}},
 		"it is held, and runs":                             {site{leads: true, bundle: accepted, bundleHeld: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
-		"pods have other names":                            {site{leads: true, bundle: other, inventory: remembered}, other, nil},
+		"pods have other names":                            {site{leads: true, bundle: other, sets: before}, other, nil},
 		"pods of what runs have upstream's":                {site{leads: true, bundle: other}, runs, []string{cpi, old}},
 		"an image with no place in the mirror is left out": {site{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
 	} {
@@ -67,20 +62,6 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
-}
-
-// What nodes were led for is remembered as long as there is the set, once it was applied: a bundle
-// that is not trusted any more before it is leaves nothing behind.
-func TestWhatNodesWereLedForIsRememberedWithTheSet(t *testing.T) {
-	was, now := mirrorset.Entries{{Source: "was"}}, mirrorset.Entries{{Source: "now"}}
-	id := inventory.ID{Key: inventory.Key{Group: mirrorset.Digests.Group, Kind: mirrorset.Digests.Kind, Name: render.MirrorSetName}, Version: "v1"}
-	applied := func(with mirrorset.Entries) inventory.Inventory {
-		return inventory.Of(inventory.Entry{ID: id, Driver: drivers.MirrorSet, Content: contentOfMirrorSet(with)})
-	}
-	require.Equal(t, now, mirroredNow(was, rendering{mirrored: now}, applied(now)))
-	require.Equal(t, was, mirroredNow(was, rendering{mirrored: now}, applied(was)))
-	require.Equal(t, was, mirroredNow(was, rendering{}, applied(was)))
-	require.Empty(t, mirroredNow(was, rendering{mirrored: now}, inventory.Of()))
 }
 
 // serves tells whether the cluster serves all kinds.
@@ -119,22 +100,17 @@ func (p pools) MachineConfigPools(context.Context) ([]decide.Pool, error) {
 // An upgrade waits for pools only where its pods name images as upstream does, and says which right it lacks.
 func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 	set := render.MirrorSet(nil).Unstructured
-	set.SetUID("u")
-	set.SetGeneration(1)
 	for name, c := range map[string]struct {
 		names  v1alpha1.ImageNames
-		before string // that nodes have taken up
 		unread error
 		says   string
 	}{
-		"nodes take it up":             {v1alpha1.ImageNamesUpstream, "u/0", nil, "MachineConfigPool worker"},
-		"they have taken it up before": {v1alpha1.ImageNamesUpstream, "u/1", nil, ""},
-		"pools may not be read":        {v1alpha1.ImageNamesUpstream, "", because(fault.Forbidden), "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
-		"pods do not need it":          {v1alpha1.ImageNamesRepository, "", because(fault.Forbidden), ""},
+		"nodes take it up":      {v1alpha1.ImageNamesUpstream, nil, "MachineConfigPool worker"},
+		"pools may not be read": {v1alpha1.ImageNamesUpstream, because(fault.Forbidden), "whether nodes have taken up ImageDigestMirrorSet vdo-operator cannot be read"},
+		"pods do not need it":   {v1alpha1.ImageNamesRepository, because(fault.Forbidden), ""},
 	} {
 		g := gathering(t)
 		g.Cluster, g.bundle.source.Spec.ImageNames = pools{err: c.unread}, c.names
-		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{Taken: c.before})
 		require.Empty(t, g.othersChange(true), "there is no set")
 		require.NoError(t, g.gatherPools(t.Context(), set), name)
 		for ignored, says := range map[string]string{"Nodes": c.says, "MachineConfigPools": ""} {
@@ -144,8 +120,7 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 			require.Contains(t, got, says, name)
 		}
 		require.Empty(t, g.othersChange(false), "nothing is in force")
-		require.Equal(t, c.before == "u/1", g.sets.taking.remembered("") == "u/1", name)
-		require.Equal(t, c.before != "u/1", g.sets.taking.rolls, name)
+		require.True(t, g.sets.taking.rolls, name)
 	}
 }
 
