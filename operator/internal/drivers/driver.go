@@ -52,9 +52,7 @@ const (
 
 	CloudConfigMap = "vsphere-cloud-config"
 	CloudConfigKey = "vsphere.conf"
-	// CloudDeprecatedConfigMap is the cloud provider's of upstream's deprecated manifests.
-	CloudDeprecatedConfigMap = "cloud-config"
-	CloudSecret              = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
+	CloudSecret    = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
 )
 
 // MirrorSet is what of the installation is no driver's: the object by which OpenShift's nodes

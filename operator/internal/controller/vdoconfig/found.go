@@ -45,35 +45,11 @@ func (p *pass) gatherFound(ctx context.Context, storage map[string][]byte) error
 	return p.at(matrix.CSI, err)
 }
 
-// unsureOfNodes tells whether with the records of a cloud provider of ours that is gone which tells
-// it otherwise: its configuration, so where it looked for nodes, or, while there are nodes that are
-// not known to be on vSphere, its DaemonSet, so whether it was to keep them. Where it could not be
-// made again in the pass that saw that, the records that are made anew have it.
+// unsureOfNodes tells whether with the records of what was installed that is gone which tells of a cloud provider of
+// ours: its configuration, so where it looked for nodes, or its DaemonSet, so whether it was to keep them.
 func (s *site) unsureOfNodes(config []byte) bool {
-	if s.inventory.Memory().KeepsNodes && !s.inventory.Has(matrix.CPI) {
-		return len(config) == 0
-	}
-	if !s.historyLost() || !s.hadCloudProvider() {
-		return false
-	}
-	elsewhere := func(n *corev1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, "vsphere://") }
-	return len(config) == 0 || (!slices.ContainsFunc(s.observed.DaemonSets, isCloud) && slices.ContainsFunc(s.observed.Nodes, elsewhere))
-}
-
-// historyLost tells whether there is no record of what the status knows to have been installed.
-func (s *site) historyLost() bool {
-	return s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
-}
-
-// hadCloudProvider tells whether the status knows of a cloud provider of ours. Its row among the
-// drivers goes, or is without a version, once it is gone; those of revisions stay.
-func (s *site) hadCloudProvider() bool {
-	const d = string(matrix.CPI)
-	st := &s.config.Status
-	return slices.ContainsFunc(st.Drivers, func(row v1alpha1.DriverStatus) bool { return row.Driver == d && row.Version != "" }) ||
-		slices.ContainsFunc(st.Revisions, func(row v1alpha1.RevisionStatus) bool {
-			return strings.Contains(row.Releases, d+"@")
-		})
+	lost := s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records()) == 0 && s.config.Status.Bundle != ""
+	return lost && (len(config) == 0 || !slices.ContainsFunc(s.observed.DaemonSets, isCloud))
 }
 
 func isCloud(ds appsv1.DaemonSet) bool {
@@ -134,10 +110,6 @@ func (p *pass) gatherCloud(ctx context.Context) error {
 	unremembered := memory.CloudProvider == nil
 	place, named := placeOfCloudConfig(p.observed)
 	config, err := p.configAt(ctx, place)
-	if err == nil && len(config) == 0 && unremembered && p.noCloudYet() {
-		place = v1alpha1.KeyReference{ConfigMap: drivers.CloudDeprecatedConfigMap, Key: render.CPIConfigKey}
-		config, err = p.configAt(ctx, place)
-	}
 	if err != nil {
 		return err
 	}
@@ -164,12 +136,6 @@ func (p *pass) gatherCloud(ctx context.Context) error {
 			"names no vCenter (%s): where it looks for nodes and what was set by hand is not known", where))
 	}
 	return nil
-}
-
-// noCloudYet tells whether there is no cloud provider, nor was there one of ours: one of upstream's
-// deprecated manifests may have been deleted by hand, so that it can be installed anew.
-func (p *pass) noCloudYet() bool {
-	return !slices.ContainsFunc(p.observed.DaemonSets, isCloud) && !p.hadCloudProvider()
 }
 
 var ownCloudConfig = v1alpha1.KeyReference{ConfigMap: render.CPIConfigMap, Key: render.CPIConfigKey}

@@ -364,13 +364,6 @@ func TestWhatAPassMeans(t *testing.T) {
 	}
 }
 
-// withCPI is the inventory of a site where the cloud provider runs too.
-func withCPI(t *testing.T) inventory.Inventory {
-	t.Helper()
-	ds := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}, Version: "v1"}
-	return withCSI(t).inventory.With(inventory.Entry{ID: ds, Driver: matrix.CPI, Release: "cpi@1.33.1"})
-}
-
 // Left as it is, the cloud provider is remembered as it was told last, or as nobody knows what it
 // was told; that is forgotten once it is not asked for any more.
 func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T) {
@@ -399,28 +392,17 @@ func TestUnsureOfNodes(t *testing.T) {
 		config string
 		want   bool
 	}{
-		"its configuration is gone": {func(*site) {}, "", true},
-		"all is there":              {func(*site) {}, "x", false},
-		"its DaemonSet is gone":     {func(s *site) { s.observed.DaemonSets = nil }, "x", true},
-		"its DaemonSet is gone, and all nodes are on vSphere": {func(s *site) { s.observed.DaemonSets, s.observed.Nodes = nil, s.observed.Nodes[:1] }, "x", false},
-		"it is installed for the first time":                  {func(s *site) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
-		"the records have it":                                 {func(s *site) { s.inventory = withCSI(t).inventory }, "", false},
-		"its row is gone, and a revision had it": {func(s *site) {
-			s.config.Status.Drivers, s.config.Status.Revisions = nil, []v1alpha1.RevisionStatus{{Releases: "cpi@1.33.1, csi@3.5.1"}}
-		}, "", true},
-		"its row is gone, and no revision had it": {func(s *site) {
-			s.config.Status.Drivers, s.config.Status.Revisions = nil, []v1alpha1.RevisionStatus{{Releases: "csi@3.5.1"}}
-		}, "", false},
-		"it was left as it is when that was seen":      {func(s *site) { s.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{KeepsNodes: true}) }, "", true},
-		"likewise, and its configuration is there":     {func(s *site) { s.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{KeepsNodes: true}) }, "x", false},
-		"it is there, and was told to keep them again": {func(s *site) { s.inventory = withCPI(t).WithMemory(inventory.Memory{KeepsNodes: true}) }, "", false},
+		"its configuration is gone":          {func(*site) {}, "", true},
+		"all is there":                       {func(*site) {}, "x", false},
+		"its DaemonSet is gone":              {func(s *site) { s.observed.DaemonSets = nil }, "x", true},
+		"it is installed for the first time": {func(s *site) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
+		"the records have it":                {func(s *site) { s.inventory = withCSI(t).inventory }, "", false},
 	} {
 		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
 		s := withCSI(t)
 		s.inventory = inventory.Inventory{}
-		s.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Drivers: []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}}}
-		s.observed = &assess.Observed{DaemonSets: []appsv1.DaemonSet{ds}, Nodes: []*corev1.Node{
-			{Spec: corev1.NodeSpec{ProviderID: "vsphere://one"}}, {Spec: corev1.NodeSpec{ProviderID: "metal://two"}}}}
+		s.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last"}
+		s.observed = &assess.Observed{DaemonSets: []appsv1.DaemonSet{ds}}
 		c.edit(s)
 		require.Equal(t, c.want, s.unsureOfNodes([]byte(c.config)), name)
 	}
