@@ -28,9 +28,6 @@ type login struct {
 	data []byte // .dockerconfigjson; empty where pods need none
 	// kept is set where data is not of the Secret: the copies that there are stay as they are.
 	kept bool
-	// lost is set where pods refer to copies of which none is there any more; data
-	// then only takes their place.
-	lost bool
 }
 
 // copies are the Secrets with the login that pods refer to.
@@ -60,14 +57,11 @@ func (p *pass) gatherLogin(ctx context.Context) error {
 	switch {
 	case len(given) > 0:
 		p.unverifiedLogin(secret)
-	case named || data != nil:
+	case named || data != nil || b.Status.VerifiedLogin != v1alpha1.NoLogin:
 		p.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, p.login.note()),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
-	case b.Status.VerifiedLogin != v1alpha1.NoLogin:
-		p.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", p.login.note()),
-			"create it with `kubectl create secret docker-registry`"))
 	case p.login.kept:
-		p.notes = append(p.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(p.login.note(), "; ")))
+		p.notes = append(p.notes, "Secret "+secret+" is gone and the mirror needs none"+p.login.note())
 	}
 	return nil
 }
@@ -114,16 +108,13 @@ func (l login) secrets() []string {
 
 // note says what pods do meanwhile.
 func (l login) note() string {
-	switch {
-	case l.lost:
-		return "; no copy of it is left either: pods that run go on, and one that starts on a node without its images cannot pull them"
-	case l.kept:
+	if l.kept {
 		return "; pods keep the login that they have"
 	}
 	return ""
 }
 
-// installedLogin is what the drivers' pods have.
+// installedLogin is what the drivers' pods have: nothing that lets in, where all copies are gone.
 func (p *pass) installedLogin(ctx context.Context) (login, error) {
 	recorded := false
 	for i, key := range copies {
@@ -140,22 +131,18 @@ func (p *pass) installedLogin(ctx context.Context) (login, error) {
 		}
 	}
 	if recorded {
-		return login{data: []byte("{}"), kept: true, lost: true}, nil
+		return login{data: []byte("{}"), kept: true}, nil
 	}
 	return login{}, nil
 }
 
-// keep takes the copies that are there for those rendered. One that is not there is
-// made from another one, where there is any.
-func (l login) keep(rendered *render.Rendered, live plan.Live) {
+// keepLogin takes the copies of a login that are there for those rendered. One that is not there is made from another
+// one, or without a login, so that pods that refer to it do not roll.
+func keepLogin(rendered *render.Rendered, live plan.Live) {
 	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
-		key := plan.IDOf(o.Unstructured).Key
-		if !slices.Contains(copies, key) {
-			return o, true
-		}
-		if live[key] != nil {
+		if key := plan.IDOf(o.Unstructured).Key; slices.Contains(copies, key) && live[key] != nil {
 			o.Object["data"] = live[key].Object["data"]
 		}
-		return o, live[key] != nil || !l.lost
+		return o, true
 	})
 }

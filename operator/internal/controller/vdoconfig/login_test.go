@@ -56,7 +56,6 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		edit     func(*v1alpha1.DriverBundle)
 		want     string
 		kept     bool
-		lost     bool
 		held     fault.Reason
 		waiting  bool
 		notes    int
@@ -73,7 +72,7 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		"it is gone, and none is needed":   {copies: both, verified: v1alpha1.NoLogin, want: "old", kept: true, notes: 1},
 		"it has no key":                    {given: map[string][]byte{"x": nil}, copies: both, verified: v1alpha1.NoLogin, want: "old", kept: true, held: fault.NotFound},
 		"it is gone, and a copy with it":   {copies: map[string]string{csi: "old"}, verified: "1", want: "old", kept: true, held: fault.NotFound},
-		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, lost: true, held: fault.NotFound},
+		"it is gone, and all copies":       {copies: map[string]string{}, verified: "1", want: "{}", kept: true, held: fault.NotFound},
 		"it is named, and was never there": {verified: v1alpha1.NoLogin, edit: func(b *v1alpha1.DriverBundle) { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "x"} }, held: fault.NotFound},
 	} {
 		g := gathering(t)
@@ -89,7 +88,7 @@ func TestWhichLoginPodsHave(t *testing.T) {
 		}
 		require.NoError(t, g.gatherLogin(t.Context()), name)
 		require.Equal(t, c.want, string(g.login.data), name)
-		require.Equal(t, []bool{c.kept, c.lost}, []bool{g.login.kept, g.login.lost}, name)
+		require.Equal(t, c.kept, g.login.kept, name)
 		require.Equal(t, c.held != "", g.site.held != nil, name)
 		if c.held != "" {
 			require.Equal(t, c.held, fault.ReasonOf(g.site.held), name)
@@ -99,27 +98,23 @@ func TestWhichLoginPodsHave(t *testing.T) {
 	}
 }
 
-// Copies that are there stay as they are; of one that is not, nothing is made up.
+// Copies that are there stay as they are; one that is not is made from what is known.
 func TestCopiesOfALoginStay(t *testing.T) {
-	for lost, want := range map[bool][]any{false: {"theirs", "old"}, true: {"theirs"}} {
-		live, stage := plan.Live{}, render.Stage{}
-		for i, key := range copies {
-			o := &unstructured.Unstructured{Object: map[string]any{"data": "old"}}
-			o.SetAPIVersion("v1")
-			o.SetKind(key.Kind)
-			o.SetNamespace(key.Namespace)
-			o.SetName(key.Name)
-			stage.Objects = append(stage.Objects, render.Object{Unstructured: o})
-			if i == 0 {
-				live[key] = &unstructured.Unstructured{Object: map[string]any{"data": "theirs"}}
-			}
+	live, stage := plan.Live{}, render.Stage{}
+	for i, key := range copies {
+		o := &unstructured.Unstructured{Object: map[string]any{"data": "old"}}
+		o.SetAPIVersion("v1")
+		o.SetKind(key.Kind)
+		o.SetNamespace(key.Namespace)
+		o.SetName(key.Name)
+		stage.Objects = append(stage.Objects, render.Object{Unstructured: o})
+		if i == 0 {
+			live[key] = &unstructured.Unstructured{Object: map[string]any{"data": "theirs"}}
 		}
-		r := &render.Rendered{Stages: []render.Stage{stage}}
-		login{kept: true, lost: lost}.keep(r, live)
-		var got []any
-		for _, o := range r.Stages[0].Objects {
-			got = append(got, o.Object["data"])
-		}
-		require.Equal(t, want, got)
+	}
+	r := &render.Rendered{Stages: []render.Stage{stage}}
+	keepLogin(r, live)
+	for i, want := range []string{"theirs", "old"} {
+		require.Equal(t, want, r.Stages[0].Objects[i].Object["data"])
 	}
 }

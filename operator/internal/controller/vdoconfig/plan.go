@@ -46,7 +46,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	}
 	p.site.notePasswords(in.live)
 	if p.site.login.kept {
-		p.site.login.keep(r.Rendered, in.live)
+		keepLogin(r.Rendered, in.live)
 	}
 	keepConfiguration(r.Rendered, in.live)
 	p.site.keepHashes(r.Rendered, in.live)

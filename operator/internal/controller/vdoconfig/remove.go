@@ -185,9 +185,6 @@ func (a *applier) removals(ctx context.Context) error {
 		if s.Action == plan.Gone && isWorkload(s.Key) && unfinished[s.Driver] {
 			continue // should a volume appear before all is removed, it is made again
 		}
-		if s.Action == plan.Gone && a.site.login.lost && slices.Contains(copies, s.Key) {
-			continue // that pods have a login would be forgotten with it, and they rolled without one
-		}
 		if s.Action == plan.Gone || s.Action == plan.Forget {
 			inv = inv.Without(s.Key)
 		}
