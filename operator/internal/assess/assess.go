@@ -111,8 +111,6 @@ type Input struct {
 	// Replicas are those that the operator wants of Deployments, by "Deployment namespace/name".
 	// Of one that is not there, those in its spec count, and no fewer than one.
 	Replicas map[string]int32
-	// WebhookCertificate is the webhook's certificate in PEM; empty where there is no webhook.
-	WebhookCertificate []byte
 	// Secrets are values that the drivers know and nobody may read: in what is quoted they
 	// are hidden, wherever they are.
 	Secrets []string
@@ -343,9 +341,6 @@ func (in *Input) storage(installed bool) []Finding {
 	if installed && in.CSIDriver == nil {
 		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
 			Remedy: "it is made again at the next pass; while the operator is suspended, set spec.suspend to false"})
-	}
-	if len(in.WebhookCertificate) > 0 {
-		all = append(all, certificateAge(in.WebhookCertificate, in.Now)...)
 	}
 	return all
 }

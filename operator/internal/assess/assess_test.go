@@ -1,7 +1,6 @@
 package assess_test
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
 var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -273,11 +271,6 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"no control plane": {func(in *assess.Input) {
 			in.DaemonSets[0] = daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 0, 0, 0)
 		}, matrix.CPI, fault.Incomplete, "node-role.kubernetes.io/control-plane"},
-		"webhook certificate": {func(in *assess.Input) {
-			cert, err := webhookcert.Issue(now.Add(-2*webhookcert.Lifetime), rand.Reader)
-			require.NoError(t, err)
-			in.WebhookCertificate = cert.Cert
-		}, matrix.CSI, fault.Expired, "StorageClasses cannot be written"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := healthy()

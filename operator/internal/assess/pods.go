@@ -7,15 +7,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // maxQuote bounds what is quoted of a container's or event's own words.
@@ -242,23 +239,6 @@ func (in *Input) refused(w Workload, message string) Finding {
 		f.Remedy = "raise the namespace's quota"
 	}
 	return f
-}
-
-// certificateAge finds a webhook certificate that is or will soon be too old.
-func certificateAge(data []byte, now time.Time) []Finding {
-	const subject = "ValidatingWebhookConfiguration " + drivers.WebhookConfiguration
-	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret " + drivers.CSINamespace + "/" + drivers.WebhookSecret + ": it is made again"}
-	cert, err := certificate.Parse(data)
-	if err != nil {
-		f.Message = "its certificate cannot be read: " + err.Error()
-		return []Finding{f}
-	}
-	if !now.Before(cert.NotAfter) {
-		f.Reason = fault.Expired
-		f.Message = fmt.Sprintf("its certificate ended at %s: StorageClasses cannot be written, nor claims changed or deleted", cert.NotAfter.UTC().Format(time.RFC3339))
-		return []Finding{f}
-	}
-	return nil
 }
 
 // unscheduled notes that the scheduler finds no node for a pod. Such a pod has no container whose state

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -17,8 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
 // assess judges the drivers that are asked for and installed, after what
@@ -48,21 +45,16 @@ func (p *pass) observe(ctx context.Context, look func(context.Context) (assess.O
 }
 
 func (p *pass) assessed(ctx context.Context) error {
-	certificate, err := p.servedCertificate(ctx)
-	if err != nil {
-		return err
-	}
 	if err := p.knowPasswords(ctx); err != nil {
 		return err
 	}
 	cloud, storage := p.outcome.spec.CloudProvider, p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
 		Observed: *p.observed, Now: p.now, Wanted: p.judged(),
-		Topology:           storage != nil && len(storage.TopologyCategories) > 0,
-		CloudAddresses:     cloud != nil && (cloud.NodeAddresses != nil || len(cloud.IPFamilies) > 0),
-		CloudZones:         cloud != nil && cloud.Topology != nil && cloud.Topology.Zone != "",
-		WebhookCertificate: certificate, Missing: p.missing(), Secrets: p.site.secrets(),
-		Replicas: p.replicas(),
+		Topology:       storage != nil && len(storage.TopologyCategories) > 0,
+		CloudAddresses: cloud != nil && (cloud.NodeAddresses != nil || len(cloud.IPFamilies) > 0),
+		CloudZones:     cloud != nil && cloud.Topology != nil && cloud.Topology.Zone != "",
+		Missing:        p.missing(), Secrets: p.site.secrets(), Replicas: p.replicas(),
 	})
 	p.outcome.report = &report
 	return nil
@@ -151,20 +143,6 @@ func (p *result) replicas() map[string]int32 {
 
 func isWorkload(k inventory.Key) bool {
 	return k.Group == "apps" && (k.Kind == "DaemonSet" || k.Kind == "Deployment")
-}
-
-func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
-	if !wantsWebhook(&p.outcome.spec) {
-		return nil, nil
-	}
-	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
-	if fault.ReasonOf(err) == fault.Forbidden {
-		p.outcome.faults, err = joined(p.outcome.faults, matrix.CSI, err), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return data[webhookcert.KeyCert], nil
 }
 
 func message(h assess.Health) string {
