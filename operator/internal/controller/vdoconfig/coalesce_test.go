@@ -11,18 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Passes over what nodes do take a tenth of the time, and none is more than half a minute late.
-func TestEventsAboutNodesWaitForEachOther(t *testing.T) {
-	var p pace
-	require.Equal(t, time.Second, p.wait(), "before the first pass")
-	for took, wait := range map[time.Duration]time.Duration{
-		time.Millisecond: time.Second, 400 * time.Millisecond: 4 * time.Second, time.Minute: 30 * time.Second,
-	} {
-		p.last.Store(int64(took))
-		require.Equal(t, wait, p.wait(), took)
-	}
-}
-
 func TestWhatOnlyAStatusSaysIsNoDrift(t *testing.T) {
 	was := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "x", Generation: 3, ResourceVersion: "7", Labels: map[string]string{"a": "b"}}}
 	for name, edit := range map[string]func(m *metav1.PartialObjectMetadata){

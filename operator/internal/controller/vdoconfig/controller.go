@@ -136,14 +136,12 @@ type Reconciler struct {
 	// Checks are asked before something new is installed or configured; nil for none.
 	Checks Checks
 
-	pace     pace
 	ledger   drift.Ledger
 	refusals *reconciler.Refusals
 }
 
 // Reconcile is one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	defer r.pace.timed()()
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
 		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
 		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: v1alpha1.FinalizerDrivers, Client: r.Client, Remover: r},

@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,32 +144,9 @@ var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool 
 		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}
 
-// What nodes do comes in hundreds: each joins in some six steps, and with each pod of a
-// DaemonSet its status changes. A pass looks at all of it at once, so that those events
-// wait for each other, and passes over them take a tenth of the time at the most.
-
-const (
-	// settle is what an event about a node waits for others.
-	settle = time.Second
-	// share is the part of the time that passes over such events may take.
-	share = 10
-	// mostSettle bounds the wait after a pass that took long.
-	mostSettle = 30 * time.Second
-)
-
-// pace is how long the last pass took. The zero value is ready.
-type pace struct{ last atomic.Int64 }
-
-// timed notes how long a pass takes; call what is returned at its end.
-func (p *pace) timed() (done func()) {
-	begun := time.Now()
-	return func() { p.last.Store(int64(time.Since(begun))) }
-}
-
-// wait is how long an event about a node waits for others.
-func (p *pace) wait() time.Duration {
-	return min(max(settle, share*time.Duration(p.last.Load())), mostSettle)
-}
+// settle is what an event about a node waits for others. What nodes do comes in hundreds: each joins in some six steps,
+// and with each pod of a DaemonSet its status changes. A pass looks at all of it at once.
+const settle = 3 * time.Second
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -180,7 +156,7 @@ func (r *Reconciler) events(aboutNodes func(was, is client.Object) bool) handler
 	add := func(ctx context.Context, q queue, was, is client.Object) {
 		wait := time.Duration(0)
 		if aboutNodes(was, is) {
-			wait = r.pace.wait()
+			wait = settle
 		}
 		for _, req := range r.all(ctx, nil) {
 			q.AddAfter(req, wait)
