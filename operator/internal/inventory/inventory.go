@@ -76,13 +76,9 @@ type Memory struct {
 	// names of their VsphereCloudConfigs: UUID HOST:PORT DATACENTER,….
 	VCenters map[string]string `json:"vCenters,omitempty"`
 	// Drivers and Patches are the settings of pods that drivers were last rendered with.
-	Drivers []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
-	Patches []v1alpha1.Patch        `json:"patches,omitempty"`
-	// Dropped are settings of an installation that was taken over which were not kept, and
-	// DroppedAt the generation of the VDOConfig that they were seen at.
-	Dropped   []string `json:"dropped,omitempty"`
-	DroppedAt int64    `json:"droppedAt,omitempty"`
-	ClusterID string   `json:"clusterID,omitempty"`
+	Drivers   []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
+	Patches   []v1alpha1.Patch        `json:"patches,omitempty"`
+	ClusterID string                  `json:"clusterID,omitempty"`
 	// ClusterUID is the UID of the kube-system Namespace of the cluster that has this cluster id.
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// Hashes are those of configurations as pods have them, by the ones that they have under the key

@@ -166,6 +166,9 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
+	if dropped := droppedBy(a.rendering); dropped != "" {
+		a.tell(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
+	}
 	a.tellRevisions(was.Memory().Revisions, wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
 }

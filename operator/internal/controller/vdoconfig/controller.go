@@ -41,7 +41,6 @@ package vdoconfig
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -243,13 +242,21 @@ func (p *pass) install(ctx context.Context) error {
 	return p.apply(ctx, tried)
 }
 
+// droppedBy names what an installation that is taken over had set by hand, "" where nothing is lost.
+func droppedBy(r rendering) string {
+	if r.Rendered == nil || len(r.Dropped) == 0 {
+		return ""
+	}
+	return "settings that were found and are not kept, since the VDOConfig has nothing in their place: " +
+		strings.Join(r.Dropped, "; ")
+}
+
 func (p *pass) rendered(r rendering) {
 	p.decision, p.outcome.spec = r.decision, r.spec
 	p.outcome.resolved = joinAll(r.refused, p.outcome.resolved)
 	p.outcome.notes = append(p.outcome.notes, r.Notes...)
-	if dropped, _ := p.site.droppedNow(r, p.site.inventory.Memory()); len(dropped) > 0 {
-		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("settings that were found and are not kept, since the "+
-			"VDOConfig has nothing in their place: %s (said until it is edited)", strings.Join(dropped, "; ")))
+	if dropped := droppedBy(r); dropped != "" {
+		p.outcome.notes = append(p.outcome.notes, dropped)
 	}
 	for d, why := range r.malformed {
 		p.outcome.faults = joined(p.outcome.faults, d, why)

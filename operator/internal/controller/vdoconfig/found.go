@@ -20,9 +20,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// maxDropped are the settings that are remembered and named.
-const maxDropped = 20
-
 // gatherFound reads what the drivers are configured with now: the cloud provider must not
 // lose sight of nodes, and what an installation that is taken over had set by hand is named.
 func (p *pass) gatherFound(ctx context.Context, storage map[string][]byte) error {
@@ -81,18 +78,6 @@ func (s *site) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 	default:
 		now.KeepsNodes = s.cluster.KeepsNodes || s.cluster.UnsureOfNodes
 	}
-}
-
-// droppedNow keeps in mind what was found when an installation was taken over, until the
-// VDOConfig is edited next.
-func (s *site) droppedNow(r rendering, was inventory.Memory) (dropped []string, at int64) {
-	switch {
-	case r.Rendered != nil && len(r.Dropped) > 0:
-		return r.Dropped[:min(len(r.Dropped), maxDropped)], s.config.Generation
-	case was.DroppedAt == s.config.Generation:
-		return was.Dropped, was.DroppedAt
-	}
-	return nil, 0
 }
 
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.

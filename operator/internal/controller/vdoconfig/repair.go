@@ -161,7 +161,6 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	}
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
-	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Kubernetes, now.NewerSince, now.Seen = s.kubernetes.reported, s.kubernetes.newerSince, s.seenVCenters()
 	now.Hashes, now.Revisions = s.hashes, s.begun(r)
 	switch c := s.cluster; {

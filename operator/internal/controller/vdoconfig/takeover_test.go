@@ -110,7 +110,7 @@ func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstruc
 	}
 	require.Equal(w.t, pv.UID, get(w, pv.DeepCopy(), "", pv.Name).UID)
 	require.Equal(w.t, corev1.VolumeBound, get(w, pv, "", pv.Name).Status.Phase)
-	require.Contains(w.t, cond(w.t, v, "Resolved").Message, "trigger-csi-fullsync: true becomes false", "what was set by hand")
+	require.Contains(w.t, w.events.all(), "trigger-csi-fullsync: true becomes false", "what was set by hand")
 	w.until("the node plugin for Windows, which no node runs, is removed", func() bool {
 		w.look(v)
 		return gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node-windows")
@@ -248,7 +248,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 	require.Equal(t, ds.UID, get(w, &appsv1.DaemonSet{}, "kube-system", ccm).UID)
 	require.False(t, c.skips(), "all that it looked for is known")
 	for _, set := range []string{"[labels] region", "[labels] zone"} {
-		require.Contains(t, cond(t, c.v, "Resolved").Message, set)
+		require.Contains(t, w.events.all(), set)
 	}
 	require.Contains(t, w.events.all(), "upstream's deprecated manifests installed it")
 }
