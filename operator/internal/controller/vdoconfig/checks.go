@@ -42,11 +42,9 @@ type checks struct {
 	holds   map[matrix.Driver]preflight.Hold
 	// kept are drivers that run and whose configuration is not what is asked for, for the
 	// sake of a check.
-	kept map[matrix.Driver]bool
-	made bool // somebody checks cluster and vCenters
-	// bundle is what the checks of what the bundle holds found at this pass, if bundleChecked.
-	bundle        []preflight.Result
-	bundleChecked bool
+	kept          map[matrix.Driver]bool
+	made          bool // somebody checks cluster and vCenters
+	bundleChecked bool // what the bundle holds was checked at this pass
 }
 
 // answered tells whether cluster and vCenters were checked for what is asked for now.
@@ -264,8 +262,6 @@ func (p *result) releaseKept(d matrix.Driver) bool {
 }
 
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
-// While cluster and vCenters are being checked it says what the bundle lacks, if that keeps
-// anything back: what the status has besides was found for another question.
 func (p *result) preflightCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionPreflight
 	c := p.site.checks
@@ -274,32 +270,24 @@ func (p *result) preflightCondition() metav1.Condition {
 		return metav1.Condition{}
 	case c.pending && len(c.holds) == 0:
 		return condition.Pending(typ, beingChecked)
-	case c.pending:
-		found := preflight.Status(c.bundle)
-		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: found.Verdict,
-			Message: checkSummary(found, ofBundle) + "; " + beingChecked}
-	case !c.made && c.status == nil:
+	case c.status == nil:
 		return condition.Absent(typ)
 	}
-	of := ""
-	if !c.made {
-		of = ofBundle
-	}
-	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status, of)}
+	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status)}
 	if len(c.holds) > 0 {
 		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
+	}
+	if c.pending {
+		out.Message += "; " + beingChecked
 	}
 	return out
 }
 
-const ofBundle = " of what the bundle holds"
-
 const maxSummed = 5
 
-// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight"; of
-// says which checks, where that is not all.
-func checkSummary(st *v1alpha1.PreflightStatus, of string) string {
-	text := fmt.Sprintf("%d checks%s passed", st.Passed, of)
+// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight".
+func checkSummary(st *v1alpha1.PreflightStatus) string {
+	text := fmt.Sprintf("%d checks passed", st.Passed)
 	for i := range st.Results[:min(len(st.Results), maxSummed)] {
 		r := &st.Results[i]
 		text += "; " + findingOf(r) + ": " + r.Found
@@ -333,32 +321,23 @@ func (p *pass) gatherImages(ctx context.Context) error {
 	return nil
 }
 
-// with is all that is known once the bundle is checked: what was found now in the place of what
-// was found before. Where cluster and vCenters have not answered to what is asked now, what the
-// bundle lacks alone says what is kept back: pure.
+// with is all that is known once the bundle is checked: what was found now in the place of what was found before, beside
+// what cluster and vCenters were found to be last. Where these have not answered to what is asked now, what the bundle
+// lacks alone says what is kept back: pure.
 func (c checks) with(found []preflight.Result) checks {
-	c.bundle, c.bundleChecked = found, true
-	if c.answered() {
+	c.bundleChecked = true
+	switch {
+	case c.status != nil && c.status.CheckedAt != nil:
 		c.status = preflight.Merged(c.status, found)
+	case len(found) > 0:
+		c.status = preflight.Status(found)
+	case !c.answered():
+		c.status = nil
+	}
+	if c.holds = preflight.Gate(found); c.answered() {
 		c.holds = preflight.Gate(preflight.Listed(c.status))
-		return c
 	}
-	c.status, c.holds = c.unanswered(found), preflight.Gate(found)
 	return c
-}
-
-// unanswered is what is recorded where cluster and vCenters were not checked for what is asked
-// for now: beside what they were found to be for another question, if anybody has looked. What
-// the bundle alone has passed is told only where nothing else is to come.
-func (c *checks) unanswered(found []preflight.Result) *v1alpha1.PreflightStatus {
-	if c.made && c.status != nil && c.status.CheckedAt != nil {
-		return preflight.Merged(c.status, found)
-	}
-	now := preflight.Status(found)
-	if len(found) == 0 || (c.made && len(now.Results) == 0) {
-		return nil
-	}
-	return now
 }
 
 // gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That

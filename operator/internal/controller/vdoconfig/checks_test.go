@@ -228,13 +228,12 @@ func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
 		says      string
 		held      []matrix.Driver
 	}{
-		"no driver of vSphere, amiss":      {checks{}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks of what the bundle holds passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
-		"no driver of vSphere, well":       {checks{}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks of what the bundle holds passed", nil},
-		"no driver of vSphere any more":    {checks{status: before}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks of what the bundle holds passed", nil},
+		"no driver of vSphere, amiss":      {checks{}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
+		"no driver of vSphere, well":       {checks{}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks passed", nil},
 		"no driver of vSphere, no bundle":  {checks{}, nil, nil, 0, " ", "", nil},
-		"nobody has answered yet, amiss":   {checks{made: true, pending: true}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks of what the bundle holds passed; image-platform (BlockInstall): for other nodes; status.preflight says on which objects, and what to do; it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
-		"nobody has answered yet, well":    {checks{made: true, pending: true}, []preflight.Result{passes}, nil, 0, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
-		"it was amiss, and nobody answers": {checks{made: true, pending: true, status: alone}, []preflight.Result{passes}, nil, 0, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"nobody has answered yet, amiss":   {checks{made: true, pending: true}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks passed; image-platform (BlockInstall): for other nodes; status.preflight says on which objects, and what to do; it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
+		"nobody has answered yet, well":    {checks{made: true, pending: true}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"it was amiss, and nobody answers": {checks{made: true, pending: true, status: alone}, []preflight.Result{passes}, []string{}, 1, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
 		"another question, amiss":          {checks{made: true, pending: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
 		"another question, well":           {checks{made: true, pending: true, status: before}, []preflight.Result{passes}, []string{"vm-snapshots"}, 7, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
 		"all was checked, warned":          {checks{made: true, status: preflight.Status([]preflight.Result{passes, warned})}, nil, []string{"vm-snapshots"}, 1, "True Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says on which objects, and what to do", nil},
