@@ -28,8 +28,7 @@
 //	cpi not installed, or not the one that csi  csi                  site.needsCloud
 //	  is for alone
 //	release or settings refused by rendering    its group            site.render
-//	object of somebody else                     its group            pass.gateConflicts, before it is begun, and
-//	                                                                 result.blocked
+//	object of somebody else                     its group            result.blocked
 //	Failed: it failed before; a retry by name,  groups that change   [Decide]
 //	  or, under Automatic, another program or
 //	  VDOConfig, tries it again. A failure

@@ -15,7 +15,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -100,33 +99,19 @@ func (p *pass) policyChanged(ctx context.Context) (bool, error) {
 }
 
 // blocked returns the drivers that must not be touched: those that have a conflict and, where they are not installed
-// yet, the others of their group.
+// yet or begin something else, the others of their group.
 func (p *result) blocked() map[matrix.Driver]error {
 	all := p.outcome.plan.Blocked()
 	for d, why := range maps.Clone(all) {
 		for _, other := range inOrder {
-			if !p.inventory.Has(other) && all[other] == nil && revision.GroupOf(other) == revision.GroupOf(d) {
+			group := revision.GroupOf(other)
+			begins := !p.inventory.Has(other) || p.site.revisions.verdicts[group].Begins
+			if begins && all[other] == nil && group == revision.GroupOf(d) {
 				all[other] = why
 			}
 		}
 	}
 	return all
-}
-
-// gateConflicts has the groups stay what they are that would begin something else though an object of that belongs to
-// somebody else, and returns why, nil where there are none.
-func (p *pass) gateConflicts(made plan.Plan) (conflicts error) {
-	for d, why := range made.Blocked() {
-		group := revision.GroupOf(d)
-		_, installed := p.site.revisions.history[group].InForce()
-		if !installed || !p.revisions.verdicts[group].Begins {
-			continue
-		}
-		p.revisions.verdicts[group] = decide.Verdict{Action: decide.Stay}
-		p.gate(group, fault.Text(why))
-		conflicts = fault.Join(conflicts, why)
-	}
-	return conflicts
 }
 
 // untried tells whether objects could not be tried because their namespace is not

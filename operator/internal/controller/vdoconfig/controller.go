@@ -207,8 +207,7 @@ func (p *pass) run(ctx context.Context, frozen string) {
 
 // install decides, renders, plans and applies.
 func (p *pass) install(ctx context.Context) error {
-	s, before := &p.site, p.outcome
-	before.faults = maps.Clone(before.faults)
+	s := &p.site
 	p.decision = s.resolve()
 	if s.bundle == nil {
 		return nil // there is nothing to install from
@@ -225,11 +224,6 @@ func (p *pass) install(ctx context.Context) error {
 		return err
 	}
 	made := s.plan(tried)
-	if why := p.gateConflicts(made); why != nil { // it is decided anew what they are
-		p.outcome = before
-		p.outcome.resolved = fault.Join(before.resolved, why)
-		return p.install(ctx)
-	}
 	p.outcome.plan = &made
 	for d, why := range s.unrepaired(rendered.decision) {
 		p.outcome.faults = joined(p.outcome.faults, d, why)

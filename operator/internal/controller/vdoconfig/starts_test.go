@@ -438,10 +438,9 @@ func TestAGroupThatCannotBeWrittenBeginsNothing(t *testing.T) {
 			r.refused = joined(nil, matrix.CSI, because(fault.InvalidInput))
 		},
 		"it is somebody else's": func(p *pass, r *rendering) {
-			require.Equal(t, fault.Conflict, fault.ReasonOf(p.gateConflicts(plan.Plan{Steps: []plan.Step{conflict}})))
-			r.decision = p.site.resolve()
-			require.Equal(t, "3.5.1", r.decision.version(matrix.CSI), "it is repaired as it is")
-			require.NoError(t, p.gateConflicts(plan.Plan{Steps: []plan.Step{conflict}}), "it ends")
+			p.outcome.plan = &plan.Plan{Steps: []plan.Step{conflict}}
+			r.blocked = p.blocked()
+			require.Len(t, r.blocked, 2, "the storage driver too")
 		},
 	} {
 		g, remember := beginning(t, "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
