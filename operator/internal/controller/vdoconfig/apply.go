@@ -53,7 +53,6 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 		p.outcome.failed = joined(p.outcome.failed, d, why)
 	}
 	a.noteDrift()
-	a.tellDrift()
 	return fault.Join(a.errs...)
 }
 

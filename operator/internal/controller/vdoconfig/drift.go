@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -132,19 +131,6 @@ func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftS
 		e.Manager = condition.Cut(by, maxDriftFields)
 	}
 	return e
-}
-
-func (a *applier) tellDrift() {
-	for _, e := range a.outcome.drift {
-		was, known := drift.Find(a.config.Status.Drift, drift.KeyOf(e))
-		switch {
-		case e.Until != nil && (!known || was.Until == nil):
-			a.tell(corev1.EventTypeWarning, reasonContested, "Apply", contestText(e))
-		case e.Until == nil && !known:
-			a.tell(corev1.EventTypeWarning, reasonDrift, "Apply",
-				driftText(e)+"; it is left as it is: spec.drift.mode is Warn")
-		}
-	}
 }
 
 func driftText(e v1alpha1.DriftStatus) string {
