@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -310,7 +311,10 @@ func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.Driver
 	}
 	rec, known := p.site.inventory.Memory().Revisions.OfBundle(reference)
 	b := &v1alpha1.DriverBundle{}
-	b.Namespace, b.Name, b.Spec.Reference = p.name.Namespace, p.sourceName(rec, site), reference
+	b.Namespace, b.Name, b.Spec.Reference = p.name.Namespace, rec.Source, reference
+	if site != nil {
+		b.Name = cmp.Or(b.Name, site.Name)
+	}
 	var there v1alpha1.DriverBundle
 	switch err := p.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
 	case err == nil:
@@ -326,20 +330,6 @@ func (p *pass) sourceOf(ctx context.Context, reference string) (*v1alpha1.Driver
 		b.Status.AcceptedAt = timeOf(rec.Made)
 	}
 	return b, nil
-}
-
-// sourceName is the name of the DriverBundle that a revision's bundle came from, by which its copy is
-// found: as the revision says, else as the site names it now.
-func (p *pass) sourceName(rec revision.Record, site *v1alpha1.DriverBundle) string {
-	switch {
-	case rec.Source != "":
-		return rec.Source
-	case p.config.Spec.Bundle != nil:
-		return p.config.Spec.Bundle.Name
-	case site != nil:
-		return site.Name
-	}
-	return ""
 }
 
 func timeOf(t time.Time) *metav1.Time {
