@@ -139,29 +139,13 @@ func (p *result) canaryGate(cur revision.Record) string {
 	c := p.canaries()
 	soaked := cur.Canary != nil && time.Duration(cur.Canary.Soaked)*time.Second >= p.site.soak()
 	if held := p.site.followHeld(); c.Why == "" && soaked && held != "" {
-		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), held) + besides(c)
+		return fmt.Sprintf("the other nodes to follow (%s) with revision %s: %s", few(c.Nodes), cur.Name(), held)
 	}
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
-		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339)) + besides(c)
+		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(),
-		cmp.Or(c.Why, "their pods are new and ready")) + besides(c)
-}
-
-// besides names the nodes that have new pods though they are not chosen, and why.
-func besides(c assess.Canaries) string {
-	if len(c.Others) == 0 {
-		return ""
-	}
-	all := make([]string, len(c.Others))
-	for i, n := range c.Others {
-		why := "its pod was deleted by others"
-		if n.Joined {
-			why = "it joined meanwhile"
-		}
-		all[i] = n.Node + " (" + why + ")"
-	}
-	return "; other nodes that have it already: " + few(all)
+		cmp.Or(c.Why, "their pods are new and ready"))
 }
 
 const maxOthers = 20
@@ -205,7 +189,7 @@ func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
 	c := p.canaries()
 	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes)), Message: "waiting for " + p.canaryGate(cur)}
 	if cur.Outcome != revision.Progressing {
-		st.Message = "the other nodes do not get it: " + cur.Reason + besides(c)
+		st.Message = "the other nodes do not get it: " + cur.Reason
 	}
 	st.OtherNodes = len(c.Others)
 	for _, n := range c.Others[:min(len(c.Others), maxOthers)] {
