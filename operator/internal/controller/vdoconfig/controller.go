@@ -252,9 +252,6 @@ func (p *pass) rendered(r rendering) {
 	if dropped := droppedBy(r); dropped != "" {
 		p.outcome.notes = append(p.outcome.notes, dropped)
 	}
-	for d, why := range r.malformed {
-		p.outcome.faults = joined(p.outcome.faults, d, why)
-	}
 }
 
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {

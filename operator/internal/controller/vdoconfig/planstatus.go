@@ -8,7 +8,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -32,8 +31,6 @@ type shown struct {
 	plan     *plan.Plan
 	done     []plan.Step // by this pass
 	held     string      // why the rest is not done now
-	// malformed are drivers whose configuration would stay as it is, and why.
-	malformed map[matrix.Driver]error
 }
 
 // status is the plan for a person, as far as a status has room: pure.
@@ -164,7 +161,6 @@ func (p *pass) imagine(ctx context.Context, s *shown) error {
 		return p.decision.refused
 	}
 	rendered, err := p.site.render(p.decision)
-	s.malformed = rendered.malformed
 	if err := joinAll(rendered.refused, err); err != nil {
 		return err
 	}

@@ -219,9 +219,6 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 		out.Held = append(out.Held, heldBy("", s.plan.Conflicts())...)
 		out.Plan = s.within(math.MaxInt, math.MaxInt)
 	}
-	for _, d := range inOrder {
-		out.Held = append(out.Held, heldBy(string(d), s.malformed[d])...)
-	}
 	free.checks = free.checks.with(preflight.Turned(preflight.CheckImages(free.images()), free.config.Spec.Preflight))
 	return free.checkHolds()
 }

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -19,9 +20,7 @@ type rendering struct {
 	mirrored mirrorset.Entries      // that OpenShift's nodes are led for
 	spec     v1alpha1.VDOConfigSpec // that it was rendered from
 	decision decision               // without the drivers that had to be left as they are
-	// malformed are drivers whose configuration cannot be made from what is asked for, and why: it is kept as it is.
-	malformed map[matrix.Driver]error
-	// refused are those of which not even the release that was decided for can be rendered.
+	// refused are drivers that cannot be rendered as it was decided, and why.
 	refused map[matrix.Driver]error
 	canary  bool // chosen nodes have it first
 	// blocked are drivers that are not touched for the sake of a conflict.
@@ -30,11 +29,9 @@ type rendering struct {
 
 // How far a driver that cannot be rendered gives way, one after the other.
 const (
-	asDecided  = iota
-	keepsGiven // its configuration is kept as it is
-	stays      // in the release that is installed
-	remembered // likewise, with the settings that it was last rendered with
-	leftOut    // nothing of it is touched
+	asDecided = iota
+	asItWas   // in the release that is installed, with the settings that it was last rendered with
+	leftOut   // nothing of it is touched
 )
 
 // render renders what was decided, each driver as near to it as can be. So what cannot be rendered, a field of the
@@ -66,25 +63,16 @@ func (s *site) render(d decision) (rendering, error) {
 func (s *site) input(
 	d decision, level map[matrix.Driver]int, why map[matrix.Driver]error,
 ) (rendering, render.Input, error) {
-	r := rendering{
-		Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying(),
-		malformed: map[matrix.Driver]error{},
-	}
+	r := rendering{Rendered: &render.Rendered{}, spec: s.spec, decision: d, canary: s.canarying()}
 	stay := *s
 	stay.revisions.gates = maps.Clone(s.revisions.gates)
-	for driver, is := range level {
-		if r.malformed[driver] = why[driver]; is < stays {
-			continue
-		}
-		delete(r.malformed, driver)
+	for driver := range level {
 		r.refused = joined(r.refused, driver, why[driver])
 		stay.revisions.gates = joined(stay.revisions.gates, revision.GroupOf(driver), why[driver])
 		if driver == matrix.CSI {
 			r.canary = s.canaryOpen(s.revisions.history)
 		}
-		if is >= remembered {
-			r.spec = s.asRemembered(r.spec, driver)
-		}
+		r.spec = s.asRemembered(r.spec, driver)
 	}
 	if r.refused != nil {
 		r.decision = stay.resolve()
@@ -98,20 +86,20 @@ func (s *site) input(
 		return r, render.Input{}, nil
 	}
 	in, err := s.inputOf(&r)
-	for driver, is := range level {
-		in.Keep[driver] = in.Keep[driver] || is >= keepsGiven
+	for driver := range level {
+		in.Keep[driver] = true
 	}
 	return r, in, err
 }
 
-// asRemembered is a spec with the provider and the settings of pods that a driver was last rendered from.
+// asRemembered is a spec with the provider, if any, and the settings of pods that a driver was last rendered from.
 func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
 	switch d {
 	case matrix.CPI:
-		spec.CloudProvider = was.CloudProvider
+		spec.CloudProvider = cmp.Or(was.CloudProvider, spec.CloudProvider)
 	case matrix.CSI:
-		spec.StorageProvider = was.StorageProvider
+		spec.StorageProvider = cmp.Or(was.StorageProvider, spec.StorageProvider)
 	}
 	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
 	spec.Drivers, spec.Patches = instead(spec.Drivers, was.Drivers, settings), instead(spec.Patches, was.Patches, patches)
@@ -200,7 +188,7 @@ func instead[T any](now, before []T, of func(T) bool) []T {
 
 func (r rendering) leftAsItIs(d matrix.Driver) bool {
 	_, held := r.decision.held[d]
-	return held || r.malformed[d] != nil || r.refused[d] != nil
+	return held || r.refused[d] != nil
 }
 
 // podSettings leaves out how drivers are chosen, which is always as the spec has it.
