@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -165,62 +163,6 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	}
 }
 
-// What runs is taken over as it is where the inventory, or the key of configuration hashes, is lost. Then it
-// rolls once the configuration is another one, and all of it goes with the VDOConfig.
-func TestLostRecordsAreMadeAgain(t *testing.T) {
-	w, v := installed(t)
-	was, known := w.generations(), w.inventory(v).Len()
-	key := func() *corev1.Secret { return get(w, &corev1.Secret{}, w.ns, "vdo-config-hash") }
-	for _, lose := range []func(){
-		func() { w.dropRecord(v) },
-		func() { require.NoError(t, w.Delete(t.Context(), key())) },
-		func() { s := key(); w.change(s, func() { s.Data = nil }) },
-	} {
-		lose()
-		for range 2 {
-			w.ready(v)
-			require.Equal(t, was, w.generations(), "nothing rolls")
-		}
-		require.Equal(t, known, w.inventory(v).Len())
-		require.NotEmpty(t, key().Data)
-	}
-	w.change(v, func() { v.Spec.StorageProvider.ClusterDistribution = "Other" })
-	w.until("it rolls", func() bool { w.play(); w.look(v); return !reflect.DeepEqual(was, w.generations()) })
-	w.ready(v)
-
-	w.dropRecord(v)
-	require.NoError(t, w.Delete(context.Background(), v))
-	w.removed(v)
-	require.Empty(t, w.ours())
-}
-
-// Who has installed something stays in force, and to delete the other VDOConfig, as its status says, harms
-// nothing: also where both have the finalizer, from a pass that did not see the other one, and an inventory.
-func TestDeletingTheOtherVDOConfigHarmsNothing(t *testing.T) {
-	w, v := installed(t)
-	was := w.generations()
-	later := w.config("a-later")
-	w.look(later)
-	require.True(t, isTrue(later, "Stalled"))
-	require.Contains(t, cond(t, later, "Ready").Message, "VDOConfig "+w.ns+"/site is active")
-	require.Contains(t, cond(t, later, "Ready").Message, "delete this one; what is installed stays")
-	require.Empty(t, later.Finalizers)
-
-	inv := get(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name))
-	w.create(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: inventory.VDOConfigs.ConfigMap(later.Name)}, Data: inv.Data})
-	w.change(later, func() {
-		later.Finalizers, later.Spec.OnDelete = []string{v1alpha1.FinalizerDrivers}, v1alpha1.DeleteRemove
-	})
-	writes := w.writes
-	require.NoError(t, w.Delete(context.Background(), later))
-	w.removed(later)
-	require.Equal(t, was, w.generations(), "nothing was torn down")
-	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
-	w.ready(v)
-	require.LessOrEqual(t, w.writes-writes, 2, "the other one's inventory is all that was removed")
-}
-
 // ours lists what is on the cluster under our label, of the kinds that matter.
 func (w *world) ours() []inventory.Key {
 	w.t.Helper()
@@ -247,56 +189,6 @@ func (w *world) ours() []inventory.Key {
 		}
 	}
 	return all
-}
-
-// Between the change of a Secret and the vCenter's word on it there are passes: they
-// see a VsphereCloudConfig that is Ready, of the Secret before. The new password
-// reaches no driver, not even one whose configuration was deleted meanwhile.
-func TestAPasswordThatWasNotCheckedYetReachesNoDriver(t *testing.T) {
-	w, v := installed(t)
-	all := func() string {
-		var secrets corev1.SecretList
-		require.NoError(t, w.List(context.Background(), &secrets))
-		var text strings.Builder
-		for _, s := range secrets.Items {
-			if s.Namespace == "kube-system" || s.Namespace == "vmware-system-csi" {
-				for _, value := range s.Data {
-					text.Write(value)
-				}
-			}
-		}
-		return text.String()
-	}
-	creds := get(w, &corev1.Secret{}, w.ns, "vc-one-creds")
-	w.change(creds, func() { creds.Data["password"] = []byte("unchecked-2") })
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")))
-	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
-	w.look(v)
-	require.NotContains(t, all(), "unchecked-2")
-	require.Contains(t, all(), "secret-1", "the cloud provider keeps what works")
-	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
-	require.Contains(t, cond(t, v, "Resolved").Message, "VsphereCloudConfig vc-one is being checked")
-	require.False(t, isTrue(v, "Ready"))
-
-	// What a pod writes is shown without either, also where no bundle can be read that a plan could be made from.
-	pod := w.nodePodOn("worker-1")
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: pod.Spec.Containers[0].Name, RestartCount: 5, Image: "x", ImageID: "x",
-		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "the vCenter refuses secret-1 as it does unchecked-2"}},
-	}}
-	require.NoError(t, w.Status().Update(t.Context(), pod))
-	for _, w.store.err = range []error{nil, errBroken} {
-		w.look(v)
-		require.Contains(t, describe(v), "the vCenter refuses (hidden) as it does (hidden)")
-	}
-	w.store.err = nil
-	require.NoError(t, w.Delete(t.Context(), pod))
-
-	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
-	w.ready(v)
-	require.Contains(t, all(), "unchecked-2")
-	require.NotContains(t, all(), "secret-1")
 }
 
 func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
@@ -331,14 +223,4 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	w.removed(again)
 	require.True(t, gone(w, hook, "", hook.Name), "its labels say whose it is where no record does")
 
-	again = w.config("again")
-	w.change(again, func() { again.Spec.StorageProvider.Webhook = true })
-	w.ready(again)
-
-	w.change(again, func() {
-		again.Spec.OnDelete, again.Spec.StorageProvider = v1alpha1.DeleteOrphan, nil
-	})
-	w.ready(again)
-	w.advance(again, "its webhook is not registered any more", func() bool { return gone(w, hook, "", hook.Name) })
-	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 }
