@@ -2,7 +2,6 @@ package vdoconfig_test
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -126,17 +125,6 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 		l.look()
 	}
 
-	// What the API server trusts was changed by hand.
-	registration := get(w, &admissionv1.ValidatingWebhookConfiguration{}, "", "validation.csi.vsphere.vmware.com")
-	other, err := webhookcert.Issue(time.Now(), rand.Reader)
-	require.NoError(t, err)
-	w.change(registration, func() {
-		for i := range registration.Webhooks {
-			registration.Webhooks[i].ClientConfig.CABundle = other.CA
-		}
-	})
-	w.look(v)
-	l.look()
 	w.change(v, func() { v.Spec.Suspend = false })
 
 	// The bundle cannot be read, so nothing can be rendered.
@@ -153,11 +141,6 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	require.Equal(t, "Corrupt", cond(t, v, "Ready").Reason)
 	w.change(record, func() { record.Data = data })
 
-	// The webhook is not asked for any more, and its removal has to wait.
-	w.change(v, func() { v.Spec.StorageProvider.Webhook = false })
-	w.ahead += due
-	renewed(false)
-	w.change(v, func() { v.Spec.StorageProvider.Webhook = true })
 	w.store.err = nil
 
 	// It cannot be renewed: that is reported a month before it matters.

@@ -3,7 +3,6 @@ package vdoconfig_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
@@ -145,21 +143,6 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name)))
 	for _, kind := range []string{"volumesnapshots.snapshot.storage.k8s.io", "csinodetopologies.cns.vmware.com"} {
 		get(w, &apiextensionsv1.CustomResourceDefinition{}, "", kind) // they stay: resources hang on them
-	}
-	for n, of := range []string{drivers.CSIDriver, "another.csi.site"} {
-		o := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
-			"metadata": map[string]any{"name": fmt.Sprint(w.ns, n)},
-			"spec": map[string]any{
-				"driver": of, "deletionPolicy": "Retain", "source": map[string]any{"snapshotHandle": "h"},
-				"volumeSnapshotRef": map[string]any{"name": "s", "namespace": w.ns},
-			},
-		}}
-		w.create(o)
-		t.Cleanup(func() { require.NoError(t, w.Delete(context.Background(), o)) })
-		others, err := w.access.edge.OthersSnapshots(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, n, others)
 	}
 }
 

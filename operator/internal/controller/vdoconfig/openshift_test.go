@@ -39,7 +39,7 @@ func (w *world) openShift() {
 				Group: k.group, Scope: apiextensionsv1.ClusterScoped,
 				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
 				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}}}},
 			},
 		}
 		w.create(crd)
@@ -50,29 +50,6 @@ func (w *world) openShift() {
 			w.access.stale = true
 		})
 	}
-}
-
-// openShiftSchema is strict of what the operator writes, as OpenShift is, and lax of all else.
-func openShiftSchema(kind string) *apiextensionsv1.JSONSchemaProps {
-	type props = apiextensionsv1.JSONSchemaProps
-	keep, atomic, set := true, "atomic", "set"
-	if kind != "ImageDigestMirrorSet" {
-		return &props{Type: "object", XPreserveUnknownFields: &keep}
-	}
-	text := func(all ...string) props {
-		p := props{Type: "string"}
-		for _, one := range all {
-			p.Enum = append(p.Enum, apiextensionsv1.JSON{Raw: []byte(`"` + one + `"`)})
-		}
-		return p
-	}
-	list := func(of props, how *string) props {
-		return props{Type: "array", XListType: how, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &of}}
-	}
-	entry := props{Type: "object", Required: []string{"source"}, Properties: map[string]props{
-		"source": text(), "mirrors": list(text(), &set), "mirrorSourcePolicy": text("NeverContactSource", "AllowContactingSource")}}
-	spec := props{Type: "object", Properties: map[string]props{"imageDigestMirrors": list(entry, &atomic)}}
-	return &props{Type: "object", Required: []string{"spec"}, Properties: map[string]props{"spec": spec}}
 }
 
 // mirrorSet is one of a kind, with entries of SOURCE and MIRROR.
@@ -117,7 +94,7 @@ func leads(set *unstructured.Unstructured) []string {
 }
 
 // Pods that name images as upstream does are not installed while nobody leads the nodes to the mirror, and what runs
-// is not touched where that ends; sets of any kind that lead there are understood. Where it is asked to, and under
+// is not touched where that ends. Where it is asked to, and under
 // the rights that are given for that alone, the operator writes a set before what pulls, repairs it, keeps it once
 // it is not asked for any more, and removes it with the VDOConfig after all pods. Where the inventory is lost no
 // mirror is taken away from it.
@@ -194,15 +171,6 @@ func TestOnOpenShiftNodesAreLedToTheMirror(t *testing.T) {
 	require.Empty(t, leads(c.set()), "nobody asks for it: it stays as it is")
 	require.True(t, isTrue(c.v, "Ready"), "what runs is as it is asked for: %s", describe(c.v))
 	require.Equal(t, runs, c.runs())
-	wrong := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "wrong", "registry.k8s.io/cloud-pv-vsphere", "other.site/x")
-	old := mirrorSet("operator.openshift.io/v1alpha1", "ImageContentSourcePolicy", "repositoryDigestMirrors", "old", "registry.k8s.io", repository+"/registry.k8s.io")
-	w.create(wrong)
-	w.create(old)
-	held("ImageDigestMirrorSet wrong leads elsewhere")
-	w.discard(wrong)
-	w.look(c.v)
-	require.True(t, isTrue(c.v, v1alpha1.ConditionPreflight), describe(c.v))
-	w.discard(old)
 	mode(v1alpha1.MirrorSetWrite)
 	w.ready(c.v)
 	require.Equal(t, []string{first}, leads(c.set()))
