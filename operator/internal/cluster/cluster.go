@@ -234,7 +234,7 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	case missingPlace(err):
 		return plan.Outcome{}
 	}
-	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err), Immutable: madeImmutable(err)}
+	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
 }
 
 // missingPlace tells whether an object could not be tried because what it lies in, or the role
@@ -277,17 +277,14 @@ func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how ren
 
 // Apply does a step of the kinds Create, Change and Replace, and returns the object
 // as it is then. Of a Recreate it does the delete while the object is there: the
-// next pass creates it, but of what no pods hang on, which is made at once.
+// next pass creates it.
 func (c *Cluster) Apply(
 	ctx context.Context, s plan.Step, live *unstructured.Unstructured,
 ) (out *unstructured.Unstructured, err error) {
 	ctx, end := tracing.Span(ctx, "apply",
 		"object", s.Key.String(), "driver", string(s.Driver), "action", string(s.Action), "cause", string(s.Cause))
 	defer func() { end(err) }()
-	switch {
-	case s.AtOnce() && live != nil:
-		return c.replace(ctx, s, live)
-	case s.Action == plan.Recreate:
+	if s.Action == plan.Recreate {
 		return nil, c.Delete(ctx, s)
 	}
 	if s.Adopts && s.Strategy != render.Replace && live != nil {

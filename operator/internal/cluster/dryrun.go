@@ -5,15 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -96,20 +93,6 @@ func sumOf(o render.Object, live *unstructured.Unstructured) (sum [sha256.Size]b
 	return sha256.Sum256(data), true
 }
 
-// replace deletes an object and makes it anew. Killed in between, the next pass makes it.
-func (c *Cluster) replace(
-	ctx context.Context, s plan.Step, live *unstructured.Unstructured,
-) (out *unstructured.Unstructured, err error) {
-	err = anew.Make(ctx, c.Client, c.Reader, live.DeepCopy(), func() error {
-		out, err = c.put(ctx, s.Object, s.Strategy, nil, false)
-		return err
-	})
-	if err != nil {
-		return nil, c.refused(ctx, string(s.Action), s.Key, err)
-	}
-	return out, nil
-}
-
 // tryAnew asks whether a workload that is to be made anew would be accepted. What it would be cannot
 // be compared with the one that is there.
 func (c *Cluster) tryAnew(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
@@ -118,13 +101,4 @@ func (c *Cluster) tryAnew(ctx context.Context, trial *unstructured.Unstructured)
 		return plan.Outcome{Err: c.refused(ctx, "try", key, err)}
 	}
 	return plan.Outcome{}
-}
-
-// madeImmutable tells whether an API server refuses a change for nothing but that somebody has
-// made the ConfigMap or Secret immutable.
-func madeImmutable(err error) bool {
-	causes := detailsOf(err).Causes
-	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool {
-		return !strings.Contains(c.Message, "field is immutable when `immutable` is set")
-	})
 }

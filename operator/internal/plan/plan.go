@@ -15,8 +15,7 @@
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
-//     where an immutable field (selector, roleRef) has to change and they are ours. So are
-//     ConfigMaps and Secrets that somebody has made immutable, where their data has to change.
+//     where an immutable field (selector, roleRef) has to change and they are ours.
 //   - What is ours is known by the inventory, by UID.
 //   - An object of the same name that is not in the inventory is taken over where that
 //     is safe: it has no other manager (Helm, a GitOps tool,
@@ -70,8 +69,6 @@ type Live map[inventory.Key]*unstructured.Unstructured
 type Outcome struct {
 	Object *unstructured.Unstructured // as it would be; nil where it could not be asked yet
 	Err    error
-	// Immutable is set where Err is only that somebody has made the object so.
-	Immutable bool
 }
 
 // Input is what is decided on.
@@ -140,12 +137,6 @@ type Step struct {
 // Writes tells whether the step changes the cluster.
 func (s Step) Writes() bool {
 	return slices.Contains([]Action{Create, Change, Replace, Recreate, Prune}, s.Action)
-}
-
-// AtOnce tells whether an object that is made anew is there again at once: nothing hangs on it
-// that has to be gone first.
-func (s Step) AtOnce() bool {
-	return s.Action == Recreate && (s.Kind == "ConfigMap" || s.Kind == "Secret")
 }
 
 // Plan is all steps: those of the stages in order, then what is no longer wanted,
@@ -266,9 +257,6 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s.conflict(err)
 	}
 	field := immutable(live, o.Unstructured)
-	if field == "" && dry.Immutable {
-		field = "data"
-	}
 	switch {
 	case field != "" && !ours && !deprecated(live):
 		return s.conflict(immutableConflict(live, field))

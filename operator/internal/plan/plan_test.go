@@ -291,34 +291,6 @@ subjects: [{kind: ServiceAccount, namespace: kube-system, name: cloud-controller
 	}).Action, "another role, ours")
 }
 
-// What somebody has made immutable is made anew where it is ours, and has to change.
-func TestWhatSomebodyMadeImmutable(t *testing.T) {
-	base := object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}, data: {kept: "1"}}`)
-	wanted := ours(base, "csi@3.5.1")
-	for name, c := range map[string]struct {
-		recorded  bool
-		immutable bool
-		action    plan.Action
-	}{
-		"ours":                 {true, true, plan.Recreate},
-		"somebody else's":      {false, true, plan.Conflict},
-		"refused for the rest": {true, false, plan.Conflict},
-	} {
-		live := alive(base)
-		s := one(t, wanted, live, nil, func(in *plan.Input) {
-			in.DryRun[plan.IDOf(wanted).Key] = plan.Outcome{Err: errors.New("it is refused"), Immutable: c.immutable}
-			if c.recorded {
-				in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(wanted), Driver: matrix.CSI, UID: string(live.GetUID())})
-			}
-		})
-		require.Equal(t, c.action, s.Action, name)
-		require.Equal(t, c.action == plan.Recreate, s.AtOnce(), name)
-		if !c.recorded {
-			require.Contains(t, fault.HintOf(s.Err), "delete it with `kubectl delete -n ns configmap c` and it is installed again")
-		}
-	}
-}
-
 func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
 	live := alive(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n, annotations: {theirs: x}}, data: {stale: "1", kept: "1"}}`))
 	wanted := ours(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n}, data: {kept: "2"}}`), "csi@3.5.1")

@@ -194,11 +194,8 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 // is deleted for it is not there for a while, in which the driver counts as installed all the same, and in which
 // that it is not there is no drift: nobody has deleted it.
 func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool) {
-	switch {
-	case s.Action == plan.Recreate && s.Cause != plan.Drift, s.AdoptsAnew():
+	if (s.Action == plan.Recreate && s.Cause != plan.Drift) || s.AdoptsAnew() {
 		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
-	case s.AtOnce():
-		return inv.WithoutUID(s.Key), true
 	}
 	return inv, false
 }

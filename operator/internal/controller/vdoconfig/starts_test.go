@@ -416,7 +416,7 @@ func TestWhatIsWaitedForHoldsItsOwnGroupUp(t *testing.T) {
 // was drift that is repaired so.
 func TestWhatIsMadeAnewIsNoDriftMeanwhile(t *testing.T) {
 	for _, cause := range []plan.Cause{plan.Release, plan.Content, plan.Configuration, plan.Drift} {
-		for _, kind := range []string{"RoleBinding", "ConfigMap"} {
+		for _, kind := range []string{"RoleBinding", "DaemonSet"} {
 			step := stepOf(plan.Recreate, matrix.CSI, kind, "x")
 			step.Cause, step.Release = cause, "csi@3.5.1"
 			was := inventory.Entry{ID: step.ID, UID: "1", Driver: step.Driver,
