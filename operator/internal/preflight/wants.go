@@ -75,9 +75,6 @@ type Question struct {
 	// set where the answer kept something back.
 	Known    time.Time
 	KeptBack bool
-	// RolledOut is when the roll-out of what runs ended; zero where it did not. What was found
-	// before may be over.
-	RolledOut time.Time
 }
 
 // Place is where a vCenter is, and whether its account was let in.

@@ -72,10 +72,7 @@ type state struct {
 	answer  *preflight.Answer
 	pass    string // the last one that a run was made for
 	running bool
-	// rolledOut is the end of the roll-out that a run was made after: one run for each,
-	// whatever the clocks say.
-	rolledOut time.Time
-	failed    int // runs in a row that kept something back
+	failed  int // runs in a row that kept something back
 }
 
 // New makes an Inspector that answers nothing before it is started.
@@ -116,7 +113,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 		i.of[q.Of] = s
 	}
 	if i.ctx != nil && !s.running && s.due(q, i.Now()) {
-		s.running, s.pass, s.rolledOut = true, q.Pass, q.RolledOut
+		s.running, s.pass = true, q.Pass
 		q.Spec = q.Spec.DeepCopy()
 		i.runs.Add(1)
 		go i.run(i.ctx, q, s)
@@ -138,9 +135,6 @@ func (s *state) due(q preflight.Question, now time.Time) bool {
 		at = s.answer.At
 	case q.KeptBack:
 		failed = max(failed, 1) // how often is not known after a restart
-	}
-	if at.Before(q.RolledOut) && !s.rolledOut.Equal(q.RolledOut) {
-		return true
 	}
 	wait := pause(q.Spec, failed)
 	return at.IsZero() || at.After(now) || now.Sub(at) >= time.Duration(logins.Tolerance*float64(wait))

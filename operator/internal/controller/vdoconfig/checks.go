@@ -21,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Checks finds out whether cluster and vCenters have what the drivers need.
@@ -78,26 +77,12 @@ func (p *pass) question() preflight.Question {
 		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
 	}
 	q := preflight.NewQuestion(p.name, &p.config.Spec, places)
-	q.Pass, q.RolledOut = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt), rolloutEnded(&p.config.Status)
+	q.Pass = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt)
 	if st := p.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
 		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
 	}
 	return q
-}
-
-// rolloutEnded is when the last roll-out of a current revision ended; zero where one did not: pure.
-func rolloutEnded(st *v1alpha1.VDOConfigStatus) time.Time {
-	var last time.Time
-	for i := range st.Revisions {
-		switch r := &st.Revisions[i]; {
-		case r.Current && r.Outcome != string(revision.Healthy):
-			return time.Time{}
-		case r.Current && r.Since.After(last):
-			last = r.Since.Time
-		}
-	}
-	return last
 }
 
 // settled is what is known of a question: the answer to it, else what the status has of one
@@ -233,14 +218,14 @@ func (s *site) unchecked() *site {
 func (p *result) heldByChecks() (waiting string, held error) {
 	for _, d := range p.site.wanted() {
 		awaits, why := p.site.beingChecked(d), p.site.blocked(d)
-		kept, release := p.site.checks.kept[d], (awaits || why != nil) && p.releaseKept(d)
-		if awaits && (kept || release) {
+		if (!awaits && why == nil) || (!p.site.checks.kept[d] && !p.releaseKept(d)) {
+			continue
+		}
+		if awaits {
 			waiting = beingChecked
 		}
-		if release || (kept && !awaits) {
-			if why != nil && fault.Text(held) != fault.Text(why) { // several drivers may have the same
-				held = fault.Join(held, why)
-			}
+		if why != nil && fault.Text(held) != fault.Text(why) { // several drivers may have the same
+			held = fault.Join(held, why)
 		}
 	}
 	return waiting, held

@@ -87,8 +87,8 @@ func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 		next.Interval = defaultInterval
 	}
 	switch {
-	case p.outcome.again, p.site.checks.made && !rolloutEnded(&config.Status).Equal(rolloutEnded(&p.config.Status)):
-		next.AtMost = reconciler.Soon // to have another try, or the checks look at what now runs
+	case p.outcome.again:
+		next.AtMost = reconciler.Soon
 	case !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionReady):
 		next.AtMost = notReadyInterval
 	}
