@@ -60,12 +60,8 @@ func (p *pass) assessed(ctx context.Context) error {
 	return nil
 }
 
-// knowPasswords reads what drivers are configured with, and pull with, where no plan was made: what
-// pods write is shown without it.
+// knowPasswords reads what drivers are configured with, and pull with: what pods write is shown without it.
 func (p *pass) knowPasswords(ctx context.Context) error {
-	if p.site.noted {
-		return nil
-	}
 	var all []inventory.ID
 	for _, key := range slices.Concat(configured, copies) {
 		if e, ok := p.inventory.Get(key); ok {

@@ -21,22 +21,14 @@
 //
 // # What is never at stake
 //
-//   - What is installed is read from the API server at every pass, object by object,
-//     past every cache; which release runs, from labels and images. Of nodes and pods
-//     is looked at what a watch has shown until then, and they are listed where it does
-//     not work: they are judged, and never written. The operator's memory holds nothing
-//     that a restart would lose.
-//   - A fault gates new installations and upgrades of the group of drivers that it is about (gates.go).
-//     What is installed stays, and is repaired from the bundle that each driver comes from, or the
-//     accepted one where that has the same; configuration that was not verified with the vCenter does not
-//     replace what works.
-//   - What the checks of package preflight find a driver would not start with keeps its
-//     configuration back as well as its release (checks.go): what runs goes on as it is. What
-//     is asked for anew waits until it was checked. Checks run beside the passes.
+//   - What is installed is read from the API server at every pass, object by object, past every cache. The
+//     operator's memory holds nothing that a restart would lose.
+//   - A fault gates new installations and upgrades of the group of drivers that it is about (gates.go). What is
+//     installed stays, and is repaired from the bundle that each driver comes from. Configuration that was not
+//     verified with the vCenter, or that a driver would not start with, does not replace what works.
 //   - The inventory is written before anything else is.
-//   - Nothing stops repairs as long as anything is installed (repair.go).
-//   - The certificate of the storage driver's webhook is renewed before anything else
-//     is looked at, whatever else is at fault, and while suspended (certificate.go).
+//   - Nothing stops repairs as long as anything is installed (repair.go), nor the renewal of the certificate of the
+//     storage driver's webhook (certificate.go).
 package vdoconfig
 
 import (

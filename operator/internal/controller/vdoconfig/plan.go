@@ -44,7 +44,6 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers())); err != nil {
 		return in, err
 	}
-	p.site.notePasswords(in.live)
 	if p.site.login.kept {
 		keepLogin(r.Rendered, in.live)
 	}

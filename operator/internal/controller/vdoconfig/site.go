@@ -54,7 +54,6 @@ type site struct {
 	// running are the passwords in the configuration that is on the cluster, and of the login that
 	// pods have, which may be others than those of vcenters and of login.
 	running  []string
-	noted    bool // whether that was read
 	checks   checks
 	leads    bool               // the operator leads OpenShift's nodes to the mirror
 	sets     mirrorSets         // by which they are led, where it does
@@ -190,7 +189,6 @@ var configured = []inventory.Key{
 
 // notePasswords notes those that drivers are configured with: the ones that run may know no others.
 func (s *site) notePasswords(live plan.Live) {
-	s.noted = true
 	for _, key := range configured {
 		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
 	}
