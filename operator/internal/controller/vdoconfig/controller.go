@@ -3,21 +3,20 @@
 //
 // One pass gathers, then decides, then acts:
 //
-//	gather.go   fills a site (site.go), once: what is installed, the bundle, the vCenters
+//	gather.go   fills a site, once: what is installed, the bundle, the vCenters
 //	resolve.go  site → what is desired, whatever gates it: the matrix is asked once; pure
 //	gates.go    site → why changes may not start now; package decide has the table of all gates; pure
 //	revision.go decides for each group of drivers (package decide) whether it changes now, or goes back
-//	current.go  what gated drivers stay, and what each is made of
 //	repair.go   site, decision → rendering: their objects, or what can be of them; pure
 //	plan.go     site, rendering, what the API server says of it → plan; pure
 //	apply.go    applies the plan, stage by stage
 //	canary.go   has chosen nodes have an upgrade first
-//	assess.go   judges the drivers, after what was changed, and healthgate.go their revisions (package rollout)
+//	health.go   judges the drivers, after what was changed, and their revisions (package rollout)
 //	status.go   all of it → status; pure. Package reconciler writes it
 //
-// Removal is in remove.go. What a pass would do in another site is in preview.go, which does
-// nothing, and in route.go, which is pure: for who plans an upgrade. A pass never waits: where a stage has to be healthy before the
-// next one, the pass ends, and what it waits for starts another one.
+// Removal is in remove.go. What a pass would do in another site is in preview.go, which does nothing: for who plans
+// an upgrade. A pass never waits: where a stage has to be healthy before the next one, the pass ends, and what it waits
+// for starts another one.
 //
 // # What is never at stake
 //
