@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,7 +120,7 @@ func (r *Reconciler) neededByOthers(ctx context.Context, installed bool) (map[ma
 	}
 	n, err := r.Cluster.OthersSnapshots(ctx)
 	if n > 0 {
-		all[matrix.SnapshotController] = howMany(n) + " VolumeSnapshotContents of other storage drivers need it"
+		all[matrix.SnapshotController] = strconv.Itoa(n) + " VolumeSnapshotContents of other storage drivers need it"
 	}
 	return all, err
 }
@@ -313,8 +314,8 @@ func (p *pass) identify(ctx context.Context) error {
 	}
 	p.fault(matrix.CSI, &fault.Error{
 		Reason: fault.NotFound, Op: "find", Subject: "the cluster id of " + drivers.CSIDriver,
-		Err: fmt.Errorf("there are %s PersistentVolumes and %s VolumeAttachments, and nothing says under which cluster id they were made",
-			howMany(volumes), howMany(attachments)),
+		Err: fmt.Errorf("there are %d PersistentVolumes and %d VolumeAttachments, and nothing says under which cluster id they were made",
+			volumes, attachments),
 		Hint: fmt.Sprintf("restore Secret %[1]s/%[2]s or ConfigMap %[1]s/%[3]s, or write the id in spec.storageProvider.clusterID; "+
 			"vCenter shows it as the cluster name of a container volume", render.CSINamespace, render.CSISecret, render.ClusterIDConfigMap),
 	})

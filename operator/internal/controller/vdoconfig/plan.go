@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -236,14 +233,6 @@ func leave(
 	return all
 }
 
-// howMany is a number of volumes as far as they are counted.
-func howMany(n int) string {
-	if n >= cluster.MaxVolumes {
-		return fmt.Sprintf("%d or more", n)
-	}
-	return strconv.Itoa(n)
-}
-
 // volumesInUse says why the storage driver stays, nil where nothing uses it.
 func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 	volumes, attachments, err := r.Cluster.Volumes(ctx)
@@ -252,7 +241,7 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 	}
 	return fault.Errorf(fault.Refused, "remove", "csi",
 		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
-		"%s PersistentVolumes and %s VolumeAttachments use %s", howMany(volumes), howMany(attachments),
+		"%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments,
 		drivers.CSIDriver), nil
 }
 
