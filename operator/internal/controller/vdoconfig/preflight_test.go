@@ -42,8 +42,7 @@ func allFor(c *bundle.Contents, platforms ...image.Platform) *bundle.Contents {
 }
 
 // A preview has the gates of the pass, also where no driver gets another version: a bundle that
-// was built anew, and another setting, are held back by what the checks find. What images would hold
-// back after an upgrade, and what cannot be made, is told before it.
+// was built anew, and another setting, are held back by what the checks find. What cannot be made is told before it.
 func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	w, v := installed(t)
 	previewed := func(a vdoconfig.Assume) (string, *vdoconfig.Preview) {
@@ -60,7 +59,7 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	require.Empty(t, held)
 	require.Empty(t, p.Warnings)
 
-	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}
+	arm := image.Platform{OS: "linux", Architecture: "arm64"}
 	w.offer(nextDigest, strings.Fields(pair)...)
 	w.store.of[nextDigest] = allFor(rebuilt(t, strings.Fields(pair)...), arm)
 	held, p = previewed(vdoconfig.Assume{})
@@ -68,20 +67,6 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	for _, d := range []string{"cpi", "snapshot-controller", "csi"} {
 		require.Contains(t, held, d+": check image-platform: "+d+"@")
 	}
-
-	w.offer(nextDigest, append(newerPair(), "cpi@1.34.0")...)
-	c := allFor(w.store.of[nextDigest], amd)
-	minor, err := matrix.ParseKubernetes("1.34")
-	require.NoError(t, err)
-	held, _ = previewed(vdoconfig.Assume{Kubernetes: minor.Minor()})
-	require.Empty(t, held)
-	for _, i := range c.Lock.Images {
-		if strings.Contains(i.Reference.String(), "cloud-provider-vsphere:v1.34") {
-			c.Platforms[i.Digest] = []image.Platform{arm}
-		}
-	}
-	held, _ = previewed(vdoconfig.Assume{Kubernetes: minor.Minor()})
-	require.Contains(t, held, "cpi@1.34.0: DaemonSet "+ccm+" would run on nodes of linux/amd64")
 
 	w.offer(nextDigest, strings.Fields(pair)...)
 	w.r.Checks = finding{{ID: "topology-category", Action: preflight.BlockInstall, Stops: true, Drivers: []matrix.Driver{matrix.CSI}, Found: "no category k8s-zone"}}

@@ -108,7 +108,8 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 		return nil, err
 	}
 	out := p.previewed(way.route(upgrades), way)
-	p.explain(out, p.atTheEnd(ctx, free, way.facts, out))
+	p.atTheEnd(ctx, free, way.facts, out)
+	p.explain(out)
 	return out, nil
 }
 
@@ -196,9 +197,8 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 	return out
 }
 
-// atTheEnd decides and plans in the site as it is at the end of a route. It returns what the
-// bundle's images would hold back there.
-func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) map[matrix.Driver]error {
+// atTheEnd decides and plans in the site as it is at the end of a route.
+func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) {
 	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
 	free.desired = free.desire()
 	q := *p
@@ -211,7 +211,7 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 		}
 	}
 	if !free.bundle.verified {
-		return nil // what nobody trusts is not given to the API server, be it to try it
+		return // what nobody trusts is not given to the API server, be it to try it
 	}
 	s := shown{decision: q.decision}
 	if err := q.imagine(ctx, &s); err != nil && q.decision.refused == nil {
@@ -221,8 +221,6 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 		out.Held = append(out.Held, heldBy("", s.plan.Conflicts())...)
 		out.Plan = s.within(math.MaxInt, math.MaxInt)
 	}
-	free.checks = free.checks.with(preflight.Turned(preflight.CheckImages(free.images()), free.config.Spec.Preflight))
-	return free.checkHolds()
 }
 
 func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
@@ -245,19 +243,14 @@ func (p *pass) driver(d matrix.Driver, out *Preview) (PreviewDriver, bool) {
 	return one, there || one.Chosen != ""
 }
 
-// explain adds why what the route says would not be done: what holds drivers, be it by then, and the upgrade that
-// begins the route; and what cannot be known from here.
-func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
+// explain adds why what the route says would not be done: what holds drivers, and the upgrade that begins the route;
+// and what cannot be known from here.
+func (p *pass) explain(out *Preview) {
 	s, b := &p.site, p.site.bundle.source
 	out.Held = append(heldBy("", s.hold()), out.Held...)
 	holds := s.holds()
 	for _, d := range inOrder {
-		of := slices.Concat(heldBy(string(d), s.faults[d]), heldBy(string(d), holds[d]), heldBy(string(d), byThen[d]))
-		for _, h := range of {
-			if !slices.Contains(out.Held, h) {
-				out.Held = append(out.Held, h)
-			}
-		}
+		out.Held = append(out.Held, heldBy(string(d), fault.Join(s.faults[d], holds[d]))...)
 	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse {
