@@ -103,6 +103,15 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 	require.True(t, h.Healthy(), h)
 }
 
+// A node plugin for Windows of an earlier installation, which no node runs, does not count.
+func TestWhatNoWindowsNodeRunsDoesNotCount(t *testing.T) {
+	in := healthy()
+	in.DaemonSets = append(in.DaemonSets, daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0))
+	h := assess.Assess(in).Drivers[matrix.CSI]
+	require.Equal(t, "3.5.1", h.Version)
+	require.True(t, h.Complete)
+}
+
 // Only what lacks on nodes that are away is forgiven, and never all of it.
 func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 	const cpi, csi = "vsphere-cloud-controller-manager", "vsphere-csi-node"

@@ -73,11 +73,12 @@ func (o *Observed) Foreign() []Workload {
 	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign })
 }
 
-// All returns the workloads of all drivers, sorted.
+// All returns the workloads of all drivers, sorted, but for the node plugin for Windows where no node runs it: an
+// earlier installation may have left one, in a version of its own.
 func (o *Observed) All() []Workload {
 	var all []Workload
 	for i := range o.DaemonSets {
-		if w, ok := FromDaemonSet(&o.DaemonSets[i]); ok {
+		if w, ok := FromDaemonSet(&o.DaemonSets[i]); ok && !(w.Name == drivers.NodeWindows && w.Observed && w.Desired == 0) {
 			all = append(all, w)
 		}
 	}

@@ -98,8 +98,6 @@ type Input struct {
 	// Leaving says what becomes of the objects of drivers that are not wanted at
 	// all any more. Absent: they are pruned.
 	Leaving map[matrix.Driver]Leave
-	// Leftovers are objects of earlier installations that may go, once all is healthy.
-	Leftovers []Leftover
 	// Others are workloads of the same drivers that are somebody else's.
 	Others []Other
 	// WithoutIt is how a person does without a part whose object is somebody else's; default:
@@ -216,7 +214,6 @@ func Make(in Input) Plan {
 	}
 	p.Steps = append(p.Steps, in.others()...)
 	p.Steps = append(p.Steps, in.removals(wanted)...)
-	p.Steps = append(p.Steps, in.leftovers(wanted)...)
 	return p
 }
 

@@ -432,33 +432,6 @@ func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
 	require.NoError(t, plan.Make(in).Conflicts(), "what is not wanted is none of ours")
 }
 
-func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
-	l := plan.Leftover{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Namespace: "kube-system", Name: "old"}, Version: "v1"}, Driver: matrix.CPI, Reason: "old"}
-	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
-	for name, c := range map[string]struct {
-		edit func(*plan.Input, *unstructured.Unstructured)
-		want bool
-	}{
-		"there": {func(*plan.Input, *unstructured.Unstructured) {}, true},
-		"Helm's": {func(_ *plan.Input, o *unstructured.Unstructured) {
-			o.SetLabels(map[string]string{render.LabelManagedBy: "Helm"})
-		}, false},
-		"not like that": {func(in *plan.Input, _ *unstructured.Unstructured) {
-			in.Leftovers[0].Only = func(*unstructured.Unstructured) bool { return false }
-		}, false},
-		"not asked for": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Stages = nil }, false},
-		"of a bundle that is not trusted": {func(in *plan.Input, _ *unstructured.Unstructured) {
-			in.Untrusted = map[matrix.Driver]string{matrix.CPI: "nobody accepted it"}
-		}, false},
-	} {
-		live := alive(object(t, `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: kube-system}}`))
-		in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}},
-			Live: plan.Live{l.Key: live}, Leftovers: []plan.Leftover{l}}
-		c.edit(&in, live)
-		require.Equal(t, c.want, len(plan.Make(in).NextWave()) == 1, name)
-	}
-}
-
 // A step has its cause. Of a bundle that is not trusted nothing is applied that it did not give before.
 func TestTheCauseOfAStepAndWhatWaitsForTrust(t *testing.T) {
 	base := ours(object(t, daemonSet), "cpi@1.33.1")

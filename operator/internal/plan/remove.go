@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -104,36 +102,6 @@ type Leave struct {
 	Reason string
 	// But are objects that go all the same, and why.
 	But map[inventory.Key]string
-}
-
-// Leftover is an object of an earlier installation that may go.
-type Leftover struct {
-	inventory.ID
-	Driver matrix.Driver
-	Reason string
-	// Only, where set, has to hold of the live object.
-	Only func(live *unstructured.Unstructured) bool
-}
-
-// leftovers prunes what earlier installations left, where nobody else has it.
-func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
-	var steps []Step
-	for _, l := range in.Leftovers {
-		live := in.Live[l.Key]
-		_, recorded := in.Inventory.Get(l.Key)
-		if live == nil || recorded || wanted[l.Key] || !in.wants(l.Driver) ||
-			in.mayAdopt(live, live) != nil || (l.Only != nil && !l.Only(live)) {
-			continue
-		}
-		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}
-		s.of(live)
-		if why := in.Untrusted[l.Driver]; why != "" {
-			s.Action, s.Reason = Keep, why // what is in its place may not come yet
-		}
-		steps = append(steps, s)
-	}
-	slices.SortStableFunc(steps, byRemoval)
-	return steps
 }
 
 // Removal plans the removal of everything in an inventory, in order. What becomes of drivers

@@ -41,7 +41,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	in := planned{rendering: r, content: content(r.decision)}
 	in.content[drivers.MirrorSet] = contentOfMirrorSet(r.mirrored)
 	var err error
-	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers())); err != nil {
+	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory)); err != nil {
 		return in, err
 	}
 	if p.site.login.kept {
@@ -64,16 +64,13 @@ func (s *site) plan(in planned) plan.Plan {
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Held:      in.decision.held, Leaving: s.leaving(),
-		Leftovers: s.leftovers(), Others: others,
+		Others: others,
 	})
 }
 
 // ids names everything that the plan is about, each once.
-func ids(rendered *render.Rendered, inv inventory.Inventory, leftovers []plan.Leftover) []inventory.ID {
+func ids(rendered *render.Rendered, inv inventory.Inventory) []inventory.ID {
 	all := map[inventory.Key]inventory.ID{}
-	for _, l := range leftovers {
-		all[l.Key] = l.ID
-	}
 	for _, e := range inv.Entries() {
 		all[e.Key] = e.ID
 	}
@@ -243,37 +240,6 @@ func (r *Reconciler) volumesInUse(ctx context.Context) (why, err error) {
 		"delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
 		"%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments,
 		drivers.CSIDriver), nil
-}
-
-// leftovers are objects of earlier installations that may go once all is healthy: the node plugin for Windows, whose
-// old version would count as one of the storage driver that is not rolled out.
-func (s *site) leftovers() []plan.Leftover {
-	if s.observed == nil || !slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
-		return nil
-	}
-	return []plan.Leftover{{
-		ID: windowsNode, Driver: matrix.CSI, Only: runsNowhere,
-		Reason: "it is of an earlier installation, and no node runs Windows: it is installed with the first one",
-	}}
-}
-
-// windowsNode is in upstream's manifests whatever the nodes are, and rendered for Windows nodes.
-var windowsNode = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: drivers.CSINamespace, Name: drivers.NodeWindows}, Version: "v1"}
-
-func isWindows(ds appsv1.DaemonSet) bool {
-	return ds.Namespace == windowsNode.Namespace && ds.Name == windowsNode.Name
-}
-
-// runsNowhere tells whether a DaemonSet has no pods and wants none.
-func runsNowhere(live *unstructured.Unstructured) bool {
-	status, _, _ := unstructured.NestedMap(live.Object, "status")
-	seen, _, _ := unstructured.NestedInt64(status, "observedGeneration")
-	pods := int64(0)
-	for _, field := range []string{"desiredNumberScheduled", "currentNumberScheduled", "numberMisscheduled"} {
-		n, _, _ := unstructured.NestedInt64(status, field)
-		pods += n
-	}
-	return seen == live.GetGeneration() && pods == 0
 }
 
 func core(kind, namespace, name string) inventory.ID {

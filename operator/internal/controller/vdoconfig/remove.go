@@ -127,7 +127,7 @@ func (p *pass) clearObjects(ctx context.Context, leaving map[matrix.Driver]plan.
 	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
 		return false, err
 	}
-	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.inventory, nil))
+	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.inventory))
 	if err != nil {
 		return false, err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -349,23 +348,6 @@ func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
 		require.Contains(t, got, want)
 		s.revisions.history = nil
 		require.Empty(t, s.interlock(matrix.CSI), "nothing is in force")
-	}
-}
-
-// What upstream's manifest left of a driver that a check keeps back stays, and nothing waits for it: the
-// revision is healthy. It was said to have failed after its deadline, though all ran.
-func TestNothingWaitsForALeftoverOfADriverThatIsKeptBack(t *testing.T) {
-	for _, held := range []bool{true, false} {
-		g := gathering(t)
-		a := &applier{pass: &pass{Reconciler: g.Reconciler, result: result{site: g.site}}}
-		if held {
-			a.site.checks = checks{made: true, holds: preflight.Gate([]preflight.Result{blocking(matrix.CSI, false)})}
-		}
-		step := stepOf(plan.Prune, matrix.CSI, "DaemonSet", "vsphere-csi-node-windows")
-		a.outcome.plan = &plan.Plan{Steps: []plan.Step{step}}
-		a.outcome.changed = 1 // in this pass nothing goes
-		require.NoError(t, a.removals(t.Context()))
-		require.Equal(t, held, a.outcome.gate == "", a.outcome.gate)
 	}
 }
 

@@ -111,10 +111,6 @@ func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstruc
 	require.Equal(w.t, pv.UID, get(w, pv.DeepCopy(), "", pv.Name).UID)
 	require.Equal(w.t, corev1.VolumeBound, get(w, pv, "", pv.Name).Status.Phase)
 	require.Contains(w.t, w.events.all(), "trigger-csi-fullsync: true becomes false", "what was set by hand")
-	w.until("the node plugin for Windows, which no node runs, is removed", func() bool {
-		w.look(v)
-		return gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node-windows")
-	})
 	w.ready(v)
 	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
 	conf := func() *corev1.Secret { return get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret") }
