@@ -223,7 +223,7 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 // answer is the whole of choosing: pure.
 func answer(q question) decision {
 	d := decision{reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{},
-		withdrawn: withdrawn(q.document, q.facts.Installed), unfit: map[matrix.Driver]string{},
+		withdrawn: map[matrix.Driver]string{}, unfit: map[matrix.Driver]string{},
 		needs: map[matrix.Driver]matrix.Version{}}
 	if q.unread != nil {
 		return d.refuse(asked(q.policy.Rules), q.unread, q.unread)
@@ -231,8 +231,11 @@ func answer(q question) decision {
 	selection, refusal := q.choose(q.facts, q.pins, q.available)
 	d.warnings = selection.Warnings
 	for _, w := range selection.Warnings {
-		if w.Code == matrix.WarnInstalledUnfit {
+		switch w.Code {
+		case matrix.WarnInstalledUnfit:
 			d.unfit[w.Release.Driver] = w.Text
+		case matrix.WarnInstalledWithdrawn:
+			d.withdrawn[w.Release.Driver] = w.Text
 		}
 	}
 	d.ahead = lookAhead(q)
@@ -259,15 +262,4 @@ func (d decision) refuse(drivers []matrix.Driver, refused, why error) decision {
 		d.held[driver] = why.Error()
 	}
 	return d
-}
-
-// withdrawn says of each driver that is installed whether the matrix has withdrawn it.
-func withdrawn(doc *matrix.Document, installed map[matrix.Driver]matrix.Version) map[matrix.Driver]string {
-	all := map[matrix.Driver]string{}
-	for d, v := range installed {
-		if r, _ := doc.Release(matrix.ReleaseID{Driver: d, Version: v}); r.State == matrix.Withdrawn {
-			all[d] = cmp.Or(r.Reason, "withdrawn")
-		}
-	}
-	return all
 }
