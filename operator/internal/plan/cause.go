@@ -67,13 +67,6 @@ func sameBundle(a, b string) bool {
 	return known && a == b
 }
 
-// Applied tells whether an object was applied last as it is now.
-func Applied(inv inventory.Inventory, key []byte, o *unstructured.Unstructured) bool {
-	known, recorded := inv.Get(IDOf(o).Key)
-	in := Input{Key: key}
-	return recorded && known.Release == ReleaseOf(o) && known.Rendered != "" && known.Rendered == in.sum(o)
-}
-
 // sum is a keyed hash of an object: a plain one would let whoever reads the inventory
 // try passwords offline.
 func (in *Input) sum(o *unstructured.Unstructured) string {

@@ -37,30 +37,12 @@ func leaveFields(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
 	})
 }
 
-// toTry are the objects that the API server is asked about: under Off those that were not
-// applied yet as they are.
-func (p *pass) toTry(r rendering) []render.Object {
-	if p.driftMode() != v1alpha1.DriftOff {
-		return r.Objects()
-	}
-	return slices.DeleteFunc(r.Objects(), func(o render.Object) bool {
-		return plan.Applied(p.inventory, p.site.hash, o.Unstructured)
-	})
-}
-
-func (p *result) driftMode() v1alpha1.DriftMode {
-	if d := p.config.Spec.Drift; d != nil && d.Mode != "" {
-		return d.Mode
-	}
-	return v1alpha1.DriftRepair
-}
-
 // tolerated tells whether a step is a drift that is shown and not repaired.
 func (a *applier) tolerated(s plan.Step) bool {
 	if s.Cause != plan.Drift || !s.Writes() {
 		return false
 	}
-	if a.driftMode() == v1alpha1.DriftWarn {
+	if d := a.config.Spec.Drift; d != nil && d.Mode == v1alpha1.DriftWarn {
 		return true
 	}
 	entry, known := drift.Find(a.config.Status.Drift, s.Key)

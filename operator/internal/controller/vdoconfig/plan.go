@@ -52,7 +52,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	allowForAway(r.Rendered, p.site.observed)
 	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
 	leaveFields(r.Rendered, in.live, rules)
-	in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live)
+	in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live)
 	return in, err
 }
 
