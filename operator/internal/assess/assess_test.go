@@ -106,7 +106,8 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 // A node plugin for Windows of an earlier installation, which no node runs, does not count.
 func TestWhatNoWindowsNodeRunsDoesNotCount(t *testing.T) {
 	in := healthy()
-	in.DaemonSets = append(in.DaemonSets, daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0))
+	windows := daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0)
+	in.DaemonSets = append(in.DaemonSets, windows)
 	h := assess.Assess(in).Drivers[matrix.CSI]
 	require.Equal(t, "3.5.1", h.Version)
 	require.True(t, h.Complete)

@@ -78,7 +78,8 @@ func (o *Observed) Foreign() []Workload {
 func (o *Observed) All() []Workload {
 	var all []Workload
 	for i := range o.DaemonSets {
-		if w, ok := FromDaemonSet(&o.DaemonSets[i]); ok && !(w.Name == drivers.NodeWindows && w.Observed && w.Desired == 0) {
+		w, ok := FromDaemonSet(&o.DaemonSets[i])
+		if unused := w.Name == drivers.NodeWindows && w.Observed && w.Desired == 0; ok && !unused {
 			all = append(all, w)
 		}
 	}

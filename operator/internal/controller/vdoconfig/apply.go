@@ -33,9 +33,9 @@ type applier struct {
 }
 
 // apply ends before the first write where a trust policy has changed since the bundle was held against it: to read a
-// bundle, to render and to try all of it takes a while. Else it goes through the stages: records first, then each stage's steps, then what
-// the next stage waits for. A driver that has a conflict is left out. One that fails
-// goes no further in this pass, and its gates stay closed; the others go on, but those that are not installed yet.
+// bundle, to render and to try all of it takes a while. Else it goes through the stages: records first, then each
+// stage's steps, then what the next stage waits for. A driver that has a conflict is left out. One that fails goes no
+// further in this pass, and its gates stay closed; the others go on, but those that are not installed yet.
 func (p *pass) apply(ctx context.Context, in planned) error {
 	changed, err := p.policyChanged(ctx)
 	if p.outcome.broken = err; changed || err != nil {

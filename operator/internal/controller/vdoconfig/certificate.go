@@ -69,7 +69,10 @@ func (p *pass) keepCertificate(ctx context.Context, known bool) error {
 
 // own returns an object where it carries the operator's labels, of a driver, nil where it does not.
 func own(o *unstructured.Unstructured, of matrix.Driver) *unstructured.Unstructured {
-	if o == nil || o.GetLabels()[render.LabelManagedBy] != render.ManagedBy || o.GetLabels()[render.LabelDriver] != string(of) {
+	if o == nil {
+		return nil
+	}
+	if l := o.GetLabels(); l[render.LabelManagedBy] != render.ManagedBy || l[render.LabelDriver] != string(of) {
 		return nil
 	}
 	return o

@@ -258,7 +258,7 @@ func (p *result) preflightCondition() metav1.Condition {
 	case c.status == nil:
 		return condition.Absent(typ)
 	}
-	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status)}
+	out := condition.Judged(typ, nil, checkSummary(c.status))
 	if len(c.holds) > 0 {
 		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
 	}

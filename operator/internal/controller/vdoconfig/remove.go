@@ -257,8 +257,11 @@ func (p *pass) mayRemove(ctx context.Context) error {
 	return err
 }
 
-// reasonRemoving is why the condition of a driver is False that is being taken down.
-const reasonRemoving = "Removing"
+// What is said of a driver that is being taken down.
+const (
+	reasonRemoving = "Removing"
+	textRemoving   = "is being removed"
+)
 
 // going tells whether a driver is being taken down: with the VDOConfig, or because it is not asked for any more. What
 // goes of one that is decided for, or judged, is only something that it needs no more.

@@ -140,7 +140,7 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
 		if p.going(d) {
-			all = append(all, v1alpha1.DriverStatus{Driver: string(d), Version: p.lastRun(d), Message: "is being removed"})
+			all = append(all, v1alpha1.DriverStatus{Driver: string(d), Version: p.lastRun(d), Message: textRemoving})
 			continue
 		}
 		if !judged && p.decision.version(d) == "" {
@@ -384,7 +384,8 @@ func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, ty
 	rep := p.outcome.report
 	switch {
 	case p.going(d):
-		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: string(d) + " is being removed"}
+		text := string(d) + " " + textRemoving
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRemoving, Message: text}
 	case p.outcome.removal != nil:
 		return condition.Absent(typ)
 	case rep == nil:
