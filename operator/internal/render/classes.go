@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -19,21 +18,12 @@ const (
 	annotationDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 )
 
-// checkClasses reports what a StorageClass would be refused for, or what the driver would
-// pass over without a word.
+// checkClasses refuses classes that the release does not serve.
 func checkClasses(s *source, p *v1alpha1.StorageProvider) error {
-	var bad problems
-	for i, c := range p.StorageClasses {
-		field := fmt.Sprintf("spec.storageProvider.storageClasses[%s]", c.Name)
-		bad.when(c.StoragePolicy != "" && c.DatastoreURL != "", field,
-			"give one of the two: a policy chooses datastores by itself", "both storagePolicy and datastoreURL")
-		for _, o := range p.StorageClasses[:i] {
-			bad.when(o.Default && c.Default, field, "make one class the default", "class %s is the default too", o.Name)
-		}
+	if len(p.SnapshotClasses) == 0 || s.since(snapshotsSince) {
+		return nil
 	}
-	bad.when(len(p.SnapshotClasses) > 0 && !s.since(snapshotsSince), "spec.storageProvider.snapshotClasses",
-		"use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name())
-	return fault.Join(bad...)
+	return badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name())
 }
 
 // addClasses adds the classes that the spec asks for, after the driver that serves them.

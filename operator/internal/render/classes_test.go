@@ -119,9 +119,4 @@ func TestClassesComeAfterTheDriverThatServesThem(t *testing.T) {
 	p.TopologyCategories = []string{"k8s-zone"}
 	gold = object(t, mustRender(t, in), "StorageClass gold")
 	require.Equal(t, "WaitForFirstConsumer", gold.Object["volumeBindingMode"])
-
-	p.StorageClasses[1].StoragePolicy, p.StorageClasses[1].Default = "both", true
-	_, err := render.Render(in)
-	require.ErrorContains(t, err, "both storagePolicy and datastoreURL")
-	require.True(t, strings.Contains(err.Error(), "class gold is the default too"), err)
 }

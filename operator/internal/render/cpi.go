@@ -95,24 +95,15 @@ func (r *renderer) renderCPI(s *source) error {
 	return nil
 }
 
-func (r *renderer) zones() (*cpiLabels, error) {
-	t := r.in.Spec.Cloud().Topology
-	if t == nil || (t.Zone == "" && t.Region == "") {
-		return nil, nil
-	}
-	if t.Zone == "" || t.Region == "" {
-		return nil, badSpec("spec.cloudProvider.topology", "name the tag categories of both zone and region",
-			"with only one of zone and region the cloud provider skips zones")
-	}
-	return &cpiLabels{Region: t.Region, Zone: t.Zone}, nil
-}
-
 func (r *renderer) cpiData(vcenters []vcenter) (map[string][]byte, error) {
 	p := r.in.Spec.Cloud()
-	labels, zoneErr := r.zones()
-	nodes, nodesErr := nodeAddresses(p)
-	if err := fault.Join(zoneErr, nodesErr); err != nil {
+	nodes, err := nodeAddresses(p)
+	if err != nil {
 		return nil, err
+	}
+	var labels *cpiLabels
+	if t := p.Topology; t != nil && t.Zone != "" {
+		labels = &cpiLabels{Region: t.Region, Zone: t.Zone}
 	}
 	config := cpiConfig{
 		Global:  cpiGlobal{Port: 443, SecretName: CPISecret, SecretNamespace: CPINamespace},

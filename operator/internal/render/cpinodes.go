@@ -27,11 +27,11 @@ const ipv4, ipv6 = "ipv4", "ipv6"
 // nodeAddresses checks what the cloud provider would pass over without a word: a subnet
 // that is none, or of a family that nodes get no address of.
 func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
-	bad := problems{checkFamilies(p.IPFamilies)}
 	a := p.NodeAddresses
 	if a == nil {
-		return nil, fault.Join(bad...)
+		return nil, nil
 	}
+	var bad []error
 	families := p.IPFamilies
 	if len(families) == 0 {
 		families = []string{ipv4}
@@ -45,10 +45,6 @@ func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
 	} {
 		bad = append(bad, checkSubnets("spec.cloudProvider.nodeAddresses."+l.field, l.subnets, families))
 	}
-	for field, name := range map[string]string{"internalNetwork": a.InternalNetwork, "externalNetwork": a.ExternalNetwork} {
-		bad.when(strings.TrimSpace(name) != name || strings.ContainsAny(name, "\n\r\t"),
-			"spec.cloudProvider.nodeAddresses."+field, "write the port group's name, on one line", "%q has space around it", name)
-	}
 	nodes := cpiNodes{
 		InternalSubnets: strings.Join(a.InternalSubnets, ","), ExternalSubnets: strings.Join(a.ExternalSubnets, ","),
 		InternalNetwork: a.InternalNetwork, ExternalNetwork: a.ExternalNetwork,
@@ -58,15 +54,6 @@ func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
 		return nil, fault.Join(bad...)
 	}
 	return &nodes, fault.Join(bad...)
-}
-
-func checkFamilies(families []string) error {
-	for i, f := range families {
-		if (f != ipv4 && f != ipv6) || slices.Contains(families[:i], f) {
-			return badSpec("spec.cloudProvider.ipFamilies", "write ipv4, ipv6, or both once", "%q", f)
-		}
-	}
-	return nil
 }
 
 func checkSubnets(field string, subnets, families []string) error {

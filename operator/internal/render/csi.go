@@ -15,8 +15,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-const maxCSIVCenters = 5
-
 // renderCSI configures the storage driver and sorts its objects into stages:
 // controller and syncer first, because they make the CRDs that node plugins read.
 func (r *renderer) renderCSI(s *source) error {
@@ -30,7 +28,7 @@ func (r *renderer) renderCSI(s *source) error {
 		err = missingSettings(s, "storageProvider.vsphereCloudConfig")
 	}
 	config, configErr := r.csiData(s, p, vcenters)
-	if err := fault.Join(err, configErr, checkKubeletPath(p.KubeletPath()), r.checkWebhook(s, p), checkClasses(s, p), setFeatureStates(s, p),
+	if err := fault.Join(err, configErr, r.checkWebhook(s, p), checkClasses(s, p), setFeatureStates(s, p),
 		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates, "CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err
 	}

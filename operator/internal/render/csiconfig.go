@@ -3,9 +3,7 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -16,12 +14,9 @@ import (
 // files that the configuration names.
 func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vcenter) (map[string][]byte, error) {
 	id, idErr := r.clusterID(s, p)
-	categories, topologyErr := topologyCategories(s, p, len(vcenters))
+	countErr := checkVCenterCount(s, len(vcenters))
 	trust, trustErr := csiTrust(s, vcenters)
-	err := fault.Join(idErr, topologyErr, trustErr, checkUsers(s, vcenters),
-		checkDistribution(p.ClusterDistribution), checkNetPermissions(p.FileVolumes), checkDatastores(p.FileVolumes),
-		checkLimits(s, p))
-	if err != nil {
+	if err := fault.Join(idErr, countErr, trustErr, checkUsers(s, vcenters), checkLimits(s, p)); err != nil {
 		return nil, err
 	}
 	w := &ini{}
@@ -37,9 +32,9 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	}
 	netPermissions(w, p.FileVolumes)
 	snapshotLimits(w, p.Snapshots)
-	if categories != "" {
+	if len(p.TopologyCategories) > 0 {
 		w.section("Labels", "")
-		w.set("topology-categories", categories)
+		w.set("topology-categories", strings.Join(p.TopologyCategories, ","))
 	}
 	data := map[string][]byte{CSIConfigKey: []byte(w.String())}
 	for _, v := range vcenters {
@@ -121,11 +116,6 @@ func csiTrust(s *source, vcenters []vcenter) (globalTrust, error) {
 // and a later one make its own.
 func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, error) {
 	c, generates := r.in.Cluster, s.since("3.0.0")
-	for _, v := range []string{p.ClusterID, c.ConfiguredClusterID} {
-		if len(v) > 64 || !onOneLine(v) {
-			return "", badSpec("spec.storageProvider.clusterID", "use at most 64 characters on one line", "%q cannot be a cluster id", v)
-		}
-	}
 	switch known := cmp.Or(c.GeneratedClusterID, c.ConfiguredClusterID); {
 	case p.ClusterID != "" && known != "" && p.ClusterID != known:
 		return "", fault.Errorf(fault.Conflict, "configure", "spec.storageProvider.clusterID",
@@ -155,23 +145,12 @@ func (r *renderer) warnOfSharedID(id string) {
 	}
 }
 
-func topologyCategories(s *source, p *v1alpha1.StorageProvider, vcenters int) (string, error) {
-	const field = "spec.storageProvider.topologyCategories"
-	var bad problems
-	for i, c := range p.TopologyCategories {
-		bad.when(strings.TrimSpace(c) != c || !isItem(c), field, "list each tag category as an item",
-			"category %q is empty or has a comma, or space around it", c)
-		bad.when(slices.Contains(p.TopologyCategories[:i], c), field, "name each once", "category %q is named twice", c)
+func checkVCenterCount(s *source, vcenters int) error {
+	if vcenters < 2 || s.since("3.0.0") {
+		return nil
 	}
-	bad.when(len(p.TopologyCategories) > 5, field, "name at most 5", "%d categories", len(p.TopologyCategories))
-	bad.when(vcenters > maxCSIVCenters, "spec.storageProvider.vsphereCloudConfigs", "name at most 5 vCenters", "%d vCenters", vcenters)
-	if vcenters > 1 && !s.since("3.0.0") {
-		bad = append(bad, fault.Errorf(fault.Incompatible, "configure", s.name(), "name one vCenter only, or use CSI 3.0 or later",
-			"%d vCenters: CSI before 3.0 has one", vcenters))
-	}
-	bad.when(vcenters > 1 && len(p.TopologyCategories) == 0, field,
-		"name the tag categories that tell the vCenters' nodes apart", "several vCenters need topology categories")
-	return strings.Join(p.TopologyCategories, ","), fault.Join(bad...)
+	return fault.Errorf(fault.Incompatible, "configure", s.name(), "name one vCenter only, or use CSI 3.0 or later",
+		"%d vCenters: CSI before 3.0 has one", vcenters)
 }
 
 // QualifiedAccount reports whether CSI from 3.1 on accepts a user name: name@domain or domain\name,
@@ -191,56 +170,6 @@ func checkUsers(s *source, vcenters []vcenter) error {
 			"CSI from 3.1 on needs a user name with a domain")
 	}
 	return fault.Join(bad...)
-}
-
-func checkDistribution(d string) error {
-	if len(d) > 128 || !onOneLine(d) {
-		return badSpec("spec.storageProvider.clusterDistribution", "use at most 128 characters on one line", "%q cannot be a distribution's name", d)
-	}
-	return nil
-}
-
-func checkDatastores(files *v1alpha1.FileVolumes) error {
-	if files == nil {
-		return nil
-	}
-	var bad problems
-	for _, u := range files.VsanDataStoreURLs {
-		bad.when(strings.Contains(u, " ") || !isItem(u), "spec.storageProvider.fileVolumes.vsanDataStoreUrl",
-			"list each datastore's URL, such as ds:///vmfs/volumes/vsan:…/, as an item", "%q is not a datastore URL", u)
-	}
-	return fault.Join(bad...)
-}
-
-func checkNetPermissions(files *v1alpha1.FileVolumes) error {
-	if files == nil {
-		return nil
-	}
-	const field = "spec.storageProvider.fileVolumes.netPermissions"
-	var bad problems
-	for i, n := range files.NetPermissions {
-		bad.when(!slices.Contains([]string{"", "READ_WRITE", "READ_ONLY", "NO_ACCESS"}, n.Permissions), field,
-			"use READ_WRITE, READ_ONLY or NO_ACCESS", "permissions %q", n.Permissions)
-		bad.when(!addresses(n.IPs), field, "use an address, a subnet such as 10.0.0.0/24, a range FIRST-LAST, or *", "ips %q", n.IPs)
-		same := func(o v1alpha1.NetPermission) bool { return o.IPs == n.IPs }
-		bad.when(slices.ContainsFunc(files.NetPermissions[:i], same), field, "give one rule for each", "two rules for ips %q", n.IPs)
-	}
-	return fault.Join(bad...)
-}
-
-func addresses(s string) bool {
-	if s == "" || s == "*" {
-		return true
-	}
-	if _, err := netip.ParsePrefix(s); err == nil {
-		return true
-	}
-	from, to, isRange := strings.Cut(s, "-")
-	_, err := netip.ParseAddr(from)
-	if isRange && err == nil {
-		_, err = netip.ParseAddr(to)
-	}
-	return err == nil
 }
 
 func netPermissions(w *ini, files *v1alpha1.FileVolumes) {

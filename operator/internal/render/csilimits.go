@@ -32,16 +32,13 @@ func checkLimits(s *source, p *v1alpha1.StorageProvider) error {
 	for _, limit := range []struct {
 		field, since string
 		set          bool
-		negative     bool
 	}{
-		{"snapshots", "2.4.0", p.Snapshots != nil && *p.Snapshots != (v1alpha1.SnapshotLimits{}), p.Snapshots != nil && min(p.Snapshots.MaxPerVolume, p.Snapshots.MaxPerVolumeVSAN, p.Snapshots.MaxPerVolumeVVOL) < 0},
-		{"queryLimit", "2.6.0", p.QueryLimit != 0, p.QueryLimit < 0},
-		{"listVolumeThreshold", "2.6.0", p.ListVolumeThreshold != 0, p.ListVolumeThreshold < 0},
+		{"snapshots", "2.4.0", p.Snapshots != nil && *p.Snapshots != (v1alpha1.SnapshotLimits{})},
+		{"queryLimit", "2.6.0", p.QueryLimit != 0},
+		{"listVolumeThreshold", "2.6.0", p.ListVolumeThreshold != 0},
 	} {
-		field := "spec.storageProvider." + limit.field
-		bad.when(limit.set && !s.since(limit.since), field,
+		bad.when(limit.set && !s.since(limit.since), "spec.storageProvider."+limit.field,
 			"leave it out, or use csi@"+limit.since+" or later", "%s does not know it", s.name())
-		bad.when(limit.negative, field, "write a positive number", "it is negative")
 	}
 	return fault.Join(bad...)
 }

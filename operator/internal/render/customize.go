@@ -2,8 +2,6 @@ package render
 
 import (
 	"fmt"
-	"net"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -205,9 +203,6 @@ func setProxy(s *source, p *v1alpha1.Proxy) error {
 		return nil
 	}
 	field := fmt.Sprintf("spec.drivers[%s].proxy", s.driver)
-	if err := fault.Join(checkProxy(field+".https", p.HTTPS), checkProxy(field+".http", p.HTTP)); err != nil {
-		return err
-	}
 	found := false
 	for _, o := range s.objects {
 		for _, name := range drivers.VCenterClients(RefOf(o).String()) {
@@ -232,25 +227,6 @@ func setVariable(c map[string]any, name, value string) {
 		return
 	}
 	c["env"] = append(list(c["env"]), any(map[string]any{"name": name, "value": value}))
-}
-
-// checkProxy accepts a URL of a proxy without a login. It does not quote what it refuses.
-func checkProxy(field, given string) error {
-	if given == "" {
-		return nil
-	}
-	const hint = "write a URL such as http://proxy.site.example:3128, without user and password"
-	u, err := url.Parse(given)
-	switch {
-	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
-		return badSpec(field, hint, "it is not the URL of a proxy")
-	case u.User != nil:
-		return badSpec(field, hint, "it has a login, which whoever may read pods would read")
-	}
-	if _, _, err := net.SplitHostPort(u.Host); err != nil && strings.Contains(u.Host, ":") && !strings.HasSuffix(u.Host, "]") {
-		return badSpec(field, hint, "it is not the URL of a proxy")
-	}
-	return nil
 }
 
 // replace takes a changed object in the place of the one that it was made from, where it may be.

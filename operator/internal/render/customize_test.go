@@ -111,8 +111,6 @@ func TestSettingsThatFitNothingAreNamed(t *testing.T) {
 		"no such container":      {controller(v1alpha1.Container{Name: "provisioner"}), `no container "provisioner"`, "csi-provisioner"},
 		"no flag":                {controller(v1alpha1.Container{Name: "csi-provisioner", Args: []string{"rm -rf"}}), "not a flag", ""},
 		"against the manifest":   {workload(v1alpha1.Workload{Name: "vsphere-csi-node", NodeSelector: map[string]string{"kubernetes.io/os": "windows"}}), "selects nodes by kubernetes.io/os=linux", ""},
-		"a proxy with a login":   {v1alpha1.DriverPolicy{Driver: "csi", Proxy: &v1alpha1.Proxy{HTTPS: "http://me:canary@proxy:1"}}, "has a login", ""},
-		"no proxy":               {v1alpha1.DriverPolicy{Driver: "csi", Proxy: &v1alpha1.Proxy{HTTPS: "proxy:3128"}}, "not the URL of a proxy", ""},
 		"a driver without proxy": {v1alpha1.DriverPolicy{Driver: "snapshot-controller", Proxy: &v1alpha1.Proxy{HTTPS: "http://p:1"}}, "asks no vCenter", ""},
 	}
 	for name, c := range cases {
@@ -124,7 +122,6 @@ func TestSettingsThatFitNothingAreNamed(t *testing.T) {
 			require.ErrorContains(t, err, "spec.drivers["+c.policy.Driver+"]")
 			require.Contains(t, fault.HintOf(err), c.hint)
 			require.NotEmpty(t, fault.HintOf(err))
-			require.NotContains(t, fault.Text(err), "canary")
 			var failed render.Failed
 			require.ErrorAs(t, err, &failed, "the other drivers go on")
 			require.Len(t, failed, 1)

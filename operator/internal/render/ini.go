@@ -50,12 +50,6 @@ func iniCan(s string) error {
 	return nil
 }
 
-// onOneLine reports whether a value can be written, and is one line.
-func onOneLine(s string) bool { return iniCan(s) == nil && !strings.ContainsAny(s, "\n\t") }
-
-// isItem reports whether a value can be one of a list with commas.
-func isItem(s string) bool { return s != "" && onOneLine(s) && !strings.Contains(s, ",") }
-
 // ConfiguredClusterID returns the cluster-id of section Global in a
 // csi-vsphere.conf, whoever wrote it, or "". It reads as the driver does: keys
 // and sections without regard to case, the last one counts.

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +45,8 @@ func each(names []string) []string {
 	return out
 }
 
-// vcenter is a VCenter whose fields are known to be fit for both drivers'
-// configuration.
+// vcenter is a VCenter whose fields are fit for both drivers' configuration: the API server checks
+// those of the VsphereCloudConfig, and rendering what Secrets hold.
 type vcenter struct {
 	name        string // of the VsphereCloudConfig
 	server      string // without brackets
@@ -124,35 +123,18 @@ func checkVCenter(name string, given VCenter) (vcenter, error) {
 		username:    withoutLineBreak(given.Credentials.Username),
 		password:    withoutLineBreak(given.Credentials.Password),
 	}
-	bad := problems{checkHost(name, v.server), checkCredentials(v)}
-	for _, d := range v.datacenters {
-		bad.when(!isItem(d) || strings.TrimSpace(d) != d, v.config(), "list each datacenter as an item of spec.datacenters",
-			"datacenter %q is empty or has a comma, or space around it", d)
-	}
-	bad.when(v.port < 1 || v.port > 65535, v.config(), "set spec.port to 1..65535", "port %d", v.port)
+	bad := checkCredentials(v)
 	if v.insecure {
-		return v, fault.Join(bad...) // the check is off: what it would need is not written
+		return v, bad // the check is off: what it would need is not written
 	}
 	var printErr, caErr error
 	v.thumbprint, printErr = sha1Thumbprint(name, given)
 	v.ca, caErr = checkCA(name, given.CA)
-	return v, fault.Join(append(bad, printErr, caErr)...)
+	return v, fault.Join(bad, printErr, caErr)
 }
 
 func withoutLineBreak(s string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(s, "\n"), "\r")
-}
-
-func checkHost(name, host string) error {
-	const hint = "set spec.vcIp to the vCenter's name or IP address alone"
-	if _, err := netip.ParseAddr(host); err == nil {
-		return nil
-	}
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
-	if host == "" || len(host) > 253 || strings.Trim(host, letters) != "" {
-		return badVCenter(name, hint, "%q is not a host name or IP address", host)
-	}
-	return nil
 }
 
 func checkCredentials(v vcenter) error {
@@ -195,24 +177,16 @@ func checkCA(name string, given []byte) ([]byte, error) {
 // the certificate that it belongs to is known, because that proves that both are
 // of the same certificate.
 func sha1Thumbprint(name string, given VCenter) (string, error) {
-	t := strings.ToUpper(strings.TrimSpace(given.Thumbprint))
-	switch strings.Count(t, ":") {
-	case 0:
-		if t == "" {
-			return "", nil
-		}
-	case sha1.Size - 1:
+	t := strings.ToUpper(given.Thumbprint)
+	if strings.Count(t, ":") < sha256.Size-1 {
 		return t, nil
-	case sha256.Size - 1:
-		sum := sha256.Sum256(given.Certificate)
-		if len(given.Certificate) > 0 && hexPairs(sum[:]) == t {
-			short := sha1.Sum(given.Certificate) //nolint:gosec // the drivers' form; the match above is SHA-256
-			return hexPairs(short[:]), nil
-		}
-		return "", badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
-			"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
 	}
-	return "", badVCenter(name, "write spec.thumbprint as 20 hex pairs with colons", "thumbprint %q", given.Thumbprint)
+	if sum := sha256.Sum256(given.Certificate); hexPairs(sum[:]) == t {
+		short := sha1.Sum(given.Certificate) //nolint:gosec // the drivers' form; the match above is SHA-256
+		return hexPairs(short[:]), nil
+	}
+	return "", badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
+		"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
 }
 
 func hexPairs(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"path"
 	"regexp"
 	"strings"
 
@@ -132,14 +131,6 @@ func addTopologyFlags(o *unstructured.Unstructured) {
 }
 
 const kubeletRoot = "/var/lib/kubelet"
-
-func checkKubeletPath(p string) error {
-	if p == "" || (path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsAny(p, ": \\\n\t\"'$")) {
-		return nil
-	}
-	return badSpec("spec.storageProvider.customKubeletPath", "write the kubelet's --root-dir, such as /var/lib/k0s/kubelet",
-		"%q is not a clean absolute path", p)
-}
 
 // moveKubelet replaces the kubelet's root folder wherever the node plugin's pods
 // name it: host paths, mounts, the registrar's paths, probes. On Windows, a kubelet
