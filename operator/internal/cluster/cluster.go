@@ -218,18 +218,19 @@ func (c *Cluster) DryRun(
 }
 
 func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructured.Unstructured) plan.Outcome {
-	if live != nil && c.answers.unchanged(o, live, time.Now()) {
+	q := ask(o, live)
+	if c.answers.unchanged(q, time.Now()) {
 		return plan.Outcome{Object: live}
 	}
 	if trial := plan.Trial(live, o.Unstructured); trial != nil {
 		return c.tryAnew(ctx, trial)
 	}
 	would, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
-	if err == nil && live != nil {
-		c.answers.note(o, live, would, time.Now())
-	}
 	switch {
 	case err == nil:
+		if live != nil && len(plan.Diff(live, would)) == 0 {
+			c.answers.note(q, time.Now())
+		}
 		return plan.Outcome{Object: would}
 	case missingPlace(err):
 		return plan.Outcome{}
