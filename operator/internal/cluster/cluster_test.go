@@ -311,27 +311,25 @@ func TestTheInventoryIsKept(t *testing.T) {
 	require.False(t, load().Found)
 }
 
-// An earlier program kept the record twice, and beside each a seal.
+// An earlier program kept the record twice, and beside each a seal: the copy goes with the record.
 func TestTheRecordOfAnEarlierProgramIsTakenOver(t *testing.T) {
 	c, k, ns := start(t)
 	of, names := types.NamespacedName{Namespace: ns, Name: "site"}, inventory.VDOConfigs
 	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
 	data := map[string]string{"seal": "{}", "unsealed": "[]", inventory.DataKey: strings.Replace(string(inv.Marshal()), `"driver"`, `"unsealed":true,"driver"`, 1)}
-	for _, there := range [][]string{{names.Copy("site"), names.ConfigMap("site")}, {names.Copy("site")}} {
-		for _, name := range there {
-			require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}))
-		}
-		was, err := c.LoadInventory(ctx, of)
-		require.NoError(t, err)
-		require.True(t, was.Found && was.Equal(inv))
-		_, err = c.SaveInventory(ctx, of, inv, was)
-		require.NoError(t, err)
-		is, err := c.LoadInventory(ctx, of)
-		require.NoError(t, err)
-		require.True(t, is.Found && is.Equal(inv))
-		require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))
-		require.NoError(t, c.DeleteInventory(ctx, of))
+	for _, name := range []string{names.Copy("site"), names.ConfigMap("site")} {
+		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: data}))
 	}
+	was, err := c.LoadInventory(ctx, of)
+	require.NoError(t, err)
+	require.True(t, was.Found && was.Equal(inv))
+	_, err = c.SaveInventory(ctx, of, inv, was)
+	require.NoError(t, err)
+	is, err := c.LoadInventory(ctx, of)
+	require.NoError(t, err)
+	require.True(t, is.Found && is.Equal(inv))
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: names.Copy("site")}, &corev1.ConfigMap{})))
 }
 
 func TestTheFirstSecretWithAKeyCounts(t *testing.T) {

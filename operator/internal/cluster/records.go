@@ -26,28 +26,17 @@ type Loaded struct {
 	Found bool
 
 	configMap *corev1.ConfigMap // as it was read or written last; nil where it is not there
-	twice     bool              // there may be a second copy, of an earlier program
 }
-
-// sealKey is the key of the ConfigMap that earlier programs had a seal under.
-const sealKey = "seal"
 
 // LoadInventory reads the inventory of an owner, as Records names them. No owner refers to it: with
 // the VDOConfig deleted in the foreground the garbage collector would take it before its objects are
 // removed.
 func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (Loaded, error) {
 	cm, err := c.inventoryAt(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
-	if err != nil {
+	if err != nil || cm == nil {
 		return Loaded{}, err
 	}
-	var out Loaded
-	if out.configMap = cm; cm == nil {
-		if cm, err = c.inventoryAt(ctx, of.Namespace, c.Records.Copy(of.Name)); cm == nil {
-			return out, err
-		}
-	}
-	_, out.twice = cm.Data[sealKey]
-	out.Found = true
+	out := Loaded{Found: true, configMap: cm}
 	out.Inventory, err = inventory.Parse("ConfigMap "+cm.Namespace+"/"+cm.Name, []byte(cm.Data[inventory.DataKey]))
 	return out, err
 }
@@ -74,11 +63,6 @@ func (c *Cluster) SaveInventory(
 	defer func() { end(err) }()
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
 	out = Loaded{Inventory: inv, Found: true}
-	if was.twice && was.configMap != nil { // the seal in it says until then that there is a copy
-		if err := c.dropCopy(ctx, of); err != nil {
-			return was, err
-		}
-	}
 	if was.configMap == nil {
 		out.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: c.Records.ConfigMap(of.Name), Labels: map[string]string{labelPart: FieldManager}}, Data: data}
@@ -89,8 +73,6 @@ func (c *Cluster) SaveInventory(
 		err = c.Client.Update(ctx, out.configMap, client.FieldOwner(FieldManager))
 	}
 	switch {
-	case err == nil && was.twice && was.configMap == nil: // the copy was all that there was
-		return out, c.dropCopy(ctx, of)
 	case err == nil:
 		return out, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
@@ -101,18 +83,13 @@ func (c *Cluster) SaveInventory(
 	return was, classify("write", "ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), err)
 }
 
-// dropCopy removes the second copy of a record.
-func (c *Cluster) dropCopy(ctx context.Context, of types.NamespacedName) error {
-	return c.drop(ctx, of.Namespace, c.Records.Copy(of.Name))
-}
-
 // DeleteInventory removes the record, once everything in it is gone, after what is kept of its
 // revisions.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
 	if err := c.DropRevisions(ctx, of, nil); err != nil {
 		return err
 	}
-	if err := c.dropCopy(ctx, of); err != nil {
+	if err := c.drop(ctx, of.Namespace, c.Records.Copy(of.Name)); err != nil { // of an earlier program
 		return err
 	}
 	return c.drop(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
