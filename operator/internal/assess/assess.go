@@ -103,9 +103,6 @@ type Input struct {
 	Wanted []matrix.Driver
 	// Topology tells whether volumes' topology was asked for.
 	Topology bool
-	// CloudAddresses tells whether the cloud provider chooses nodes' addresses by settings, and
-	// CloudZones whether it looks for the tags of zones.
-	CloudAddresses, CloudZones bool
 	// Missing are workloads that were installed and are not there.
 	Missing []Missing
 	// Replicas are those that the operator wants of Deployments, by "Deployment namespace/name".
@@ -244,27 +241,11 @@ func (r *Report) rollUp() {
 			}
 			if len(names) > 0 {
 				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, few(names, ", "))
-				if len(names) > 1 {
-					first.Message = ofSeveral(first.Message)
-				}
 				h.Findings = append(h.Findings, first)
 			}
 		}
 		r.Drivers[d] = h
 	}
-}
-
-// ofSeveral says of several nodes what a finding says of one.
-func ofSeveral(message string) string {
-	for _, p := range [][2]string{{"waits ", "wait "}, {"has ", "have "}, {"it is ", "they are "}, {"its ", "their "}} {
-		if rest, ok := strings.CutPrefix(message, p[0]); ok {
-			return p[1] + rest
-		}
-	}
-	if rest, ok := strings.CutSuffix(message, " on it"); ok {
-		return rest + " on them"
-	}
-	return message
 }
 
 func (in *Input) driver(d matrix.Driver) Health {

@@ -324,7 +324,7 @@ func TestManyNodesAreOneFinding(t *testing.T) {
 	rep := assess.Assess(in)
 	require.Len(t, rep.Nodes, 3)
 	require.Len(t, rep.Drivers[matrix.CPI].Findings, 1)
-	require.Contains(t, rep.Drivers[matrix.CPI].Err().Error(), "3 of 3 nodes (cp, w1, w2): have no providerID")
+	require.Contains(t, rep.Drivers[matrix.CPI].Err().Error(), "3 of 3 nodes (cp, w1, w2): has no providerID")
 	require.Zero(t, rep.NodesReady)
 }
 

@@ -62,7 +62,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 		return []Finding{f}
 	case tainted:
 		f.Message = "waits for the cloud provider (taint " + TaintUninitialized + ")"
-		f.Remedy = in.uninitialized()
+		f.Remedy = uninitialized
 	case id == "":
 		f.Message = "has no providerID, and no taint that would make the cloud provider set one"
 		f.Remedy = "start its kubelet with --cloud-provider=external, delete the Node and let it join again; or set the taint " + TaintUninitialized + "=true:NoSchedule"
@@ -73,17 +73,10 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	return []Finding{f}
 }
 
-// uninitialized is what the cloud provider needs of a node, by what is configured.
-func (in *Input) uninitialized() string {
-	text := "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, its guest name has to be the node's, VMware Tools have to run"
-	if in.CloudAddresses {
-		text += ", and report an address that spec.cloudProvider.nodeAddresses and ipFamilies leave it (`vdoctl check --only node-address`)"
-	}
-	if in.CloudZones {
-		text += "; its host, or what that is in, has to have tags of the categories of spec.cloudProvider.topology (`vdoctl check --only topology-tag`)"
-	}
-	return text
-}
+// uninitialized is what the cloud provider needs of a node.
+const uninitialized = "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, " +
+	"its guest name has to be the node's, VMware Tools have to run, and its addresses and tags have to fit spec.cloudProvider: " +
+	"`vdoctl check --only node-address,topology-tag`"
 
 // storageNode: the node plugin registers on the node's CSINode.
 func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, settled bool) []Finding {

@@ -1,7 +1,6 @@
 package assess_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -110,19 +109,11 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		reason fault.Reason
 		remedy string
 	}{
-		failed + `ServerFaultCode: Cannot complete login due to an incorrect user name or password."}`:                     {fault.Unauthorized, "user and password"},
-		`E0822 10:00:00.000000       1 connection.go:1] failed to create client: credentials not found for server vc.site`: {fault.NotFound, "configuration again"},
-		`E0822 10:00:00.000000       1 credentials.go:1] Cannot get secret x in namespace kube-system. error: not found`:   {fault.NotFound, "configuration again"},
-		`E0822 10:00:00.000000       1 credentials.go:1] username_a without a matching server_a`:                           {fault.Incomplete, "configuration again"},
-		`F0822 10:00:00.000000       1 main.go:1] Username is missing`:                                                     {fault.Incomplete, "username and password"},
-		failed + `Password is missing"}`: {fault.Incomplete, "username and password"},
-		failed + `username is invalid, make sure it is a fully qualified domain username"}`:                                        {fault.InvalidInput, "user@domain"},
-		failed + `vcConfig.User is empty for vc vc.site!"}`:                                                                        {fault.Incomplete, "configuration again"},
-		failed + `Post https://vc.site/sdk: tls: failed to verify certificate: x509: certificate signed by unknown authority"}`:    {fault.CertificateInvalid, "set ca or thumbprint"},
-		failed + `x509: certificate is not valid for any names, but wanted to match vc"}`:                                          {fault.CertificateInvalid, "a name that is in"},
-		failed + `x509: cannot validate certificate for 192.0.2.9 because it does not contain any IP SANs"}`:                       {fault.CertificateInvalid, "a name that is in"},
+		failed + `ServerFaultCode: Cannot complete login due to an incorrect user name or password."}`:                          {fault.Unauthorized, "user and password"},
+		failed + `Post https://vc.site/sdk: tls: failed to verify certificate: x509: certificate signed by unknown authority"}`: {fault.CertificateInvalid, "set ca or thumbprint"},
+		failed + `x509: certificate is not valid for any names, but wanted to match vc"}`:                                       {fault.CertificateInvalid, "a name that is in"},
+		failed + `x509: cannot validate certificate for 192.0.2.9 because it does not contain any IP SANs"}`:                    {fault.CertificateInvalid, "a name that is in"},
 		failed + `thumbprint does not match"}`:                                                                                     {fault.CertificateInvalid, "thumbprint of the new one"},
-		failed + `failed to load CA file: open /etc/cloud/ca.crt"}`:                                                                {fault.CertificateInvalid, "configuration again"},
 		failed + `failed to connect to vCenter using CA file"}`:                                                                    {fault.CertificateInvalid, "as PEM"},
 		failed + `Post https://vc.site/sdk: dial tcp 192.0.2.9:443: i/o timeout"}`:                                                 {fault.Unreachable, "TCP 443"},
 		failed + `lookup vc.site: no such host"}`:                                                                                  {fault.Unreachable, "DNS"},
@@ -134,7 +125,6 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		failed + `Permission to perform this operation was denied."}`:                                                              {fault.Forbidden, "privilege"},
 		failed + `checkAPI failed for vcenter API version: 6.7"}`:                                                                  {fault.Incompatible, "too old"},
 		failed + `vSAN file service is not supported in one or more vCenter(s)"}`:                                                  {fault.Incompatible, "too old"},
-		`F0822 10:00:00.000000       1 main.go:1] IP families specified but ENABLE_ALPHA_DUAL_STACK env var is not set`:            {fault.InvalidInput, "two families"},
 		`E0822 10:00:00.000000       1 reflector.go:1] leases.coordination.k8s.io is forbidden: User "x" cannot list resource`:     {fault.Forbidden, "ClusterRoles"},
 		failed + `could not find the requested resource (get volumesnapshotcontents.snapshot.storage.k8s.io)"}`:                    {fault.Incomplete, "snapshot kinds"},
 		failed + `timed out while waiting for topology labels to be updated in \"w1\" CSINodeTopology instance."}`:                 {fault.Incomplete, "csinodetopologies"},
@@ -147,23 +137,5 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		require.Error(t, err, line)
 		require.Equal(t, want.reason, fault.ReasonOf(err), line)
 		require.Contains(t, fault.HintOf(err), want.remedy, line)
-	}
-}
-
-// What a node waits for is told by what is configured: settings that nobody made are not to be
-// looked at.
-func TestWhatANodeWaitsForNamesTheSettingsThereAre(t *testing.T) {
-	remedy := func(addresses, zones bool) string {
-		in := healthy()
-		in.CloudAddresses, in.CloudZones = addresses, zones
-		in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
-		return fault.HintOf(assess.Assess(in).Nodes[0].Fault())
-	}
-	const addresses, zones = "spec.cloudProvider.nodeAddresses and ipFamilies", "spec.cloudProvider.topology"
-	for _, c := range []struct{ addresses, zones bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
-		text := remedy(c.addresses, c.zones)
-		require.Contains(t, text, "VMware Tools have to run")
-		require.Equal(t, c.addresses, strings.Contains(text, addresses), text)
-		require.Equal(t, c.zones, strings.Contains(text, zones), text)
 	}
 }

@@ -18,25 +18,17 @@ const (
 	checkName      = "use as vcIp of the VsphereCloudConfig a name that is in the vCenter's certificate, or have that reissued"
 	checkRights    = "give the account the privilege on the object: the driver's documents list them by role"
 	checkAddress   = "the address that the message names has to be reachable from the node: its DNS, TCP 443, NetworkPolicies"
-	writtenAnew    = "the next reconcile writes the drivers' configuration again; if condition Applied is False, resolve that first"
 	tooOld         = "this vCenter is too old for the driver"
 	findDatacenter = "correct spec.datacenters of the VsphereCloudConfig, with the folders it is in: folder/name; the account has to be able to read it"
 	inDatacenters  = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
 )
 
-// signs are those that are known, of the releases of both drivers. The first that a line has
-// counts, so what is special comes before what is general.
+// signs are those that are known, of the releases of both drivers, but for faults of configurations
+// that rendering does not write. The first that a line has counts, so what is special comes before
+// what is general.
 var signs = []sign{
 	{"Cannot complete login", fault.Unauthorized, checkAccount},
 	{"InvalidLogin", fault.Unauthorized, checkAccount},
-	{"make sure it is a fully qualified domain username", fault.InvalidInput, "write the user name with its domain in the credentials Secret: user@domain"},
-	{"Username is missing", fault.Incomplete, "give username and password in the credentials Secret"},
-	{"Password is missing", fault.Incomplete, "give username and password in the credentials Secret"},
-	{"vcConfig.User is empty", fault.Incomplete, writtenAnew},
-	{"credentials not found for server", fault.NotFound, writtenAnew},
-	{"Cannot get secret", fault.NotFound, writtenAnew},
-	{"without a matching server_", fault.Incomplete, writtenAnew},
-	{"is missing for server", fault.Incomplete, writtenAnew},
 	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
 	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
 	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
@@ -53,11 +45,9 @@ var signs = []sign{
 	{"cannot validate certificate for", fault.CertificateInvalid, checkName},
 	{"thumbprint does not match", fault.CertificateInvalid, "the vCenter's certificate was replaced: write the thumbprint of the new one into the VsphereCloudConfig"},
 	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's authorities"},
-	{"failed to load CA file", fault.CertificateInvalid, writtenAnew},
 	{"failed to connect to vCenter using CA file", fault.CertificateInvalid, "the CA of the VsphereCloudConfig has to be the one that the vCenter's certificate is from, as PEM"},
 	{"checkAPI failed for vcenter API version", fault.Incompatible, tooOld},
 	{"vSAN file service is not supported in one or more vCenter", fault.Incompatible, tooOld},
-	{"ENABLE_ALPHA_DUAL_STACK", fault.InvalidInput, "two families of addresses are configured: name one, or let the operator write the configuration"},
 	{"dial tcp", fault.Unreachable, checkAddress},
 	{"no such host", fault.Unreachable, checkAddress},
 	{"datacenter '", fault.NotFound, findDatacenter}, // "datacenter 'x' not found"; why it was not may stand before

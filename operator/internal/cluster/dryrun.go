@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 

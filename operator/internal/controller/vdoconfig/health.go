@@ -57,13 +57,11 @@ func (p *pass) assessed(ctx context.Context) error {
 	if err := p.knowPasswords(ctx); err != nil {
 		return err
 	}
-	cloud, storage := p.outcome.spec.CloudProvider, p.outcome.spec.StorageProvider
+	storage := p.outcome.spec.StorageProvider
 	report := assess.Assess(assess.Input{
 		Observed: *p.observed, Now: p.now, Wanted: p.judged(),
-		Topology:       storage != nil && len(storage.TopologyCategories) > 0,
-		CloudAddresses: cloud != nil && (cloud.NodeAddresses != nil || len(cloud.IPFamilies) > 0),
-		CloudZones:     cloud != nil && cloud.Topology != nil && cloud.Topology.Zone != "",
-		Missing:        p.missing(), Secrets: p.site.secrets(), Replicas: p.replicas(),
+		Topology: storage != nil && len(storage.TopologyCategories) > 0,
+		Missing:  p.missing(), Secrets: p.site.secrets(), Replicas: p.replicas(),
 	})
 	p.outcome.report = &report
 	return nil
