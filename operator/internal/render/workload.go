@@ -1,7 +1,6 @@
 package render
 
 import (
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -140,41 +139,25 @@ func moveKubelet(o *unstructured.Unstructured, to string) {
 	if to == "" || to == kubeletRoot {
 		return
 	}
-	moves := make([]pathMove, 0, 3)
-	for _, separator := range []string{"/", `\`, `\\`} {
-		from := regexp.QuoteMeta(strings.ReplaceAll(kubeletRoot, "/", separator))
-		moves = append(moves, pathMove{
-			from: regexp.MustCompile(from + `(` + regexp.QuoteMeta(separator[:1]) + `|$)`),
-			to:   strings.ReplaceAll(to, "/", separator) + "${1}",
-		})
+	var pairs []string
+	for _, separator := range []string{`\\`, `\`, "/"} {
+		pairs = append(pairs, strings.ReplaceAll(kubeletRoot, "/", separator), strings.ReplaceAll(to, "/", separator))
 	}
-	spec := podSpec(o)
-	for key, value := range spec {
-		spec[key] = replaceStrings(value, moves)
-	}
+	replaceStrings(podSpec(o), strings.NewReplacer(pairs...))
 }
 
-// pathMove replaces a path where it ends or goes on with a separator, and not where it is a part
-// of a longer name.
-type pathMove struct {
-	from *regexp.Regexp
-	to   string
-}
-
-func replaceStrings(value any, moves []pathMove) any {
+// replaceStrings replaces in all texts of a value, and returns it.
+func replaceStrings(value any, by *strings.Replacer) any {
 	switch v := value.(type) {
 	case string:
-		for _, m := range moves {
-			v = m.from.ReplaceAllString(v, m.to)
-		}
-		return v
+		return by.Replace(v)
 	case []any:
 		for i := range v {
-			v[i] = replaceStrings(v[i], moves)
+			v[i] = replaceStrings(v[i], by)
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = replaceStrings(v[key], moves)
+			v[key] = replaceStrings(v[key], by)
 		}
 	}
 	return value
