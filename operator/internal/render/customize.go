@@ -33,23 +33,6 @@ func (r *renderer) customize(s *source) error {
 
 func patchField(i int) string { return fmt.Sprintf("spec.patches[%d]", i) }
 
-// noteIdle says which patches change nothing, because what they are about is not
-// installed here.
-func (r *renderer) noteIdle() {
-	there := map[string]bool{}
-	for _, stage := range r.stages {
-		for _, o := range stage.Objects {
-			there[o.GetKind()+" "+o.GetName()] = true
-		}
-	}
-	for i, p := range r.in.Spec.Patches {
-		what := p.Target.Kind + " " + p.Target.Name
-		if !there[what] {
-			r.note("%s changes nothing: %s of %s is not installed here", patchField(i), what, p.Target.Driver)
-		}
-	}
-}
-
 // settings applies what spec.drivers says of a driver's pods.
 func (s *source) settings(policy v1alpha1.DriverPolicy) error {
 	field := fmt.Sprintf("spec.drivers[%s]", s.driver)

@@ -56,7 +56,6 @@ func Render(in Input) (*Rendered, error) {
 		return nil, failed
 	}
 	r.addMirrorSet()
-	r.noteIdle()
 	return r.rendered()
 }
 

@@ -224,16 +224,7 @@ func (r *renderer) dropsStates(s *source) {
 	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.FoundFeatureStates)) {
 		was := r.in.Cluster.FoundFeatureStates[name]
 		if is, known := states[name]; known && is != was {
-			r.dropped = append(r.dropped, fmt.Sprintf("storage driver's feature state %s: %s becomes %s", name, clip(was), is))
+			r.dropped = append(r.dropped, fmt.Sprintf("storage driver's feature state %s: %s becomes %s", name, was, is))
 		}
 	}
-}
-
-// clip bounds a value that somebody wrote.
-func clip(value string) string {
-	const most = 16
-	if len(value) > most {
-		return fmt.Sprintf("%.*q…", most, value)
-	}
-	return value
 }
