@@ -114,9 +114,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
-	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{
-		Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now,
-	}
+	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, b)
 }
 
@@ -135,8 +133,13 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 			known.Status.HighestSerial = max(recorded, m.Serial)
 		}
 	}
+	var left error
+	if b.Status.Digest != "" && !b.Spec.Suspend { // of bundles before the one that the status names now
+		left = r.Store.Forget(ctx, b)
+	}
 	out := r.look(ctx, known, unknown)
-	out.store, out.highest, out.at = r.Store, known.Status.HighestSerial, r.Now()
+	out.fault = fault.Join(out.fault, left)
+	out.highest, out.at = known.Status.HighestSerial, r.Now()
 	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
 	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
 		return out, err

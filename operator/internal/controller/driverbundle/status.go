@@ -1,7 +1,6 @@
 package driverbundle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
 // outcome is what a pass found out.
@@ -31,7 +29,6 @@ type outcome struct {
 	highest   int64 // the highest serial accepted before
 	requested string
 	at        time.Time
-	store     *store.Store
 }
 
 // held is the bundle accepted before, under the policies of now. The zero value is none.
@@ -74,15 +71,6 @@ func (o outcome) Next(b *v1alpha1.DriverBundle) reconciler.Next {
 		return reconciler.Next{Interval: defaultInterval}
 	}
 	return reconciler.Next{Interval: b.Spec.Interval.Duration}
-}
-
-// Complete removes copies of bundles that are no longer the accepted one, now that the
-// status names that.
-func (o outcome) Complete(ctx context.Context, b *v1alpha1.DriverBundle) error {
-	if o.accepted == nil {
-		return nil
-	}
-	return o.store.Forget(ctx, b)
 }
 
 // Record puts the outcome into the status.

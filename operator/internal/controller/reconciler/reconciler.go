@@ -13,13 +13,10 @@
 //
 // # Conflicts
 //
-// A write is refused where the resource changed since it was read. Where neither its spec
-// nor its status did, the outcome is still true: it is recorded in the newer state and
-// written once more, since to lose it could mean to try a refused password again. Where
-// the spec is another one, or the status, which the outcome was computed from (an older
-// bundle would take the place of one that was accepted meanwhile), or the second write is
-// refused too, the outcome is dropped and a pass follows at once. Such a conflict is no
-// error, and is not logged; one that a person has to resolve is (see condition.Outdated).
+// A write is refused where the resource changed since it was read: the outcome is dropped and a
+// pass follows at once, since what it was computed from may be another one. A controller whose
+// outcome must not be lost notes before what it does. Such a conflict is no error, and is not
+// logged; one that a person has to resolve is (see condition.Outdated).
 package reconciler
 
 import (
@@ -29,9 +26,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -71,11 +66,6 @@ type Outcome[T Object] interface {
 	Next(o T) Next
 }
 
-// Completer is an outcome that has something to do once it is written.
-type Completer[T Object] interface {
-	Complete(ctx context.Context, o T) error
-}
-
 // Next is when to look again. The zero value is: when something changes.
 type Next struct {
 	Interval time.Duration // between passes: see condition.Requeue; 0: there is none
@@ -105,7 +95,6 @@ func (Release[T]) Next(T) Next { return Next{} }
 // Reconciler makes passes over one kind.
 type Reconciler[T Object] struct {
 	Controller Controller[T]
-	Reader     client.Reader // of the kind, past every cache
 	Writer     condition.Writer
 	Now        func() time.Time
 	Finalizer  *Finalizer[T] // nil: what was made goes with its owner, or nothing is
@@ -164,11 +153,9 @@ func (r *Reconciler[T]) finish(ctx context.Context, o T, out Outcome[T]) (T, err
 	case Release[T]:
 		return o, r.release(ctx, o, out.Note)
 	}
-	after, err := r.write(ctx, o, out)
-	if c, ok := out.(Completer[T]); ok && err == nil {
-		err = c.Complete(ctx, after)
-	}
-	return after, err
+	after := copyOf(o)
+	out.Record(after)
+	return after, r.Writer.Write(ctx, o, after)
 }
 
 // next is the one rule of when to look again.
@@ -185,38 +172,6 @@ func (r *Reconciler[T]) next(out Outcome[T], o T) reconcile.Result {
 		result.RequeueAfter = next.AtMost
 	}
 	return result
-}
-
-// write records an outcome, and returns the resource as it was recorded in.
-func (r *Reconciler[T]) write(ctx context.Context, before T, out Outcome[T]) (T, error) {
-	after, err := r.record(ctx, before, out)
-	if !condition.Outdated(err) {
-		return after, err
-	}
-	now, isKind := reflect.New(reflect.TypeOf(before).Elem()).Interface().(T) // empty: reading does not empty it
-	if !isKind {
-		return after, err
-	}
-	if e := r.Reader.Get(ctx, client.ObjectKeyFromObject(before), now); e != nil {
-		return after, e
-	}
-	if now.GetUID() != before.GetUID() || now.GetGeneration() != before.GetGeneration() || !sameStatus(before, now) {
-		return after, err
-	}
-	return r.record(ctx, now, out)
-}
-
-// sameStatus says whether two states of a resource have the same status.
-func sameStatus(a, b client.Object) bool {
-	before, errA := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
-	now, errB := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	return errA == nil && errB == nil && equality.Semantic.DeepEqual(before["status"], now["status"])
-}
-
-func (r *Reconciler[T]) record(ctx context.Context, before T, out Outcome[T]) (T, error) {
-	after := copyOf(before)
-	out.Record(after)
-	return after, r.Writer.Write(ctx, before, after)
 }
 
 func (r *Reconciler[T]) hold(ctx context.Context, o T) error {

@@ -40,9 +40,8 @@ func (c controller) Remove(ctx context.Context, o resource) (reconciler.Outcome[
 
 // found is an outcome with a version in it.
 type found struct {
-	version  string
-	next     reconciler.Next
-	complete func(resource) error
+	version string
+	next    reconciler.Next
 }
 
 func (f found) Record(o resource) {
@@ -51,13 +50,6 @@ func (f found) Record(o resource) {
 }
 
 func (f found) Next(resource) reconciler.Next { return f.next }
-
-func (f found) Complete(_ context.Context, o resource) error {
-	if f.complete == nil {
-		return nil
-	}
-	return f.complete(o)
-}
 
 const finalizer = "vdo.vmware.com/test"
 
@@ -80,7 +72,7 @@ func start(t *testing.T, c controller, edit func(resource)) *world {
 	w := &world{t: t, key: client.ObjectKeyFromObject(o), events: events.NewFakeRecorder(10)}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).WithStatusSubresource(o).Build()
 	w.r = &reconciler.Reconciler[resource]{
-		Controller: c, Reader: w.api, Writer: condition.Writer{Client: w.api, Recorder: w.events}, Now: time.Now,
+		Controller: c, Writer: condition.Writer{Client: w.api, Recorder: w.events}, Now: time.Now,
 		Finalizer: &reconciler.Finalizer[resource]{Name: finalizer, Client: w.api, Remover: c},
 	}
 	return w
@@ -110,46 +102,26 @@ func (w *world) meanwhile(edit func(resource)) {
 	}
 }
 
-func TestAnOutcomeIsWrittenOnceAndCompletedAfterwards(t *testing.T) {
-	var w *world
-	completed := ""
-	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		return found{version: "8.0.3", next: reconciler.Next{AtMost: time.Minute}, complete: func(o resource) error {
-			completed = w.now().Status.Version
-			require.Equal(t, "8.0.3", o.Status.Version)
-			return nil
-		}}, nil
+func TestAnOutcomeIsWrittenOnce(t *testing.T) {
+	w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		return found{version: "8.0.3", next: reconciler.Next{AtMost: time.Minute}}, nil
 	}}, nil)
 	result, err := w.reconcile()
 	require.NoError(t, err)
 	require.Equal(t, time.Minute, result.RequeueAfter)
 	require.Equal(t, "8.0.3", w.now().Status.Version)
-	require.Equal(t, "8.0.3", completed, "after the status was written")
 	version := w.now().ResourceVersion
 	_, err = w.reconcile()
 	require.NoError(t, err)
 	require.Equal(t, version, w.now().ResourceVersion, "what says nothing new is not written")
 }
 
-func TestAConflictOfTheSameSpecKeepsTheOutcome(t *testing.T) {
-	var w *world
-	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		w.meanwhile(func(o resource) {
-			metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x")
-		})
-		return found{version: "8.0.3"}, nil
-	}}, nil)
-	_, err := w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, "8.0.3", w.now().Status.Version)
-	require.Equal(t, "x", w.now().Annotations["other"])
-}
-
-func TestAConflictOfAnotherSpecDropsTheOutcomeAndAPassFollows(t *testing.T) {
+func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
 	for name, edit := range map[string]func(resource){
 		"generation": func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" },
 		"UID":        func(o resource) { o.UID = "v" },
 		"status":     func(o resource) { o.Status.User = "somebody" },
+		"annotation": func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w *world

@@ -95,7 +95,7 @@ type object = *airship.SIPCluster
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Result, error) {
 	frame := reconciler.Reconciler[object]{
-		Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now,
+		Controller: r, Writer: r.Writer, Now: r.Now,
 		Finalizer: &reconciler.Finalizer[object]{Name: airship.Finalizer, Client: r.Client, Remover: r},
 	}
 	return frame.Reconcile(ctx, sip)

@@ -33,7 +33,7 @@ type action = *airship.HostAction
 
 // Reconcile reconciles one HostAction.
 func (a *actions) Reconcile(ctx context.Context, o action) (reconcile.Result, error) {
-	frame := reconciler.Reconciler[action]{Controller: a, Reader: a.Reader, Writer: a.Writer, Now: a.Now}
+	frame := reconciler.Reconciler[action]{Controller: a, Writer: a.Writer, Now: a.Now}
 	return frame.Reconcile(ctx, o)
 }
 

@@ -133,7 +133,7 @@ type Reconciler struct {
 // Reconcile is one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
-		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
+		Controller: r, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
 		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: v1alpha1.FinalizerDrivers, Client: r.Client, Remover: r},
 	}
 	return reconcile.AsReconciler(r.Client, frame).Reconcile(ctx, req)

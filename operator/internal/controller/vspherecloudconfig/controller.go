@@ -103,7 +103,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconcile.Result, error) {
-	frame := reconciler.Reconciler[*v1alpha1.VsphereCloudConfig]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
+	frame := reconciler.Reconciler[*v1alpha1.VsphereCloudConfig]{Controller: r, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, vcc)
 }
 
