@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -23,20 +19,28 @@ import (
 func (m *Mirror) Explain(op, subject string, err error) error {
 	f := &fault.Error{Op: op, Subject: subject}
 	var answered *remote.AnswerError
-	if !errors.As(err, &answered) {
-		f.Reason, f.Hint, f.Err = m.ofNetwork(err)
+	if errors.As(err, &answered) {
+		f.Reason, f.Hint = m.ofStatus(answered.Status)
+		f.Err = fmt.Errorf("the registry answered %d %s", answered.Status, http.StatusText(answered.Status))
 		return f
 	}
-	text := fmt.Sprintf("the registry answered %d %s", answered.Status, http.StatusText(answered.Status))
-	if i := slices.IndexFunc(answered.Codes, codeForm.MatchString); i >= 0 {
-		text += " (" + answered.Codes[i] + ")"
+	f.Err = bare(err)
+	switch {
+	case remote.IsCertificate(err):
+		f.Reason = fault.CertificateInvalid
+		f.Hint = "renew the mirror's certificate, use a name that it is for, or put the certificate of its authority into the " + m.ca
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		f.Reason, f.Err = fault.Refused, errors.New("it speaks plain HTTP, which is refused")
+		f.Hint = "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host()
+	case errors.Is(err, remote.ErrLinkLocal), errors.Is(err, remote.ErrThisMachine):
+		f.Reason, f.Hint = fault.Refused, "let the registry serve its blobs itself, or from a name of the site"
+	case errors.Is(err, context.Canceled):
+		f.Reason = fault.Interrupted
+	default:
+		f.Reason, f.Hint = fault.Unreachable, "check the mirror, its name in the cluster's DNS, and the network to it; it is tried again"
 	}
-	f.Reason, f.Hint = m.ofStatus(answered.Status)
-	f.Err = errors.New(text)
 	return f
 }
-
-var codeForm = regexp.MustCompile(`^[A-Z_]{1,40}$`)
 
 // ofStatus says what a status means here and what to do about it.
 func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
@@ -51,45 +55,8 @@ func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct spec.reference"
 	case status == http.StatusTooManyRequests:
 		return fault.Throttled, "it is tried again later; raise the registry's limit or spec.interval where this stays"
-	case status >= http.StatusInternalServerError:
-		return fault.Unreachable, "see the registry's log; it is tried again"
 	}
-	return fault.Unreachable, "is this the address of a registry? see spec.reference"
-}
-
-// ofNetwork says what an error below HTTP means.
-func (m *Mirror) ofNetwork(err error) (fault.Reason, string, error) {
-	var (
-		authority x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		checked   *tls.CertificateVerificationError
-		dns       *net.DNSError
-		record    tls.RecordHeaderError
-	)
-	const again = "; it is tried again"
-	switch {
-	case errors.As(err, &authority):
-		return fault.CertificateInvalid, "put the certificate of the mirror's authority into the " + m.ca,
-			errors.New("x509: its certificate is signed by an unknown authority")
-	case errors.As(err, &hostname):
-		return fault.CertificateInvalid, "use a name that the certificate is for, or issue another", hostname
-	case errors.As(err, &invalid):
-		return fault.CertificateInvalid, "renew the mirror's certificate", invalid
-	case errors.As(err, &checked):
-		return fault.CertificateInvalid, "renew the mirror's certificate", checked.Err
-	case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fault.Refused, "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host(),
-			errors.New("it speaks plain HTTP, which is refused")
-	case errors.Is(err, remote.ErrLinkLocal), errors.Is(err, remote.ErrThisMachine):
-		return fault.Refused, "let the registry serve its blobs itself, or from a name of the site", err
-	case errors.Is(err, context.Canceled):
-		return fault.Interrupted, "", context.Canceled
-	case errors.As(err, &dns):
-		why := errors.New("its name does not resolve: " + dns.Err)
-		return fault.Unreachable, "check the name and the cluster's DNS" + again, why
-	}
-	return fault.Unreachable, "check the mirror and the network to it" + again, bare(err)
+	return fault.Unreachable, "see the registry's log, and that spec.reference is the address of a registry; it is tried again"
 }
 
 // bare returns the innermost cause without the URLs around it.

@@ -287,7 +287,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 		"down":  {registry.Options{TLS: true}, func(s *site) { require.NoError(s, s.reg.Close()) }, fault.Unreachable, []string{"refused", "check the mirror"}},
 		"reset": {registry.Options{TLS: true}, func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Reset: true}) }, fault.Unreachable, nil},
 		"no such host": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.Reference = "no-such-host.invalid/vdo/drivers:1" },
-			fault.Unreachable, []string{"does not resolve"}},
+			fault.Unreachable, []string{"lookup no-such-host.invalid"}},
 		"plain HTTP, not asked for": {registry.Options{}, func(s *site) { s.opts.PlainHTTP = nil }, fault.Refused, []string{"plain HTTP", "--plain-http"}},
 		"cut": {registry.Options{TLS: true}, func(s *site) {
 			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/"}, Cut: 10})
