@@ -24,8 +24,8 @@
 //	          any, stays in status.digest and goes on serving. It is False too where
 //	          a digest was accepted from the copy in the cluster, see below.
 //	Verified  is the accepted bundle's signature good under the policy of now? With
-//	          none accepted: is that of the one last looked at? It gates installations
-//	          and upgrades, and is judged while suspended too. Unknown where the policy
+//	          none accepted it is absent, or False for one that is not trusted. It gates
+//	          installations and upgrades, and is judged while suspended too. Unknown where the policy
 //	          or the accepted bundle's signatures cannot be read. Keys' times are held
 //	          against the time of acceptance, so that a key may expire in peace;
 //	          a revoked or removed key makes it False.

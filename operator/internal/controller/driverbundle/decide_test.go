@@ -159,8 +159,8 @@ func TestWhatAnOutcomeMeans(t *testing.T) {
 		"older than one before":        {outcome{held: kept}, matrix(6, time.Hour), "Ready" + verified + ", Fresh=False Superseded"},
 		"suspended":                    {outcome{held: kept}, suspended, "Suspended" + verified + isFresh},
 		"the first one is not trusted": {outcome{fault: of(fault.Untrusted)}, nil, "Fault, Verified=False Untrusted, Fresh= "},
-		"the first one is expired":     {outcome{candidateVerified: true, fault: of(fault.Expired)}, nil, "Fault" + verified + ", Fresh=False Expired"},
-		"the first one cannot be read": {outcome{fault: of(fault.Unreachable)}, nil, "Fault, Fresh= "},
+		"the first one is expired":     {outcome{fault: of(fault.Expired)}, nil, "Fault, Verified= , Fresh= "},
+		"the first one cannot be read": {outcome{fault: of(fault.Unreachable)}, nil, "Fault, Verified= , Fresh= "},
 		"nothing was found out of it":  {outcome{fault: of(fault.Unreachable)}, accepted, "Fault" + isFresh},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -125,7 +125,6 @@ func (r *Reconciler) consider(
 		out.distrust(b, c, err)
 		return nil, c.refused(b, err)
 	}
-	out.candidateVerified = true
 	contents, err := from.Contents(ctx, c.root)
 	if err != nil {
 		out.unread = err

@@ -16,13 +16,12 @@ import (
 
 // outcome is what a pass found out.
 type outcome struct {
-	held              held        // of the bundle accepted before
-	accepted          *acceptance // what the reference names now, where it is accepted
-	candidateVerified bool        // what the reference names now has good signatures
-	fault             error       // why there is no acceptance, or why it is of the copy in the cluster
-	unread            error       // why the mirror did not give what that takes
-	blind             error       // why the policies of now are not known
-	policy            string      // identifies what they were read from
+	held     held        // of the bundle accepted before
+	accepted *acceptance // what the reference names now, where it is accepted
+	fault    error       // why there is no acceptance, or why it is of the copy in the cluster
+	unread   error       // why the mirror did not give what that takes
+	blind    error       // why the policies of now are not known
+	policy   string      // identifies what they were read from
 	// login is the one that the mirror let in to repository; "" where it let in none.
 	login, repository string
 
@@ -40,7 +39,6 @@ type held struct {
 
 // distrust notes that the policies of now do not accept a candidate.
 func (o *outcome) distrust(b *v1alpha1.DriverBundle, c candidate, why error) {
-	o.candidateVerified = false
 	if b.Status.Digest == c.root.Digest.String() {
 		o.held = held{untrusted: why}
 	}
@@ -142,42 +140,35 @@ func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
 		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.held.lost)}
 	case s.Digest != "":
 		return nil
-	case o.candidateVerified:
-		return []metav1.Condition{condition.Judged(typ, nil, "its signatures satisfy the trust policy")}
 	case fault.ReasonOf(o.fault) == fault.Untrusted:
 		return []metav1.Condition{condition.False(typ, o.fault)}
 	}
-	return nil
+	return []metav1.Condition{condition.Absent(typ)}
 }
 
 // fresh is the condition Fresh.
 func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	const typ = v1alpha1.ConditionFresh
-	s, reason := &b.Status, fault.ReasonOf(o.fault)
-	switch {
-	case s.Matrix != nil:
-		highest := s.HighestSerial
-		if moved(b) { // it is of the new repository
-			highest = 0
-		}
-		err := freshness(b, *s.Matrix, highest, o.at)
-		if err != nil {
-			err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err),
-				"%w", err)
-		}
-		return condition.Judged(typ, err, fmt.Sprintf(
-			"matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339),
-		))
-	case reason == fault.Expired || reason == fault.Superseded:
-		return condition.False(typ, o.fault)
+	s := &b.Status
+	if s.Matrix == nil {
+		return condition.Absent(typ)
 	}
-	return condition.Absent(typ)
+	highest := s.HighestSerial
+	if moved(b) { // it is of the new repository
+		highest = 0
+	}
+	err := freshness(b, *s.Matrix, highest, o.at)
+	if err != nil {
+		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err), "%w", err)
+	}
+	return condition.Judged(typ, err, fmt.Sprintf(
+		"matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339),
+	))
 }
 
 // judged tells whether signatures were held against the policies.
 func (o outcome) judged() bool {
-	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || o.candidateVerified ||
-		fault.ReasonOf(o.fault) == fault.Untrusted
+	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || fault.ReasonOf(o.fault) == fault.Untrusted
 }
 
 func readyMessage(s *v1alpha1.DriverBundleStatus) string {
