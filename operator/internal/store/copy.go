@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -144,11 +143,9 @@ func (c *Copy) Contents(ctx context.Context, _ ocispec.Descriptor) (*bundle.Cont
 	return c.store.Contents(ctx, c.bundle)
 }
 
-// Keep makes the DriverBundle own the copy: it may be there for revisions alone, and would go with
-// the last of them.
-func (c *Copy) Keep(ctx context.Context, _ ocispec.Descriptor, _ *bundle.Contents) error {
-	return c.store.own(ctx, c.bundle)
-}
+// Keep has nothing to do: the revisions that the copy is retained for own it, as does the one that is
+// installed from it next.
+func (c *Copy) Keep(context.Context, ocispec.Descriptor, *bundle.Contents) error { return nil }
 
 // pack makes the stream, the same for the same blobs.
 func pack(root ocispec.Descriptor, signatures []ocispec.Descriptor, blobs map[digest.Digest][]byte) []byte {
@@ -306,76 +303,33 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 	return h, nil
 }
 
-// own makes a DriverBundle an owner of the copy of its accepted digest, which may be there for
-// revisions alone since the DriverBundle was made again. Nothing is replaced: while the mirror is
-// away there is no other copy.
-func (s *Store) own(ctx context.Context, b *v1alpha1.DriverBundle) error {
-	d, err := accepted(b)
-	if err != nil || s.opts.InMemory {
-		return err
-	}
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		return s.eachPart(ctx, b, d, func(part *corev1.ConfigMap) error { return s.ownPart(ctx, b, part) })
-	})
-	if err != nil {
-		return copyFault("own", b, err)
-	}
-	return nil
-}
-
-// ownPart puts it in the place of the DriverBundle of before: an object has one controller at most.
-func (s *Store) ownPart(ctx context.Context, b *v1alpha1.DriverBundle, part *corev1.ConfigMap) error {
-	if metav1.IsControlledBy(part, b) {
-		return nil
-	}
-	before := part.DeepCopy()
-	others := slices.DeleteFunc(part.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.UID == b.UID || ptr.Deref(r.Controller, false)
-	})
-	part.OwnerReferences = append([]metav1.OwnerReference{owner(b)}, others...)
-	return s.opts.Client.Patch(ctx, part, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-}
-
 // owner refers to a DriverBundle as the controller of its copies.
 func owner(b *v1alpha1.DriverBundle) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "DriverBundle", Name: b.Name, UID: b.UID, Controller: ptr.To(true)}
 }
 
-func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) ([]byte, error) {
-	var packed []byte
-	err := s.eachPart(ctx, b, d, func(part *corev1.ConfigMap) error {
-		packed = append(packed, part.BinaryData[partKey]...)
-		return nil
-	})
-	return packed, err
-}
-
-// eachPart reads the parts one by one, by their names. The first one says how many there are: what is in
+// readParts reads the parts one by one, by their names. The first one says how many there are: what is in
 // them is verified from the digest.
-func (s *Store) eachPart(
-	ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, do func(*corev1.ConfigMap) error,
-) error {
+func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (packed []byte, err error) {
 	for i, n := 0, 1; i < n; i++ {
 		var part corev1.ConfigMap
 		err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: partName(b, d, i)}, &part)
 		switch {
 		case apierrors.IsNotFound(err) && i == 0:
-			return &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
+			return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
 		case apierrors.IsNotFound(err):
-			return &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
+			return nil, &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
 		case err != nil:
-			return err
+			return nil, err
 		case i == 0:
 			if n, err = strconv.Atoi(part.Annotations[annotationParts]); err != nil || n < 1 || n > maxParts {
 				why := fmt.Errorf("annotation %s is not a number up to %d", annotationParts, maxParts)
-				return &fault.Error{Reason: fault.Corrupt, Err: why}
+				return nil, &fault.Error{Reason: fault.Corrupt, Err: why}
 			}
 		}
-		if err := do(&part); err != nil {
-			return err
-		}
+		packed = append(packed, part.BinaryData[partKey]...)
 	}
-	return nil
+	return packed, nil
 }
 
 // partName is the name of the ConfigMap with a part of a copy.

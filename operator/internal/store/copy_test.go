@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,10 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -21,10 +17,9 @@ import (
 )
 
 // Parts are read by their names: what somebody else has made with their labels is not in the
-// way, and a part that is gone is missed. So are they owned.
-func TestPartsAreReadAndOwnedByTheirNames(t *testing.T) {
-	there := fake.NewClientBuilder().Build()
-	s := New(Options{Client: there})
+// way, and a part that is gone is missed.
+func TestPartsAreReadByTheirNames(t *testing.T) {
+	s := New(Options{Client: fake.NewClientBuilder().Build()})
 	b := &v1alpha1.DriverBundle{}
 	b.Namespace, b.Name, b.UID = "ns", "site", "uid"
 	d := image.DigestOf([]byte("root"))
@@ -36,43 +31,6 @@ func TestPartsAreReadAndOwnedByTheirNames(t *testing.T) {
 		require.NoError(t, s.opts.Client.Create(t.Context(), forged))
 	}
 	got, err := s.readParts(t.Context(), b, d)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(packed, got))
-
-	// Its DriverBundle is made again, and revisions own the copy alone; one more while it is looked at.
-	again, revisions := b.DeepCopy(), []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "r1", UID: "r1"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "r2", UID: "r2"}}
-	again.UID = "again"
-	retain := func(n, i int) {
-		var part corev1.ConfigMap
-		require.NoError(t, s.opts.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: partName(b, d, i)}, &part))
-		part.OwnerReferences = revisions[:n]
-		require.NoError(t, s.opts.Client.Update(t.Context(), &part))
-	}
-	for i := range 3 {
-		retain(1, i)
-	}
-	patches := 0
-	owning := New(Options{Reader: s.opts.Client, Client: interceptor.NewClient(there, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if patches++; patches == 2 {
-				retain(2, 1)
-			}
-			return c.Patch(ctx, o, p, opts...)
-		}})})
-	own := func() error {
-		copied := owning.Copy(again, "mirror.site/vdo", digest.Digest(d.String()))
-		return copied.Keep(t.Context(), ocispec.Descriptor{}, nil)
-	}
-	require.NoError(t, own())
-	require.Equal(t, 4, patches, "three, and one again")
-	require.NoError(t, own())
-	require.Equal(t, 4, patches, "it owns all of them already")
-	for i, retained := range []int{1, 2, 1} {
-		var part corev1.ConfigMap
-		require.NoError(t, s.opts.Client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: partName(b, d, i)}, &part))
-		require.Equal(t, append([]metav1.OwnerReference{owner(again)}, revisions[:retained]...), part.OwnerReferences, part.Name)
-	}
-	got, err = s.readParts(t.Context(), again, d)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(packed, got))
 

@@ -27,8 +27,7 @@
 // platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
 // serving while the mirror is away, and after a restart of the operator meanwhile. They
 // are owned by the DriverBundle, and by the retained revisions that were installed from
-// it: with the last of them the garbage collector takes them. A DriverBundle that is made again
-// owns a copy of before once that is accepted again. The copy is one stream:
+// it: with the last of them the garbage collector takes them. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order
@@ -53,7 +52,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -89,9 +87,6 @@ type Options struct {
 	// ReadTimeout is how long Contents may take to read a mirror whose every answer comes in
 	// time, since callers have more to do. Default: 1 minute.
 	ReadTimeout time.Duration
-	// Transport replaces the network below TLS in tests; nil: the network, with the
-	// proxy of the environment.
-	Transport *http.Transport
 }
 
 // Store gives contents of bundles. It is safe for concurrent use.

@@ -45,8 +45,7 @@
 // it no more, and the reference is by digest and in the repository of the accepted bundle, the copy
 // that is retained for a revision of a VDOConfig is judged in its place: its
 // signatures under the policies of now, its serial, time and versions as ever, with the same
-// consent. The DriverBundle owns what it accepts so, as it owns what comes from the mirror. Ready
-// stays False with the mirror's fault, and says so, since nodes pull the images from there. What
+// consent. Ready stays False with the mirror's fault, and says so, since nodes pull the images from there. What
 // the mirror gives and is refused is not looked for elsewhere.
 package driverbundle
 
