@@ -85,8 +85,7 @@ type DriverBundleSpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 	// AcceptOlder accepts one bundle digest whose matrix is older than one
-	// already accepted, or is expired, or which under the same matrix has lower versions
-	// than the accepted bundle, and nothing newer.
+	// already accepted, or is expired.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^sha256:[a-f0-9]{64}$')`,message="write a digest: sha256: and 64 digits of 0-9 and a-f"

@@ -14,9 +14,8 @@
 // status.digest is the accepted bundle: the one that everything is installed and
 // repaired from. Only a bundle that satisfies the trust policy, whose matrix
 // satisfies the matrix policy where there is one, is not older than one accepted
-// before and is not expired, takes its place; under a matrix of the same serial it has
-// not only lower versions than the accepted one either. An older or expired one does
-// only where spec.acceptOlder names its digest.
+// before and is not expired, takes its place. An older or expired one does only where
+// spec.acceptOlder names its digest.
 //
 //	Ready     True: what the reference names now is the accepted bundle.
 //	          False: it could not be looked at, or is refused; reason and message
@@ -44,7 +43,7 @@
 // Where the mirror does not give what the reference names, because it cannot be asked or has
 // it no more, and the reference is by digest and in the repository of the accepted bundle, the copy
 // that is retained for a revision of a VDOConfig is judged in its place: its
-// signatures under the policies of now, its serial, time and versions as ever, with the same
+// signatures under the policies of now, its serial and time as ever, with the same
 // consent. Ready stays False with the mirror's fault, and says so, since nodes pull the images from there. What
 // the mirror gives and is refused is not looked for elsewhere.
 package driverbundle

@@ -86,40 +86,6 @@ func TestFreshnessAndConsent(t *testing.T) {
 	}
 }
 
-func TestStepsBackUnderTheSameMatrix(t *testing.T) {
-	releases := func(ids string) (out []v1alpha1.ReleaseStatus) {
-		for _, id := range strings.Fields(ids) {
-			id, withdrawn := strings.CutSuffix(id, "!")
-			driver, version, _ := strings.Cut(id, "@")
-			r := v1alpha1.ReleaseStatus{Driver: driver, Version: version, State: string(matrix.Current)}
-			if withdrawn {
-				r.State = string(matrix.Withdrawn)
-			}
-			out = append(out, r)
-		}
-		return out
-	}
-	for name, c := range map[string]struct{ accepted, candidate, want string }{
-		"the same":                         {"csi@3.5.1", "csi@3.5.1", ""},
-		"newer":                            {"csi@3.5.1", "csi@3.7.3", ""},
-		"older":                            {"csi@3.7.3", "csi@3.5.1", "csi@3.5.1 for 3.7.3"},
-		"older patch":                      {"csi@3.5.1", "csi@3.5.0", "csi@3.5.0 for 3.5.1"},
-		"older within an older minor":      {"csi@3.3.1 csi@3.7.3", "csi@3.3.0 csi@3.7.3", "csi@3.3.0 for 3.3.1"},
-		"one older, another newer":         {"cpi@1.33.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", ""},
-		"two older":                        {"cpi@1.34.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", "cpi@1.33.1 for 1.34.0, csi@3.5.1 for 3.7.3"},
-		"a driver more does not hide it":   {"csi@3.7.3", "cni@2.0.0 csi@3.5.1", "csi@3.5.1 for 3.7.3"},
-		"a minor more, and no other lower": {"csi@3.7.3", "csi@3.5.1 csi@3.7.3", ""},
-		"another selection":                {"cpi@1.33.1", "csi@3.5.1", ""},
-		"nothing accepted":                 {"", "csi@3.5.1", ""},
-		"leaving a withdrawn release":      {"csi@3.7.0! csi@3.5.1", "csi@3.5.1", ""},
-		"a withdrawn one is not newer":     {"csi@3.5.1", "csi@3.7.0! csi@3.5.0", "csi@3.5.0 for 3.5.1"},
-		"a candidate of its release":       {"csi@3.5.1", "csi@3.5.1-rc.1", "csi@3.5.1-rc.1 for 3.5.1"},
-		"versions that cannot be read":     {"csi@new", "csi@old", ""},
-	} {
-		require.Equal(t, c.want, strings.Join(stepsBack(releases(c.accepted), releases(c.candidate)), ", "), name)
-	}
-}
-
 // says is the report of an outcome: the phase, then "Type=Status Reason" of each part.
 func says(r condition.Report) string {
 	all := []string{string(r.Phase.State)}

@@ -1,7 +1,6 @@
 package driverbundle
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,70 +15,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-// fresh refuses a bundle whose matrix is older than one accepted before, or expired, or
-// that steps back under the same matrix, unless the spec consents to this digest or it
-// is the one accepted already.
+// fresh refuses a bundle whose matrix is older than one accepted before, or expired, unless
+// the spec consents to this digest or it is the one accepted already.
 func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time) error {
 	if b.Spec.AcceptOlder == digest.String() || b.Status.Digest == digest.String() {
 		return nil
 	}
-	remedy := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest.String()
-	if err := freshness(b, f.matrix, b.Status.HighestSerial, now); err != nil {
-		hint := remedy
-		if fault.ReasonOf(err) == fault.Superseded {
-			hint += "; " + wrongSerial(b)
-		}
-		return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: hint, Err: err}
-	}
-	if accepted := b.Status.Matrix; accepted == nil || accepted.Serial != f.matrix.Serial {
+	err := freshness(b, f.matrix, b.Status.HighestSerial, now)
+	if err == nil {
 		return nil
 	}
-	if steps := stepsBack(b.Status.Releases, f.releases); len(steps) > 0 {
-		return fault.Errorf(fault.Superseded, "check", "the releases", remedy,
-			"under the same matrix serial %d it has %s, and nothing newer", f.matrix.Serial, strings.Join(steps, ", "))
+	hint := "push a bundle with a newer matrix, or accept this one: spec.acceptOlder: " + digest.String()
+	if fault.ReasonOf(err) == fault.Superseded {
+		hint += "; " + wrongSerial(b)
 	}
-	return nil
-}
-
-// stepsBack says what a bundle steps back in, where it is older than the accepted one
-// of the same matrix: somewhere it has a lower version, and in no place a higher one.
-// Nothing in a bundle says when it was made (two pulls of a lock are the same), so its
-// versions have to: the highest of each driver, and of each minor of a driver, so far
-// as both bundles have it. What is withdrawn does not count: to leave it is no step
-// back.
-func stepsBack(accepted, candidate []v1alpha1.ReleaseStatus) []string {
-	had, has := highest(accepted), highest(candidate)
-	var steps []string
-	for _, line := range slices.Sorted(maps.Keys(had)) {
-		now, both := has[line]
-		switch was := had[line]; {
-		case !both:
-		case was.LessThan(now):
-			return nil
-		case now.LessThan(was):
-			driver, _, _ := strings.Cut(line, " ")
-			steps = append(steps, driver+"@"+now.String()+" for "+was.String())
-		}
-	}
-	return slices.Compact(steps)
-}
-
-// highest returns the highest versions of each driver ("csi") and of each of its
-// minors ("csi 3.5").
-func highest(releases []v1alpha1.ReleaseStatus) map[string]matrix.Version {
-	out := map[string]matrix.Version{}
-	for _, r := range releases {
-		v, err := matrix.ParseVersion(r.Version)
-		if err != nil || r.State == string(matrix.Withdrawn) {
-			continue
-		}
-		for _, line := range []string{r.Driver, r.Driver + " " + v.Minor().String()} {
-			if out[line].LessThan(v) {
-				out[line] = v
-			}
-		}
-	}
-	return out
+	return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: hint, Err: err}
 }
 
 // moved reports whether the reference names another repository than the accepted bundle's, whose serials
