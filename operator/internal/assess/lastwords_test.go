@@ -123,21 +123,6 @@ func TestQuotesAreUTF8(t *testing.T) {
 	require.True(t, utf8.ValidString(in.quote(tellingLine("panic: \xff"))))
 }
 
-// Whatever a container writes, what is quoted is one bounded line.
-func FuzzTellingLine(f *testing.F) {
-	f.Add("E1122 10:11:13.1       1 a.go:1] x\npassword: y")
-	f.Add(`{"level":"error","msg":"a\nb"}`)
-	f.Add("panic: \xff")
-	f.Fuzz(func(t *testing.T, text string) {
-		var in Input
-		got := in.quote(tellingLine(text))
-		require.NotContains(t, got, "\n")
-		require.LessOrEqual(t, len(got), maxQuote+len("…"))
-		require.True(t, utf8.ValidString(got))
-		require.Equal(t, tellingLine(text), tellingLine(text))
-	})
-}
-
 // A secret after a word that announces one is never quoted, whatever is before, between
 // and after.
 func FuzzSecretAfterItsName(f *testing.F) {

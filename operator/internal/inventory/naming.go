@@ -29,7 +29,7 @@ func (n Naming) ConfigMap(owner string) string {
 }
 
 // Copy returns the name of the ConfigMap with the second copy of an inventory, which programs before
-// v0.1 kept: it is read where there is no first one, and removed. To be dropped in v0.2.
+// v0.1 kept: it is removed with the first one. To be dropped in v0.2.
 func (n Naming) Copy(owner string) string {
 	n = n.orDefault()
 	return bounded(n.second, owner, n.shares(owner))

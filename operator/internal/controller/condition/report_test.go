@@ -38,17 +38,6 @@ func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
 	require.EqualValues(t, 7, meta.FindStatusCondition(conds, v1alpha1.ConditionCSI).ObservedGeneration)
 }
 
-// A fault that can pass leaves Ready as it was, in a report as well.
-func TestAReportGivesTheGrace(t *testing.T) {
-	var conds []metav1.Condition
-	condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: "ok"}}.Set(&conds, 3, at(0))
-	away := condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: faultOf(fault.Unreachable)}}
-	away.Set(&conds, 3, at(1))
-	require.Equal(t, "True/True/-", shape(conds))
-	away.Set(&conds, 3, at(121))
-	require.Equal(t, "False/True/-", shape(conds))
-}
-
 // Suspended is beside what else there is to say, and goes with spec.suspend.
 func TestSuspendedIsAConditionOfItsOwn(t *testing.T) {
 	suspended := func(conds []metav1.Condition) bool {
