@@ -109,13 +109,11 @@ func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bu
 		return &fault.Error{Reason: fault.Internal, Op: "keep", Subject: root.Digest.String(), Err: why}
 	}
 	if m.store.opts.InMemory {
-		m.store.mu.Lock()
-		m.store.copies[rootDigest] = &held{head: header{Root: root, Signatures: m.signed}, blobs: m.read.blobs}
-		m.store.mu.Unlock()
+		m.store.copies.Add(rootDigest, &held{head: header{Root: root, Signatures: m.signed}, blobs: m.read.blobs})
 	} else if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, m.signed, m.read.blobs)); err != nil {
 		return err
 	}
-	m.store.remember(rootDigest, contents)
+	m.store.memory.Add(rootDigest, contents)
 	return nil
 }
 
@@ -282,11 +280,8 @@ func same(want, is *corev1.ConfigMap) bool {
 // readCopy reads the copy of a digest. Its root is the digest; the rest is for the
 // readers of the blobs to verify.
 func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (*held, error) {
-	s.mu.Lock()
-	kept := s.copies[d]
-	s.mu.Unlock()
-	if kept != nil {
-		return kept, nil
+	if kept, ok := s.copies.Get(d); ok {
+		return kept.(*held), nil //nolint:forcetypeassert // nothing else is kept
 	}
 	packed, err := s.readParts(ctx, b, d)
 	if err != nil {

@@ -52,7 +52,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -91,11 +90,9 @@ type Options struct {
 
 // Store gives contents of bundles. It is safe for concurrent use.
 type Store struct {
-	opts Options
-
-	mu     sync.Mutex
-	memory map[image.Digest]*bundle.Contents
-	copies map[image.Digest]*held // where they are in memory
+	opts   Options
+	memory *lru.Cache // contents of bundles, by digest
+	copies *lru.Cache // those in memory, by digest
 }
 
 // remembered is how many bundles' contents are kept in memory: the accepted one of
@@ -109,7 +106,7 @@ func New(o Options) *Store {
 	}
 	o.UserAgent = cmp.Or(o.UserAgent, "vdo-operator")
 	o.Timeout, o.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second), cmp.Or(o.ReadTimeout, time.Minute)
-	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}, copies: map[image.Digest]*held{}}
+	return &Store{opts: o, memory: lru.New(remembered), copies: lru.New(remembered)}
 }
 
 // Contents returns what is in the accepted bundle (status.digest): from memory, else
@@ -122,19 +119,19 @@ func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (c *bund
 	if err != nil {
 		return nil, err
 	}
-	if c := s.recall(digest); c != nil {
-		return c, nil
+	if known, ok := s.memory.Get(digest); ok {
+		return known.(*bundle.Contents), nil //nolint:forcetypeassert // nothing else is kept
 	}
 	c, fromCopy := s.contentsOfCopy(ctx, b, digest)
 	if fromCopy == nil {
-		s.remember(digest, c)
+		s.memory.Add(digest, c)
 		return c, nil
 	}
 	c, fromMirror := s.contentsOfMirror(ctx, b, digest)
 	if fromMirror != nil {
 		return nil, fmt.Errorf("%w; nor is there a copy in the cluster: %w", fromMirror, fromCopy)
 	}
-	s.remember(digest, c)
+	s.memory.Add(digest, c)
 	return c, nil
 }
 
@@ -232,23 +229,4 @@ func ParseMatrix(digest string, c *bundle.Contents) (*matrix.Document, error) {
 		matrices.Add(sum, doc)
 	}
 	return doc, err
-}
-
-func (s *Store) recall(d image.Digest) *bundle.Contents {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.memory[d]
-}
-
-// remember keeps contents; which others are forgotten does not matter.
-func (s *Store) remember(d image.Digest, c *bundle.Contents) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for other := range s.memory {
-		if len(s.memory) < remembered {
-			break
-		}
-		delete(s.memory, other)
-	}
-	s.memory[d] = c
 }
