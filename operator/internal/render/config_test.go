@@ -267,7 +267,7 @@ func TestBadSettingsAreAllNamedTogether(t *testing.T) {
 	_, err := render.Render(in)
 	text := fault.Text(err)
 	for _, want := range []string{
-		"south", "certificate was not made", "something other than PEM certificates", "no password", "user name with a domain",
+		"south", "certificate was not made", "there is a private key beside the certificate", "no password", "user name with a domain",
 	} {
 		require.Contains(t, text, want)
 	}

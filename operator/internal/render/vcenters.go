@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"crypto/sha1" //nolint:gosec // the form in which vCenter and the drivers write thumbprints
 	"crypto/sha256"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
 // StorageVCenters returns the VsphereCloudConfigs that the storage driver uses,
@@ -148,28 +147,16 @@ func checkCredentials(v vcenter) error {
 	return fault.Join(bad...)
 }
 
-// checkCA accepts PEM with at least one certificate and nothing but certificates,
-// so that no key is ever copied along.
+// checkCA accepts certificates and no key, so that none is ever copied along.
 func checkCA(name string, given []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(given)) == 0 {
 		return nil, nil
 	}
-	const hint = "put the PEM certificates of the vCenter's CA, and nothing else, into what spec.ca names"
-	var out bytes.Buffer
-	for rest := given; len(bytes.TrimSpace(rest)) > 0; {
-		block, more := pem.Decode(rest)
-		if block == nil || block.Type != "CERTIFICATE" {
-			return nil, badVCenter(name, hint, "the CA holds something other than PEM certificates")
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return nil, badVCenter(name, hint, "the CA: %w", err)
-		}
-		if err := pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}); err != nil {
-			return nil, err
-		}
-		rest = more
+	ca, err := certificate.Public(given)
+	if err != nil {
+		return nil, badVCenter(name, "put the PEM certificates of the vCenter's CA, and nothing else, into what spec.ca names", "the CA: %w", err)
 	}
-	return out.Bytes(), nil
+	return ca, nil
 }
 
 // sha1Thumbprint returns the thumbprint in the only form that every release of
