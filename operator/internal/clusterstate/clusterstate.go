@@ -11,9 +11,7 @@ package clusterstate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,7 +49,6 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"
-		f.Err = notReached(err)
 	}
 	return f
 }
@@ -79,19 +76,6 @@ func hintOfRight(right string) string {
 		return "use an account that may do this: kubectl auth can-i --list shows what yours may"
 	}
 	return "use an account with the right to " + right + ", or have a role with it bound to yours"
-}
-
-// notReached names the API server rather than the request that was on its way.
-func notReached(err error) error {
-	var request *url.Error
-	if !errors.As(err, &request) {
-		return err
-	}
-	at, bad := url.Parse(request.URL)
-	if bad != nil {
-		return err
-	}
-	return fmt.Errorf("the API server %s://%s is not reached: %w", at.Scheme, at.Host, request.Err)
 }
 
 // Read reads what the checks look at; that it could not be read is in the result. Nodes
