@@ -334,11 +334,12 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "1.33.1", w.Version)
 	ds.Labels = nil
+	zeros := strings.Repeat("0", 64)
 	for image, version := range map[string]string{
-		"gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.26.0":          "1.26.0",
-		"registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.31.0":    "1.31.0",
-		"harbor.site:8443/x/cloud-provider-vsphere@sha256:" + "0":            "",
-		"harbor.site:8443/x/cloud-provider-vsphere:v1.31.0@sha256:" + "0000": "1.31.0",
+		"gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.26.0":         "1.26.0",
+		"registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.31.0":   "1.31.0",
+		"harbor.site:8443/x/cloud-provider-vsphere@sha256:" + zeros:         "",
+		"harbor.site:8443/x/cloud-provider-vsphere:v1.31.0@sha256:" + zeros: "1.31.0",
 	} {
 		ds.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
 		w, ok = assess.FromDaemonSet(&ds)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -153,16 +154,15 @@ func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload
 
 // byImage knows the repositories that a driver's own images are or were in; the
 // tag is the version.
-func byImage(d matrix.Driver, ref string) (version string, ok bool) {
-	repository, _, _ := strings.Cut(ref, "@")
-	tag := ""
-	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
-		repository, tag = repository[:i], repository[i+1:]
+func byImage(d matrix.Driver, written string) (version string, ok bool) {
+	ref, err := image.ParseReference(written)
+	if err != nil {
+		return "", false
 	}
-	if v, err := matrix.ParseVersion(tag); err == nil {
+	if v, err := matrix.ParseVersion(ref.Tag()); err == nil {
 		version = v.String()
 	}
-	return version, slices.ContainsFunc(images[d], func(suffix string) bool { return strings.HasSuffix(repository, suffix) })
+	return version, slices.ContainsFunc(images[d], func(suffix string) bool { return strings.HasSuffix(ref.Repository(), suffix) })
 }
 
 // images are ends of the repositories of the drivers' own images.
