@@ -148,7 +148,7 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	}
 	defer leave()
 	if known != nil {
-		return untried(vcc, in, known), nil
+		return recalled(vcc, in, known), nil
 	}
 	target := in.target
 	target.Turn = func(ctx context.Context, login func() error) (err error) {
@@ -158,19 +158,10 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	a := answer{version: in.version, requested: requested(vcc), user: in.target.Username}
 	a.found, a.err = r.Check(ctx, target)
 	if known != nil {
-		return untried(vcc, in, known), nil
+		return recalled(vcc, in, known), nil
 	}
 	a.at = r.Now()
 	return a, nil
-}
-
-// untried is the outcome where it was known before the login what would come of it.
-func untried(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) reconciler.Outcome[*v1alpha1.VsphereCloudConfig] {
-	if known.Wait > 0 && answered(vcc, in.version) {
-		// the last answer holds, and the question is taken away
-		return unasked{known.Wait, func(vcc *v1alpha1.VsphereCloudConfig) { vcc.Status.AskedWith = "" }}
-	}
-	return recalled(vcc, in, known)
 }
 
 // recalled is the answer that is known without asking.
