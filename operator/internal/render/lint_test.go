@@ -2,7 +2,6 @@ package render_test
 
 import (
 	"bytes"
-	"maps"
 	"strings"
 	"testing"
 
@@ -139,7 +138,7 @@ func withoutList(doc *matrix.Document) *matrix.Document {
 	return &none
 }
 
-func TestARepairNeedsNoListAndAnInstallationDoes(t *testing.T) {
+func TestAReleaseThatNoMatrixListsIsRefused(t *testing.T) {
 	id := release(t, matrix.CSI, "3.5.1") // with a file that no matrix lists: the operator's own does not speak of it
 	in := input(t, id)
 	in.Matrix = withoutList(in.Matrix)
@@ -147,37 +146,6 @@ func TestARepairNeedsNoListAndAnInstallationDoes(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 	require.Contains(t, fault.HintOf(err), "vdo-bundle matrix add")
 	require.Error(t, render.Listed(in.Lock, id, in.Matrix))
-
-	cpi := release(t, matrix.CPI, "1.33.1")
-	in = input(t, cpi)
-	in.Manifests["cpi/1.33.1/vsphere-cloud-controller-manager.yaml"] = append(in.Manifests["cpi/1.33.1/vsphere-cloud-controller-manager.yaml"], "\n# a comment\n"...)
-	relock(t, &in)
-	in.Matrix = withoutList(in.Matrix)
-	in.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: version(t, "1.33.0")}
-	_, err = render.Render(in)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err), "another version runs")
-}
-
-// What was installed before matrices listed anything is repaired: held to the ceiling
-// alone, in all its objects, and said so.
-func TestAnInstalledReleaseWithoutAListIsRepaired(t *testing.T) {
-	id := release(t, matrix.CSI, "3.6.3") // the operator's own matrix does not list it either
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	in.Releases, in.Lock.Releases[0].Version = []matrix.ReleaseID{id}, id.Version
-	for path, data := range maps.Clone(in.Manifests) {
-		delete(in.Manifests, path)
-		in.Manifests[strings.Replace(path, "3.5.1", "3.6.3", 1)] = data
-	}
-	relock(t, &in)
-	listed := mustRender(t, in)
-	in.Matrix = withoutList(in.Matrix)
-	_, err := render.Render(in)
-	require.Equal(t, fault.Refused, fault.ReasonOf(err), "it is not installed anew")
-	in.Installed = map[matrix.Driver]matrix.Version{matrix.CSI: id.Version}
-	out := must(render.Render(in))(t)
-	require.Equal(t, listed.Objects(), out.Objects())
-	require.Contains(t, out.Notes, "csi@3.6.3 is repaired and not installed anew: the matrix does not list what it needs of a cluster")
-	require.NotContains(t, strings.Join(listed.Notes, "\n"), "repaired")
 }
 
 // A bundle whose matrix lists nothing is held to the list of the matrix that the

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
@@ -29,49 +28,22 @@ func Listed(lock *bundle.Lock, id matrix.ReleaseID, doc *matrix.Document) error 
 	return err
 }
 
-// listOf returns the lines of each object that a release needs. A list counts for the
-// manifests of its sha256 sums, and for no others.
+// listOf returns the lines of each object that a release needs, or why there is no list. A list
+// counts for the manifests of its sha256 sums, and for no others.
 func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) (map[string][]string, error) {
 	own, err := carried()
 	if err != nil {
 		return nil, err
 	}
-	var differ error
 	for _, d := range []*matrix.Document{doc, own} {
 		if d == nil {
 			continue
 		}
-		list, listed := d.NeedsOf(id)
-		if !listed {
-			continue
-		}
-		if differ = bound(release, id, d); differ == nil {
-			return list, nil
-		}
-		if d == doc {
-			break // the bundle's own matrix is about other manifests than its own
+		if list, listed := d.NeedsOf(id); listed {
+			return list, bound(release, id, d)
 		}
 	}
-	return nil, &unlisted{id: id, differ: differ}
-}
-
-// unlisted is why there is no list.
-type unlisted struct {
-	id     matrix.ReleaseID
-	differ error
-}
-
-func (u *unlisted) fault() error {
-	return fault.Errorf(fault.Refused, "check manifests", u.id.String(),
-		"make the bundle again with a matrix that lists it: `vdo-bundle matrix add` makes the list from the manifests", "%w", u)
-}
-
-// Error says it in one sentence.
-func (u *unlisted) Error() string {
-	if u.differ != nil {
-		return u.differ.Error()
-	}
-	return matrix.WhyUnlisted
+	return nil, errors.New(matrix.WhyUnlisted)
 }
 
 // bound tells whether a release's manifests are those that a document lists.

@@ -2,7 +2,6 @@ package render
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -130,20 +129,12 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 	return r.finish(s)
 }
 
-// check holds manifests against the list and the ceiling. A release that is installed
-// and that no matrix lists, since it was before matrices did, is held to the ceiling
-// alone: what runs is repaired.
+// check holds manifests against the list and the ceiling.
 func (r *renderer) check(s *source, id matrix.ReleaseID) error {
 	list, err := listOf(s.release, id, r.in.origin(id.Driver).Matrix)
-	var none *unlisted
-	switch {
-	case errors.As(err, &none) && none.differ == nil && r.in.Installed[id.Driver].Equal(id.Version):
-		r.notes = append(r.notes, id.String()+" is repaired and not installed anew: "+none.Error())
-		return s.lint()
-	case errors.As(err, &none):
-		return fault.Join(s.lint(), none.fault())
-	case err != nil:
-		return err
+	if err != nil {
+		return fault.Join(s.lint(), fault.Errorf(fault.Refused, "check manifests", id.String(),
+			"make the bundle again with a matrix that lists it: `vdo-bundle matrix add` makes the list from the manifests", "%w", err))
 	}
 	return fault.Join(s.lint(), s.checkList(list))
 }

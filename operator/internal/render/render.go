@@ -98,8 +98,6 @@ const (
 // Input is everything that rendering depends on.
 type Input struct {
 	Origin // the accepted bundle
-	// Installed are the versions that run: those that no matrix lists are repaired.
-	Installed map[matrix.Driver]matrix.Version
 	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
 	// operator writes nothing of the sort.
 	Mirrored mirrorset.Entries

@@ -357,7 +357,7 @@ func (s *site) images() *preflight.Images {
 	chosen.releases = slices.DeleteFunc(chosen.releases,
 		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
 	out.Workloads = workloadsOf(s.bundle.reference(), render.Input{
-		Origin: s.bundle.origin(), Installed: s.installed, Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,
+		Origin: s.bundle.origin(), Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,
 	})
 	return out
 }
@@ -380,7 +380,7 @@ var lastWorkloads = lru.New(1)
 func workloadsOf(reference string, in render.Input) []render.Workload {
 	facts := in.Cluster
 	facts.Nodes = nil
-	text, err := json.Marshal([]any{reference, in.Releases, in.Installed, in.Spec, facts})
+	text, err := json.Marshal([]any{reference, in.Releases, in.Spec, facts})
 	sum := sha256.Sum256(text)
 	if known, ok := lastWorkloads.Get(sum); ok && err == nil {
 		return known.([]render.Workload) //nolint:forcetypeassert // nothing else is kept

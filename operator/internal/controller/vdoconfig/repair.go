@@ -112,7 +112,7 @@ func (s *site) inputOf(r *rendering) (render.Input, error) {
 	vcenters, unproven := s.proven(&r.spec)
 	r.mirrored = s.mirrored(r.decision.sources())
 	in := render.Input{
-		Origin: from.origin(), Installed: s.installed, Mirrored: r.mirrored,
+		Origin: from.origin(), Mirrored: r.mirrored,
 		Releases: r.decision.releases, Spec: r.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
 		Keep: map[matrix.Driver]bool{}, Canary: r.canary, Apart: map[matrix.Driver]render.Origin{},
