@@ -293,9 +293,6 @@ never replaced.`,
 
 func (o *keygenOptions) run(ctx context.Context) error {
 	private, public := o.prefix+".key", o.prefix+".pub"
-	if err := noneThere(private, public); err != nil {
-		return err
-	}
 	password, err := o.newPassword(ctx, o.app, "Password for "+private+": ")
 	if err != nil {
 		return err
@@ -310,19 +307,8 @@ func (o *keygenOptions) run(ctx context.Context) error {
 	if err := userfile.WriteNew(public, pub, 0o644); err != nil {
 		return errors.Join(err, os.Remove(private))
 	}
-	if _, err = fmt.Fprintf(o.out, "%s\n%s\n", private, public); err != nil {
+	if err := o.print(private + "\n" + public); err != nil {
 		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
-	}
-	return nil
-}
-
-// noneThere refuses files that are there: a key is never replaced.
-func noneThere(names ...string) error {
-	for _, name := range names {
-		if _, err := os.Lstat(name); err == nil {
-			return fault.Errorf(fault.Conflict, "write key", name,
-				"a key that is replaced is lost: choose another name with -o, or move the file away", "already exists")
-		}
 	}
 	return nil
 }
