@@ -115,24 +115,19 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 
 // model is the release to take over from.
 func (f addition) model(doc *matrix.Document, id matrix.ReleaseID) (like matrix.Release, err error) {
-	bad := func(why, hint string) (matrix.Release, error) {
-		return like, fault.Errorf(fault.InvalidInput, "add release", id.String(), hint, "%s", why)
-	}
 	for _, r := range doc.Releases { // sorted
 		switch {
-		case r.Compare(id) == 0 && f.like == "":
+		case r.Compare(id) == 0: // written again
 			return r, nil
-		case r.Compare(id) == 0:
-			return bad("the matrix lists it already", "leave out --like")
 		case f.like == r.ReleaseID.String(), f.like == "" && r.Driver == id.Driver && r.Version.LessThan(id.Version):
 			like = r
 		}
 	}
 	if like.Driver != id.Driver {
-		return bad("there is no such release of "+string(id.Driver)+" to take over from",
-			"name one that the matrix lists with --like")
+		err = fault.Errorf(fault.InvalidInput, "add release", id.String(), "name one that the matrix lists with --like",
+			"there is no such release of %s to take over from", id.Driver)
 	}
-	return like, nil
+	return like, err
 }
 
 // release makes the release, and reads its files.
@@ -299,28 +294,27 @@ func changes(a, b *matrix.Document) diff.MatrixChange {
 // needsChanged says which objects, and which lines of objects, a release needs in one
 // document alone.
 func needsChanged(a, b *matrix.Document, id matrix.ReleaseID) (out []string) {
-	was, _ := a.NeedsOf(id)
-	is, _ := b.NeedsOf(id)
-	all := maps.Clone(was)
-	maps.Copy(all, is)
-	for _, object := range slices.Sorted(maps.Keys(all)) {
-		_, had := was[object]
-		_, has := is[object]
-		switch {
-		case !had:
-			out = append(out, fmt.Sprintf("needs %s, which is new", object))
-		case !has:
-			out = append(out, fmt.Sprintf("needs %s no longer", object))
+	was, is := needLines(a, id), needLines(b, id)
+	for _, line := range is {
+		if !slices.Contains(was, line) {
+			out = append(out, "+ "+line)
 		}
-		for _, line := range is[object] {
-			if !slices.Contains(was[object], line) {
-				out = append(out, fmt.Sprintf("+ %s: %s", object, line))
-			}
+	}
+	for _, line := range was {
+		if !slices.Contains(is, line) {
+			out = append(out, "- "+line)
 		}
-		for _, line := range was[object] {
-			if has && !slices.Contains(is[object], line) {
-				out = append(out, fmt.Sprintf("- %s: %s", object, line))
-			}
+	}
+	return out
+}
+
+// needLines are the objects that a release needs, each with its lines.
+func needLines(doc *matrix.Document, id matrix.ReleaseID) (out []string) {
+	objects, _ := doc.NeedsOf(id)
+	for _, object := range slices.Sorted(maps.Keys(objects)) {
+		out = append(out, object)
+		for _, line := range objects[object] {
+			out = append(out, object+": "+line)
 		}
 	}
 	return out
@@ -399,9 +393,6 @@ func (p *printer) matrix(m diff.MatrixChange, title string) error {
 // matrixTitle says which documents were compared.
 func matrixTitle(m diff.MatrixChange) string {
 	title := fmt.Sprintf("matrix: serial %d, was %d", m.ToSerial, m.FromSerial)
-	if m.FromSerial == m.ToSerial {
-		title = fmt.Sprintf("matrix: serial %d, but another document", m.ToSerial)
-	}
 	if e := m.Expires; e != nil {
 		title += fmt.Sprintf("; expires %s, was %s", e.To, e.From)
 	}
