@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/mattn/go-isatty"
@@ -73,13 +72,12 @@ func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 
 // secret reads the password from standard input, or asks for it on the terminal.
 func (o *loginOptions) secret(ctx context.Context, host string) (string, error) {
-	terminal := o.in != nil && isatty.IsTerminal(o.in.Fd())
 	var data []byte
 	var err error
 	switch {
 	case o.passwordStdin && o.in != nil:
-		data, err = readLimited(ctx, o.in)
-	case terminal:
+		data, err = within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(o.in, maxPassword+1)) })
+	case o.in != nil && isatty.IsTerminal(o.in.Fd()):
 		data, err = o.prompt(ctx, fmt.Sprintf("Password for %s: ", host))
 	default:
 		err = fault.Errorf(fault.InvalidInput, "read password", "",
@@ -89,21 +87,11 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 		return "", err
 	}
 	secret := string(bytes.TrimRight(data, "\r\n"))
-	if secret == "" || strings.ContainsAny(secret, "\r\n\x00") {
+	if secret == "" || len(data) > maxPassword || strings.ContainsAny(secret, "\r\n\x00") {
 		return "", fault.Errorf(fault.InvalidInput, "read password", "", "write the password alone to standard input",
-			"empty, or more than one line")
+			"empty, more than one line, or larger than %d bytes", maxPassword)
 	}
 	return secret, nil
-}
-
-// readLimited reads a password, and no longer than ctx lasts.
-func readLimited(ctx context.Context, f *os.File) ([]byte, error) {
-	data, err := within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(f, maxPassword+1)) })
-	if len(data) > maxPassword {
-		err = fault.Errorf(fault.InvalidInput, "read password", "", "write the password alone to standard input",
-			"larger than %d bytes", maxPassword)
-	}
-	return data, err
 }
 
 func newLogoutCommand(a *app) *cobra.Command {

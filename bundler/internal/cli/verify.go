@@ -128,10 +128,7 @@ func provenanceLine(p *verify.Provenance) string {
 
 // leftLine says what a delta does not hold.
 func leftLine(l *bundle.LeftOut) string {
-	if l.Layers == 1 {
-		return fmt.Sprintf("1 layer, %s, is left to the base %s", size.Format(l.Bytes), l.Base)
-	}
-	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size.Format(l.Bytes), l.Base)
+	return fmt.Sprintf("%s, %s, left to the base %s", command.Plural(l.Layers, "layer", "layers"), size.Format(l.Bytes), l.Base)
 }
 
 // Bounds of files that the user names, in bytes.
@@ -169,16 +166,13 @@ func (f *trustFlags) rules() (verify.Rules, error) {
 // unused refuses flags that would have no effect: the matrix is looked at where the
 // bundle is verified, and its signature alone would prove nothing of what is installed.
 func (f *matrixTrustFlags) unused() error {
-	given := []struct{ flag, value string }{
-		{"--matrix-key", f.matrixKey}, {"--matrix-policy", f.matrixPolicy}, {"--allow-expired", map[bool]string{true: "true"}[f.allowExpired]},
+	if f.matrixKey+f.matrixPolicy == "" && !f.allowExpired {
+		return nil
 	}
-	for _, g := range given {
-		if g.value != "" {
-			return flags.Bad(g.flag, g.value, errors.New(g.flag+" requires --key or --policy"),
-				"give the key that signed the bundle with --key, or leave out "+g.flag)
-		}
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read flags", Hint: "give the key that signed the bundle with --key",
+		Err: errors.New("--matrix-key, --matrix-policy and --allow-expired require --key or --policy"),
 	}
-	return nil
 }
 
 // matrixTrustFlags say whose signature the matrix needs.
