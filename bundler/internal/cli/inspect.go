@@ -28,11 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// inspectOptions are the flags of `inspect`.
-type inspectOptions struct {
-	common
-}
-
 const inspectHelp = `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
 the matrix and its expiry, and which signatures are there. It proves nothing: see
 verify.
@@ -42,7 +37,7 @@ whose word, images, signatures, and where every byte came from. With --key or --
 the bundle is verified first, and the page says by whom it is signed.`
 
 func newInspectCommand(a *app) *cobra.Command {
-	o := &inspectOptions{common: common{app: a}}
+	o := &common{app: a}
 	cmd := &cobra.Command{
 		Use:   "inspect SRC",
 		Short: "Show what is in a bundle",
@@ -51,7 +46,7 @@ func newInspectCommand(a *app) *cobra.Command {
   vdo-bundle inspect registry.site/vdo/drivers:1 --format json
   vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
 		Args: flags.Exactly("SRC"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return o.inspect(cmd.Context(), args[0]) },
 	}
 	o.bindOutput(cmd, "`FILE` to write the result to, - for standard output")
 	o.trustFlags.bind(cmd)
@@ -63,37 +58,37 @@ func newInspectCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (o *inspectOptions) run(ctx context.Context, src string) error {
-	rules, err := o.rules()
+func (c *common) inspect(ctx context.Context, src string) error {
+	rules, err := c.rules()
 	if err != nil {
 		return err
 	}
-	return o.read(ctx, src, rules, func(b opened) error {
+	return c.read(ctx, src, rules, func(b opened) error {
 		if proven := b.verified; proven != nil {
-			o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
+			c.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
 		}
 		var out bytes.Buffer
-		if err := o.render(ctx, &out, b); err != nil {
+		if err := c.render(ctx, &out, b); err != nil {
 			return err
 		}
-		return o.deliver(o.dest, out.Bytes(), "")
+		return c.deliver(c.dest, out.Bytes(), "")
 	})
 }
 
 // render writes the result in the format that is asked for.
-func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) error {
-	if o.format == formatHTML {
-		e, err := evidence.Collect(ctx, b.Bundle, b.verified, o.options())
+func (c *common) render(ctx context.Context, w io.Writer, b opened) error {
+	if c.format == formatHTML {
+		e, err := evidence.Collect(ctx, b.Bundle, b.verified, c.options())
 		if err != nil {
 			return err
 		}
 		return page(w, e)
 	}
-	i, err := inspect.Bundle(ctx, b.Bundle, o.options())
+	i, err := inspect.Bundle(ctx, b.Bundle, c.options())
 	if err != nil {
 		return err
 	}
-	if o.json() {
+	if c.json() {
 		return command.WriteJSON(w, i)
 	}
 	return printInspection(w, i)
@@ -125,11 +120,7 @@ func printInspection(w io.Writer, i *inspect.Inspection) error {
 	p.table(images)
 	for _, m := range i.Images {
 		if m.Why() != "" {
-			p.line("\nmoved: %s", m.Reference)
-			if m.Source != m.Reference.String() {
-				p.line("  from %s", m.Source)
-			}
-			p.line("  because %s", m.Why())
+			p.line("\nmoved: %s is taken from %s: %s", m.Reference, m.Source, m.Why())
 		}
 		if len(m.Attached) > 0 {
 			p.line("\nupstream's: %s", m.Reference)
@@ -343,10 +334,5 @@ func (o *outdatedOptions) run(ctx context.Context, src string) error {
 	})
 }
 
-func versions(of []matrix.Version) string {
-	names := make([]string, len(of))
-	for n, v := range of {
-		names[n] = v.String()
-	}
-	return strings.Join(names, " ")
-}
+// versions are named one after the other.
+func versions(of []matrix.Version) string { return strings.Trim(fmt.Sprint(of), "[]") }

@@ -107,25 +107,12 @@ func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Fi
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, line := range movedLines(locked.Images) {
-		f.reporter().Say(line)
-	}
-	return locked, files, nil
-}
-
-// movedLines tells which images are not taken from where their manifest says. The lock has
-// all of it.
-func movedLines(images []bundle.Image) (out []string) {
-	for _, i := range images {
-		switch {
-		case i.Why() == "":
-		case i.Source == i.Reference:
-			out = append(out, fmt.Sprintf("replaced: %s is taken: %s", i.Reference, i.Why()))
-		default:
-			out = append(out, fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Why()))
+	for _, i := range locked.Images {
+		if i.Why() != "" {
+			f.reporter().Say(fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Why()))
 		}
 	}
-	return out
+	return locked, files, nil
 }
 
 // selectionFlags say which drivers a bundle holds.

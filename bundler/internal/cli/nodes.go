@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,20 +254,14 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 func (o *exportOptions) input(from place) (export.Input, error) {
 	in := export.Input{Names: export.Names(o.names)}
 	_, err := filePlace(o.dest)
-	if in.Names == export.Upstream {
-		if o.repository != "" {
-			err = fault.Join(err, flags.Bad("--repository", o.repository,
-				errors.New("upstream names have no mirror in them"), "leave it out"))
-		}
-		return in, err
+	var mirrorErr error
+	switch {
+	case in.Names != export.Upstream:
+		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
+	case o.repository != "":
+		mirrorErr = flags.Bad("--repository", o.repository, errors.New("upstream names have no mirror in them"), "leave it out")
 	}
-	repository, repositoryErr := mirrorRepository(o.repository, from)
-	if repositoryErr != nil {
-		return in, fault.Join(err, repositoryErr)
-	}
-	to, parseErr := parsePlace(repository)
-	in.Mirror = to.reference
-	return in, fault.Join(err, parseErr)
+	return in, fault.Join(err, mirrorErr)
 }
 
 // installOptions are the flags of `install-manifests`.
@@ -312,16 +307,12 @@ or --policy the whole bundle is verified first, as verify does.`,
 
 func (o *installOptions) run(ctx context.Context, src string) error {
 	rules, err := o.rules()
-	if err != nil {
+	from, srcErr := parsePlace(src)
+	mirror, mirrorErr := mirrorOf(o.to.Repository, from)
+	if err := fault.Join(err, cmp.Or(srcErr, mirrorErr)); err != nil {
 		return err
 	}
-	from, err := parsePlace(src)
-	if err != nil {
-		return err
-	}
-	if o.to.Repository, err = mirrorRepository(o.to.Repository, from); err != nil {
-		return err
-	}
+	o.to.Repository = mirror.Repository()
 	return o.read(ctx, src, rules, func(b opened) error {
 		held, err := b.Read(ctx)
 		if err != nil {
@@ -331,28 +322,19 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 		if err != nil {
 			return err
 		}
-		whose := ""
-		if o.to.SIP {
-			whose = ", for SIPClusters"
-		}
-		return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s%s\n---\n%s", of.Version, of.Root, whose, of.YAML), "")
+		return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s\n---\n%s", of.Version, of.Root, of.YAML), "")
 	})
 }
 
-// mirrorRepository returns HOST/PATH of the mirror, from the flag or from SRC.
-func mirrorRepository(flag string, src place) (string, error) {
-	if flag == "" {
-		if src.medium != inRegistry {
-			return "", flags.Bad("--repository", flag, errors.New("SRC is not in a registry, so the mirror has to be named"), "write REGISTRY/REPO as the bundle is pushed to")
-		}
-		return src.reference.Repository(), nil
+// mirrorOf returns the repository of the mirror, from the flag or from SRC.
+func mirrorOf(flag string, src place) (image.Reference, error) {
+	const hint = "write REGISTRY/REPO as the bundle is pushed to"
+	switch {
+	case flag != "":
+		to, err := placeIn("read flag --repository", flag, []placeKind{inRegistry}, "not a repository of a registry", hint)
+		return to.reference, err
+	case src.medium != inRegistry:
+		return src.reference, flags.Bad("--repository", flag, errors.New("SRC is not in a registry, so the mirror has to be named"), hint)
 	}
-	to, err := parsePlace(flag)
-	if err == nil && to.medium != inRegistry {
-		err = errors.New("not a repository of a registry")
-	}
-	if err != nil {
-		return "", flags.Bad("--repository", flag, err, "write REGISTRY/REPO as the bundle is pushed to")
-	}
-	return to.reference.Repository(), nil
+	return src.reference, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,20 +35,16 @@ func (f *volumeFlags) bind(cmd *cobra.Command) {
 
 // checkVolumes refuses what cannot be split, or not so.
 func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest place) error {
-	if !cmd.Flags().Changed("volume-size") {
-		if cmd.Flags().Changed("parity") {
-			return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"), "say how large the parts are: --volume-size 4GB")
-		}
-		if dest.medium == inFile && strings.HasSuffix(dest.path, parts.Suffix) {
-			return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar, and give --volume-size")
-		}
-		return nil
-	}
+	isSplit := cmd.Flags().Changed("volume-size")
 	switch {
+	case !isSplit && cmd.Flags().Changed("parity"):
+		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"), "say how large the parts are: --volume-size 4GB")
+	case dest.medium == inFile && strings.HasSuffix(dest.path, parts.Suffix):
+		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar, and give --volume-size")
+	case !isSplit:
+		return nil
 	case dest.medium != inFile:
 		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("%s is not a file", dest), "only archives are split: -o FILE.tar")
-	case strings.HasSuffix(dest.path, parts.Suffix):
-		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar: the parts are named after it")
 	case f.volumeSize < minVolume:
 		return flags.Bad("--volume-size", f.volumeSize.String(), fmt.Errorf("less than %d bytes", minVolume), "write the unit: 4GB, 650MB")
 	case f.parity < 0 || f.parity >= parts.MaxShards:
@@ -101,16 +98,9 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 	if !cmd.Flags().Changed("volume-size") {
 		return flags.Missing(cmd, "--volume-size SIZE")
 	}
-	to := o.dest
-	if to == "" {
-		to = strings.TrimSuffix(src, parts.Suffix)
-	}
 	from, err := filePlace(src)
-	dest, destErr := filePlace(to)
-	if o.dest == "" && err != nil {
-		destErr = nil // it is the same
-	}
-	if err := fault.Join(err, destErr); err != nil {
+	dest, destErr := filePlace(cmp.Or(o.dest, strings.TrimSuffix(src, parts.Suffix)))
+	if err := fault.Distinct(fault.Join(err, destErr)); err != nil {
 		return err
 	}
 	if err := o.checkVolumes(cmd, dest); err != nil {

@@ -61,8 +61,6 @@ func parsePlace(s string) (place, error) {
 	}
 	host, _, slash := strings.Cut(s, "/")
 	switch {
-	case s == "":
-		return bad("empty")
 	case strings.HasSuffix(s, ".tar") || strings.HasSuffix(s, parts.Suffix) || strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../"):
 		return place{medium: inFile, path: s}, nil
 	case strings.Contains(s, "://"):

@@ -225,16 +225,16 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 		}
 		return pull.BaseOfReceipt(r), nil
 	}
+	var base *pull.Base
 	b, err := o.openPinned(ctx, p, client)
-	if err != nil {
-		return nil, fmt.Errorf("read the base %s: %w", p, err)
+	if err == nil {
+		defer b.Close() //nolint:errcheck // only read
+		base, err = pull.BaseOf(ctx, b)
 	}
-	defer b.Close() //nolint:errcheck // only read
-	base, err := pull.BaseOf(ctx, b)
 	if err != nil {
-		return nil, fmt.Errorf("read the base %s: %w", p, err)
+		err = fmt.Errorf("read the base %s: %w", p, err)
 	}
-	return base, nil
+	return base, err
 }
 
 // beginsReceipt tells a receipt, which is JSON, from an archive and its parts file.
