@@ -218,11 +218,8 @@ func (s *source) replace(i int, changed *unstructured.Unstructured, field string
 	if reflect.DeepEqual(was.Object, changed.Object) {
 		return nil
 	}
-	images := s.adoptImages(changed)
+	s.adoptImages(changed)
 	if err := s.checkChanged(field, was, changed); err != nil {
-		for _, written := range images {
-			delete(s.images, written)
-		}
 		return err
 	}
 	s.objects[i] = changed

@@ -2,7 +2,6 @@ package render
 
 import (
 	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,16 +20,6 @@ func (s *source) checkChanged(field string, was, is *unstructured.Unstructured) 
 		return fault.Join(f.all...) // of another object nothing else can be told
 	}
 	f.lint()
-	unsigned := func(err error) bool { return fault.ReasonOf(err) == fault.Untrusted } // said with a better hint below
-	f.all = slices.DeleteFunc(f.all, unsigned)
-	for _, c := range containers(podSpec(is)) {
-		written, _ := c["image"].(string)
-		if _, err := s.digest(written); err != nil {
-			f.all = append(f.all, fault.Errorf(fault.Untrusted, f.op, field, "name an image of the bundle, as `vdo-bundle inspect` lists them; "+
-				"others do not come from the mirror, and nobody has signed them",
-				"container %s has image %q, which the bundle does not hold", c["name"], written))
-		}
-	}
 	return fault.Join(f.all...)
 }
 
@@ -58,15 +47,12 @@ func (f *finding) same(was *unstructured.Unstructured) {
 }
 
 // adoptImages lets an object name images of the bundle that the release's own manifests do
-// not, by the reference that the lock has of them, and returns those.
-func (s *source) adoptImages(o *unstructured.Unstructured) []string {
-	var adopted []string
+// not, by the reference that the lock has of them.
+func (s *source) adoptImages(o *unstructured.Unstructured) {
 	for _, c := range containers(podSpec(o)) {
 		written, _ := c["image"].(string)
 		if _, known := s.images[written]; !known && !s.digests[written].IsZero() {
 			s.images[written] = written
-			adopted = append(adopted, written)
 		}
 	}
-	return adopted
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
@@ -29,7 +31,8 @@ func (f *finding) workload() {
 		for _, c := range slices.Concat(t.Spec.InitContainers, t.Spec.Containers) {
 			f.container(p, c)
 			if _, err := f.source.digest(c.Image); err != nil {
-				f.all = append(f.all, err)
+				f.all = append(f.all, fault.Errorf(fault.Untrusted, cmp.Or(f.op, "pin image"), f.subject, cmp.Or(f.hint, fault.HintOf(err)),
+					"container %s has image %q, which the bundle does not hold", c.Name, c.Image))
 			}
 		}
 	})
