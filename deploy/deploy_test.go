@@ -540,32 +540,6 @@ func TestTheNetworkPolicyLetsTheOperatorReachWhatItNeedsAndNoMore(t *testing.T) 
 	}
 }
 
-// The patch for clusters without a network makes a pod that starts there.
-func TestTheOperatorCanRunBeforeThereIsANetwork(t *testing.T) {
-	admin, _ := install(t)
-	data, err := os.ReadFile("hostnetwork.yaml")
-	require.NoError(t, err)
-	patch, err := sigsyaml.YAMLToJSON(data)
-	require.NoError(t, err)
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
-	require.NoError(t, admin.Patch(t.Context(), d, client.RawPatch(types.StrategicMergePatchType, patch), client.DryRunAll))
-	spec := d.Spec.Template.Spec
-	require.True(t, spec.HostNetwork)
-	require.Equal(t, corev1.DNSDefault, spec.DNSPolicy)
-	for _, taint := range []corev1.Taint{
-		{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}, {Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute},
-		{Key: "node.kubernetes.io/network-unavailable", Effect: corev1.TaintEffectNoSchedule},
-		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
-		{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
-	} {
-		require.True(t, slices.ContainsFunc(spec.Tolerations, func(x corev1.Toleration) bool {
-			return x.Key == taint.Key && x.Operator == corev1.TolerationOpExists && (x.Effect == "" || x.Effect == taint.Effect)
-		}), "%+v", taint)
-	}
-	require.Equal(t, "vdo-operator", spec.Containers[0].Image, "the rest is as it was")
-	require.True(t, *spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
-}
-
 // The patch of docs/security.md mounts the floor of trust, and names it to the operator.
 func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 	admin, _ := install(t)
