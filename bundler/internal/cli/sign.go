@@ -166,7 +166,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 		return signer, err
 	}
 	stamp := func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }
-	return signer.WithTimestamps(stamp, authority.Roots()), nil
+	return signer.WithTimestamps(stamp, authority.Roots), nil
 }
 
 // check refuses flags that want another one beside them.
@@ -196,13 +196,13 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 	if f.timestampServer == "" {
 		return nil, nil
 	}
-	o := timestamp.Options{URL: f.timestampServer}
-	at, err := timestamp.ParseURL(o.URL)
+	at, err := timestamp.ParseURL(f.timestampServer)
 	if err != nil {
 		return nil, err
 	}
+	authority := &timestamp.Authority{URL: at}
 	if f.timestampRoots != "" {
-		o.Roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
+		authority.Roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
 		if err != nil {
 			return nil, err
 		}
@@ -214,10 +214,8 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 	if at.Scheme == "http" { // as most authorities are: the stamp is signed
 		to.PlainWeb = []string{at.Host}
 	}
-	if o.Client, err = remote.NewClient(to); err != nil {
-		return nil, err
-	}
-	return timestamp.New(o)
+	authority.Client, err = remote.NewClient(to)
+	return authority, err
 }
 
 // privateKey reads a private key from its file, or finds it on a token.
