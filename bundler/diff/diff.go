@@ -6,6 +6,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -168,18 +169,11 @@ func diffImage(a, b bundle.Image) Change {
 
 func (c *Change) text(what, a, b string) {
 	if a != b {
-		c.What = append(c.What, fmt.Sprintf("%s: %s, was %s", what, orNothing(b), orNothing(a)))
+		c.What = append(c.What, fmt.Sprintf("%s: %s, was %s", what, cmp.Or(b, "nothing"), cmp.Or(a, "nothing")))
 	}
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
-
-func orNothing(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
-}
 
 // Matrices compares two documents.
 func Matrices(a, b *matrix.Document) MatrixChange {

@@ -137,11 +137,8 @@ func AgreeImages(lock *bundle.Lock, doc *matrix.Document, files catalog.Files) e
 // agreeService holds the one image of a service against the matrix's.
 func agreeService(r bundle.Release, doc *matrix.Document) error {
 	listed, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
-	switch {
-	case !ok:
+	if !ok {
 		return disagrees(r.ID(), "the matrix does not list it")
-	case r.Images[listed.Image] == "":
-		return disagrees(r.ID(), "its image is not that of the matrix")
 	}
 	ref, err := image.ParseReference(listed.Image)
 	if err != nil || ref.String() != r.Images[listed.Image] {
