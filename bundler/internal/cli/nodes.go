@@ -259,7 +259,8 @@ func (o *exportOptions) input(from place) (export.Input, error) {
 	case in.Names != export.Upstream:
 		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
 	case o.repository != "":
-		mirrorErr = flags.Bad("--repository", o.repository, errors.New("upstream names have no mirror in them"), "leave it out")
+		why := errors.New("upstream names have no mirror in them")
+		mirrorErr = flags.Bad("--repository", o.repository, why, "leave it out")
 	}
 	return in, fault.Join(err, mirrorErr)
 }
@@ -322,7 +323,8 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 		if err != nil {
 			return err
 		}
-		return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s\n---\n%s", of.Version, of.Root, of.YAML), "")
+		text := fmt.Appendf(nil, "# vdo-operator %s of bundle %s\n---\n%s", of.Version, of.Root, of.YAML)
+		return o.deliver(o.dest, text, "")
 	})
 }
 
@@ -334,7 +336,8 @@ func mirrorOf(flag string, src place) (image.Reference, error) {
 		to, err := placeIn("read flag --repository", flag, []placeKind{inRegistry}, "not a repository of a registry", hint)
 		return to.reference, err
 	case src.medium != inRegistry:
-		return src.reference, flags.Bad("--repository", flag, errors.New("SRC is not in a registry, so the mirror has to be named"), hint)
+		why := errors.New("SRC is not in a registry, so the mirror has to be named")
+		return src.reference, flags.Bad("--repository", flag, why, hint)
 	}
 	return src.reference, nil
 }

@@ -38,9 +38,11 @@ func (f *volumeFlags) checkVolumes(cmd *cobra.Command, dest place) error {
 	isSplit := cmd.Flags().Changed("volume-size")
 	switch {
 	case !isSplit && cmd.Flags().Changed("parity"):
-		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"), "say how large the parts are: --volume-size 4GB")
+		return flags.Bad("--parity", strconv.Itoa(f.parity), errors.New("missing required flag --volume-size"),
+			"say how large the parts are: --volume-size 4GB")
 	case dest.medium == inFile && strings.HasSuffix(dest.path, parts.Suffix):
-		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"), "name the archive, FILE.tar, and give --volume-size")
+		return flags.Bad("-o", dest.path, errors.New("it is the name of a parts file"),
+			"name the archive, FILE.tar, and give --volume-size")
 	case !isSplit:
 		return nil
 	case dest.medium != inFile:

@@ -128,7 +128,8 @@ func provenanceLine(p *verify.Provenance) string {
 
 // leftLine says what a delta does not hold.
 func leftLine(l *bundle.LeftOut) string {
-	return fmt.Sprintf("%s, %s, left to the base %s", command.Plural(l.Layers, "layer", "layers"), size.Format(l.Bytes), l.Base)
+	layers := command.Plural(l.Layers, "layer", "layers")
+	return fmt.Sprintf("%s, %s, left to the base %s", layers, size.Format(l.Bytes), l.Base)
 }
 
 // Bounds of files that the user names, in bytes.
