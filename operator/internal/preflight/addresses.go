@@ -20,12 +20,6 @@ func NodeAddress(text string) (netip.Addr, bool) {
 	return a, err == nil && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
-// kind is the internal or the external address of a node, as it is asked for.
-type kind struct {
-	subnets, excluded []string
-	network           string
-}
-
 func nodeAddresses(s *Snapshot, b behind) []found {
 	m := b.machine
 	if m.Addresses == 0 || m.MoreAddresses {
@@ -38,14 +32,11 @@ func nodeAddresses(s *Snapshot, b behind) []found {
 	return out
 }
 
-// addresses finds what the cloud provider would find amiss with a VM's adapters. It drops what is
-// excluded, then takes what is in the subnets, then what is on the network, and the first of the
-// family only where neither the internal nor the external address was found so.
+// addresses finds why the cloud provider would find no address among a VM's adapters. An address that is not
+// excluded from both kinds is one that it takes, whatever subnets are preferred.
 func (w Wants) addresses(nics []NIC) (out []found) {
 	const uninitialized = ": the cloud provider leaves the node uninitialized"
 	a := w.NodeAddresses
-	internal := kind{a.InternalSubnets, a.ExcludeInternalSubnets, a.InternalNetwork}
-	external := kind{a.ExternalSubnets, a.ExcludeExternalSubnets, a.ExternalNetwork}
 	isNamed := func(n NIC) bool {
 		return strings.EqualFold(n.Network, a.InternalNetwork) || strings.EqualFold(n.Network, a.ExternalNetwork)
 	}
@@ -57,49 +48,14 @@ func (w Wants) addresses(nics []NIC) (out []found) {
 		families = []string{"ipv4"}
 	}
 	for _, family := range families {
-		leftIn, in := internal.look(nics, family)
-		leftEx, ex := external.look(nics, family)
-		if !leftIn && !leftEx {
-			out = append(out, found{what: "no " + family + " address that is not excluded" + uninitialized})
-			continue
+		isTaken := func(x netip.Addr) bool {
+			return x.Is4() == (family == "ipv4") && !(within(a.ExcludeInternalSubnets, x) && within(a.ExcludeExternalSubnets, x))
 		}
-		lacks := " " + family + " address as spec.cloudProvider.nodeAddresses has it"
-		if !in && (ex || !leftIn || internal.asked(family)) {
-			out = append(out, found{action: Warn, what: "no internal" + lacks})
-		}
-		if !ex && external.asked(family) { // nodes need none
-			out = append(out, found{action: Warn, what: "no external" + lacks})
+		if !slices.ContainsFunc(nics, func(n NIC) bool { return slices.ContainsFunc(n.Addresses, isTaken) }) {
+			out = append(out, is("no "+family+" address that is not excluded"+uninitialized)...)
 		}
 	}
 	return out
-}
-
-// look tells whether an address of a family is not excluded, and whether such a one is as asked for.
-func (k kind) look(nics []NIC, family string) (left, match bool) {
-	for _, n := range nics {
-		for _, a := range n.Addresses {
-			if familyOf(a) == family && !within(k.excluded, a) {
-				left = true
-				match = match || within(k.subnets, a) || k.network != "" && strings.EqualFold(k.network, n.Network)
-			}
-		}
-	}
-	return left, match
-}
-
-// asked says whether the configuration says which address of a family it is.
-func (k kind) asked(family string) bool {
-	return k.network != "" || slices.ContainsFunc(k.subnets, func(s string) bool {
-		p, err := netip.ParsePrefix(s)
-		return err == nil && familyOf(p.Addr()) == family
-	})
-}
-
-func familyOf(a netip.Addr) string {
-	if a.Is4() {
-		return "ipv4"
-	}
-	return "ipv6"
 }
 
 // within tells whether an address is in one of the subnets. One that is none is refused elsewhere.

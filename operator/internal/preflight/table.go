@@ -121,8 +121,8 @@ func checks() []check {
 		},
 		{
 			id: "node-address", worst: BlockInstall, of: matrix.CPI, when: machinesKnown, run: machines(nodeAddresses),
-			reads: "guest.net, nodeAddresses, ipFamilies", fails: "the cloud provider finds no address of a family, or another than configured",
-			why:    "a node without an address of a family stays uninitialized; its cluster cannot reach one without an internal address",
+			reads: "guest.net, nodeAddresses, ipFamilies", fails: "the cloud provider finds no address of a family",
+			why:    "a node without an address of a family stays uninitialized",
 			remedy: "compare spec.cloudProvider with govc object.collect '{}' guest.net; hide interfaces of the cluster's network by exclude-nics in the guest's tools.conf",
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
