@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,9 +34,7 @@ type Images struct {
 func CheckImages(i *Images) []Result { return run(&Snapshot{Images: i}, imageChecks()) }
 
 // OfBundle tells whether a check is one of what the bundle holds.
-func (id ID) OfBundle() bool {
-	return slices.ContainsFunc(imageChecks(), func(c check) bool { return c.id == id })
-}
+func (id ID) OfBundle() bool { return strings.HasPrefix(string(id), "image-") }
 
 // platformOf is a node's, as the kubelet labels it; zero where it does not.
 func platformOf(n *render.Node) image.Platform {
@@ -48,14 +45,14 @@ func platformOf(n *render.Node) image.Platform {
 	return p
 }
 
-// present are the platforms of the nodes, sorted.
-func (i *Images) present() []image.Platform {
+// present are the platforms of the nodes.
+func (i *Images) present() map[image.Platform]bool {
 	all := map[image.Platform]bool{}
 	for n := range i.Nodes {
 		all[platformOf(&i.Nodes[n])] = true
 	}
 	delete(all, image.Platform{})
-	return slices.SortedFunc(maps.Keys(all), func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) })
+	return all
 }
 
 // maxImages is how many images a finding names.
@@ -73,14 +70,16 @@ func imagePlatforms(s *Snapshot) []found {
 	present := i.present()
 	for n := range i.Workloads {
 		w := &i.Workloads[n]
-		lacking := map[image.Platform][]string{}
-		for _, p := range present {
+		about := map[image.Platform]found{}
+		for p := range present {
 			if images := i.lacking(w, p); len(images) > 0 {
-				lacking[p] = images
+				about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: i.remedy(w, p),
+					what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s",
+						w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
 			}
 		}
-		if len(lacking) > 0 {
-			out = append(out, i.lack(w, lacking)...)
+		if len(about) > 0 {
+			out = append(out, i.reached(w, about)...)
 		}
 	}
 	return out
@@ -98,15 +97,10 @@ func (i *Images) lacking(w *render.Workload, p image.Platform) []string {
 	return all
 }
 
-// lack is what is found where pods of a workload would come to nodes of platforms that its
-// images are not for, a node each. A Deployment's pods may find another node: it is held back
-// where there is none.
-func (i *Images) lack(w *render.Workload, lacking map[image.Platform][]string) []found {
-	about := map[image.Platform]found{}
-	for p, images := range lacking {
-		about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: i.remedy(w, p),
-			what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s", w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
-	}
+// reached is what is found about platforms that a workload's images are not for, at each node of them
+// that its pods would come to. A Deployment's pods may find another node: it is held back where there
+// is none.
+func (i *Images) reached(w *render.Workload, about map[image.Platform]found) []found {
 	var out []found
 	fits := false
 	for n := range i.Nodes {

@@ -62,14 +62,12 @@ func mirrorSets(s *Snapshot) []found {
 			continue // rendering has named it so
 		}
 		l := leading(m.Rules, source)
-		leads, of := l.mirrors(), "no set has it"
-		switch {
-		case slices.Contains(leads, ref.Repository()):
+		if slices.Contains(l.mirrors(), ref.Repository()) {
 			continue
-		case len(leads) > 0:
+		}
+		of := "no set has it"
+		if l.source != "" {
 			of = l.sets() + " leads elsewhere"
-		case l.source != "":
-			of = l.sets() + " leads no digests"
 		}
 		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source], what: m.what(source), remedy: m.remedy(source)})
 	}

@@ -145,9 +145,5 @@ func cut(s string, limit int) string {
 		return s
 	}
 	const mark = "…"
-	n := limit - len(mark)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + mark
+	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
 }
