@@ -3,7 +3,6 @@ package preflight
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
 // Placement is where a node is, and which tags it gets from that.
@@ -89,17 +88,9 @@ type Zone struct {
 
 // Zones returns the zones of the storage driver, sorted.
 func Zones(s Snapshot) []Zone {
-	nodes := map[string]int{}
-	for _, b := range s.nodesMachines() {
-		tags, _ := b.vcenter.tagsOf(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
-		nodes[b.vcenter.Name+" "+strings.Join(tags, "/")]++
-	}
 	var out []Zone
 	for _, a := range s.areas() {
-		z := Zone{VCenter: a.vcenter.Name, Nodes: nodes[a.vcenter.Name+" "+a.name], Tags: []string{}, Datastores: []string{}}
-		if a.name != "" {
-			z.Tags = strings.Split(a.name, "/")
-		}
+		z := Zone{VCenter: a.vcenter.Name, Nodes: a.nodes, Tags: append([]string{}, a.tags...), Datastores: []string{}}
 		for _, d := range a.shared(true) {
 			z.Datastores = append(z.Datastores, d.Name)
 		}

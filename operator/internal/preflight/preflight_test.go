@@ -146,13 +146,12 @@ var failing = []struct {
 }{
 	{"no VM of the node in the datacenters", func(s *preflight.Snapshot) { s.VCenters[0].Machines = s.VCenters[0].Machines[:2] }, "node-vm", preflight.BlockInstall, []string{"node-2", "no VM", "spec.datacenters"}},
 	{"two VMs with one DNS name, and the UUID of neither", func(s *preflight.Snapshot) {
-		m := &s.VCenters[0].Machines
-		(*m)[2].UUID = "other"
-		*m = append(*m, (*m)[2])
+		s.VCenters[0].Machines[2].UUID = "other"
+		s.VCenters[0].Machines = append(s.VCenters[0].Machines, s.VCenters[0].Machines[2])
 	}, "node-vm", preflight.BlockInstall, []string{"node-2 (/dc/k8s/node-2", "several VMs"}},
 	{"a vCenter that cannot be asked may have the VM", func(s *preflight.Snapshot) {
 		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
-		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", Server: "west.site", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "west.site:443", Err: errors.New("connection refused"), Hint: "open it"}})
+		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})
 	}, "node-vm", preflight.Warn, []string{"may be in another"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
 	{"no address of a family that nodes get", func(s *preflight.Snapshot) { s.Wants.IPFamilies = []string{"ipv4", "ipv6"} }, "node-address", preflight.BlockInstall, []string{"no ipv6 address", "(node node-0, with 10.0.0.10 on k8s)", "spec.cloudProvider"}},
@@ -211,24 +210,13 @@ var failing = []struct {
 		s.VCenters[0].Username = "vdo@my_domain.example" // vsphere-csi-driver v3.7.3, pkg/common/config/config.go
 	}, "vcenter-account", preflight.BlockInstall, []string{"vdo@my_domain.example", "CSI from 3.1 on refuses it"}},
 	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN"}},
-	{"vCenter 6.7", func(s *preflight.Snapshot) {
-		v := &s.VCenters[0]
-		v.Version = "6.7.0"
-		for r, o := range v.Objects {
-			o.Version = strings.Replace(o.Version, "8.0", "6.7", 1)
-			v.Objects[r] = o
-		}
-	}, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
-	{"hosts of another release", func(s *preflight.Snapshot) {
-		o := s.VCenters[0].Objects[ref("HostSystem", "h2")]
-		o.Version = "7.0.3"
-		s.VCenters[0].Objects[ref("HostSystem", "h2")] = o
-	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
+	{"vCenter 6.7", func(s *preflight.Snapshot) { s.VCenters[0].Version = "6.7.0" }, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
+	{"hosts of another release", changed("h2", func(o *preflight.Object) { o.Version = "7.0.3" }), "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
 	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2.00500" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2.00500)", "no snapshots", "snapshotClasses"}},
 	{"snapshots with a host before 7.0 U3", func(s *preflight.Snapshot) {
 		s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.3"
-		s.VCenters[0].Objects[ref("HostSystem", "h1")] = preflight.Object{Name: "esx1", Parent: ref("ClusterComputeResource", "c"), Version: "7.0.3"}
-		s.VCenters[0].Objects[ref("HostSystem", "h2")] = preflight.Object{Name: "esx2", Parent: ref("ClusterComputeResource", "c"), Version: "7.0.1"}
+		changed("h1", func(o *preflight.Object) { o.Version = "7.0.3" })(s)
+		changed("h2", func(o *preflight.Object) { o.Version = "7.0.1" })(s)
 	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.1)", "no snapshots", "Lifecycle Manager"}},
 	{"missing privilege", func(s *preflight.Snapshot) {
 		s.VCenters[0].Lacking = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
@@ -239,9 +227,7 @@ var failing = []struct {
 	{"Integrated Windows Authentication before vCenter 9", func(s *preflight.Snapshot) {
 		s.VCenters[0].Removed.WindowsDomains = []string{"corp.example"}
 	}, "vcenter-upgrade", preflight.Warn, []string{"corp.example", "Integrated Windows", "AD over LDAPS"}},
-	{"baselines before vCenter 9", func(s *preflight.Snapshot) {
-		s.VCenters[0].Removed.Baselines = []string{"/dc/c"}
-	}, "vcenter-upgrade", preflight.Warn, []string{"/dc/c", "baselines", "image"}},
+	{"baselines before vCenter 9", func(s *preflight.Snapshot) { s.VCenters[0].Removed.Baselines = []string{"/dc/c"} }, "vcenter-upgrade", preflight.Warn, []string{"/dc/c", "baselines", "image"}},
 	{"cloud native storage does not answer", failed(preflight.CNS), "vcenter-cns", preflight.Warn, []string{"vsan-health"}},
 	{"tasks not readable", failed(preflight.Tasks), "vcenter-tasks", preflight.Warn, nil},
 	{"storage policies not readable", failed(preflight.Policies), "storage-class", preflight.Warn, []string{"StorageProfile.View"}},
@@ -257,18 +243,10 @@ var failing = []struct {
 	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
 	{"datastore without room", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Free = 99 }, "datastore-space", preflight.Warn, []string{"vsan (9 % free)", "less than 10 %", "govc datastore.info 'vsan'"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
-	{
-		"a host of the zone, without nodes, lacks the datastore",
-		func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) },
-		"datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts", "north/a"},
-	},
-	{
-		"no vSAN cluster for file shares",
-		func(s *preflight.Snapshot) {
-			s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
-		},
-		"vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"},
-	},
+	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts", "north/a"}},
+	{"no vSAN cluster for file shares", func(s *preflight.Snapshot) {
+		s.VCenters[0].Shares = []preflight.Share{{Cluster: "/dc/c"}, {Cluster: "/dc/d"}}
+	}, "vcenter-privileges", preflight.Warn, []string{"lacks Host.Config.Storage on each vSAN cluster"}},
 	{
 		"several tags above a host, before CSI 3.3",
 		func(s *preflight.Snapshot) { s.Wants.CSIVersion = "3.1.2"; zoneOnCluster(s) },
@@ -278,18 +256,13 @@ var failing = []struct {
 	{"StorageClass with a policy that no datastore fits", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0].DatastoreURL, s.VCenters[0].Fits["gold"] = "", nil
 	}, "storage-class", preflight.Warn, []string{"fast (gold)", "fits none"}},
-	{"StorageClass with a datastore that its policy does not fit", func(s *preflight.Snapshot) {
-		s.VCenters[0].Fits["gold"] = nil
-	}, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "their storage policy fits none"}},
+	{"StorageClass with a datastore that its policy does not fit", func(s *preflight.Snapshot) { s.VCenters[0].Fits["gold"] = nil }, "storage-class", preflight.Warn, []string{"fast (ds:///vsan/)", "their storage policy fits none"}},
 	{"StorageClass with a datastore that no vCenter of several has", func(s *preflight.Snapshot) {
 		s.Cluster.StorageClasses[0] = preflight.StorageClass{Name: "fast", DatastoreURL: "ds:///x/"}
-		west := s.VCenters[0]
-		west.Name = "west"
-		s.VCenters = append(s.VCenters, west)
+		s.VCenters = append(s.VCenters, s.VCenters[0])
+		s.VCenters[1].Name = "west"
 	}, "storage-class", preflight.Warn, []string{"fast (ds:///x/)", "no vCenter has theirs"}},
-	{"StorageClass with a datastore that the account may not use", func(s *preflight.Snapshot) {
-		s.VCenters[0].Datastores[0].MayHold = false
-	}, "storage-class", preflight.Warn, []string{"fast", "Datastore.FileManagement", "vdoctl users plan"}},
+	{"StorageClass with a datastore that the account may not use", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "storage-class", preflight.Warn, []string{"fast", "Datastore.FileManagement", "vdoctl users plan"}},
 	{"datastore cluster with Storage DRS", func(s *preflight.Snapshot) {
 		pod := preflight.Object{Name: "pod", Parent: ref("Datacenter", "dc"), StorageDRS: true}
 		s.VCenters[0].Objects[ref("StoragePod", "p")] = pod
@@ -298,11 +271,9 @@ var failing = []struct {
 	{"datastore cluster that the account may not read", func(s *preflight.Snapshot) {
 		s.VCenters[0].Objects[ref("Datastore", "vsan")] = preflight.Object{Name: "vsan", Parent: ref("StoragePod", "p")}
 	}, "datastore-cluster", preflight.Warn, []string{"vsan", "may not read"}},
-	{"a cluster that moves VMs to another zone", func(s *preflight.Snapshot) { movesVMs(s) },
+	{"a cluster that moves VMs to another zone", movesVMs,
 		"topology-host-group", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0)", "cluster.rule.create"}},
-	{"slow disk of the control plane", func(s *preflight.Snapshot) {
-		s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond
-	}, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
+	{"slow disk of the control plane", func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskLatency = 101 * time.Millisecond }, "vm-disk-latency", preflight.Warn, []string{"/dc/k8s/node-0 (node node-0, 101ms)", "faster datastore"}},
 	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
 
 	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false 'rack'"}},
@@ -357,12 +328,20 @@ func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
 	}
 }
 
-// movesVMs has DRS move VMs between the hosts of the cluster, which are in two zones.
-func movesVMs(s *preflight.Snapshot) {
-	o := s.VCenters[0].Objects[ref("ClusterComputeResource", "c")]
-	o.MovesVMs = true
-	s.VCenters[0].Objects[ref("ClusterComputeResource", "c")] = o
+// changed changes a host or the cluster.
+func changed(name string, change func(*preflight.Object)) func(*preflight.Snapshot) {
+	return func(s *preflight.Snapshot) {
+		for r, o := range s.VCenters[0].Objects {
+			if r.Value == name {
+				change(&o)
+				s.VCenters[0].Objects[r] = o
+			}
+		}
+	}
 }
+
+// movesVMs has DRS move VMs between the hosts of the cluster, which are in two zones.
+var movesVMs = changed("c", func(o *preflight.Object) { o.MovesVMs = true })
 
 // What the checks find only where they have to: each of these is as it should be.
 func TestWhatLooksLikeAFindingPasses(t *testing.T) {
@@ -570,14 +549,6 @@ func TestEncryptionIsPartOfTheConfiguration(t *testing.T) {
 	require.Contains(t, privileges.Needed(wants.FeaturesAt(uses[0]), privileges.VM), "Cryptographer.AddDisk")
 }
 
-// maintenance puts a host into it.
-func maintenance(s *preflight.Snapshot, host string) {
-	r := ref("HostSystem", host)
-	o := s.VCenters[0].Objects[r]
-	o.Maintenance = true
-	s.VCenters[0].Objects[r] = o
-}
-
 // A host in maintenance may have no storage for that time: what the others see is what counts.
 func TestAHostInMaintenanceDoesNotCountForSharedDatastores(t *testing.T) {
 	s := healthy()
@@ -589,8 +560,9 @@ func TestAHostInMaintenanceDoesNotCountForSharedDatastores(t *testing.T) {
 		return results[at].Action
 	}
 	require.Equal(t, preflight.Warn, shared())
-	maintenance(&s, "h2")
+	inMaintenance := func(o *preflight.Object) { o.Maintenance = true }
+	changed("h2", inMaintenance)(&s)
 	require.Equal(t, preflight.Pass, shared())
-	maintenance(&s, "h1")
+	changed("h1", inMaintenance)(&s)
 	require.Equal(t, preflight.Warn, shared(), "where all are, all count")
 }

@@ -13,38 +13,39 @@ import (
 // topology, all that are below the tags of one zone.
 type area struct {
 	vcenter *VCenter
-	name    string
+	tags    []string
 	hosts   []Ref
+	nodes   int
 }
 
 // areas are those hosts by vCenter and, with topology, by the tags of all categories. Before 3.0 the
 // storage driver looks at the hosts of the nodes in a zone.
-func (s *Snapshot) areas() []area {
-	type key struct{ vcenter, tags string }
-	at := map[key]int{}
-	var out []area
+func (s *Snapshot) areas() []*area {
+	at := map[string]*area{}
+	var out []*area
 	for _, b := range s.nodesMachines() {
-		if !b.vcenter.UsedByCSI {
+		v := b.vcenter
+		if !v.UsedByCSI {
 			continue
 		}
-		tags, _ := b.vcenter.tagsOf(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
-		k := key{b.vcenter.Name, strings.Join(tags, "/")}
-		i, known := at[k]
-		if !known {
-			i = len(out)
-			at[k] = i
-			out = append(out, area{vcenter: b.vcenter, name: k.tags})
+		zone := v.climb(s.Wants.Categories, v.Ancestors(b.machine.Host))
+		tags, _ := tagsIn(zone)
+		key := fmt.Sprintf("%s %q", v.Name, tags)
+		a := at[key]
+		if a == nil {
+			a = &area{vcenter: v, tags: tags}
+			at[key], out = a, append(out, a)
 			if len(tags) > 0 && !Older(s.Wants.CSIVersion, "3.0.0") {
-				zone := b.vcenter.climb(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
-				out[i].hosts = b.vcenter.hostsOf(zone)
+				a.hosts = v.hostsOf(zone)
 			}
 		}
-		if !slices.Contains(out[i].hosts, b.machine.Host) {
-			out[i].hosts = append(out[i].hosts, b.machine.Host)
+		a.nodes++
+		if !slices.Contains(a.hosts, b.machine.Host) {
+			a.hosts = append(a.hosts, b.machine.Host)
 		}
 	}
-	for i := range out {
-		out[i].hosts = out[i].vcenter.working(out[i].hosts)
+	for _, a := range out {
+		a.hosts = a.vcenter.working(a.hosts)
 	}
 	return out
 }
@@ -96,7 +97,7 @@ func fullDatastores(s *Snapshot) (out []found) {
 
 func sharedDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
-		f := found{on: a.vcenter.Name, object: a.name}
+		f := found{on: a.vcenter.Name, object: strings.Join(a.tags, "/")}
 		switch {
 		case len(a.shared(false)) == 0:
 			f.what = "no datastore is seen by all hosts of the nodes or of their zone, and accessible"
@@ -200,12 +201,16 @@ func hostGroups(s *Snapshot, b behind) []found {
 		return nil
 	}
 	bound, rule := v.Bound[b.machine.Ref]
-	zone, _ := v.tagsOf(s.Wants.Categories, v.Ancestors(b.machine.Host))
+	zoneOf := func(host Ref) []string {
+		tags, _ := tagsIn(v.climb(s.Wants.Categories, v.Ancestors(host)))
+		return tags
+	}
+	zone := zoneOf(b.machine.Host)
 	for r, o := range v.Objects {
 		if o.Parent != cluster || r.Type != "HostSystem" || rule && !slices.Contains(bound, r) {
 			continue
 		}
-		if other, _ := v.tagsOf(s.Wants.Categories, v.Ancestors(r)); !slices.Equal(zone, other) {
+		if !slices.Equal(zone, zoneOf(r)) {
 			return is("the node's VM may move to a host of another zone in its cluster")
 		}
 	}
@@ -234,21 +239,14 @@ func categories(s *Snapshot, v *VCenter) (out []found) {
 	return out
 }
 
-// tagsOf returns the tags of the categories that the drivers find on the way up, by the first of the
-// chains that has one, and the categories without any.
-func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []string) {
-	found := make([]string, len(categories))
-	for _, chain := range chains {
-		for i, l := range v.climb(categories, chain) {
-			found[i] = cmp.Or(found[i], l.Tag)
-		}
-	}
-	for i, tag := range found {
-		if tag == "" {
-			without = append(without, categories[i])
+// tagsIn are the tags on the way up, and the categories without any.
+func tagsIn(zone []Level) (tags, without []string) {
+	for _, l := range zone {
+		if l.Tag == "" {
+			without = append(without, l.Category)
 			continue
 		}
-		tags = append(tags, tag)
+		tags = append(tags, l.Tag)
 	}
 	return tags, without
 }
@@ -268,7 +266,12 @@ func tags(s *Snapshot, b behind) (out []found) {
 		if d == matrix.CPI {
 			chains = append(chains, v.Ancestors(b.machine.Pool), append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...))
 		}
-		if _, without := v.tagsOf(s.Wants.asks(d, v), chains...); len(without) > 0 {
+		without := s.Wants.asks(d, v)
+		for _, chain := range chains {
+			_, lacks := tagsIn(v.climb(s.Wants.asks(d, v), chain))
+			without = slices.DeleteFunc(slices.Clone(without), func(c string) bool { return !slices.Contains(lacks, c) })
+		}
+		if len(without) > 0 {
 			what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"
 			out = append(out, found{object: path, drivers: []matrix.Driver{d}, what: what})
 		}
