@@ -307,34 +307,18 @@ func unlessDenied(err error) error {
 	return err
 }
 
-// taggable returns the objects whose tags count: folders, datacenters, clusters and hosts, with nodes
-// or without, the nodes' VMs and the pools of these.
+// taggable returns the objects whose tags count: all that VMs are in, with nodes or without, and the
+// nodes' VMs.
 func (i *inspection) taggable() (refs []mo.Reference) {
 	for r := range i.found.Objects {
-		if r.Type == "Folder" || r.Type == "Datacenter" || r.Type == "HostSystem" || isCompute(r) {
+		if r.Type != "Datastore" && r.Type != "StoragePod" {
 			refs = append(refs, unref(r))
 		}
 	}
-	for _, r := range i.entities(privileges.VM) {
-		refs = append(refs, r)
-	}
-	for p := range i.pools() {
-		refs = append(refs, unref(p))
+	for n := range i.found.Machines {
+		refs = append(refs, unref(i.found.Machines[n].Ref))
 	}
 	return refs
-}
-
-// pools are the resource pools that the nodes' VMs are in.
-func (i *inspection) pools() map[preflight.Ref]bool {
-	out := map[preflight.Ref]bool{}
-	for n := range i.found.Machines {
-		for _, r := range i.found.Ancestors(i.found.Machines[n].Pool) {
-			if r.Type == "ResourcePool" || r.Type == "VirtualApp" {
-				out[r] = true
-			}
-		}
-	}
-	return out
 }
 
 // policies reads the names of the storage policies, and which datastores fit those asked for.
