@@ -6,9 +6,9 @@
 // wrote. While tracing is off, [Span] does nothing but look whether it is.
 //
 // Login and certificates of the collector come from the variables of the OpenTelemetry
-// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like. Where
-// one of them cannot be read tracing is not begun. Their values are never printed, nor is what
-// the collector answers; that it takes no spans is logged once an hour.
+// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like. Their
+// values are never printed, nor is what the collector answers; that it takes no spans is logged
+// once an hour.
 package tracing
 
 import (
@@ -16,8 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,14 +56,10 @@ func Start(ctx context.Context, o Options) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	wrong := &complaints{}
-	otel.SetLogger(logr.New(wrong))
+	otel.SetLogger(logr.Discard()) // the library prints its variables, which hold logins
 	otel.SetErrorHandler(&unsent{log: o.Log})
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
 	if err != nil {
-		return nil, bad(err)
-	}
-	if err := wrong.err(); err != nil {
 		return nil, bad(err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.NewSchemaless(
@@ -129,39 +123,6 @@ func reason(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// The libraries print what they find wrong, with the values of their variables, which hold
-// logins, and with what the collector answered, which may repeat them. Neither is printed.
-
-// complaints are what a library finds wrong, in its fixed words: it is a log, without the
-// values and errors that come with them.
-type complaints struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (*complaints) Init(logr.RuntimeInfo)            {}
-func (*complaints) Enabled(int) bool                 { return false }
-func (*complaints) Info(int, string, ...any)         {}
-func (c *complaints) WithValues(...any) logr.LogSink { return c }
-func (c *complaints) WithName(string) logr.LogSink   { return c }
-func (c *complaints) Error(_ error, msg string, _ ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.Contains(c.all, msg) {
-		c.all = append(c.all, msg)
-	}
-}
-
-// err says what was found wrong until now, nil for nothing.
-func (c *complaints) err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.all) == 0 {
-		return nil
-	}
-	return errors.New("the variables OTEL_EXPORTER_OTLP_… are not right: " + strings.Join(c.all, "; "))
-}
-
 // repeated is how often it is told that spans cannot be sent, as long as that is so.
 const repeated = time.Hour
 
@@ -172,23 +133,12 @@ type unsent struct {
 	last time.Time
 }
 
-// Handle tells of an error, but for its text.
-func (u *unsent) Handle(err error) {
+// Handle tells of an error, but for its text: what a collector answers may repeat the login.
+func (u *unsent) Handle(error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if now := time.Now(); u.last.IsZero() || now.Sub(u.last) >= repeated {
 		u.last = now
-		u.log.Info("spans are dropped: the collector does not take them", "why", why(err))
+		u.log.Info("spans are dropped: the collector does not answer, or does not take them; see OTEL_EXPORTER_OTLP_…, and the collector's log")
 	}
-}
-
-// answered finds the status in what the exporter says of an answer.
-var answered = regexp.MustCompile(`: ([1-5][0-9]{2}) `)
-
-func why(err error) string {
-	text, _, _ := strings.Cut(err.Error(), "(body:")
-	if found := answered.FindStringSubmatch(text); found != nil {
-		return "it answers " + found[1]
-	}
-	return "it does not answer, or asks to be left alone"
 }

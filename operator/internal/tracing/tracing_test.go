@@ -149,18 +149,9 @@ func TestNothingOfTheCollectorIsPrinted(t *testing.T) {
 	require.Greater(t, refused.Load(), int64(1))
 	require.NotContains(t, out, "canary")
 	require.Equal(t, 1, strings.Count(out, "spans are dropped"), "%s", out)
-	require.Contains(t, out, "it answers 400")
 }
 
-func TestVariablesThatCannotBeReadAreRefusedUnprinted(t *testing.T) {
-	for variable, says := range map[string]string{
-		"OTEL_EXPORTER_OTLP_HEADERS=canary":                     "parse headers",
-		"OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=canary%zz":   "escape header value",
-		"OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere/canary/ca.crt": "read tls ca cert file",
-	} {
-		out := traced(t, "https://collector.site:4318", variable)
-		require.Contains(t, out, "fault: InvalidInput", variable)
-		require.Contains(t, out, says, variable)
-		require.NotContains(t, out, "canary", variable)
-	}
+func TestVariablesThatCannotBeReadAreNotPrinted(t *testing.T) {
+	require.NotContains(t, traced(t, "https://127.0.0.1:1", "OTEL_EXPORTER_OTLP_HEADERS=canary",
+		"OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=canary%zz", "OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere/canary/ca.crt"), "canary")
 }
