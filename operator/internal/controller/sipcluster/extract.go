@@ -104,14 +104,14 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	case err != nil:
 		return nil, err
 	case data == nil:
-		return nil, &fault.Error{Reason: fault.NotFound, Hint: "create it, or correct the BareMetalHost", Err: errors.New("it is not there")}
+		return nil, fault.Errorf(fault.NotFound, "", "", "create it, or correct the BareMetalHost", "it is not there")
 	}
 	for _, k := range []string{key, "value"} {
 		if v, ok := data[k]; ok {
 			return v, nil
 		}
 	}
-	return nil, &fault.Error{Reason: fault.NotFound, Hint: "put the document under the key " + key, Err: fmt.Errorf("it has no key %s", key)}
+	return nil, fault.Errorf(fault.NotFound, "", "", "put the document under the key "+key, "it has no key %s", key)
 }
 
 // recall takes the addresses that the status has for those that could not be read. Which of several networks
@@ -248,7 +248,7 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	err := p.Reader.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, o)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("it is not there"), Hint: "correct the host's consumerRef"}
+		return nil, fault.Errorf(fault.NotFound, "", "", "correct the host's consumerRef", "it is not there")
 	case err != nil:
 		return nil, asked("read", h.Consumer(), err)
 	}

@@ -47,12 +47,11 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 	if err == nil {
 		err = possible(o, h)
 	}
-	out := actionOutcome{now: a.Now(), ready: judgement{
-		reason: airship.ReasonRequested, message: "waiting for Metal3 to carry it out", status: metav1.ConditionUnknown,
-	}}
+	waits := judgement{airship.ReasonRequested, "waiting for Metal3 to carry it out", metav1.ConditionUnknown, false}
+	out := actionOutcome{now: a.Now(), ready: waits}
 	switch {
 	case fault.ReasonOf(err) == fault.Refused:
-		out.ready = judgement{reason: airship.ReasonRefused, message: fault.Text(err), status: metav1.ConditionFalse, stalled: true}
+		out.ready = judgement{airship.ReasonRefused, fault.Text(err), metav1.ConditionFalse, true}
 	case err != nil:
 		return nil, err
 	case o.Status.RequestedAt == nil:
@@ -64,7 +63,7 @@ func (a *actions) Pass(ctx context.Context, o action) (reconciler.Outcome[action
 			out.ready.status, out.ready.message = metav1.ConditionFalse, fault.Text(err)
 		}
 	case isDone(o, h.BareMetalHost):
-		out.ready = judgement{reason: airship.ReasonCompleted, message: "Metal3 has carried it out", status: metav1.ConditionTrue}
+		out.ready = judgement{airship.ReasonCompleted, "Metal3 has carried it out", metav1.ConditionTrue, false}
 	}
 	return out, nil
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -23,7 +21,12 @@ func (p *pass) label(ctx context.Context) error {
 	var errs []error
 	if p.allReady(services.LoadBalancerControlPlane) {
 		for r, h := range p.choice.Held() {
-			errs = append(errs, p.labelHost(ctx, r.Role, h))
+			if !h.Labelled(p.key, r.Role) {
+				errs = append(errs, p.patch(ctx, h, map[string]any{"labels": map[string]any{
+					airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name,
+					airship.LabelNodeType: string(r.Role),
+				}}, nil))
+			}
 		}
 	}
 	errs = append(errs, p.letLeave(ctx))
@@ -44,16 +47,14 @@ func (p *pass) letLeave(ctx context.Context) error {
 	}
 	var errs []error
 	for _, l := range leaving {
-		errs = append(errs, p.patch(ctx, l.Host, released(), nil))
+		errs = append(errs, p.patch(ctx, l.Host, map[string]any{
+			"annotations": map[string]any{airship.AnnotationClaim: nil}, "labels": map[string]any{
+				airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
+			},
+		}, nil))
 	}
 	return errors.Join(errs...)
 }
-
-// notEnded is a pod that has not ended: of others, as of those that were evicted, there may be any number.
-var notEnded = fields.AndSelectors(
-	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
-	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-)
 
 // whoLeads says which pod may still lead to a host that leaves; "" for none. That the API server has
 // the new configuration is not enough: a pod that was replaced goes on with its open connections.
@@ -62,8 +63,7 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 		return "", nil // nor is there their namespace
 	}
 	var pods corev1.PodList
-	err := p.Reader.List(ctx, &pods, client.InNamespace(p.home), client.MatchingFieldsSelector{Selector: notEnded})
-	if err != nil {
+	if err := p.Reader.List(ctx, &pods, client.InNamespace(p.home)); err != nil {
 		return "", p.homeFault("list pods in", err)
 	}
 	for i := range pods.Items {
@@ -72,21 +72,4 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-func (p *pass) labelHost(ctx context.Context, role airship.Role, h *choose.Host) error {
-	if h.Labelled(p.key, role) {
-		return nil
-	}
-	return p.patch(ctx, h, map[string]any{"labels": map[string]any{
-		airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name,
-		airship.LabelNodeType: string(role),
-	}}, nil)
-}
-
-// released takes labels and claim off a host, in one patch.
-func released() map[string]any {
-	return map[string]any{"annotations": map[string]any{airship.AnnotationClaim: nil}, "labels": map[string]any{
-		airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
-	}}
 }

@@ -86,14 +86,15 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		return err
 	}
 	users, changed := users{mgr.GetClient()}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
+	each := handler.EnqueueRequestsFromMapFunc
 	return builder.ControllerManagedBy(mgr).
 		Named("sipcluster").
 		For(&airship.SIPCluster{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&choose.BareMetalHost{}, handler.EnqueueRequestsFromMapFunc(users.ofHost), builder.WithPredicates(hostChanged())).
-		WatchesMetadata(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
-		WatchesMetadata(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), changed).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), changed).
+		Watches(&choose.BareMetalHost{}, each(users.ofHost), builder.WithPredicates(hostChanged())).
+		WatchesMetadata(&appsv1.Deployment{}, each(ofLabels), changed).
+		WatchesMetadata(&corev1.Service{}, each(ofLabels), changed).
+		Watches(&v1alpha1.DriverBundle{}, each(users.all), changed).
 		WithOptions(options).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }

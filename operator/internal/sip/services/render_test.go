@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -473,7 +472,8 @@ func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 	in := full(t)
 	set := rendered(t, in)
 	first, _, trusted := served(t, set)
-	require.NoError(t, accepted(t, keep(t, set)[Name("one", Auth, 0)+"-tls"]["tls.crt"], trusted, "login.tenant.site", start))
+	chain := keep(t, set)[Name("one", Auth, 0)+"-tls"]["tls.crt"]
+	require.NoError(t, accepted(t, chain, trusted, "login.tenant.site", start))
 	for range 6 {
 		in.Kept, in.Now = keep(t, set), set.renewAt().Add(-time.Second)
 		same, _, _ := served(t, rendered(t, in))
@@ -493,7 +493,7 @@ func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 	in.Spec.Auth[0].Issuer = "https://[fd00::7]:30556"
 	_, secret, still := served(t, rendered(t, in))
 	require.Equal(t, trusted, still)
-	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", in.Now), "another issuer has another certificate")
+	require.NoError(t, accepted(t, secret["tls.crt"], still, "fd00::7", in.Now), "of another issuer")
 }
 
 // The site's own authority, a root or one below it, issues what is served, which does not outlive it.
@@ -509,7 +509,8 @@ func TestTheSitesAuthorityIssues(t *testing.T) {
 		set := rendered(t, in)
 		cert, secret, trusted := served(t, set)
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", start), name)
-		require.NoError(t, accepted(t, secret["tls.crt"], string(pairOf(t, root)["tls.crt"]), "login.tenant.site", start), name)
+		of := string(pairOf(t, root)["tls.crt"])
+		require.NoError(t, accepted(t, secret["tls.crt"], of, "login.tenant.site", start), name)
 		require.Equal(t, name == "one that ends", cert.NotAfter.Equal(end))
 		for _, u := range set.of(t, Auth).Objects {
 			require.NotEqual(t, Name("one", Auth, 0)+"-ca", u.GetName(), "none is made")
@@ -542,7 +543,7 @@ func pairOf(t *testing.T, a pki.Authority) Secret {
 	t.Helper()
 	key, err := certificate.EncodeKey(a.Key)
 	require.NoError(t, err)
-	return Secret{"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw}), "tls.key": key}
+	return Secret{"tls.crt": certificate.Encode(a.Certificate.Raw), "tls.key": key}
 }
 
 // A private key beside a certificate is in no ConfigMap, wherever it came from.
