@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,12 +45,14 @@ func note(key, value string) func(*choose.Host) {
 	return func(h *choose.Host) { h.Annotations[key] = value }
 }
 
+func claim(text string) func(*choose.Host) { return note(airship.AnnotationClaim, text) }
+
 func claimed(by types.NamespacedName) func(*choose.Host) {
 	c := choose.Cluster{NamespacedName: by, UID: "other"}
 	if by == mine {
 		c = me
 	}
-	return note(airship.AnnotationClaim, c.Claim(worker))
+	return claim(c.Claim(worker))
 }
 
 func labelled(by types.NamespacedName) func(*choose.Host) {
@@ -62,12 +65,6 @@ func labelled(by types.NamespacedName) func(*choose.Host) {
 func used(h *choose.Host) {
 	h.Spec.ConsumerRef = corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "tenants", Name: "m"}
 }
-func adopted(h *choose.Host)              { h.Annotations[airship.AnnotationAdopt] = "true" }
-func forbidden(h *choose.Host)            { h.Permitted = false }
-func earlier(c string) func(*choose.Host) { return note(airship.AnnotationClaim, c) }
-func deployed(h *choose.Host)             { h.Spec.Image.URL = "http://image" }
-func busy(h *choose.Host)                 { h.Status.Provisioning.State = "provisioned" }
-func deleting(h *choose.Host)             { h.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 func failed(h *choose.Host) {
 	h.Status.OperationalStatus, h.Status.ErrorType = "error", "power management error"
 }
@@ -79,137 +76,130 @@ func nodes(active, standby int32, topology string) map[airship.Role]airship.Node
 	}}
 }
 
-func names(hosts []*choose.Host) []string {
-	out := []string{}
+func names(hosts []*choose.Host) string {
+	var all []string
 	for _, h := range hosts {
-		out = append(out, h.Name)
+		all = append(all, h.Name)
 	}
-	return out
+	return strings.Join(all, " ")
 }
 
-func leaving(all []choose.Leaving) []string {
-	out := []string{}
+func leaving(all []choose.Leaving) string {
+	var hosts []*choose.Host
 	for _, l := range all {
-		out = append(out, l.Name)
+		hosts = append(hosts, l.Host)
 	}
-	return out
+	return names(hosts)
+}
+
+// edits are what the words of TestChoose stand for.
+var edits = map[string]func(*choose.Host){
+	"mine": claimed(mine), "other": claimed(other), "labelled": labelled(mine), "labelledOther": labelled(other),
+	"gone": claim("Worker tenants/a gone"), "old": claim("Worker tenants/a"), "oldOther": claim("Worker tenants/b"),
+	"nonsense": claim("nonsense"), "adopted": note(airship.AnnotationAdopt, "true"),
+	"used": used, "failed": failed, "x": label("flavor", "x"),
+	"1": label("rack", "1"), "2": label("rack", "2"), "3": label("rack", "3"),
+	"paused": note(choose.AnnotationPaused, ""), "detached": note("baremetalhost.metal3.io/detached", ""),
+	"unhealthy": note(choose.AnnotationUnhealthy, ""),
+	"new":       func(h *choose.Host) { h.Status.Provisioning.State = "" },
+	"busy":      func(h *choose.Host) { h.Status.Provisioning.State = "provisioned" },
+	"deployed":  func(h *choose.Host) { h.Spec.Image.URL = "http://image" },
+	"deleting":  func(h *choose.Host) { h.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
+	"forbidden": func(h *choose.Host) { h.Permitted = false },
+	"delayed":   func(h *choose.Host) { h.Status.OperationalStatus = "delayed" },
+}
+
+// hosts are those of words such as a=mine,used.
+func hosts(text string) (all []*choose.Host) {
+	for _, word := range strings.Fields(text) {
+		name, is, _ := strings.Cut(word, "=")
+		h := host(name)
+		for _, edit := range strings.FieldsFunc(is, func(r rune) bool { return r == ',' }) {
+			edits[edit](h)
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 func TestChoose(t *testing.T) {
-	rack := func(v string) func(*choose.Host) { return label("rack", v) }
-	none := []string{}
+	type refused = map[choose.Reason]int
 	for name, c := range map[string]struct {
 		nodes             map[airship.Role]airship.NodeSet
-		hosts             []*choose.Host
-		keep, take, leave []string
+		hosts             string
+		keep, take, leave string
 		missing           int
 		force             bool
-		refused           map[choose.Reason]int
+		refused           refused
 	}{
-		"active and standby, in order": {
-			nodes: nodes(2, 1, ""), hosts: []*choose.Host{host("d"), host("c"), host("b"), host("a")},
-			keep: none, take: []string{"a", "b", "c"}, leave: none,
-		},
-		"no count is none": {
-			nodes: map[airship.Role]airship.NodeSet{worker: {}}, hosts: []*choose.Host{host("a")},
-			keep: none, take: none, leave: none,
-		},
-		"satisfied without a free host": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(mine)), host("c", claimed(other))},
-			keep: []string{"a", "b"}, take: none, leave: none,
-		},
-		"only the missing ones are taken": {
-			nodes: nodes(3, 0, ""), hosts: []*choose.Host{host("a"), host("b"), host("c"), host("y", claimed(mine)), host("z", claimed(mine))},
-			keep: []string{"y", "z"}, take: []string{"a"}, leave: none,
-		},
+		"active and standby, in order":    {nodes: nodes(2, 1, ""), hosts: "d c b a", take: "a b c"},
+		"no count is none":                {nodes: map[airship.Role]airship.NodeSet{worker: {}}, hosts: "a"},
+		"satisfied without a free host":   {nodes: nodes(2, 0, ""), hosts: "a=mine b=mine c=other", keep: "a b"},
+		"only the missing ones are taken": {nodes: nodes(3, 0, ""), hosts: "a b c y=mine z=mine", keep: "y z", take: "a"},
 		"what the original labelled is adopted where its owner says so": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", labelled(mine)), host("b", labelled(mine), adopted)},
-			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1},
+			nodes: nodes(2, 0, ""), hosts: "a=labelled b=labelled,adopted",
+			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
 		},
 		"one of the same name inherits nothing, unless its owner says so": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", earlier("Worker tenants/a gone")), host("b", earlier("Worker tenants/a gone"), adopted)},
-			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1},
+			nodes: nodes(2, 0, ""), hosts: "a=gone b=gone,adopted",
+			keep: "b", missing: 1, refused: refused{choose.ReasonAdopt: 1},
 		},
 		"claims of an earlier version are the SIPCluster's whose status lists the host": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", earlier("Worker tenants/a")), host("listed", earlier("Worker tenants/a")),
-				host("z", earlier("Worker tenants/b"))},
-			keep: []string{"listed"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
+			nodes: nodes(2, 0, ""), hosts: "a=old listed=old z=oldOther",
+			keep: "listed", missing: 1, refused: refused{choose.ReasonAdopt: 1, choose.ReasonTaken: 1},
 		},
 		"what its owner does not permit is neither taken nor adopted": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", forbidden), host("b", labelled(mine), adopted, forbidden)},
-			keep: none, take: none, leave: none, missing: 2, refused: map[choose.Reason]int{choose.ReasonNamespace: 1, choose.ReasonAdopt: 1},
+			nodes: nodes(2, 0, ""), hosts: "a=forbidden b=labelled,adopted,forbidden",
+			missing: 2, refused: refused{choose.ReasonNamespace: 1, choose.ReasonAdopt: 1},
 		},
 		"what is no longer permitted leaves, unless it is in use": {
-			nodes: nodes(3, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), forbidden), host("b", claimed(mine), forbidden, used), host("c", claimed(mine)), host("x")},
-			keep: []string{"b", "c"}, take: []string{"x"}, leave: []string{"a"},
+			nodes: nodes(3, 0, ""), hosts: "a=mine,forbidden b=mine,forbidden,used c=mine x",
+			keep: "b c", take: "x", leave: "a",
 		},
 		"the claim decides against labels": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", labelled(mine), claimed(other)), host("b", labelled(other), claimed(mine))},
-			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonTaken: 1},
+			nodes: nodes(2, 0, ""), hosts: "a=labelled,other b=labelledOther,mine",
+			keep: "b", missing: 1, refused: refused{choose.ReasonTaken: 1},
 		},
 		"topology of hosts that are held counts": {
-			nodes: nodes(3, 0, "rack"), hosts: []*choose.Host{
-				host("a", rack("1")), host("b", rack("2")), host("c", rack("2")), host("d", rack("3")), host("z", claimed(mine), rack("1"))},
-			keep: []string{"z"}, take: []string{"b", "d"}, leave: none,
+			nodes: nodes(3, 0, "rack"), hosts: "a=1 b=2 c=2 d=3 z=mine,1", keep: "z", take: "b d",
 		},
 		"hosts without the topology label are not restricted": {
-			nodes: nodes(3, 0, "rack"), hosts: []*choose.Host{host("a"), host("b"), host("c", rack("1")), host("d", rack("1"))},
-			keep: none, take: []string{"a", "b", "c"}, leave: none,
+			nodes: nodes(3, 0, "rack"), hosts: "a b c=1 d=1", take: "a b c",
 		},
 		"too few: what is held stays": {
-			nodes: nodes(3, 0, ""), hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(other)), host("c", used), host("d", label("flavor", "x")),
-				host("e", busy), host("f", failed), host("g", note(choose.AnnotationPaused, "")),
-				host("h", note("baremetalhost.metal3.io/detached", "")), host("i", deleting),
-				host("k", func(h *choose.Host) { h.Status.Provisioning.State = "" }), host("l", earlier("nonsense")),
-				host("m", func(h *choose.Host) { h.Status.OperationalStatus = "delayed" }), host("n", note(choose.AnnotationUnhealthy, ""))},
-			keep: []string{"a"}, take: none, leave: none, missing: 2,
-			refused: map[choose.Reason]int{choose.ReasonTaken: 2, choose.ReasonSelector: 1, choose.ReasonInUse: 3, choose.ReasonUnfit: 6},
+			nodes: nodes(3, 0, ""), keep: "a", missing: 2,
+			hosts: "a=mine b=other c=used d=x e=busy f=failed g=paused h=detached i=deleting k=new l=nonsense m=delayed n=unhealthy",
+			refused: refused{
+				choose.ReasonTaken: 2, choose.ReasonSelector: 1, choose.ReasonInUse: 3, choose.ReasonUnfit: 6,
+			},
 		},
 		"fewer: the unhealthy first, then what no longer matches, then the last; never one in use": {
-			nodes: nodes(2, 0, ""), hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(mine), failed), host("c", claimed(mine), label("flavor", "x")),
-				host("d", claimed(mine)), host("e", claimed(mine), used)},
-			keep: []string{"a", "e"}, take: none, leave: []string{"b", "c", "d"},
+			nodes: nodes(2, 0, ""), hosts: "a=mine b=mine,failed c=mine,x d=mine e=mine,used", keep: "a e", leave: "b c d",
 		},
 		"fewer, and the others have an image or are not available": {
-			nodes: nodes(0, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), deployed), host("b", claimed(mine), busy),
-				host("c", claimed(mine)), host("d", claimed(mine), deleting, func(h *choose.Host) { h.Status.Provisioning.State = "deleting" })},
-			keep: []string{"a", "b"}, take: none, leave: []string{"c", "d"},
+			nodes: nodes(0, 0, ""), hosts: "a=mine,deployed b=mine,busy c=mine d=mine,deleting,new", keep: "a b", leave: "c d",
 		},
 		"an annotation forces all of that": {
-			force: true,
-			nodes: nodes(1, 0, ""), hosts: []*choose.Host{host("a", claimed(mine), used), host("b", claimed(mine), deployed), host("c", claimed(mine), busy)},
-			keep: []string{"a"}, take: none, leave: []string{"b", "c"},
+			force: true, nodes: nodes(1, 0, ""), hosts: "a=mine,used b=mine,deployed c=mine,busy", keep: "a", leave: "b c",
 		},
-		"a role that is gone is given back": {
-			nodes: nil, hosts: []*choose.Host{host("a", claimed(mine)), host("b", claimed(mine), used)},
-			keep: []string{"b"}, take: none, leave: []string{"a"},
-		},
+		"a role that is gone is given back": {hosts: "a=mine b=mine,used", keep: "b", leave: "a"},
 		"a failed host is replaced where standby allows": {
-			nodes: nodes(1, 2, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine), failed), host("c", claimed(mine)), host("x"), host("y")},
-			keep: []string{"c"}, take: []string{"x", "y"}, leave: []string{"a", "b"},
+			nodes: nodes(1, 2, ""), hosts: "a=mine,failed b=mine,failed c=mine x y", keep: "c", take: "x y", leave: "a b",
 		},
 		"not where more failed than standby": {
-			nodes: nodes(2, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine), failed), host("c", claimed(mine)), host("x"), host("y")},
-			keep: []string{"a", "b", "c"}, take: none, leave: none,
+			nodes: nodes(2, 1, ""), hosts: "a=mine,failed b=mine,failed c=mine x y", keep: "a b c",
 		},
-		"in use it stays": {
-			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed, deployed), host("b", claimed(mine)), host("x")},
-			keep: []string{"a", "b"}, take: none, leave: none,
-		},
+		"in use it stays": {nodes: nodes(1, 1, ""), hosts: "a=mine,failed,deployed b=mine x", keep: "a b"},
 		"and in its own rack": {
-			nodes: nodes(1, 1, "rack"), hosts: []*choose.Host{host("a", claimed(mine), failed, rack("1")), host("b", claimed(mine), rack("2")), host("x", rack("1"))},
-			keep: []string{"b"}, take: []string{"x"}, leave: []string{"a"},
+			nodes: nodes(1, 1, "rack"), hosts: "a=mine,failed,1 b=mine,2 x=1", keep: "b", take: "x", leave: "a",
 		},
-		"with nothing to replace it, it stays": {
-			nodes: nodes(1, 1, ""), hosts: []*choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine)), host("x", used)},
-			keep: []string{"a", "b"}, take: none, leave: none,
-		},
+		"with nothing to replace it, it stays": {nodes: nodes(1, 1, ""), hosts: "a=mine,failed b=mine x=used", keep: "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := choose.Choose(choose.Cluster{
 				NamespacedName: mine, UID: "mine", ReleaseInUse: c.force,
 				Listed: map[types.NamespacedName]bool{{Namespace: "hosts", Name: "listed"}: true},
-			}, c.nodes, c.hosts)
+			}, c.nodes, hosts(c.hosts))
 			require.NoError(t, err)
 			require.Len(t, got.Roles, 1)
 			r := got.Roles[0]
@@ -217,14 +207,14 @@ func TestChoose(t *testing.T) {
 			require.Equal(t, c.take, names(r.Take), "taken")
 			require.Equal(t, c.leave, leaving(r.Leave), "leaving")
 			require.EqualValues(t, c.missing, r.Missing.Count)
-			var refused map[choose.Reason]int
+			var counts refused
 			for _, x := range r.Missing.Refused {
-				if refused == nil {
-					refused = map[choose.Reason]int{}
+				if counts == nil {
+					counts = refused{}
 				}
-				refused[choose.Reason(x.Reason)] = int(x.Count)
+				counts[choose.Reason(x.Reason)] = int(x.Count)
 			}
-			require.Equal(t, c.refused, refused)
+			require.Equal(t, c.refused, counts)
 		})
 	}
 }
@@ -250,8 +240,8 @@ func TestAHostIsTakenForOneRole(t *testing.T) {
 	got, err := choose.Choose(me, spec, []*choose.Host{host("a"), host("b")})
 	require.NoError(t, err)
 	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
-	require.Equal(t, []string{"a"}, names(got.Roles[0].Take))
-	require.Equal(t, []string{"b"}, names(got.Roles[1].Take))
+	require.Equal(t, "a", names(got.Roles[0].Take))
+	require.Equal(t, "b", names(got.Roles[1].Take))
 }
 
 func TestASelectorThatCannotBeUnderstood(t *testing.T) {
