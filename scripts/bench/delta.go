@@ -15,11 +15,6 @@ import (
 // newer pulls the version after the one that is there, and pushes it into a registry
 // that has that one.
 func (j job) newer(ctx context.Context) {
-	if j.tool.own == nil && j.tool.ext != "" {
-		j.table.cannot(rowDeltaPull, j.tool)
-		j.table.cannot(rowDeltaPush, j.tool)
-		return
-	}
 	next := j
 	next.set = j.set.newer
 	pulled := j.measure(rowDeltaPull, func() (sample, error) {

@@ -1,50 +1,19 @@
-// Command bench compares vdo-bundle with the tools that can do parts of its job:
-// crane and regctl, built from their modules in scripts/tools, and skopeo, oras and
-// others where they are on PATH. All run as processes, over the same registry (the
-// reference implementation, in this process), with the same bytes.
+// Command bench compares vdo-bundle with the tools that can do parts of its job. All run as processes, over the
+// same registry (the reference implementation, in this process), with the same bytes. README.md says what is
+// compared and how, and has the tables that it prints.
 //
-//	go run ./scripts/bench                       everything, at full size
-//	VDO_BENCH_SCALE=0.1 go run ./scripts/bench   a tenth of the bytes and images
-//	go run ./scripts/bench -sets small -links 20ms -tools vdo-bundle,crane
+// Sets: "drivers" is 40 images of 3 GB with five shared bases, "big" one layer of 2 GB, "small" 250 images of eight
+// layers of 8 KiB. Each has a newer version, in which every eleventh layer is another. Links: "loopback", and
+// "20ms", a relay with a round trip of 20 ms and 1 Gbit/s (package test/link), each over plain HTTP, and with TLS
+// and login.
 //
-// Sets: "drivers" is 40 images of 3 GB with five shared bases, "big" one layer of
-// 2 GB, "small" 250 images of eight layers of 8 KiB. Links: "loopback", and "20ms",
-// a relay with a round trip of 20 ms and 1 Gbit/s (package test/link), each over plain
-// HTTP, and as "loopback-tls" and "20ms-tls" with TLS and login.
+// Each tool first does the job once unmeasured, over loopback, so that programs, the sets and the memory that a
+// virtual machine is given late are warm. Then there are three rounds: in each, every tool does all of its jobs
+// before the next tool begins, and pushes what it has just pulled; each round begins with another tool.
 //
-// Each set has a newer version, in which every eleventh layer is another. The delta
-// rows pull what the older one lacks, and push it into a registry that has that one:
-// vdo-bundle by way of a file that holds the difference, the others by way of a
-// folder that holds both. A dash is a job that a tool does not do.
-//
-// The peers are given an advantage: the images are one index in one repository, so
-// that one process of theirs copies all of them with all that they can do at a
-// time; vdo-bundle reads every image from a repository of its own. The registries keep
-// their content in memory, where there is room: their own flushes are not measured.
-//
-// Each tool first does the job once unmeasured, over loopback, so that programs, the
-// sets and the memory that a virtual machine is given late are warm. Then there are
-// -repeat rounds (three at least): in each, every tool does all of its jobs before the
-// next tool begins, and pushes what it has just pulled; each round begins with another
-// tool. Figures are medians over the rounds, with the least and the most in brackets;
-// memory is the most of all rounds. On a busy machine the brackets are wide.
-//
-// Another build of vdo-bundle takes part as the tool "before":
-//
-//	go run ./scripts/bench -against /path/to/the/other/vdo-bundle
-//
-// and the summary then has a column of the change from that one to this.
-//
-// Memory with flags that raise it is measured once for each set and link: a pull with
-// -concurrency 64, and a push with as many and parts of 16 MiB.
-// Whether that is below the bound of 64 MiB is shown in the summary.
-//
-// The tables go to standard output as Markdown, and are what README.md holds; each run
-// with all that it took goes to standard error.
-// Wall is until the process ended; "on disk" adds the time of a sync right after
-// it, because vdo-bundle flushes what it says is done and the others do not. CPU is
-// user and system time; memory is the highest resident size; "written" is what the
-// process gave to the disk; "wire" is the bodies of requests and answers.
+// Wall is until the process ended, of some rows with a sync right after it, because vdo-bundle flushes what it says
+// is done and the others do not. CPU is user and system time; memory is the highest resident size, of all rounds;
+// "written" is what the process gave to the disk; "wire" is the bodies of requests and answers.
 package main
 
 import (
@@ -68,13 +37,12 @@ type options struct {
 	scale              float64
 	sets, links, tools []string
 	dir, registryDir   string
-	repeat             int
 	against            string // another vdo-bundle
 	access             *access
 }
 
-// leastRepeat is the least of which a median and a spread say anything.
-const leastRepeat = 3
+// repeat is how many rounds there are: the least of which a median and a spread say anything.
+const repeat = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -100,18 +68,12 @@ func parse(args []string) (options, error) {
 	sets := fl.String("sets", "drivers,big,small", "sets to move")
 	links := fl.String("links", "loopback,20ms,loopback-tls,20ms-tls", "links to move them over")
 	tools := fl.String("tools", "", "tools to run (default: all that are there)")
-	fl.StringVar(&o.dir, "dir", "", "folder for the data; the disk that is measured (default: the system's temporary one)")
-	fl.StringVar(&o.registryDir, "registry-dir", "", "folder for the registries' content (default: in memory, where /dev/shm has room, else -dir)")
-	fl.IntVar(&o.repeat, "repeat", leastRepeat, "how many rounds there are, at least three")
 	fl.StringVar(&o.against, "against", "", "another vdo-bundle, measured in the same rounds as the tool \"before\"")
 	if err := fl.Parse(args); err != nil {
 		return o, err
 	}
 	if o.scale <= 0 || o.scale > 10 {
 		return o, fmt.Errorf("scale %v is not between 0 and 10", o.scale)
-	}
-	if o.repeat < leastRepeat {
-		return o, fmt.Errorf("%d rounds give no median: ask for %d or more", o.repeat, leastRepeat)
 	}
 	o.sets, o.links = strings.Split(*sets, ","), strings.Split(*links, ",")
 	if *tools != "" {
@@ -146,14 +108,11 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("there is no link %q", name)
 		}
 	}
-	if o.dir, err = os.MkdirTemp(o.dir, "vdo-bench-"); err != nil {
+	if o.dir, err = os.MkdirTemp("", "vdo-bench-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(o.dir) //nolint:errcheck // scratch
-	if o.registryDir == "" {
-		o.registryDir = memoryDir(o)
-	}
-	if o.registryDir, err = os.MkdirTemp(o.registryDir, "vdo-bench-registry-"); err != nil {
+	if o.registryDir, err = os.MkdirTemp(memoryDir(o), "vdo-bench-registry-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(o.registryDir) //nolint:errcheck // scratch

@@ -68,9 +68,7 @@ func (t *table) fail(row string, of tool, err error) {
 	}
 }
 
-// cannot is for a job that a tool does not do.
-func (t *table) cannot(row string, of tool) { t.at(row, of).failed = none }
-
+// none is for a job that a tool does not do.
 const none = "–"
 
 func (t *table) add(row string, of tool, s sample) {
@@ -144,7 +142,7 @@ func printHead(o options, tools []tool) error {
 		names[i] = t.name + " " + t.version
 	}
 	fmt.Printf("Scale %v, %d rounds, %d cores, %s; %s. Before it began the load was %s.\n",
-		o.scale, o.repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"),
+		o.scale, repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"),
 		strings.Join(names, ", "), strings.Join(strings.Fields(string(load))[:3], " "))
 	return nil
 }

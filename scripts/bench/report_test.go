@@ -26,8 +26,3 @@ func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
 	_, found = table.times(rowVerify, []string{ourName, "crane"}, true)
 	require.False(t, found)
 }
-
-func TestTwoRoundsAreNoMedian(t *testing.T) {
-	_, err := parse([]string{"-repeat", "2"})
-	require.ErrorContains(t, err, "2 rounds give no median")
-}

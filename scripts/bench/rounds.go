@@ -97,7 +97,7 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) (*
 		return nil, err
 	}
 	t := newTable(s, over)
-	for round := range o.repeat {
+	for round := range repeat {
 		for i := range tools {
 			j := job{set: s, tool: tools[(round+i)%len(tools)], o: o, table: t, way: way, from: from, host: host}
 			say("%s over %s, round %d: %s", s.name, over, round+1, j.tool.name)

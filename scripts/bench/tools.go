@@ -21,16 +21,15 @@ type tool struct {
 	ext                 string // of what it pulls into
 	// oneEntry is for tools that push folders of one entry only.
 	oneEntry bool
-	// asksVersion is how it is asked for its version, or module is what it is built from.
-	asksVersion, module string
-	own                 *ownJobs // nil: it is one of the others
+	module   string   // that it is built from
+	own      *ownJobs // nil: it is one of the others
 }
 
 // ownJobs are what only vdo-bundle does.
 type ownJobs struct {
 	lock, sign, verify, verifiedPush string
 	// delta pulls what BASE lacks of a set into a file of its own. The others pull into
-	// a copy of base where that is a folder, and else do not do the job.
+	// a copy of base, which is a folder.
 	delta string
 	// What raises memory most, with pulls and with pushes.
 	mostPull, mostPush string
@@ -50,7 +49,7 @@ func ourselves(name, path string) tool {
 		key  = " --key DIR/bench.pub"
 	)
 	return tool{
-		name: name, path: path, ext: ".tar", asksVersion: "version",
+		name: name, path: path, ext: ".tar",
 		pull: pull, push: push, plainPull: "--plain-http HOST", plainPush: "--plain-http HOST",
 		own: &ownJobs{
 			lock: "lock --release cpi@RELEASE --plain-http HOST" + from + "LOCK",
@@ -61,7 +60,7 @@ func ourselves(name, path string) tool {
 	}
 }
 
-// peers are the others: those with a module are built, those without are found on PATH.
+// peers are the others, built from their modules in scripts/tools.
 var peers = []tool{
 	{
 		name: "crane", module: "github.com/google/go-containerregistry", oneEntry: true,
@@ -72,23 +71,6 @@ var peers = []tool{
 		name: "regctl", module: "github.com/regclient/regclient",
 		pull: "image copy HOST/all:TAG ocidir://AT:TAG", push: "image copy ocidir://AT:TAG HOST/copy/all:TAG",
 		plainPull: "--host reg=HOST,tls=disabled", plainPush: "--host reg=HOST,tls=disabled",
-	},
-	{
-		name: "skopeo", asksVersion: "--version",
-		pull:      "--insecure-policy copy -q --all docker://HOST/all:TAG oci:AT:TAG",
-		push:      "--insecure-policy copy -q --all oci:AT:TAG docker://HOST/copy/all:TAG",
-		plainPull: "--src-tls-verify=false", plainPush: "--dest-tls-verify=false",
-	},
-	{
-		name: "oras", asksVersion: "version",
-		pull:      "copy --no-tty HOST/all:TAG --to-oci-layout AT:TAG",
-		push:      "copy --no-tty --from-oci-layout AT:TAG HOST/copy/all:TAG",
-		plainPull: "--from-plain-http", plainPush: "--to-plain-http",
-	},
-	{
-		name: "imgpkg", ext: ".imgpkg.tar", asksVersion: "version",
-		pull: "copy -i HOST/all:TAG --to-tar AT", push: "copy --tar AT --to-repo HOST/copy/all",
-		plainPull: "--registry-insecure", plainPush: "--registry-insecure",
 	},
 }
 
@@ -122,14 +104,8 @@ func findTools(ctx context.Context, o options) ([]tool, error) {
 		if o.tools != nil && !slices.Contains(o.tools, t.name) {
 			continue
 		}
-		if t.module == "" {
-			t.path, err = exec.LookPath(t.name)
-		} else if t.path, err = toolchain.Ensure(ctx, os.Stderr, toolchain.Tool{Name: t.name}); err != nil {
+		if t.path, err = toolchain.Ensure(ctx, os.Stderr, toolchain.Tool{Name: t.name}); err != nil {
 			return nil, err
-		}
-		if err != nil {
-			say("%s is not on PATH: it is left out", t.name)
-			continue
 		}
 		tools = append(tools, t)
 	}
@@ -140,7 +116,7 @@ func findTools(ctx context.Context, o options) ([]tool, error) {
 }
 
 func (t tool) askVersion(ctx context.Context) string {
-	cmd := exec.CommandContext(ctx, t.path, t.asksVersion) //nolint:gosec // the tools under test
+	cmd := exec.CommandContext(ctx, t.path, "version") //nolint:gosec // the tools under test
 	if t.module != "" {
 		cmd = exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", t.module) //nolint:gosec // a fixed list
 		cmd.Dir = filepath.Join(toolchain.Root(), "scripts", "tools", t.name)
