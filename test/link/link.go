@@ -3,8 +3,6 @@
 //
 //	l, err := link.New(registryHost, link.Options{RoundTrip: 20 * time.Millisecond, BitsPerSecond: 1e9})
 //	l.Host     // to be named instead of the registry
-//	l.Cut(n)   // the network goes, n bytes from now
-//	l.Mend()
 //	l.Close()
 //
 // Each direction has the bandwidth for itself, shared by all connections; a byte
@@ -17,7 +15,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -44,12 +41,6 @@ type Link struct {
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 	up, down lane
-
-	connections atomic.Int64
-
-	mu    sync.Mutex
-	limit int64 // of Bytes, after which the network is gone; 0: none
-	open  map[net.Conn]bool
 }
 
 // New relays a free loopback port to an address until Close.
@@ -59,7 +50,7 @@ func New(to string, o Options) (*Link, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Link{Host: listener.Addr().String(), to: to, o: o, listener: listener, cancel: cancel, open: map[net.Conn]bool{}}
+	l := &Link{Host: listener.Addr().String(), to: to, o: o, listener: listener, cancel: cancel}
 	l.running.Add(1)
 	go l.accept(ctx)
 	return l, nil
@@ -73,65 +64,6 @@ func (l *Link) Close() error {
 	return err
 }
 
-// Bytes returns what has been taken up in both directions: requests, answers,
-// headers.
-func (l *Link) Bytes() int64 { return l.up.bytes.Load() + l.down.bytes.Load() }
-
-// Connections returns how many were made.
-func (l *Link) Connections() int64 { return l.connections.Load() }
-
-// Cut ends the network once so many more bytes, in both directions together, have
-// been taken up: all connections break, and there is no other until Mend.
-func (l *Link) Cut(after int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.limit = max(l.Bytes()+after, 1)
-}
-
-// Mend is the end of Cut. It tells whether the network was gone.
-func (l *Link) Mend() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	gone := l.gone()
-	l.limit = 0
-	return gone
-}
-
-func (l *Link) gone() bool { return l.limit > 0 && l.Bytes() >= l.limit }
-
-// join lets a connection be cut with the others; where the network is gone, there is none.
-func (l *Link) join(c net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone() {
-		return false
-	}
-	l.open[c] = true
-	return true
-}
-
-func (l *Link) leave(c net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
-}
-
-// lost tells whether the network is gone by now, and breaks what is left of it.
-func (l *Link) lost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.gone() {
-		return false
-	}
-	for c := range l.open {
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-		_ = c.Close()
-	}
-	return true
-}
-
 func (l *Link) accept(ctx context.Context) {
 	defer l.running.Done()
 	for {
@@ -139,7 +71,6 @@ func (l *Link) accept(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		l.connections.Add(1)
 		l.running.Add(1)
 		go func() {
 			defer l.running.Done()
@@ -150,19 +81,11 @@ func (l *Link) accept(ctx context.Context) {
 
 func (l *Link) relay(ctx context.Context, client net.Conn) {
 	defer client.Close() //nolint:errcheck // the end of the relay
-	if !l.join(client) {
-		return
-	}
-	defer l.leave(client)
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.to)
 	if err != nil {
 		return
 	}
 	defer server.Close() //nolint:errcheck // the end of the relay
-	if !l.join(server) {
-		return
-	}
-	defer l.leave(server)
 	stop := context.AfterFunc(ctx, func() {
 		_, _ = client.Close(), server.Close()
 	})
@@ -176,14 +99,12 @@ func (l *Link) relay(ctx context.Context, client net.Conn) {
 
 // A lane is one direction, shared by all connections.
 type lane struct {
-	bytes atomic.Int64
-	mu    sync.Mutex
-	free  time.Time // when the last bytes that were taken up have left
+	mu   sync.Mutex
+	free time.Time // when the last bytes that were taken up have left
 }
 
 // take returns when n more bytes have left.
 func (l *lane) take(n int, bitsPerSecond float64) time.Time {
-	l.bytes.Add(int64(n))
 	now := time.Now()
 	if bitsPerSecond <= 0 {
 		return now
@@ -214,9 +135,6 @@ func (l *Link) carry(ctx context.Context, by *lane, to, from net.Conn) {
 		n, err := from.Read(b)
 		if n > 0 {
 			left := by.take(n, l.o.BitsPerSecond)
-			if l.lost() {
-				break
-			}
 			sleep(ctx, left)
 			under <- parcel{b[:n], left.Add(l.o.RoundTrip / 2)}
 		}
