@@ -24,14 +24,9 @@ type Accepted struct {
 	Reader    client.Reader // of DriverBundles
 	Secrets   client.Reader // past every cache
 	Namespace string
-	Store     Store
+	Store     *store.Store
 	// FloorID identifies the operator's own trust policy, as package driverbundle has it.
 	FloorID string
-}
-
-// Store has the contents of accepted bundles.
-type Store interface {
-	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
 // Open reads the bundle.

@@ -2,6 +2,7 @@ package sipcluster
 
 import (
 	"cmp"
+	"errors"
 	"strings"
 	"testing"
 
@@ -18,34 +19,22 @@ import (
 
 func digest(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
-// aLock has three releases of HAProxy, of which the matrix has withdrawn the newest.
-func aLock(t *testing.T) (*bundle.Lock, *matrix.Document) {
-	t.Helper()
-	lock, doc := &bundle.Lock{}, &matrix.Document{}
-	for version, d := range map[string]string{"2.8.9": "a", "2.8.10": "b", "2.8.11": "c"} {
-		text := "docker.io/library/haproxy:" + version
-		ref, err := image.ParseReference(text)
-		require.NoError(t, err)
-		v, err := matrix.ParseVersion(version)
-		require.NoError(t, err)
-		lock.Images = append(lock.Images, bundle.Image{Reference: ref, Digest: image.MustDigest(digest(d))})
-		lock.Releases = append(lock.Releases, bundle.Release{Driver: "haproxy", Version: v, Images: map[string]string{text: text}})
-		state := matrix.LTS
-		if d == "c" {
-			state = matrix.Withdrawn
-		}
-		doc.Services = append(doc.Services, matrix.ServiceRelease{ReleaseID: matrix.ReleaseID{Driver: matrix.HAProxy, Version: v}, State: state, Image: text})
-	}
-	lock.Sort()
-	return lock, doc
-}
-
 func TestImagesOfTheBundle(t *testing.T) {
-	lock, doc := aLock(t)
+	const text = "docker.io/library/haproxy:2.8.9"
+	ref, refErr := image.ParseReference(text)
+	v, err := matrix.ParseVersion("2.8.9")
+	require.NoError(t, errors.Join(refErr, err))
+	lock := &bundle.Lock{
+		Images:   []bundle.Image{{Reference: ref, Digest: image.MustDigest(digest("a"))}},
+		Releases: []bundle.Release{{Driver: "haproxy", Version: v, Images: map[string]string{text: text}}},
+	}
+	doc := &matrix.Document{Services: []matrix.ServiceRelease{
+		{ReleaseID: matrix.ReleaseID{Driver: matrix.HAProxy, Version: v}, State: matrix.LTS, Image: text},
+	}}
 	images := imagesOf(lock, doc, "mirror.site/vdo/services")
 	got, err := images(services.LoadBalancerWorker)
 	require.NoError(t, err)
-	require.Equal(t, "mirror.site/vdo/services@"+digest("b"), got, "the newest, not withdrawn")
+	require.Equal(t, "mirror.site/vdo/services@"+digest("a"), got)
 	for kind, message := range map[services.Kind]string{
 		services.Auth:     "dex: the bundle holds no release of it",
 		services.JumpHost: "vdo-jumphost: the bundle holds no release of it",
