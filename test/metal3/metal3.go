@@ -3,6 +3,7 @@
 package metal3
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // CRDs
 	"errors"
@@ -52,7 +53,6 @@ type Host struct {
 	Namespace, Name string
 	Labels          map[string]string
 	State           string // default: available
-	Operational     string // default: OK
 	Allowed         string // namespaces that may hold it; "" leaves the annotation out
 	Address         string // IPv4 on the network oam; "" leaves the network data out
 }
@@ -68,21 +68,13 @@ func Create(ctx context.Context, c client.Client, h Host) error {
 	if err := c.Create(ctx, o); err != nil {
 		return err
 	}
-	return SetStatus(ctx, c, o, or(h.State, "available"), or(h.Operational, "OK"), "")
-}
-
-// SetStatus writes a host's status as Metal3 does.
-func SetStatus(ctx context.Context, c client.Client, o *unstructured.Unstructured, state, operational, errorType string) error {
 	patch := client.MergeFrom(o.DeepCopy())
-	status := map[string]any{
+	state := cmp.Or(h.State, "available")
+	o.Object["status"] = map[string]any{
 		"provisioning":      map[string]any{"ID": "", "state": state, "image": map[string]any{"url": ""}},
-		"operationalStatus": operational, "poweredOn": true, "errorMessage": "", "errorCount": int64(0), "hardwareProfile": "",
+		"operationalStatus": "OK", "poweredOn": true, "errorMessage": "", "errorCount": int64(0), "hardwareProfile": "",
 		"goodCredentials": map[string]any{}, "triedCredentials": map[string]any{},
 	}
-	if errorType != "" {
-		status["errorType"] = errorType
-	}
-	o.Object["status"] = status
 	return c.Status().Patch(ctx, o, patch)
 }
 
@@ -119,11 +111,4 @@ func (h Host) secrets() []*corev1.Secret {
 		})
 	}
 	return all
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
