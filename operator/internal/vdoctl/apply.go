@@ -97,7 +97,8 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 func leftOver(is *unstructured.Unstructured, removed [][]string) error {
 	for _, path := range removed {
 		if _, has, _ := unstructured.NestedFieldNoCopy(is.Object, path...); has {
-			return fault.Errorf(fault.Conflict, "apply", describeObject(is), "remove the field where it is set, or with `kubectl edit`",
+			return fault.Errorf(fault.Conflict, "apply", describeObject(is),
+				"remove the field where it is set, or with `kubectl edit`",
 				"%s would stay: others have set the field", strings.Join(path, "."))
 		}
 	}
@@ -217,9 +218,7 @@ func manifest(x client.Object) (*unstructured.Unstructured, error) {
 	delete(doc, "metadata")
 	u.SetNamespace(x.GetNamespace())
 	u.SetName(x.GetName())
-	if len(labels) > 0 {
-		u.SetLabels(labels)
-	}
+	u.SetLabels(labels)
 	if len(annotations) > 0 {
 		u.SetAnnotations(annotations)
 	}
@@ -228,13 +227,13 @@ func manifest(x client.Object) (*unstructured.Unstructured, error) {
 }
 
 func (x applied) state() string {
-	switch {
-	case x.before.GetResourceVersion() == "":
+	if x.before.GetResourceVersion() == "" {
 		return stateCreated
-	case !sameButStatus(x.before, x.after):
-		return stateChanged
 	}
-	return stateUnchanged
+	if sameButStatus(x.before, x.after) {
+		return stateUnchanged
+	}
+	return stateChanged
 }
 
 // changedObject is a resource that is made or changed, with the fields that differ.

@@ -34,7 +34,8 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 	case f.yes:
 		return nil
 	case !a.interactive():
-		return fault.Errorf(fault.Refused, "nothing was changed", "", "look at what it would do with --dry-run, then say --yes",
+		return fault.Errorf(fault.Refused, "nothing was changed", "",
+			"look at what it would do with --dry-run, then say --yes",
 			"there is no terminal to ask for consent: %s", question)
 	}
 	if yes, err := a.isYes(ctx, question); err != nil || yes {

@@ -429,7 +429,8 @@ func (a *app) readAuthority(file string) ([]byte, error) {
 func (o *configureOptions) valid(of func(flag string) bool) error {
 	var errs []error
 	if o.caFile != "" && o.given("thumbprint") {
-		errs = append(errs, flags.Bad("--vcenter-ca-file", o.caFile, errors.New("--thumbprint is given as well"), "give one of them"))
+		both := errors.New("--thumbprint is given as well")
+		errs = append(errs, flags.Bad("--vcenter-ca-file", o.caFile, both, "give one of them"))
 	}
 	for _, f := range o.fields() {
 		if !of(f.flag) || f.needed != nil && !f.needed() {

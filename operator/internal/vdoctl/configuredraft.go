@@ -515,5 +515,6 @@ func notWritten(name string, err error) error {
 	if errors.As(err, &of) {
 		err = of.Err
 	}
-	return fault.Errorf(fault.Storage, "write", name, "name a file in a folder that is there, can be written to and has space", "%w", err)
+	return fault.Errorf(fault.Storage, "write", name,
+		"name a file in a folder that is there, can be written to and has space", "%w", err)
 }

@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -411,9 +410,7 @@ func (o *deleteOptions) leftWithoutOperator(configs []client.Object) error {
 		"the drivers are installed, and need what is to be deleted")
 }
 
-const maxNamed = 10
-
-func firstOf(names []string) string { return fault.Few(names, maxNamed) }
+func firstOf(names []string) string { return fault.Few(names, 10) }
 
 func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	if !o.drivers {
@@ -467,7 +464,7 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) ([
 	}
 	manifests := deploy.Manifests()
 	for i := len(manifests) - 1; i >= 0; i-- {
-		read, err := readManifest(bytes.ReplaceAll(manifests[i].Data, []byte(operatorNamespace), []byte(o.cluster.namespace)))
+		read, err := o.readManifest(manifests[i].Data)
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -233,17 +232,15 @@ func (o *deployOptions) text(l *lines, d deployment) {
 	l.printf("%s", d.Message)
 }
 
-const operatorDeployment = "vdo-operator"
-
 const (
+	operatorDeployment                                    = "vdo-operator"
 	stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
 )
 
 // parsed reads manifests, for the namespace that was asked for. The drivers' namespaces come first:
 // they are in no manifests, which are deleted again.
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
-	data = bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace))
-	objects, err := readManifest(data)
+	objects, err := o.readManifest(data)
 	operator := "Deployment " + o.cluster.namespace + "/" + operatorDeployment
 	if err == nil && !slices.Contains(described(objects), operator) {
 		err = fmt.Errorf("it does not have the operator: %s", operator)
@@ -376,7 +373,8 @@ func (o *deployOptions) readPolicy() (err error) {
 			Err:  errors.New("it is not said whose signature the bundle needs"),
 			Hint: "give the key that signed it with --key, or a policy with --policy; or say --without-verification"}
 	case o.signers != nil && o.unverified:
-		return flags.Bad("--without-verification", "true", errors.New("--key or --policy is given as well"), "give one of them")
+		both := errors.New("--key or --policy is given as well")
+		return flags.Bad("--without-verification", "true", both, "give one of them")
 	}
 	return nil
 }

@@ -125,8 +125,6 @@ func (p *progress) show(text string) {
 	p.last = text
 }
 
-const pollEvery = 500 * time.Millisecond
-
 // wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
 func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
 	late := time.After(limit)
@@ -141,7 +139,7 @@ func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (s
 			return "", ctx.Err()
 		case <-late:
 			return why, nil
-		case <-time.After(pollEvery):
+		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }

@@ -276,6 +276,11 @@ func readManifest(data []byte) (out []client.Object, err error) {
 	return out, err
 }
 
+// readManifest returns the operator's resources of a file, for its namespace.
+func (a *app) readManifest(data []byte) ([]client.Object, error) {
+	return readManifest(bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(a.cluster.namespace)))
+}
+
 func unnamespaced(apiVersion, kind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(apiVersion)

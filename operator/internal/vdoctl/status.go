@@ -374,8 +374,7 @@ var summaries = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling,
 
 // wellStatus is the status that a condition has while all is well.
 func wellStatus(condition string) metav1.ConditionStatus {
-	switch condition {
-	case v1alpha1.ConditionSuspended, v1alpha1.ConditionDrifted:
+	if condition == v1alpha1.ConditionSuspended || condition == v1alpha1.ConditionDrifted {
 		return metav1.ConditionFalse
 	}
 	return metav1.ConditionTrue
