@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
@@ -100,16 +99,6 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 	}
 	c.holds = preflight.Gate(preflight.Listed(c.status))
 	return c
-}
-
-// again is when to look again at the latest, whatever the interval of passes: as often as
-// checks may be due.
-func (c *checks) again(spec *v1alpha1.VDOConfigSpec) time.Duration {
-	wait := preflight.Interval(spec)
-	if len(c.holds) > 0 {
-		wait = min(wait, preflight.LastRetry)
-	}
-	return wait
 }
 
 // keeps tells whether a driver that runs keeps the configuration that it has.

@@ -2,33 +2,12 @@ package vdoconfig
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
-
-func TestWhatOnlyAStatusSaysIsNoDrift(t *testing.T) {
-	was := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "x", Generation: 3, ResourceVersion: "7", Labels: map[string]string{"a": "b"}}}
-	for name, edit := range map[string]func(m *metav1.PartialObjectMetadata){
-		"spec":       func(m *metav1.PartialObjectMetadata) { m.Generation++ },
-		"labels":     func(m *metav1.PartialObjectMetadata) { m.Labels["a"] = "c" },
-		"annotation": func(m *metav1.PartialObjectMetadata) { m.Annotations = map[string]string{"a": "b"} },
-		"deletion":   func(m *metav1.PartialObjectMetadata) { m.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
-		"made anew":  func(m *metav1.PartialObjectMetadata) { m.UID = "another" },
-	} {
-		is := was.DeepCopy()
-		is.ResourceVersion = "8"
-		require.True(t, statusOnly(was, is), name)
-		edit(is)
-		require.False(t, statusOnly(was, is), name)
-	}
-	none, other := was.DeepCopy(), was.DeepCopy()
-	none.Generation, other.Generation, other.ResourceVersion = 0, 0, "8"
-	require.False(t, statusOnly(none, other), "a ConfigMap has no status")
-}
 
 func TestNodesThatOnlyBeatStartNoPass(t *testing.T) {
 	was := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1", Labels: map[string]string{"a": "b"}},

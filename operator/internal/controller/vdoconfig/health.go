@@ -505,8 +505,5 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 			bound(notReadyInterval)
 		}
 	}
-	if p.site.checks.made {
-		bound(p.site.checks.again(&p.config.Spec))
-	}
 	return next
 }

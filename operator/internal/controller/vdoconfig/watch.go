@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
@@ -73,15 +72,15 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
 		Watches(&v1alpha1.DriverBundle{}, all).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all).
-		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(always), Predicates: []predicate.Predicate{nodeChanged}}).
-		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events(always)}).
+		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
+		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events()}).
 		WatchesRawSource(source.Channel(r.refusals.Told(), all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	if o.Answered != nil {
 		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
 	}
 	for _, kind := range Watched() {
-		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.events(statusOnly)))
+		b = b.WatchesRawSource(reconciler.Watch(installed, kind, r.events()))
 	}
 	return b.Complete(r)
 }
@@ -125,45 +124,24 @@ var deleted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// settle is what an event about a node waits for others. What nodes do comes in hundreds: each joins in some six steps,
-// and with each pod of a DaemonSet its status changes. A pass looks at all of it at once.
+// settle is what an event waits for others. What nodes do comes in hundreds: each joins in some six steps, and with each
+// pod of a DaemonSet its status changes. A pass looks at all of it at once.
 const settle = 3 * time.Second
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// events handles those that drivers are concerned by: a pass over every VDOConfig is asked for at once, or, after what
-// is about nodes, takes in what happens until then.
-func (r *Reconciler) events(aboutNodes func(was, is client.Object) bool) handler.EventHandler {
-	add := func(ctx context.Context, q queue, was, is client.Object) {
-		wait := time.Duration(0)
-		if aboutNodes(was, is) {
-			wait = settle
-		}
+// events asks for a pass over every VDOConfig that takes in what happens until then.
+func (r *Reconciler) events() handler.EventHandler {
+	add := func(ctx context.Context, q queue) {
 		for _, req := range r.all(ctx, nil) {
-			q.AddAfter(req, wait)
+			q.AddAfter(req, settle)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, nil, e.Object) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, nil, e.Object) },
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { add(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { add(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { add(ctx, q) },
 	}
-}
-
-func always(_, _ client.Object) bool { return true }
-
-// statusOnly tells whether nothing but the status of an installed object changed, which is about nodes. One that has
-// no generation has none.
-func statusOnly(was, is client.Object) bool {
-	before, ok1 := was.(*metav1.PartialObjectMetadata)
-	now, ok2 := is.(*metav1.PartialObjectMetadata)
-	if !ok1 || !ok2 {
-		return false
-	}
-	a, b := before.ObjectMeta.DeepCopy(), now.ObjectMeta.DeepCopy()
-	a.ResourceVersion, b.ResourceVersion = "", ""
-	a.ManagedFields, b.ManagedFields = nil, nil
-	return a.Generation != 0 && equality.Semantic.DeepEqual(a, b)
 }
 
 // nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels,
