@@ -325,32 +325,28 @@ func (p *pass) tellRevisions(was, now revision.Histories) {
 	}
 }
 
+// told is the event of what became of a revision.
+var told = map[revision.Outcome]struct{ kind, reason, note string }{
+	revision.Progressing: {corev1.EventTypeNormal, "RevisionStarted", "Started revision %s: %s"},
+	revision.Healthy:     {corev1.EventTypeNormal, "RevisionHealthy", "Revision %s is healthy: %s"},
+	revision.Failed:      {corev1.EventTypeWarning, "UpgradeFailed", "Revision %s failed: %s"},
+	revision.RolledBack:  {corev1.EventTypeWarning, reasonRolledBack, "Rolled back revision %s: %s"},
+}
+
 func (p *pass) tellRevision(before revision.Record, known bool, r revision.Record) {
 	if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
 		p.tellCanary(before, r)
 		return
 	}
-	kind, releases := corev1.EventTypeNormal, strings.Join(r.Releases, ", ")
-	var reason, note string
-	switch r.Outcome {
-	case revision.Progressing:
-		reason, note = "RevisionStarted", "Started revision "+r.Name()+": "+releases
-		if r.Approval != nil {
-			note += "; approved by " + r.Approval.By
-		}
-	case revision.Healthy:
-		if known && r.Healthy.Equal(before.Healthy) {
-			return // it was so before, and another one took its place
-		}
-		reason, note = "RevisionHealthy", "Revision "+r.Name()+" is healthy: "+releases
-	case revision.Failed:
-		kind, reason, note = corev1.EventTypeWarning, "UpgradeFailed", "Revision "+r.Name()+" failed: "+r.Reason
-	case revision.RolledBack:
-		kind, reason, note = corev1.EventTypeWarning, reasonRolledBack, "Rolled back revision "+r.Name()+": "+r.Reason
-	default:
-		return
+	event, tells := told[r.Outcome]
+	if !tells || (r.Outcome == revision.Healthy && known && r.Healthy.Equal(before.Healthy)) {
+		return // it was so before, and another one took its place
 	}
-	p.tell(kind, reason, "Upgrade", note)
+	what := cmp.Or(r.Reason, strings.Join(r.Releases, ", "))
+	if r.Approval != nil && r.Outcome == revision.Progressing {
+		what += "; approved by " + r.Approval.By
+	}
+	p.tell(event.kind, event.reason, "Upgrade", fmt.Sprintf(event.note, r.Name(), what))
 }
 
 // tellWaiting tells of an upgrade that waits, once for each reason.
