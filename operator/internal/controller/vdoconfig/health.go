@@ -422,17 +422,14 @@ func (p *result) upgradeFault() error {
 		if !v.Gates() || v.Action == decide.Wait || v.Action == decide.RollBack {
 			continue
 		}
-		cur, installed := p.history()[group].InForce()
-		name, hint := cur.Name(), "push another bundle, or correct what its drivers say"
+		cur, _ := p.history()[group].InForce()
+		name := cur.Name()
 		if offered := p.site.revisions.offered; v.Action == decide.Hold && offered != nil {
-			stays := "what runs stays as it is"
-			if installed {
-				stays = fmt.Sprintf("revision %s stays current", name)
-			}
-			name, hint = offered.Name(), stays+"; push another bundle, pin what shall stay, or ask for a revision that "+
-				"failed once more by the annotation "+v1alpha1.AnnotationRetry
+			name = offered.Name()
 		}
-		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, hint, "%s", v.Message))
+		all = append(all, fault.Errorf(fault.Refused, "upgrade to", "revision "+name, "what runs stays as it is; push "+
+			"another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation "+
+			v1alpha1.AnnotationRetry, "%s", v.Message))
 	}
 	return fault.Join(all...)
 }
