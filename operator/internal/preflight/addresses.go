@@ -17,7 +17,8 @@ const maxNamed = 4
 func NodeAddress(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	a = a.Unmap().WithZone("")
-	return a, err == nil && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
+	return a, err == nil && !a.IsUnspecified() && !a.IsLoopback() &&
+		!a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
 func nodeAddresses(s *Snapshot, b behind) []found {
@@ -49,7 +50,8 @@ func (w Wants) addresses(nics []NIC) (out []found) {
 	}
 	for _, family := range families {
 		isTaken := func(x netip.Addr) bool {
-			return x.Is4() == (family == "ipv4") && !(within(a.ExcludeInternalSubnets, x) && within(a.ExcludeExternalSubnets, x))
+			excluded := within(a.ExcludeInternalSubnets, x) && within(a.ExcludeExternalSubnets, x)
+			return x.Is4() == (family == "ipv4") && !excluded
 		}
 		if !slices.ContainsFunc(nics, func(n NIC) bool { return slices.ContainsFunc(n.Addresses, isTaken) }) {
 			out = append(out, is("no "+family+" address that is not excluded"+uninitialized)...)

@@ -264,12 +264,14 @@ func tags(s *Snapshot, b behind) (out []found) {
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		chains := [][]Ref{host}
 		if d == matrix.CPI {
-			chains = append(chains, v.Ancestors(b.machine.Pool), append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...))
+			folders := append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...)
+			chains = append(chains, v.Ancestors(b.machine.Pool), folders)
 		}
 		without := s.Wants.asks(d, v)
 		for _, chain := range chains {
 			_, lacks := tagsIn(v.climb(s.Wants.asks(d, v), chain))
-			without = slices.DeleteFunc(slices.Clone(without), func(c string) bool { return !slices.Contains(lacks, c) })
+			isThere := func(c string) bool { return !slices.Contains(lacks, c) }
+			without = slices.DeleteFunc(slices.Clone(without), isThere)
 		}
 		if len(without) > 0 {
 			what := "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in"

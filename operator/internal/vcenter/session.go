@@ -215,7 +215,8 @@ func (a *Admin) closeAutomation(ctx context.Context) {
 // which has their files be readable by nobody else.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
-	u := &url.URL{Scheme: "https", Host: strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort)), Path: vim25.Path}
+	host := strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
+	u := &url.URL{Scheme: "https", Host: host, Path: vim25.Path}
 	if t.Username != "" {
 		u.User = url.User(t.Username)
 	}
