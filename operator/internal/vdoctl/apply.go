@@ -144,6 +144,9 @@ func leaveToOthers(u, live *unstructured.Unstructured) (removed [][]string, err 
 		maps.DeleteFunc(node, func(k string, v any) bool {
 			return mine["f:"+section]["f:"+k] == nil && apiequality.Semantic.DeepEqual(v, has[k])
 		})
+		if len(node) == 0 {
+			delete(u.Object, section)
+		}
 	}
 	return removed, nil
 }
