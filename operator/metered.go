@@ -72,29 +72,25 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 	}
 	for group, now := range inv.Memory().Revisions {
 		before := was.Memory().Revisions[group]
-		c.countRollouts(lastHealthy(before), lastHealthy(now))
 		c.countUpgrades(before, now)
+		for _, d := range inv.Drivers() {
+			if was, is := lastHealthy(before, d), lastHealthy(now, d); is != "" && is != was {
+				c.meter.RolledOut(string(d), rollout(was, is))
+			}
+		}
 	}
 	return saved, nil
 }
 
-// lastHealthy is the revision that was healthy last, the zero one where none was.
-func lastHealthy(h revision.History) (last revision.Record) {
+// lastHealthy returns the version of a driver that was healthy last, "" for none.
+func lastHealthy(h revision.History, d matrix.Driver) (version string) {
+	var at time.Time
 	for _, r := range h.Records {
-		if r.Healthy.After(last.Healthy) {
-			last = r
+		if v := r.Version(string(d)); v != "" && r.Healthy.After(at) {
+			version, at = v, r.Healthy
 		}
 	}
-	return last
-}
-
-// countRollouts counts the drivers that are rolled out in another version.
-func (c *meteredCluster) countRollouts(was, now revision.Record) {
-	for _, d := range now.Drivers() {
-		if before, is := was.Version(d), now.Version(d); is != before {
-			c.meter.RolledOut(d, rollout(before, is))
-		}
-	}
+	return version
 }
 
 // countUpgrades counts what has become of a group's revisions. The first one of all is no upgrade.

@@ -15,10 +15,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 )
 
-// attest adds the signed statement of how the bundle was built. One that says the same,
-// that the key has signed before, and that the target has already, is kept: the bundle
-// was built then. One that says another thing, of a build with another upstream policy,
-// stays beside the new one.
+// attest adds the signed statement of how the bundle was built. One that says the same, that the
+// key has signed before, and that the bundle's registry has already, is kept: the bundle was built
+// then.
 func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if in.Provenance == nil {
 		return nil

@@ -64,8 +64,9 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 	w.store.of[nextDigest] = allFor(rebuilt(t, strings.Fields(pair)...), arm)
 	held, p = previewed(vdoconfig.Assume{})
 	require.Empty(t, p.Route[0].Moves)
-	for _, d := range []string{"cpi", "snapshot-controller", "csi"} {
-		require.Contains(t, held, d+": check image-platform: "+d+"@")
+	for _, of := range []string{"cpi: check image-platform: cpi@", "csi: check image-platform: snapshot-controller@",
+		"csi: check image-platform: csi@"} {
+		require.Contains(t, held, of)
 	}
 
 	w.offer(nextDigest, strings.Fields(pair)...)

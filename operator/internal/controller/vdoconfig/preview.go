@@ -250,7 +250,10 @@ func (p *pass) explain(out *Preview) {
 	out.Held = append(heldBy("", s.hold()), out.Held...)
 	holds := s.holds()
 	for _, d := range inOrder {
-		out.Held = append(out.Held, heldBy(string(d), fault.Join(s.faults[d], holds[d]))...)
+		out.Held = append(out.Held, heldBy(string(d), s.faults[d])...)
+	}
+	for _, group := range revision.Groups {
+		out.Held = append(out.Held, heldBy(string(group), holds[group])...)
 	}
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse {
