@@ -430,9 +430,7 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 			}
 		}
 		ended := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
-		if status.State.Running == nil && !ended {
-			continue // it has not begun, and has no log
-		}
+		begun := status.State.Running != nil || ended
 		for _, previous := range []bool{false, true} {
 			if previous && status.RestartCount == 0 {
 				continue
@@ -442,11 +440,11 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				name += ".previous"
 			}
 			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
-			if err != nil {
+			if err == nil {
+				x.put(name+".log", data)
+			} else if begun { // else it has no log
 				x.missed(name, err)
-				continue
 			}
-			x.put(name+".log", data)
 		}
 	}
 }
