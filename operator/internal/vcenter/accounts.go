@@ -233,7 +233,7 @@ func (a *Admin) inDirectory(ctx context.Context, name string, do func(*ssoadmin.
 	if strings.EqualFold(domain, c.Domain) {
 		err = do(c, local)
 	} else {
-		err = fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, domain, c.Domain)
+		err = fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, strings.ToLower(domain), c.Domain)
 	}
 	if err != nil {
 		return a.directoryFault(err)

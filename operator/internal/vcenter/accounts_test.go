@@ -109,7 +109,7 @@ func TestWhoMayNotChangeAVCenterIsToldSo(t *testing.T) {
 	require.NoError(t, err)
 	defer b.Close()
 	_, err = b.Account(ctx, "x@corp.example")
-	refused(t, err, fault.Refused, "accounts of CORP.EXAMPLE are not its own")
+	refused(t, err, fault.Refused, "accounts of corp.example are not its own")
 	err = b.MakeAccount(ctx, "x@vsphere.local", "", vcenter.Password(strings.Repeat("aA1#", 9)))
 	refused(t, err, fault.Refused, "not of the policy")
 	_, err = vcenter.Open(ctx, as(v, vcsim.Account{Username: vcsim.Administrator.Username, Password: "wrong"}))

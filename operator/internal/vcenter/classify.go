@@ -128,7 +128,7 @@ func (t Target) cause(err error) *fault.Error {
 	}
 	_, port, _ := net.SplitHostPort(t.Address())
 	return &fault.Error{Reason: fault.Unreachable, Err: fmt.Errorf("it does not answer: %w", trimURL(err)),
-		Hint: "see that it runs and that spec.vcIp and spec.port are right; open TCP " + port + " to it from here and from the control-plane nodes"}
+		Hint: "correct spec.vcIp and spec.port, or see that it runs; open TCP " + port + " to it from here and from the control-plane nodes"}
 }
 
 func on(ref *types.ManagedObjectReference) string {
