@@ -23,7 +23,8 @@ func checkClasses(s *source, p *v1alpha1.StorageProvider) error {
 	if len(p.SnapshotClasses) == 0 || s.since(snapshotsSince) {
 		return nil
 	}
-	return badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name())
+	return badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later",
+		"%s makes no snapshots", s.name())
 }
 
 // addClasses adds the classes that the spec asks for, after the driver that serves them.

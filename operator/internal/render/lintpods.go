@@ -31,7 +31,8 @@ func (f *finding) workload() {
 		for _, c := range slices.Concat(t.Spec.InitContainers, t.Spec.Containers) {
 			f.container(p, c)
 			if _, err := f.source.digest(c.Image); err != nil {
-				f.all = append(f.all, fault.Errorf(fault.Untrusted, cmp.Or(f.op, "pin image"), f.subject, cmp.Or(f.hint, fault.HintOf(err)),
+				op, hint := cmp.Or(f.op, "pin image"), cmp.Or(f.hint, fault.HintOf(err))
+				f.all = append(f.all, fault.Errorf(fault.Untrusted, op, f.subject, hint,
 					"container %s has image %q, which the bundle does not hold", c.Name, c.Image))
 			}
 		}

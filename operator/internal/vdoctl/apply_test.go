@@ -225,12 +225,17 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 	x := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "east")}
 	x.Spec = v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc", Thumbprint: "AA:BB"}
-	_, c := installation(t, x)
+	live, err := manifest(x)
+	require.NoError(t, err)
 	x.Spec.Thumbprint = ""
 	u, err := manifest(x)
 	require.NoError(t, err)
-	to := applier{Client: c, partial: func(string) bool { return true }}
-	_, err = to.apply(t.Context(), u, false)
+	removed, err := leaveToOthers(u, live)
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"spec", "thumbprint"}}, removed)
+	require.NotContains(t, u.Object, "spec", "all else is left to others")
+	require.NoError(t, leftOver(u, removed))
+	err = leftOver(live, removed)
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "spec.thumbprint would stay: others have set the field")
 }

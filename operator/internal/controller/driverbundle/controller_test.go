@@ -85,7 +85,9 @@ func TestTheAccountsOfTheOperatorsAcceptBundles(t *testing.T) {
 				b = s.get()
 				b.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: request}
 				require.NoError(t, s.Update(t.Context(), b))
-				require.Eventually(t, func() bool { return s.get().Status.HandledReconcileAt == request }, 30*time.Second, 20*time.Millisecond)
+				require.Eventually(t, func() bool {
+					return s.get().Status.HandledReconcileAt == request
+				}, 30*time.Second, 20*time.Millisecond)
 				require.Equal(t, second.String(), s.get().Status.Digest)
 			}
 			require.Len(t, s.parts(), 1)

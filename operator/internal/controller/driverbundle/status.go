@@ -159,7 +159,8 @@ func (o outcome) fresh(b *v1alpha1.DriverBundle) metav1.Condition {
 	}
 	err := freshness(b, *s.Matrix, highest, o.at)
 	if err != nil {
-		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err), "%w", err)
+		err = fault.Errorf(fault.ReasonOf(err), "check", "the matrix of the accepted bundle", fault.HintOf(err),
+			"%w", err)
 	}
 	return condition.Judged(typ, err, fmt.Sprintf(
 		"matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339),

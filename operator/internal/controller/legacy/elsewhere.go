@@ -65,7 +65,7 @@ func (e *Elsewhere) report(ctx context.Context) error {
 			o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 			e.Recorder.Eventf(o, nil, corev1.EventTypeWarning, "WrongNamespace", "Ignore",
 				"it has no effect here: the operator reads its resources in namespace %[1]s alone; "+
-					"create %[2]s %[3]s there, with what it refers to, then delete this one", e.Namespace, kind, o.Name)
+					"create %[2]s %[3]s there, then delete this one", e.Namespace, kind, o.Name)
 		}
 	}
 	return nil
