@@ -156,19 +156,33 @@ func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[
 	return data, nil
 }
 
-// CreateSecret makes a Secret of the operator's own. It is an error where there is one already: a
-// key made twice would be two keys.
+// CreateSecret makes a Secret of the operator's own. It is an error where there is
+// one already that has any of the keys: a key made twice would be two keys. One that
+// was emptied is made anew.
 func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error {
-	s := &corev1.Secret{Data: data}
-	s.Namespace, s.Name, s.Labels = key.Namespace, key.Name, map[string]string{labelPart: FieldManager}
-	err := c.Client.Create(ctx, s, client.FieldOwner(FieldManager))
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsAlreadyExists(err):
-		return fault.Errorf(fault.Conflict, "create", "Secret "+key.String(), "delete it if it has no data: it is made again", "%w", err)
+	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
+	err := c.Client.Create(ctx, s.DeepCopy(), client.FieldOwner(FieldManager))
+	if apierrors.IsAlreadyExists(err) && c.dropEmptied(ctx, key, data) {
+		err = c.Client.Create(ctx, &s, client.FieldOwner(FieldManager))
 	}
-	return classify("create", "Secret "+key.String(), err)
+	if err != nil {
+		return classify("create", "Secret "+key.String(), err)
+	}
+	return nil
+}
+
+// dropEmptied deletes a Secret that has none of the keys, and tells whether it did.
+func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, keys map[string][]byte) bool {
+	var there corev1.Secret
+	if c.Reader.Get(ctx, key, &there) != nil {
+		return false
+	}
+	for k := range keys {
+		if len(there.Data[k]) > 0 {
+			return false
+		}
+	}
+	return c.deleteAsRead(ctx, &there) == nil
 }
 
 // KeptKey is where Secrets hold a key of the operator's own.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,11 +26,12 @@ func (m *Mirror) Explain(op, subject string, err error) error {
 		return f
 	}
 	f.Err = bare(err)
+	var record tls.RecordHeaderError
 	switch {
 	case remote.IsCertificate(err):
 		f.Reason = fault.CertificateInvalid
 		f.Hint = "renew the mirror's certificate, use a name that it is for, or put the certificate of its authority into the " + m.ca
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		f.Reason, f.Err = fault.Refused, errors.New("it speaks plain HTTP, which is refused")
 		f.Hint = "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host()
 	case errors.Is(err, remote.ErrLinkLocal), errors.Is(err, remote.ErrThisMachine):

@@ -81,10 +81,9 @@ func TestAPreviewSaysWhatHoldsBackWhatHasTheSameVersion(t *testing.T) {
 
 	w.r.Checks = nil
 	w.change(v, func() {
-		twice := v1alpha1.NetPermission{IPs: "*", Permissions: "READ_ONLY"}
 		v.Spec = pairSpec()
-		v.Spec.StorageProvider.FileVolumes = &v1alpha1.FileVolumes{NetPermissions: []v1alpha1.NetPermission{twice, twice}}
+		v.Spec.StorageProvider.FeatureStates = map[string]bool{"unknown": true}
 	})
 	held, _ = previewed(vdoconfig.Assume{})
-	require.Contains(t, held, "two rules")
+	require.Contains(t, held, `no feature state "unknown"`)
 }
