@@ -358,7 +358,7 @@ func message(line string) map[string]string { return map[string]string{"message"
 func writeEvent(w io.Writer, v any) {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // nobody is left to hear that it fails
+	_ = encoder.Encode(v) //nolint:errchkjson // a failed write has no reader
 }
 
 // reportEvent writes an error as the JSON that --format json prints, in one line.

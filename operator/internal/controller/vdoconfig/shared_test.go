@@ -246,13 +246,3 @@ func rolledOut(o client.Object) bool {
 	return o.GetDeletionTimestamp().IsZero() && s.ObservedGeneration >= ds.Generation && s.NumberAvailable == want &&
 		s.CurrentNumberScheduled == want && (s.UpdatedNumberScheduled == want || onDelete)
 }
-
-// generations of everything that runs: they move where something rolls.
-func (w *world) generations() map[string]int64 {
-	w.t.Helper()
-	all := map[string]int64{}
-	for _, o := range w.workloads() {
-		all[o.GetName()] = o.GetGeneration()
-	}
-	return all
-}
