@@ -354,10 +354,10 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 }
 
 // hasOnce is has for a blob, without attempts of its own. An answer that gives a length has to
-// give the blob's; some registries give none, or 0.
+// give the blob's; some registries give none.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
 	}, 0)
-	return a.Status == http.StatusOK && (a.Length <= 0 || a.Length == d.Size), err
+	return a.Status == http.StatusOK && (a.Length < 0 || a.Length == d.Size), err
 }
