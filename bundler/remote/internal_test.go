@@ -221,6 +221,9 @@ func TestOnePauseShrinksOnce(t *testing.T) {
 	require.Equal(t, 6, h.small.limit)
 	require.Equal(t, 3, h.pull.limit)
 	require.Equal(t, 3, h.push.limit)
+	until := h.strainedUntil
+	h.strained(2*time.Hour, true)
+	require.Equal(t, until, h.strainedUntil, "what is heard of meanwhile does not draw it out")
 }
 
 func TestBackoffDoublesAndIsBounded(t *testing.T) {

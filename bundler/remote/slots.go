@@ -125,14 +125,12 @@ func (h *Host) strained(wait time.Duration, isThrottled bool) {
 	if isThrottled && until.After(h.notBefore) {
 		h.notBefore = until
 	}
-	isKnown := now.Before(h.strainedUntil)
-	if until.After(h.strainedUntil) {
-		h.strainedUntil = until
+	if now.Before(h.strainedUntil) {
+		return
 	}
+	h.strainedUntil = until
 	for _, s := range h.slots() {
-		if !isKnown {
-			s.shrink()
-		}
+		s.shrink()
 	}
 }
 
