@@ -80,17 +80,22 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	return basic(l.credential), nil
 }
 
+// longestOnce is how long a login, its token or the first answer of a host may take, with somebody
+// who types a password: a credential helper that hangs is ended.
+const longestOnce = 10 * time.Minute
+
 // once does what is to be done once for all who wait for it, and has it fail for all: one after the
 // other they would wait for the same again. Who gives up ends it for nobody else.
 func (h *Host) once(ctx context.Context, key string, done func() bool, do func(context.Context) error) error {
 	if done() {
 		return nil
 	}
-	all := context.WithoutCancel(ctx)
 	result := h.flights.DoChan(key, func() (any, error) {
 		if done() {
 			return nil, nil //nolint:nilnil // there is no value
 		}
+		all, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOnce)
+		defer cancel()
 		return nil, do(all)
 	})
 	select {
