@@ -161,6 +161,18 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	}
 }
 
+func TestAttachAsksForWhatTheRegistryAccepted(t *testing.T) {
+	reg, root, repo := driver(t, remote.Options{})
+	for path, a := range map[string]bundle.Attachment{
+		"/blobs/uploads/": attachment(t, root, true, "a"), "/manifests/sha256:": attachment(t, root, false, "b"),
+	} {
+		reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: path}, Status: 201})
+		wantFault(t, repo.Attach(t.Context(), a), fault.Incomplete)
+		reg.Heal()
+		require.NoError(t, repo.Attach(t.Context(), a))
+	}
+}
+
 func TestAttachNeedsItsParts(t *testing.T) {
 	_, root, repo := driver(t, remote.Options{})
 	a := attachment(t, root, true, "x")
