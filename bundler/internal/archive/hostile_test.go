@@ -66,7 +66,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		}, []string{".001.partial", ".p001.partial", ".journal", ".002"}},
 		"repair": {parted, func(s store) error { return errors.Join(pull(s), os.Remove(s.path+".002")) },
 			func(s store) error {
-				_, err := Repair(t.Context(), s.place(), false)
+				_, err := Repair(t.Context(), s.place())
 				return err
 			}, []string{".002.rebuilt", ".journal"}},
 		"pull into a folder": {dir, func(s store) error {
@@ -168,7 +168,7 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 		pipe(t, filepath.Join(filepath.Dir(path), name))
 		_, err = OpenFile(path)
 		require.ErrorContains(t, err, "not a regular file")
-		_, err = Repair(t.Context(), path, true)
+		_, err = Repair(t.Context(), path)
 		require.ErrorContains(t, err, "not a regular file")
 	}
 	for _, name := range []string{"oci-layout", "index.json", "blobs/sha256/" + b.Graph.Root.Digest.Encoded()} {

@@ -267,9 +267,9 @@ type Repaired struct {
 }
 
 // Repair holds the parts of a parts file against their sums, and rebuilds those
-// that are lost or damaged from the others. With dryRun it only looks, and what it
-// finds is a fault. It writes nothing, and needs no right to, where nothing is damaged.
-func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
+// that are lost or damaged from the others. It writes nothing, and needs no right to,
+// where nothing is damaged.
+func Repair(ctx context.Context, path string) (*Repaired, error) {
 	if filepath.Ext(path) != parts.Suffix { // it is named by its archive
 		path += parts.Suffix
 	}
@@ -288,7 +288,7 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	switch {
 	case found == nil:
 		return r, nil
-	case dryRun || ctx.Err() != nil || len(damage) > l.Recovery():
+	case ctx.Err() != nil || len(damage) > l.Recovery():
 		return nil, found
 	}
 	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File()))

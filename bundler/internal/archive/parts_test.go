@@ -162,9 +162,7 @@ func TestDamagedPartsAreNamedAndRebuilt(t *testing.T) {
 				}
 				require.ErrorContains(t, err, s.path+"."+lost[0])
 				require.Equal(t, damage.reason, fault.ReasonOf(err), "%v", err)
-				_, err = Repair(t.Context(), s.place(), true)
-				named(err)
-				r, err := Repair(t.Context(), s.path, false)
+				r, err := Repair(t.Context(), s.path)
 				if len(lost) > s.o.Recovery {
 					named(err)
 					require.Contains(t, fault.HintOf(err), "copy it again")
@@ -187,7 +185,7 @@ func TestPartsThatDoNotBelongTogetherAreNotRebuilt(t *testing.T) {
 	require.NoError(t, err)
 	l.Sums[1] = parts.Sum{} // a list that lies
 	require.NoError(t, os.WriteFile(path, l.Text(), 0o600))
-	_, err = Repair(t.Context(), path, false)
+	_, err = Repair(t.Context(), path)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.Contains(t, err.Error(), "do not belong together")
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "b.tar.002.rebuilt"))
@@ -201,7 +199,7 @@ func TestPartsFilesThatCannotBeReadAreNamed(t *testing.T) {
 	_, err = OpenFile(path)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.Contains(t, err.Error(), path)
-	_, err = Repair(t.Context(), path, false)
+	_, err = Repair(t.Context(), path)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	_, err = OpenFile(strings.TrimSuffix(path, parts.Suffix))
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
@@ -235,7 +233,7 @@ func TestSplittingAndRebuildingHoldLittleInMemory(t *testing.T) {
 	}
 	require.NoError(t, w.Commit(t.Context()))
 	require.NoError(t, errors.Join(os.Remove(path+".001"), os.Remove(path+".007")))
-	r, err := Repair(context.WithoutCancel(t.Context()), path+parts.Suffix, false)
+	r, err := Repair(context.WithoutCancel(t.Context()), path+parts.Suffix)
 	require.NoError(t, err)
 	require.True(t, r.Rebuilt)
 	close(stop)
@@ -285,6 +283,6 @@ func TestAnInterruptedSigningOfPartsIsSaid(t *testing.T) {
 	_, err = OpenFile(path)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 	require.Contains(t, fault.HintOf(err), "sign")
-	_, err = Repair(t.Context(), path, false)
+	_, err = Repair(t.Context(), path)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 }

@@ -99,7 +99,7 @@ func TestWhoWritesKeepsOthersOff(t *testing.T) {
 	renamed := filepath.Join(filepath.Dir(parted), "other"+parts.Suffix)
 	require.NoError(t, os.Rename(parted, renamed))
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(parted), "b.tar.002"))) // repair has to write
-	repair := func(tar string) error { _, err := Repair(t.Context(), renamed, false); return err }
+	repair := func(tar string) error { _, err := Repair(t.Context(), renamed); return err }
 	for _, tar := range []string{written(t, b), strings.TrimSuffix(parted, parts.Suffix)} {
 		others := map[string]func(tar string) error{
 			"sign": func(tar string) error { return (&tarFile{path: tar}).attach(t.Context(), nil, &index{}) },

@@ -140,7 +140,7 @@ func (c *common) repair(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	r, err := archive.Repair(ctx, p.path, false)
+	r, err := archive.Repair(ctx, p.path)
 	if err != nil {
 		return err
 	}
