@@ -64,7 +64,7 @@ func (w *FileWriter) writeAgain(ctx context.Context, atts []bundle.Attachment, w
 }
 
 // withAttached returns what is attached to a graph, with more in the place of what had their tags.
-// What is there and cannot be read is a fault: it would be lost.
+// What is there and cannot be read, or has no place in an archive, is a fault: it would be lost.
 func (x *index) withAttached(
 	ctx context.Context, g *bundle.Graph, atts []bundle.Attachment, was *index,
 ) (all []bundle.Attachment, err error) {
@@ -72,16 +72,23 @@ func (x *index) withAttached(
 	if _, err := x.adding(atts, was, x.tar.has, isHeld); err != nil {
 		return nil, err
 	}
-	list, _ := x.attachedTo(ctx, g)
-	for _, a := range list {
-		if a.err != nil {
-			return nil, a.err
+	there, err := x.checkEntries(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range x.entries {
+		if name := nameOf(d); name == bundle.NoteTag(g.Root.Digest.Encoded()) {
+			return nil, fault.Errorf(fault.Refused, "sign", x.path,
+				"copy the bundle to a new archive with `vdo-bundle copy`, and sign that",
+				"index.json names %s, which a signed archive would not have", name)
 		}
+	}
+	for _, a := range there {
 		isReplaced := func(b bundle.Attachment) bool {
-			return b.Tag != "" && b.Tag == a.read.Tag || compareAttached(entryOf(b), entryOf(a.read)) == 0
+			return b.Tag != "" && b.Tag == a.Tag || compareAttached(entryOf(b), entryOf(a)) == 0
 		}
-		if a.Digest != "" && !slices.ContainsFunc(slices.Concat(atts, all), isReplaced) {
-			all = append(all, a.read)
+		if !slices.ContainsFunc(slices.Concat(atts, all), isReplaced) {
+			all = append(all, a)
 		}
 	}
 	return append(all, atts...), ctx.Err()

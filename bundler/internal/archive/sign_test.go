@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,6 +95,41 @@ func TestSigningLeavesThePartsBesideIt(t *testing.T) {
 	sign(t, path, bundles.Signature(t, rootOf(b), 1))
 	require.NoError(t, verifyPath(t.Context(), path))
 	require.NoError(t, verifyPath(t.Context(), list))
+}
+
+// What the archive that is written has no place for is not lost in silence.
+func TestAnArchiveWithOtherNamesIsNotSigned(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 315})
+	for _, name := range []string{"other", bundle.NoteTag(b.Graph.Root.Digest.Encoded())} {
+		path := written(t, b)
+		config := bundle.Blob(ocispec.MediaTypeEmptyJSON, []byte("{}"))
+		m := ocispec.Manifest{ArtifactType: "application/x", Config: bundle.Plain(config)}
+		n := bundle.NewManifest(m).Descriptor
+		n.Annotations = map[string]string{ocispec.AnnotationRefName: name}
+		text, err := indexJSON(append(entriesOf(b.Graph), n), nil)
+		require.NoError(t, err)
+		l, err := NewLayout(b.Graph)
+		require.NoError(t, err)
+		e := l.entries[1]
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		_, err = f.WriteAt(spaced(text, e.size), e.dataOffset())
+		require.NoError(t, errors.Join(err, f.Close()))
+		before := contents(t, filepath.Dir(path))
+		require.ErrorContains(t, opened(t, path).Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)), name)
+		require.Equal(t, before, contents(t, filepath.Dir(path)))
+
+		// An earlier version that was cut while it signed in place.
+		require.NoError(t, os.WriteFile(path+".index", text, 0o600))
+		flip(t, path, e.dataOffset())
+		_, err = openAny(path)
+		require.Contains(t, fault.HintOf(err), "sign it with that version")
+	}
+}
+
+// A writer whose Close has failed holds no lock any more.
+func TestAClosedWriterIsGivenUp(t *testing.T) {
+	require.ErrorIs(t, (&FileWriter{fresh: true}).giveUp(os.ErrInvalid), os.ErrInvalid)
 }
 
 // A damaged archive is not signed, and stays as it is.

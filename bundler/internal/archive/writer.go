@@ -207,7 +207,7 @@ func (w *FileWriter) keepMode(of *os.File) error {
 // giveUp leaves nothing behind of a run that could not begin; what an earlier one
 // left stays.
 func (w *FileWriter) giveUp(err error) error {
-	if w.fresh {
+	if w.fresh && w.lock != nil { // else it is closed already
 		err = errors.Join(err, w.removePartial())
 	}
 	return errors.Join(err, w.Close())
