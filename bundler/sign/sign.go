@@ -1,5 +1,5 @@
-// Package sign adds a signature to a bundle that is there already: to an archive or a
-// folder without rewriting the rest, or to a registry.
+// Package sign adds a signature to a bundle that is there already: to an archive, which is
+// written again beside itself, to a folder, or to a registry.
 //
 //	signed, err := sign.Bundle(ctx, source, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
 package sign
