@@ -120,23 +120,24 @@ func (a *Authority) readUsage() error {
 
 // refuses says why the authority does not vouch for who made a signature, or that this does
 // not count at a time; "": it does. Time stamps are of stamped.
-func (a Authority) refuses(v *certified, stamped []byte, now time.Time) string {
+func (a Authority) refuses(v *certified, stamped []byte, now time.Time) (why string, isKnown bool) {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
 	}
-	why := a.valid.invalid(now)
+	why = a.valid.invalid(now)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
+		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id), false
 	case why != "":
-		return fmt.Sprintf("of the authority %s, %s", a.id, why)
+		return fmt.Sprintf("of the authority %s, %s", a.id, why), true
 	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
-		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
+		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id), false
 	case !a.mayBeUsed(v.leaf):
-		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, cmp.Or(a.o.ExtendedKeyUsage, "codeSigning"))
+		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
+		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage), false
 	}
-	return a.late(v, stamped, chains, now)
+	return a.late(v, stamped, chains, now), true
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
