@@ -104,7 +104,7 @@ type toServe struct {
 
 func (o *serveOptions) run(ctx context.Context, args []string) error {
 	sources := make([]place, len(args))
-	setup, setupErr := o.read(len(args))
+	setup, setupErr := o.read(args)
 	rules, rulesErr := o.rules()
 	errs := []error{setupErr, rulesErr}
 	for n, src := range args {
@@ -188,13 +188,17 @@ func (o *serveOptions) answer(ctx context.Context, l net.Listener, bundles []toS
 	return serve.Run(ctx, l, serve.Handler(reg, s.accounts, s.log), s.certificate, grace)
 }
 
-// openLog opens the access log, which stays open until the program ends; nil for none.
-func (o *serveOptions) openLog() (io.Writer, error) {
+// openLog opens the access log, which stays open until the program ends and is none of the files that are
+// read; nil for none.
+func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 	switch o.accessLog {
 	case "":
 		return nil, nil
 	case "-":
 		return o.err, nil
+	}
+	if err := userfile.Vacant(o.accessLog, true, reads...); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(o.accessLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
@@ -211,10 +215,11 @@ type serveSetup struct {
 	log         io.Writer // nil: none
 }
 
-// read reads the files that the flags name, and reports all that is wrong with them for so many bundles.
-func (o *serveOptions) read(bundles int) (serveSetup, error) {
+// read reads the files that the flags name, and reports all that is wrong with them for these bundles.
+func (o *serveOptions) read(sources []string) (serveSetup, error) {
 	var s serveSetup
 	var errs []error
+	bundles := len(sources)
 	bad := func(flag, value, why, hint string) {
 		errs = append(errs, flags.Bad(flag, value, errors.New(why), hint))
 	}
@@ -244,7 +249,7 @@ func (o *serveOptions) read(bundles int) (serveSetup, error) {
 	if o.htpasswd != "" {
 		s.accounts, loginErr = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 	}
-	s.log, logErr = o.openLog()
+	s.log, logErr = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
 	return s, fault.Join(append(errs, tlsErr, loginErr, logErr)...)
 }
 
