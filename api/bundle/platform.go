@@ -86,7 +86,7 @@ func KeepPlatforms(data []byte, platforms []image.Platform) (kept []byte, lacks 
 	switch len(chosen) {
 	case 0:
 		return nil, nil, fault.Errorf(fault.NotFound, "pick platforms", image.JoinPlatforms(platforms),
-			"ask for a platform that all images have, or for --platform all", "the image has none of them")
+			"ask for a platform that all images have, or lock again with --platform all", "the image has none of them")
 	case len(index.Manifests):
 		return data, lacks, nil
 	}

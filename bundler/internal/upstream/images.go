@@ -283,7 +283,8 @@ func (a *attachedReader) names(x *index, i bundle.Image) (bool, error) {
 }
 
 func notOf(index image.Digest, i bundle.Image) error {
-	return fault.Errorf(fault.Corrupt, "read index of", i.Reference.String(), "make a new lock with `vdo-bundle lock`",
+	return fault.Errorf(fault.Corrupt, "read index of", i.Reference.String(),
+		"make a new lock with `vdo-bundle lock`, with --platform all where the index says no platforms",
 		"the index %s does not name the manifest %s of the lock", index, i.Digest)
 }
 
