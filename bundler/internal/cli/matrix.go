@@ -146,7 +146,7 @@ the releases of cpi and csi that are chosen there.`,
 func (c *common) showGrid(file string, k8s, vSphere, policy []string) error {
 	var p flagProblems
 	rows := slices.Concat(each(&p, "--k8s", k8s, matrix.ParseMinors, k8sForm)...)
-	columns := each(&p, "--vsphere", vSphere, matrix.ParseVSphere, vSphereForm)
+	columns := each(&p, "--vsphere", vSphere, matrix.ParseVSphere, "write 8.0.3 or 8.0U3, or a list of them")
 	chosen := parseSelect(&p, policy)
 	if err := fault.Join(p...); err != nil {
 		return err
@@ -182,6 +182,12 @@ func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, 
 	}
 	p.line("\n%s, serial %d, issued %s, expires %s", name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly))
 	p.line("%s", legend)
+	if isStepped {
+		p.line("+  a column holds up to the version of the next")
+	}
+	if len(doc.Services) > 0 {
+		p.line("\nservices of tenant clusters, with \"lock --services sip\":")
+	}
 	for _, s := range doc.Services {
 		p.line("%s %s", s.ReleaseID, s.State)
 	}
@@ -203,10 +209,7 @@ func cellText(driver string, c *matrix.GridChoice) string {
 }
 
 const legend = `*  rests on a derived range, stated by no vendor: see "matrix resolve"
--  no release fits: see "matrix resolve" for why
-+  a column holds up to the version of the next
-
-services of tenant clusters, with "lock --services sip":`
+-  no release fits: see "matrix resolve" for why`
 
 // question is what the flags of resolve ask.
 type question struct {

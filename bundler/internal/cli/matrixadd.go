@@ -199,7 +199,7 @@ func (f addition) ranges(r *matrix.Release, like matrix.Release) error {
 	isNew := r.Compare(like.ReleaseID) != 0
 	var k8sErr, vSphereErr error
 	switch text, isOpen := strings.CutSuffix(f.k8s, "-"); {
-	case text != "":
+	case f.k8s != "":
 		var minors []matrix.Minor
 		if minors, k8sErr = matrix.ParseMinors(text); k8sErr == nil {
 			r.Kubernetes = matrix.KubernetesRange{Basis: f.basis, Min: minors[0]}
