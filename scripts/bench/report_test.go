@@ -26,3 +26,8 @@ func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
 	_, found = table.times(rowVerify, []string{ourName, "crane"}, true)
 	require.False(t, found)
 }
+
+func TestAToolThatIsNoneIsRefused(t *testing.T) {
+	_, err := findTools(t.Context(), options{tools: []string{"regctl", "skopeo"}})
+	require.ErrorContains(t, err, `no tool "skopeo"`)
+}

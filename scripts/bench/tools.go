@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +93,12 @@ func (t tool) args(line string, s *set, host, at, base string) []string {
 
 // findTools builds or finds those that are asked for.
 func findTools(ctx context.Context, o options) ([]tool, error) {
+	for _, name := range o.tools {
+		isOurs := name == ourName || name == beforeName && o.against != ""
+		if !isOurs && !slices.ContainsFunc(peers, func(t tool) bool { return t.name == name }) {
+			return nil, fmt.Errorf("-tools: there is no tool %q", name)
+		}
+	}
 	err := toolchain.Builder{Progress: os.Stderr}.Project(ctx, o.dir, "./bundler/cmd/vdo-bundle")
 	if err != nil {
 		return nil, err
