@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -53,6 +54,15 @@ type Host struct {
 	Name      string // a DNS subdomain
 	Role      string // for people
 	Addresses []netip.Addr
+}
+
+// NamedAsAddress tells whether the name is an IPv4 address to a resolver, also as in 10.1 or 0xa000001: a forward
+// to it would lead there, and not to the host.
+func (h Host) NamedAsAddress() bool {
+	return !slices.ContainsFunc(strings.Split(h.Name, "."), func(part string) bool {
+		_, err := strconv.ParseUint(part, 0, 32)
+		return err != nil
+	})
 }
 
 // Files returns the files of [ConfigDir].
@@ -122,7 +132,10 @@ func (c Config) permitted() []string {
 		if len(h.Addresses) == 0 {
 			continue
 		}
-		names := []string{h.Name}
+		var names []string
+		if !h.NamedAsAddress() {
+			names = append(names, h.Name)
+		}
 		for _, a := range h.Addresses {
 			names = append(names, a.String())
 		}

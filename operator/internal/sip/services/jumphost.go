@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -45,11 +46,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	r.mount("config", jumphost.ConfigDir, r.configMap(suffixConfig, files))
 	r.mount("host-keys", jumphost.HostKeyDir, r.keep(suffixHostKeys, corev1.SecretTypeOpaque, Secret{jumphost.HostKey: hostKey}))
 	r.mount("run", jumphost.RunDir, corev1.VolumeSource{})
-	for _, h := range r.hosts {
-		for _, a := range h.Addresses {
-			r.pod.HostAliases = append(r.pod.HostAliases, corev1.HostAlias{IP: a.String(), Hostnames: []string{h.Name}})
-		}
-	}
+	r.pod.HostAliases = aliases(r.hosts)
 	r.ingress = []networkingv1.NetworkPolicyPort{tcpPort(jumphost.Port, 0)}
 	reached := []networkingv1.NetworkPolicyPort{tcpPort(sshPort, 0), tcpPort(apiServerPort, 0)}
 	for _, lb := range r.in.Spec.LoadBalancerWorker {
@@ -57,6 +54,25 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	}
 	r.egress = to(addresses(r.hosts), reached...)
 	return nil
+}
+
+// aliases has each address once, with all its names: the API server takes no two aliases of one address.
+func aliases(hosts []jumphost.Host) (all []corev1.HostAlias) {
+	at := map[netip.Addr]int{}
+	for _, h := range hosts {
+		for _, a := range h.Addresses {
+			i, has := at[a]
+			switch {
+			case h.NamedAsAddress():
+			case !has:
+				at[a] = len(all)
+				all = append(all, corev1.HostAlias{IP: a.String(), Hostnames: []string{h.Name}})
+			case !slices.Contains(all[i].Hostnames, h.Name):
+				all[i].Hostnames = append(all[i].Hostnames, h.Name)
+			}
+		}
+	}
+	return all
 }
 
 // publicKeys are the lines of a field.

@@ -85,7 +85,7 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 		checks[check.Port] = check
 	}
 	return r.balancer(haproxy.Config{
-		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // looked at above
+		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // validated
 		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
 	}, airship.RoleWorker, map[string]string{})
 }

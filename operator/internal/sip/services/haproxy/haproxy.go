@@ -50,7 +50,7 @@ const MaxConnections = 8000
 // PodIP is the environment variable that has the address to listen on.
 const PodIP = "POD_IP"
 
-// HealthPort is where the pod says that it runs (GET /healthz). No range of node ports has it.
+// HealthPort is where the pod says that it runs (GET /healthz). It is outside Kubernetes' default range of node ports.
 const HealthPort = 8404
 
 // Ports is the ports from First to Last, both included.
