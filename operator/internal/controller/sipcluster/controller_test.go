@@ -237,6 +237,11 @@ func TestHostsGetTheirAddressesWhenTheyAreTaken(t *testing.T) {
 		require.Equal(t, want, w.backends("t", services.LoadBalancerWorker))
 	}
 	leads("a=10.1.0.7", "b=10.1.0.8")
+	w.take("c", "m-gone", "red", "")
+	gone := w.machine("m-gone")
+	require.NoError(t, w.Delete(t.Context(), gone))
+	leads("a=10.1.0.7", "b=10.1.0.8")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "it has no address yet")
 	w.take("c", "m-c", "red", "")
 	leads("a=10.1.0.7", "b=10.1.0.8")
 	w.machineHas("m-c", "10.1.0.9", "10.2.0.9")

@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
 // extracted is what was read of one host beside the BareMetalHost itself.
@@ -34,9 +37,6 @@ func (p *pass) extract(ctx context.Context) error {
 	for _, h := range p.choice.Held() {
 		e, err := p.extractHost(ctx, h)
 		if err != nil {
-			return err
-		}
-		if err := p.recall(h, e); err != nil {
 			return err
 		}
 		p.extracted[h.Key()] = e
@@ -57,8 +57,10 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	if len(wanted) > 0 && h.Spec.NetworkData.Name+h.Spec.MetaData.Name != "" {
 		var data netdata.Data
 		data, subject, err = p.readNetwork(ctx, h)
-		for i := 0; err == nil && i < len(wanted); i++ {
-			e.addresses[wanted[i]], err = data.Addresses(wanted[i])
+		for read, i := err == nil, 0; read && i < len(wanted); i++ {
+			var lacking error
+			e.addresses[wanted[i]], lacking = data.Addresses(wanted[i])
+			err = cmp.Or(err, lacking)
 		}
 		return e, e.fails(err, subject)
 	}
@@ -68,7 +70,8 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 		}
 		lacks = lacks || len(e.addresses[id]) == 0
 	}
-	if lacks {
+	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // there is no address yet
+	if lacks && !gone {
 		return e, e.fails(err, subject)
 	}
 	return e, nil
@@ -114,22 +117,26 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	return nil, fault.Errorf(fault.NotFound, "", "", "put the document under the key "+key, "it has no key %s", key)
 }
 
-// recall takes the addresses that the status has for those that could not be read. Which of several networks
-// has which it does not say: it then fails, so that what runs stays.
-func (p *pass) recall(h *choose.Host, e *extracted) error {
+// recall takes the addresses that the status has for those that could not be read, if all services use one network,
+// and what runs does too. Else the status does not say which network has which: the host is lost, and services on
+// a network of which nothing was read stay as they are.
+func (p *pass) recall(h *choose.Host, e *extracted, running map[string]*appsv1.Deployment) (lost bool) {
 	was, wanted := p.was(h.Key()), p.sip.Spec.Services.Interfaces()
-	if e.problem == nil || len(was.Addresses) == 0 || p.sip.Status.ObservedGeneration != p.sip.Generation {
-		return nil
+	if len(was.Addresses) == 0 || len(wanted) == 0 {
+		return false
 	}
-	if len(wanted) > 1 {
-		return e.problem
+	known := services.Networks(running)
+	unknown := len(known) == 0 && p.sip.Status.ObservedGeneration == p.sip.Generation // what ran has no note of it
+	if len(wanted) > 1 || !unknown && !slices.Equal(known, wanted) {
+		return true
 	}
+	e.addresses[wanted[0]] = nil
 	for _, text := range was.Addresses {
 		if a, err := netip.ParseAddr(text); err == nil {
 			e.addresses[wanted[0]] = append(e.addresses[wanted[0]], a)
 		}
 	}
-	return nil
+	return false
 }
 
 // all returns the addresses that services use, each once.

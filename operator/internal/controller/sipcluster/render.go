@@ -27,8 +27,8 @@ import (
 // render has the services rendered. It returns the faults of hosts whose data could not be read, without which
 // services are rendered all the same, and of services that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
-	hosts, unread := p.served()
 	kept, running := p.existing()
+	hosts, unread := p.served(running)
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
@@ -135,7 +135,7 @@ func (p *pass) labels() map[string]string {
 
 // served are the hosts that services lead to: without those that leave. Where a host's data cannot be
 // read, services go on leading to the addresses that the status has, and the fault tells of it.
-func (p *pass) served() (map[airship.Role][]services.Host, error) {
+func (p *pass) served(running map[string]*appsv1.Deployment) (map[airship.Role][]services.Host, error) {
 	all := map[airship.Role][]services.Host{}
 	var unread []string
 	var first error
@@ -143,12 +143,13 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 		if p.foreign[h.Key()] != "" {
 			continue
 		}
-		e := p.extracted[h.Key()]
+		e, lost := p.extracted[h.Key()], false
 		if e.problem != nil {
 			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
+			lost = p.recall(h, e, running)
 		}
 		all[r.Role] = append(all[r.Role], services.Host{
-			Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil,
+			Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil, Lost: lost,
 		})
 	}
 	if first == nil {

@@ -181,7 +181,9 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host, problem string) airship
 	}
 	problems := []string{problem, p.leftOut(h.Key())}
 	if e := p.extracted[h.Key()]; e != nil {
-		hs.Addresses = e.all(p.sip.Spec.Services.Interfaces())
+		if e.problem == nil || len(hs.Addresses) == 0 {
+			hs.Addresses = e.all(p.sip.Spec.Services.Interfaces())
+		}
 		problems = append(problems, fault.Text(e.problem))
 	}
 	problems = slices.DeleteFunc(problems, func(text string) bool { return text == "" })

@@ -93,9 +93,11 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
 func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
-	r.place()
+	if err := r.place(role); err != nil {
+		return err
+	}
 	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
-		return h.Role != string(role) || len(h.Addresses) == 0
+		return len(h.Addresses) == 0
 	})
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
@@ -103,8 +105,7 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 	unread := slices.ContainsFunc(r.in.Hosts[role], func(h Host) bool { return h.Unread })
 	if unread && len(hosts) == 0 { // what runs goes on
 		why := fmt.Sprintf("of %d hosts none has a known address there", len(r.in.Hosts[role]))
-		hint := "name a network that the hosts' network data has, or correct the data"
-		return r.wrong(".nodeInterfaceId", why, hint)
+		return r.wrong(".nodeInterfaceId", why, networkHint)
 	}
 	files[balancerFile] = c.Text()
 	reached, listens := addresses(hosts), tcpPort(int32(c.Listen.First), int32(c.Listen.Last))

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ type rendering struct {
 	egress   []networkingv1.NetworkPolicyEgressRule
 	hash     string           // of what the pods read once, at their start; "" for nothing
 	leads    string           // addresses that the pods lead to
-	hosts    []jumphost.Host  // of all roles, where place was called
+	hosts    []jumphost.Host  // of the roles that place was called for
 	before   []runtime.Object // what the Deployment's pods mount
 }
 
@@ -207,17 +208,19 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-var roles = []airship.Role{airship.RoleControlPlane, airship.RoleWorker}
-
 // place gives hosts their addresses on the service's network: none where they are not known, which is reported
-// where network data is read, or where services may not connect to one.
-func (r *rendering) place() {
+// where network data is read, or where services may not connect to one. It fails where one is lost.
+func (r *rendering) place(roles ...airship.Role) error {
+	lost := 0
 	r.LeftOut = map[types.NamespacedName]string{}
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
 			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
 				placed.Addresses = append(placed.Addresses, a.Unmap())
+			}
+			if h.Lost && len(placed.Addresses) == 0 {
+				lost++
 			}
 			for _, a := range placed.Addresses {
 				if !r.in.reaches(a) {
@@ -230,6 +233,24 @@ func (r *rendering) place() {
 			r.hosts = append(r.hosts, placed)
 		}
 	}
+	if lost > 0 {
+		why := fmt.Sprintf("%d hosts have no known address there, and what runs stays", lost)
+		return r.wrong(".nodeInterfaceId", why, networkHint)
+	}
+	return nil
+}
+
+const networkHint = "name a network that the hosts' network data has, or correct the data"
+
+// Networks are the nodeInterfaceIds that Deployments lead to, sorted.
+func Networks(running map[string]*appsv1.Deployment) []string {
+	all := map[string]bool{}
+	for _, d := range running {
+		if id, ok := d.Annotations[annotationNetwork]; ok {
+			all[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // reaches tells whether services may connect to an address of a host: never to the management API, which
@@ -259,12 +280,14 @@ const user int64 = 65532
 
 // Labels of a service's pods, and the annotation that rolls them.
 const (
-	labelInstance   = "app.kubernetes.io/instance"
-	labelComponent  = "app.kubernetes.io/component"
-	labelPartOf     = "app.kubernetes.io/part-of"
-	annotationHash  = "sip.airshipit.org/configuration"
-	annotationLeads = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods led to
-	container       = "service"
+	labelInstance  = "app.kubernetes.io/instance"
+	labelComponent = "app.kubernetes.io/component"
+	labelPartOf    = "app.kubernetes.io/part-of"
+	annotationHash = "sip.airshipit.org/configuration"
+	// annotationNetwork of a Deployment is the nodeInterfaceId that its addresses are of.
+	annotationNetwork = "sip.airshipit.org/node-interface-id"
+	annotationLeads   = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods led to
+	container         = "service"
 )
 
 func (r *rendering) meta(name string) metav1.ObjectMeta {
@@ -378,8 +401,11 @@ func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) core
 func (r *rendering) objects() []runtime.Object {
 	none, one := intstr.FromInt32(0), intstr.FromInt32(1)
 	deployment, template := r.meta(r.Name), r.meta("")
+	if r.Kind != Auth {
+		deployment.Annotations = map[string]string{annotationNetwork: r.spec.NodeInterfaceID}
+	}
 	if r.leads != "" {
-		deployment.Annotations = map[string]string{annotationLeads: r.leads}
+		deployment.Annotations[annotationLeads] = r.leads
 	}
 	if r.hash != "" {
 		template.Annotations = map[string]string{annotationHash: r.hash}

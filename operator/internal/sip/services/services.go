@@ -85,6 +85,8 @@ type Host struct {
 	Addresses map[string][]netip.Addr
 	// Unread is whether its data could not be read, so that an address may be missing.
 	Unread bool
+	// Lost is whether services may lead to it already: one on a network where its address is missing stays as it is.
+	Lost bool
 }
 
 // Secret is the data of a Secret. It does not print.
