@@ -119,6 +119,7 @@ type pass struct {
 	former     []*unstructured.Unstructured // of an earlier version
 	apiServers []netip.AddrPort
 	rendered   []services.Service
+	replaced   map[string]bool         // images of services that run, by whether this pass replaces them
 	states     []airship.ServiceStatus // in the order rendered
 	waits      string                  // what services wait for
 	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
@@ -136,7 +137,7 @@ func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
 	return &pass{
 		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
-		extracted: map[types.NamespacedName]*extracted{},
+		extracted: map[types.NamespacedName]*extracted{}, replaced: map[string]bool{},
 	}
 }
 

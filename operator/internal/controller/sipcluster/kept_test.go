@@ -165,6 +165,14 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	require.Equal(t, second.Spec, deployment(1).Spec)
 	require.Contains(t, w.ready("t").Message, "the bundle cannot be used: use DriverBundle b: no key signed it")
 
+	r = w.operator(w.own)
+	require.NoError(t, w.pass(r, "t"))
+	other := "spec.services.jumpHost[1].image has no effect"
+	require.Contains(t, told(r, "FieldIgnored"), other, "an upgrade replaces the image")
+	w.settle(r, "t")
+	require.NotContains(t, told(r, "FieldIgnored"), other)
+	r.Bundles = bundles{err: untrusted}
+
 	w.change("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2}, {nodePort: PORT3}]}`)
 	w.settle(r, "t")
 	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)

@@ -48,6 +48,11 @@ func (p *pass) render(ctx context.Context) error {
 		for _, o := range s.Objects {
 			p.mark(o)
 		}
+		if d := running[s.Name]; d != nil && s.Err == nil {
+			for _, c := range d.Spec.Template.Spec.Containers {
+				p.replaced[c.Image] = c.Image != s.Image
+			}
+		}
 		errs = append(errs, s.Err)
 	}
 	return errors.Join(errs...)
@@ -87,25 +92,23 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 }
 
 // reportIgnored emits an event where the spec has a field that has no effect: when the spec
-// changes, and when an upgrade moves the services.
+// changes, when an upgrade moves the services, and when it replaces an image that the spec names.
 func (p *pass) reportIgnored() {
-	if p.sip.Status.ObservedGeneration == p.sip.Generation && (len(p.former) == 0 || p.sip.Status.Namespace != "") {
-		return
-	}
+	changed := p.sip.Status.ObservedGeneration != p.sip.Generation || len(p.former) > 0 && p.sip.Status.Namespace == ""
 	ignored := func(field, instead string) {
 		p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, "FieldIgnored", "Render", "%s",
 			condition.Cut("spec.services."+field+" has no effect; "+instead, condition.MaxNote))
 	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
-		if j.BMC != nil {
+		if changed && j.BMC != nil {
 			ignored(fmt.Sprintf("jumpHost[%d].bmc", i), "create a HostAction to control power")
 		}
-		if j.NodeSSHPrivateKeys != "" {
+		if changed && j.NodeSSHPrivateKeys != "" {
 			ignored(fmt.Sprintf("jumpHost[%d].nodeSSHPrivateKeys", i), "reach hosts with `ssh -J`")
 		}
 	}
 	for field, s := range p.sip.Spec.Services.All() {
-		if s.Image != "" && !p.AllowOtherImages {
+		if s.Image != "" && !p.AllowOtherImages && (changed || p.replaced[s.Image]) {
 			ignored(field+".image", "the bundle's image runs")
 		}
 	}
