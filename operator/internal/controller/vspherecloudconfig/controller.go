@@ -27,7 +27,7 @@
 //     refusal is the answer, and the vCenter is not asked.
 //
 // Several vCenters may count an account's failures together. So an account and password
-// that one refused is tried at others one at a time, after a wait that grows. Where the
+// that one refused is tried at others one at a time, five minutes after the last refusal. Where the
 // vCenter was asked with it before, that answer holds until then; else the status says who
 // refused it, and when it is tried here. A restart forgets none of it: before anything is
 // asked, memory is filled from the statuses of all resources (past.go). The Secret, in the
