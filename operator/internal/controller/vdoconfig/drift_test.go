@@ -191,7 +191,7 @@ func TestAPatchIsAppliedAndABadOneKeepsWhatRunsAndRepairsIt(t *testing.T) {
 		return !gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node") && !gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
 	})
 	require.Equal(t, "storage", owner(), "as it was last rendered")
-	require.Contains(t, cpi(), "--v=6", "likewise")
+	require.NotContains(t, cpi(), "--v=6", "nothing is wrong with it")
 	require.False(t, isTrue(v, "Ready"))
 	require.Contains(t, cond(t, v, "Resolved").Message, "spec.patches[0] of DaemonSet vmware-system-csi/vsphere-csi-node: sees the node's processes")
 

@@ -92,7 +92,7 @@ func (s *site) input(
 	return r, in, err
 }
 
-// asRemembered is a spec with the provider, if any, that a driver was last rendered from, and the settings of all pods.
+// asRemembered is a spec with the provider, if any, and the settings of pods that a driver was last rendered from.
 func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
 	switch d {
@@ -101,7 +101,8 @@ func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alph
 	case matrix.CSI:
 		spec.StorageProvider = cmp.Or(was.StorageProvider, spec.StorageProvider)
 	}
-	spec.Drivers, spec.Patches = was.Drivers, was.Patches
+	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
+	spec.Drivers, spec.Patches = instead(spec.Drivers, was.Drivers, settings), instead(spec.Patches, was.Patches, patches)
 	return spec
 }
 
@@ -144,7 +145,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		if !r.leftAsItIs(matrix.CSI) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
-		now.Drivers, now.Patches = podSettings(r.spec.Drivers), r.spec.Patches
+		now.Drivers, now.Patches = r.customized(was)
 	}
 	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
@@ -164,6 +165,25 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		return inv
 	}
 	return inv.WithMemory(now)
+}
+
+// customized are the settings of pods that drivers were rendered with; of those that had to
+// be left as they are the ones before.
+func (r rendering) customized(was inventory.Memory) ([]v1alpha1.DriverPolicy, []v1alpha1.Patch) {
+	settings, patches := ofDrivers(r.leftAsItIs)
+	drivers := instead(podSettings(r.spec.Drivers), was.Drivers, settings)
+	return drivers, instead(r.spec.Patches, was.Patches, patches)
+}
+
+func ofDrivers(are func(matrix.Driver) bool) (func(v1alpha1.DriverPolicy) bool, func(v1alpha1.Patch) bool) {
+	return func(p v1alpha1.DriverPolicy) bool { return are(matrix.Driver(p.Driver)) },
+		func(p v1alpha1.Patch) bool { return are(matrix.Driver(p.Target.Driver)) }
+}
+
+// instead takes what was before of some drivers, and what is now of the others.
+func instead[T any](now, before []T, of func(T) bool) []T {
+	others := func(v T) bool { return !of(v) }
+	return slices.Concat(slices.DeleteFunc(slices.Clone(now), of), slices.DeleteFunc(slices.Clone(before), others))
 }
 
 func (r rendering) leftAsItIs(d matrix.Driver) bool {
