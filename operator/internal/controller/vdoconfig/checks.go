@@ -148,7 +148,7 @@ func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
 	now := map[string]string{}
 	maps.Copy(now, was)
 	for _, d := range checked {
-		if r.decision.version(d) == "" || r.refused[d] != nil || s.holdsBack(d, &r.spec) {
+		if r.decision.version(d) == "" || r.refused[d] != nil || r.blocked[d] != nil || s.holdsBack(d, &r.spec) {
 			continue
 		}
 		for _, name := range vCentersOf(d, &r.spec) {

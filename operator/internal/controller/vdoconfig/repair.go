@@ -92,7 +92,8 @@ func (s *site) input(
 	return r, in, err
 }
 
-// asRemembered is a spec with the provider, if any, and the settings of pods that a driver was last rendered from.
+// asRemembered is a spec with the provider, if any, and the settings of pods that a driver which runs was last
+// rendered from.
 func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alpha1.VDOConfigSpec {
 	was := s.remembered()
 	switch d {
@@ -100,6 +101,9 @@ func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alph
 		spec.CloudProvider = cmp.Or(was.CloudProvider, spec.CloudProvider)
 	case matrix.CSI:
 		spec.StorageProvider = cmp.Or(was.StorageProvider, spec.StorageProvider)
+	}
+	if !s.runs(d) {
+		return spec // nothing of it is remembered: where it is taken over as it runs, it stays so
 	}
 	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
 	spec.Drivers, spec.Patches = instead(spec.Drivers, was.Drivers, settings), instead(spec.Patches, was.Patches, patches)
@@ -188,7 +192,7 @@ func instead[T any](now, before []T, of func(T) bool) []T {
 
 func (r rendering) leftAsItIs(d matrix.Driver) bool {
 	_, held := r.decision.held[d]
-	return held || r.refused[d] != nil
+	return held || r.refused[d] != nil || r.blocked[d] != nil
 }
 
 // podSettings leaves out how drivers are chosen, which is always as the spec has it.

@@ -434,6 +434,29 @@ func TestAnotherClusterIDThatTheDriverMadeIsRefused(t *testing.T) {
 	}
 }
 
+// What was not applied is not remembered, and what is remembered of a driver is of one that runs.
+func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
+	debug := func(d string) v1alpha1.DriverPolicy {
+		return v1alpha1.DriverPolicy{Driver: d, LogLevel: v1alpha1.LogDebug}
+	}
+	was := inventory.Memory{StorageProvider: &v1alpha1.StorageProvider{ClusterID: "was"}, Drivers: []v1alpha1.DriverPolicy{debug("csi")}}
+	g := gathering(t)
+	g.site.inventory = g.site.inventory.WithMemory(was)
+	g.spec.Drivers = []v1alpha1.DriverPolicy{debug("cpi")}
+	why := map[matrix.Driver]error{matrix.CSI: because(fault.Conflict)}
+	for name, r := range map[string]rendering{
+		"refused": {refused: why}, "blocked": {blocked: why},
+		"held": {decision: decision{held: map[matrix.Driver]string{matrix.CSI: "why"}}},
+	} {
+		r.Rendered, r.spec = &render.Rendered{}, g.spec
+		now := g.remember(g.site.inventory, r).Memory()
+		require.Equal(t, was.StorageProvider, now.StorageProvider, name)
+		require.Equal(t, []v1alpha1.DriverPolicy{debug("cpi"), debug("csi")}, now.Drivers, name)
+	}
+	require.Equal(t, []v1alpha1.DriverPolicy{debug("cpi"), debug("csi")}, g.asRemembered(g.spec, matrix.CSI).Drivers)
+	require.Equal(t, g.spec.Drivers, g.asRemembered(g.spec, matrix.CPI).Drivers, "it does not run")
+}
+
 // While there are volumes the storage driver is not installed under a cluster id that may not be theirs.
 func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 	restored := func(uid, asked string) func(*pass) {
