@@ -150,11 +150,18 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.keepKey(ctx); err != nil {
 		return err
 	}
-	if dropped := droppedBy(a.rendering); dropped != "" {
+	if dropped := droppedBy(a.rendering); dropped != "" && a.takesOver() {
 		a.tell(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
 	}
 	a.tellRevisions(was.Memory().Revisions, wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
+}
+
+// takesOver tells whether all drivers of which settings were found are adopted in this pass.
+func (a *applier) takesOver() bool {
+	c := &a.site.cluster
+	cloud, storage := len(c.FoundCloudConfig) > 0, len(c.FoundStorageConfig)+len(c.FoundFeatureStates) > 0
+	return !(cloud && a.blocked[matrix.CPI] != nil) && !(storage && a.blocked[matrix.CSI] != nil)
 }
 
 // stage applies a stage's steps, notes what was applied, and sees what the next
