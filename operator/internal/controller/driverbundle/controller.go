@@ -131,12 +131,11 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 			known.Status.HighestSerial = max(recorded, m.Serial)
 		}
 	}
-	var left error
-	if b.Status.Digest != "" && !b.Spec.Suspend { // of bundles before the one that the status names now
-		left = r.Store.Forget(ctx, b)
-	}
 	out := r.look(ctx, known, unknown)
-	out.fault = fault.Join(out.fault, left)
+	if out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest {
+		// copies of bundles before it; an old state of the resource names none that is still accepted
+		out.fault = fault.Join(out.fault, r.Store.Forget(ctx, b))
+	}
 	out.highest, out.at = known.Status.HighestSerial, r.Now()
 	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
 	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
