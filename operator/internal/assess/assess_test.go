@@ -103,11 +103,13 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 	require.True(t, h.Healthy(), h)
 }
 
-// A node plugin for Windows of an earlier installation, which no node runs, does not count.
+// A node plugin for Windows of another installer, which no node runs, does not count; the operator's own does.
 func TestWhatNoWindowsNodeRunsDoesNotCount(t *testing.T) {
 	in := healthy()
 	windows := daemonSet("vmware-system-csi", "vsphere-csi-node-windows", "csi", "3.6.0", 0, 0, 0)
 	in.DaemonSets = append(in.DaemonSets, windows)
+	require.Len(t, in.Workloads(matrix.CSI), 3, "else it would be missing")
+	delete(in.DaemonSets[2].Labels, "app.kubernetes.io/managed-by")
 	h := assess.Assess(in).Drivers[matrix.CSI]
 	require.Equal(t, "3.5.1", h.Version)
 	require.True(t, h.Complete)

@@ -74,13 +74,14 @@ func (o *Observed) Foreign() []Workload {
 	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign })
 }
 
-// All returns the workloads of all drivers, sorted, but for the node plugin for Windows where no node runs it: an
-// earlier installation may have left one, in a version of its own.
+// All returns the workloads of all drivers, sorted, but for a node plugin for Windows that is not the operator's and
+// that no node runs: an earlier installation may have left one, in a version of its own.
 func (o *Observed) All() []Workload {
 	var all []Workload
 	for i := range o.DaemonSets {
 		w, ok := FromDaemonSet(&o.DaemonSets[i])
-		if unused := w.Name == drivers.NodeWindows && w.Observed && w.Desired == 0; ok && !unused {
+		found := o.DaemonSets[i].Labels[labelManagedBy] != managedBy
+		if unused := found && w.Name == drivers.NodeWindows && w.Observed && w.Desired == 0; ok && !unused {
 			all = append(all, w)
 		}
 	}
