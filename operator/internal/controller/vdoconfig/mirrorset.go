@@ -76,13 +76,23 @@ func (p *pass) gatherSets(ctx context.Context) error {
 		return err
 	}
 	p.sets = mirrorSets{rules: rules, others: rules}
-	if set := live[id.Key]; own(set, drivers.MirrorSet) != nil {
+	if set := live[id.Key]; p.isOwn(set) {
 		p.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		isOwn := func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() }
 		p.sets.others = slices.DeleteFunc(slices.Clone(rules), isOwn)
 		return p.gatherPools(ctx, set)
 	}
 	return nil
+}
+
+// isOwn tells whether the set on the cluster is the operator's: recorded as such, or, where the records are lost,
+// labelled.
+func (p *pass) isOwn(set *unstructured.Unstructured) bool {
+	if set == nil || own(set, drivers.MirrorSet) != nil {
+		return set != nil
+	}
+	known, recorded := p.site.inventory.Get(plan.IDOf(set).Key)
+	return recorded && plan.Ours(set, known)
 }
 
 // mirrored is all that the nodes are led to the mirror for, none where the operator does not lead them, or pods have

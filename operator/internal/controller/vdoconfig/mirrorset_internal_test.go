@@ -14,6 +14,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -122,6 +125,20 @@ func TestWhatOfTheMirrorSetAnUpgradeWaitsFor(t *testing.T) {
 		require.Empty(t, g.othersChange(false), "nothing is in force")
 		require.True(t, g.sets.taking.rolls, name)
 	}
+}
+
+// Whose labels somebody has taken away is the operator's by its UID all the same.
+func TestTheMirrorSetIsKnownByItsRecordOrItsLabels(t *testing.T) {
+	g, set := gathering(t), render.MirrorSet(nil).Unstructured
+	set.SetUID("u")
+	require.False(t, g.isOwn(nil))
+	require.True(t, g.isOwn(set), "by its labels")
+	set.SetLabels(nil)
+	require.False(t, g.isOwn(set))
+	g.site.inventory = g.site.inventory.With(inventory.Entry{ID: plan.IDOf(set), UID: "u", Driver: drivers.MirrorSet})
+	require.True(t, g.isOwn(set))
+	set.SetUID("another")
+	require.False(t, g.isOwn(set))
 }
 
 // It waits first until the set leads to all of its images.
