@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,12 +75,22 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 		before := was.Memory().Revisions[group]
 		c.countUpgrades(before, now)
 		for _, d := range inv.Drivers() {
-			if was, is := lastHealthy(before, d), lastHealthy(now, d); is != "" && is != was {
+			was, is := lastHealthy(before, d), lastHealthy(now, d)
+			if is != "" && is != was && newlyHealthy(before, now) {
 				c.meter.RolledOut(string(d), rollout(was, is))
 			}
 		}
 	}
 	return saved, nil
+}
+
+// newlyHealthy tells whether a revision has become healthy. One that fails is not healthy any more, and what was healthy
+// before it is no roll-out.
+func newlyHealthy(was, now revision.History) bool {
+	return slices.ContainsFunc(now.Records, func(r revision.Record) bool {
+		before, _ := was.ByNumber(r.Number)
+		return !r.Healthy.IsZero() && !r.Healthy.Equal(before.Healthy)
+	})
 }
 
 // lastHealthy returns the version of a driver that was healthy last, "" for none.

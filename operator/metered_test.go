@@ -150,10 +150,11 @@ func TestUpgradesAreCounted(t *testing.T) {
 	begin("3.6.3")
 	begin("3.5.0")
 	succeed()
+	save(func(h revision.History, now time.Time) revision.History { return h.Fail("it broke", now) }) // no roll-out
 	require.Equal(t, map[string]float64{
 		"vdo_rollouts_total install csi": 1, "vdo_rollouts_total upgrade csi": 1, "vdo_rollouts_total downgrade csi": 1,
 		"vdo_upgrades_total upgrade started": 7, "vdo_upgrades_total upgrade healthy": 2,
-		"vdo_upgrades_total upgrade failed": 1, "vdo_upgrades_total upgrade superseded": 4,
+		"vdo_upgrades_total upgrade failed": 2, "vdo_upgrades_total upgrade superseded": 4,
 		"vdo_upgrades_total rollback started": 1, "vdo_upgrades_total rollback healthy": 1,
 	}, counted(t, c.meter))
 }
@@ -181,9 +182,9 @@ func TestEventsAreCountedByKind(t *testing.T) {
 	scheme, err := newScheme()
 	require.NoError(t, err)
 	r := meteredRecorder{EventRecorder: silent{}, scheme: scheme, meter: m}
-	r.Eventf(&v1alpha1.VDOConfig{}, nil, "Normal", "RolledOut", "Assess", "text")
+	r.Eventf(&v1alpha1.VDOConfig{}, nil, "Normal", "RevisionHealthy", "Assess", "text")
 	r.Eventf(&corev1.ConfigMap{}, nil, "Warning", "InvalidInput", "Read", "text")
-	require.Equal(t, map[string]float64{"vdo_events_total VDOConfig RolledOut Normal": 1, "vdo_events_total ConfigMap InvalidInput Warning": 1}, counted(t, m))
+	require.Equal(t, map[string]float64{"vdo_events_total VDOConfig RevisionHealthy Normal": 1, "vdo_events_total ConfigMap InvalidInput Warning": 1}, counted(t, m))
 }
 
 // Several operators in a process, as tests have them, serve the first one's metrics; one

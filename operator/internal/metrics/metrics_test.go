@@ -72,7 +72,7 @@ func newMeter(r client.Reader) *metrics.Meter {
 func busy() *metrics.Meter {
 	m := newMeter(site())
 	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
-	m.EventRecorded("VDOConfig", "Normal", "RolledOut")
+	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	return m
 }
 
@@ -109,7 +109,7 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 	m.ObjectChanged("csi", "drift")
 	m.RolledOut("csi", metrics.Upgrade)
 	m.Upgraded(metrics.RollBack, metrics.Started)
-	m.EventRecorded("VDOConfig", "Normal", "RolledOut")
+	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	got := gather(t, m)
 	for name, want := range map[string]map[string]float64{
 		"vdo_condition": {
@@ -143,7 +143,7 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_object_changes_total":                    {`cause="drift",driver="csi"`: 1, `cause="drift",driver="cpi"`: 0},
 		"vdo_rollouts_total":                          {`change="upgrade",driver="csi"`: 1, `change="downgrade",driver="csi"`: 0},
 		"vdo_upgrades_total":                          {`course="rollback",outcome="started"`: 1, `course="upgrade",outcome="failed"`: 0},
-		"vdo_events_total":                            {`kind="VDOConfig",reason="RolledOut",type="Normal"`: 1},
+		"vdo_events_total":                            {`kind="VDOConfig",reason="RevisionHealthy",type="Normal"`: 1},
 	} {
 		have := series(got[name])
 		for labels, value := range want {
