@@ -17,7 +17,7 @@ const (
 // DriftPolicy says what is done about objects that another manager has changed or deleted.
 type DriftPolicy struct {
 	// Mode: Repair puts them right at once; Warn shows them in status.drift, in the condition
-	// Drifted, in an event and in metrics, and leaves them; Off does not look. Whatever the
+	// Drifted and in metrics, and leaves them; Off does not look. Whatever the
 	// mode, a new release or setting is applied whole, drift included. Default: Repair.
 	// +optional
 	// +kubebuilder:validation:Enum=Repair;Warn;Off

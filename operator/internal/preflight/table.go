@@ -321,7 +321,7 @@ func imageChecks() []check {
 		},
 		{
 			id: "image-mirror-set", worst: BlockInstall, when: hasMirrors, run: mirrorSets,
-			reads: "on OpenShift, with imageNames Upstream: mirror sets", fails: "they miss the bundle's repository, or hide entries of others",
+			reads: "on OpenShift, with imageNames Upstream: mirror sets", fails: "they miss the bundle's repository",
 			why:    "the kubelet asks upstream, which an isolated site does not reach",
 			remedy: "apply a set: vdo-bundle mirror-config --runtime openshift", source: "containers-registries.conf(5)",
 		},
