@@ -5,11 +5,10 @@
 //
 // A run reads the cluster once and each vCenter in one session, side by side. It is due
 // where the question is another one, where a person asks for a pass (until the status has
-// what was found for that one: an operator that ended meanwhile looks after its start), when
-// a roll-out has ended since, and at the interval of spec.preflight; while something is kept back, or could not be read,
-// after a minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it
-// ends a pass is asked for ([Inspector.Answered]). Of what was read nothing is kept but the
-// results.
+// what was found for that one: an operator that ended meanwhile looks after its start), and at
+// the interval of spec.preflight; while something is kept back, or could not be read, after a
+// minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it ends a pass
+// is asked for ([Inspector.Answered]). Of what was read nothing is kept but the results.
 //
 // A vCenter is logged in to only with what its VsphereCloudConfig was let in with, and
 // through the operator's one memory of logins (package logins): a password that was refused

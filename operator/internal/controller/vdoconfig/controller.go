@@ -26,8 +26,10 @@
 //     installed stays, and is repaired from the bundle that each driver comes from. Configuration that was not
 //     verified with the vCenter, or that a driver would not start with, does not replace what works.
 //   - The inventory is written before anything else is.
-//   - Nothing stops repairs as long as anything is installed (repair.go), nor the renewal of the certificate of the
-//     storage driver's webhook (certificate.go).
+//   - No fault stops repairs as long as anything is installed (repair.go), but for a conflict with another tool, of
+//     that driver and of what its group begins, a bundle that neither cluster nor mirror has, and an inventory that
+//     cannot be read. A user stops them by spec.dryRun, spec.suspend and spec.drift. Nothing but dryRun stops the
+//     renewal of the certificate of the storage driver's webhook (certificate.go).
 package vdoconfig
 
 import (
