@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -211,8 +214,7 @@ func (a *Admin) closeAutomation(ctx context.Context) {
 	a.rest = nil
 }
 
-// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go,
-// which has their files be readable by nobody else.
+// saved is where govc has the sessions of the account: govmomi v0.56.0, session/cache/session.go.
 func (a *Admin) saved() *cache.Session {
 	t := a.target
 	host := strings.TrimSuffix(t.Address(), ":"+strconv.Itoa(defaultPort))
@@ -252,9 +254,16 @@ func (a *Admin) resume(ctx context.Context) bool {
 	return err == nil
 }
 
-// save keeps a session open.
+// save keeps a session open, in a file that others cannot read.
 func (a *Admin) save(c cache.Client) error {
-	if err := a.saved().Save(c); err != nil {
+	s := a.saved()
+	for _, dir := range []string{s.DirSOAP, s.DirREST} { // a file that exists would keep its mode
+		u := s.Endpoint()
+		u.Path = c.Path()
+		key := sha256.Sum256(fmt.Appendf(nil, "%s#insecure=%t", u, s.Insecure))
+		_ = os.Remove(filepath.Join(dir, hex.EncodeToString(key[:])))
+	}
+	if err := s.Save(c); err != nil {
 		return &fault.Error{Reason: fault.Storage, Op: "save the session in", Subject: a.target.Sessions, Err: err}
 	}
 	return nil
