@@ -45,7 +45,7 @@
 // An account has several names, since a vCenter may answer with the alias of its domain. Names are
 // compared as each vCenter writes them, and never as text alone. Linked vCenters share accounts with a
 // delay: one that exists at one of them is waited for at the others. A vCenter that no VsphereCloudConfig has
-// any more is named, and taken out of the record.
+// any more is named, and stays in the record: [Delete] keeps that, but for [Site.Forget].
 //
 // With [Site.Output], something else writes the Secret, such as a GitOps tool: the run ends with the Secret
 // that is to be written, and one without Output goes on once the cluster has it. Nothing is written to a Secret
@@ -126,6 +126,8 @@ type Site struct {
 	Progress func(Change)
 	// Output takes the Secret in the place of the cluster.
 	Output func(*corev1.Secret) error
+	// Forget has [Site.Delete] drop the record of vCenters that no VsphereCloudConfig has.
+	Forget bool
 	// DryRun changes nothing.
 	DryRun bool
 	// Wait bounds each wait; Poll is how often is looked. Defaults: 15 minutes, 2 seconds.
@@ -191,6 +193,12 @@ func (p *Place) same(ctx context.Context, a, b string) bool {
 
 func (s *Site) description() string {
 	return fmt.Sprintf("vSphere drivers of Kubernetes cluster %s, Secret %s/%s; made by vdoctl", s.Cluster, s.Namespace, s.Secret)
+}
+
+// command is one of vdoctl for this account, for hints: a site may have several.
+func (s *Site) command(verb string, flags ...string) string {
+	words := append([]string{"vdoctl users", verb, "--username ADMIN"}, flags...)
+	return strings.Join(append(words, "--secret", s.Secret), " ")
 }
 
 // DefaultName is how an account is called that nobody named.

@@ -500,9 +500,21 @@ func TestTwoRunsAtOnceEndWithAPasswordThatWorks(t *testing.T) {
 	w = newWorld(t, v, secretWith(firstName, "refused"), rec)
 	err = w.create(whole(), none)
 	require.ErrorIs(t, err, errKilled, "the refusal")
-	require.Contains(t, fault.HintOf(err), "vdoctl users rotate")
+	require.Contains(t, fault.HintOf(err), "vdoctl users rotate --username ADMIN --secret vc")
 	require.Equal(t, vcenter.Password("of somebody"), v.passwords[firstName])
 	require.NoError(t, w.rotate(whole(), none))
+	w.complete(nextName)
+
+	// A rotation does not wait for an account that is refused, and goes on with either account that works.
+	v.accounts[firstName], v.passwords[firstName], v.passwords[nextName] = made, "p", "of a third run"
+	rec = record(`{"account":"` + firstName + `","made":true,"next":"` + nextName + `","nextMade":true,"places":{}}`)
+	w = newWorld(t, v, append(controllerWith(firstName, "p"), secretWith(nextName, "refused"), rec)...)
+	err = w.rotate(whole(), none)
+	require.ErrorIs(t, err, errKilled, "the refusal")
+	require.Contains(t, fault.HintOf(err), "or put "+firstName+" with its password back into the Secret")
+	s := secretWith(firstName, "p")
+	require.NoError(t, w.api.Update(t.Context(), s))
+	require.ErrorContains(t, w.rotate(whole(), none), "the operator has not logged in with it to west")
 	w.complete(nextName)
 }
 
@@ -527,8 +539,8 @@ func TestARotationWaitsForTheDriversOfItsAccountAlone(t *testing.T) {
 	}
 }
 
-// What a vCenter has whose VsphereCloudConfig is gone is named before it is left, and keeps nothing back, be it
-// the only one.
+// What a vCenter has whose VsphereCloudConfig is gone is named before it is left, and stays on record; it keeps
+// nothing else back, be it the only one.
 func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	west, east := newVC("west", nil), newVC("east", nil)
 	w := newWorld(t, west)
@@ -547,11 +559,18 @@ func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	require.NoError(t, w.rotate(whole(), none))
 	left()
 	w.complete(nextName)
-	require.NotContains(t, w.recorded(), "east")
+	require.Contains(t, w.recorded(), "east")
 
 	w.vcs = nil
 	require.Equal(t, fault.Conflict, fault.ReasonOf(w.rotate(whole(), none)))
-	require.NoError(t, w.remove(whole()))
+	err := w.remove(whole())
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, `for ["east" "west"] any more`)
+	require.Contains(t, fault.HintOf(err), "vdoctl users delete --username ADMIN --secret vc")
+	require.Contains(t, w.recorded(), "east")
+	s = w.site(whole())
+	s.Forget = true
+	require.NoError(t, s.Delete(t.Context()))
 	left()
 	require.Empty(t, w.recorded())
 	require.Empty(t, w.login())

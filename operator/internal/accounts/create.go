@@ -57,9 +57,11 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 	case now.Username != "" && r.Next == "" && !s.same(ctx, known, now.Username):
 		return s.exchanged(known, now.Username)
 	case r.Next != "":
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate --username ADMIN")
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next),
+			"finish that first: "+s.command("rotate"))
 	case want.Username != "" && known != "" && !s.same(ctx, known, want.Username):
-		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username), "to change the account while drivers run: vdoctl users rotate --username ADMIN --principal "+fault.Quote(want.Username))
+		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username),
+			"to change the account while drivers run: "+s.command("rotate", "--principal", fault.Quote(want.Username)))
 	case want.Username == "" && known == "" && want.Password != "":
 		return nameless("make ready an account")
 	case want.Username == "" && known == "":
@@ -79,7 +81,8 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 
 // exchanged says that the Secret has another account than the one that was made for it.
 func (s *Site) exchanged(known, now string) error {
-	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known), "put that one back, or take away what was made for it: vdoctl users delete --username ADMIN")
+	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known),
+		"put that one back, or take away what was made for it: "+s.command("delete"))
 }
 
 func (s *Site) conflict(err error, hint string) error {
@@ -235,14 +238,14 @@ func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 	if err := s.grant(ctx, p, a.Username, st.plan); err != nil || s.DryRun {
 		return err
 	}
-	return s.verify(ctx, p, a.Login)
+	return s.verify(ctx, p, a)
 }
 
 // login makes the account, or gives one a password that is in no Secret.
 func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	note := ""
 	if st.days > 0 {
-		note = fmt.Sprintf("its password expires after %d days: vdoctl users rotate --username ADMIN before", st.days)
+		note = fmt.Sprintf("its password expires after %d days: %s before", st.days, s.command("rotate"))
 	}
 	fresh, known := s.known[st.shared]
 	if known && !st.exists {
@@ -346,23 +349,23 @@ func union(a, b []string) []string {
 const settleTime = time.Minute
 
 // verify asks the vCenter, as the account, until nothing is missing.
-func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
+func (s *Site) verify(ctx context.Context, p *Place, a account) error {
 	end := time.Now().Add(settleTime)
 	for {
-		missing, err := p.Verify(ctx, l)
+		missing, err := p.Verify(ctx, a.Login)
 		if err == nil && len(missing) == 0 {
 			return nil
 		}
 		if r := fault.ReasonOf(err); time.Now().After(end) || r != "" && r != fault.Forbidden && !r.Passing() {
 			slices.Sort(missing)
 			hint := cmp.Or(fault.HintOf(err), "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan")
-			if r == fault.Unauthorized {
-				hint = "give the drivers another account: vdoctl users rotate --username ADMIN"
+			if r == fault.Unauthorized && a.made && a.kept {
+				hint = "give the drivers another account: " + s.command("rotate")
 			}
 			if err == nil {
 				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
 			}
-			op := "verify account " + l.Username + " in"
+			op := "verify account " + a.Username + " in"
 			return &fault.Error{Reason: fault.Incomplete, Op: op, Subject: p.Server, Err: err, Hint: hint}
 		}
 		if err := pause(ctx, s.poll()); err != nil {
@@ -416,7 +419,7 @@ func (s *Site) spare(ctx context.Context, r *record, p *Place, a account, plan *
 func (s *Site) spared(p *Place, a account, err error) error {
 	hint := "name an account for the drivers alone: --principal NAME@DOMAIN"
 	if a.kept {
-		hint = "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN"
+		hint = "give the drivers an account of their own: " + s.command("rotate", "--principal NAME@DOMAIN")
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "give the drivers' roles to " + a.Username + " in", Subject: p.Server, Err: err, Hint: hint}
 }

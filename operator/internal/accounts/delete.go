@@ -34,20 +34,25 @@ func (s *Site) Delete(ctx context.Context) error {
 	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
 		return err
 	}
-	s.elsewhere(r)
+	if left := s.elsewhere(r); len(left) > 0 && !s.Forget && !s.DryRun {
+		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account,
+			Err:  fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
+			Hint: "apply it again, and run the same command again; or, to leave what is there: " + s.command("delete")}
+	}
 	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }
 
-// elsewhere takes the vCenters out of a record for which no VsphereCloudConfig names the Secret any more,
-// and says that what was made there stays: most often the vCenter is gone.
-func (s *Site) elsewhere(r *record) {
+// elsewhere are the vCenters of a record for which no VsphereCloudConfig names the Secret any more. It says that
+// what was made there stays: most often the vCenter is gone, and it may be away for a moment.
+func (s *Site) elsewhere(r *record) (left []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
 		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
 			s.did(Change{VCenter: name, Do: Leave, Kind: "account", Name: r.Account, Account: r.Account,
 				Note: "no VsphereCloudConfig of this name has the Secret any more: where the vCenter exists, apply that first"})
-			delete(r.Places, name)
+			left = append(left, name)
 		}
 	}
+	return left
 }
 
 func (r *record) accounts() map[string]bool {
@@ -71,7 +76,8 @@ func (s *Site) free(ctx context.Context, r *record) error {
 		for _, d := range users {
 			if s.uses(ctx, &d, account) {
 				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
-					Hint: "remove the drivers first, `vdoctl delete --drivers`; or give them another account: `vdoctl users rotate --username ADMIN`"}
+					Hint: "remove the drivers first, `vdoctl delete --drivers`; or give them another account: `" +
+						s.command("rotate") + "`"}
 			}
 		}
 		if s.DryRun {
@@ -115,9 +121,16 @@ func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) 
 }
 
 func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
-	for _, account := range slices.Sorted(maps.Keys(r.accounts())) {
+	names := slices.Sorted(maps.Keys(r.accounts()))
+	for _, account := range names {
 		if err := s.takeAway(ctx, r, p, account, r.accounts()[account]); err != nil {
 			return err
+		}
+	}
+	for _, account := range slices.Sorted(maps.Keys(r.place(p.Name).Permissions)) {
+		if !slices.ContainsFunc(names, func(n string) bool { return s.same(ctx, n, account) }) {
+			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account,
+				Note: "another one took its place while no VsphereCloudConfig had the vCenter: remove it by hand"})
 		}
 	}
 	return s.clearRoles(ctx, r, p)

@@ -20,10 +20,11 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		return err
 	}
 	if now.Username == "" {
-		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create --username ADMIN"}
+		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret",
+			Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: " + s.command("create")}
 	}
 	if len(s.Places) == 0 {
-		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: vdoctl users delete --username ADMIN --secret "+s.Secret)
+		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: "+s.command("delete"))
 	}
 	a := account{named: want.Username != ""}
 	if err := s.begin(ctx, r, now, &want); err != nil {
@@ -34,6 +35,8 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		if err := s.replace(ctx, r, secret, a); err != nil || s.Output != nil {
 			return err // once the cluster has the Secret that is printed, a further run goes on
 		}
+	} else if err := s.admitted(ctx, r, now); err != nil {
+		return err
 	}
 	if s.DryRun {
 		s.ahead(r)
@@ -60,7 +63,8 @@ func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) err
 			return err
 		}
 	case want.Username != "" && !s.same(ctx, want.Username, r.Next):
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate --username ADMIN, without --principal")
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username),
+			"finish that first: "+s.command("rotate")+", without --principal")
 	case !is(r.Account) && !is(r.Next):
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
 	}
@@ -122,6 +126,22 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a 
 	return s.writeSecret(ctx, r, secret, login)
 }
 
+// admitted refuses to wait for drivers that cannot log in: two runs at once may each have set a password.
+func (s *Site) admitted(ctx context.Context, r *record, now Login) error {
+	if !r.NextMade || s.DryRun {
+		return nil
+	}
+	return s.each(func(p *Place) error {
+		_, err := p.Verify(ctx, now)
+		if fault.ReasonOf(err) != fault.Unauthorized { // what else is wrong is seen when it is waited for
+			return nil
+		}
+		return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + r.Next + " in",
+			Subject: p.Server, Err: err, Hint: fmt.Sprintf("set its password there to that of Secret %s/%s; or put %s with its password back into the Secret, "+
+				"and run the same command again", s.Namespace, s.Secret, r.Account)}
+	})
+}
+
 func (s *Site) switched(ctx context.Context, r *record) error {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
 	return s.until(ctx, func() (string, error) { return s.behind(ctx, r) },
@@ -137,8 +157,9 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 		return err
 	}
 	s.elsewhere(r)
-	for _, p := range r.Places {
-		maps.DeleteFunc(p.Permissions, func(account string, _ map[string]*privileges.Permission) bool {
+	for i := range s.Places {
+		of := r.place(s.Places[i].Name).Permissions
+		maps.DeleteFunc(of, func(account string, _ map[string]*privileges.Permission) bool {
 			return s.same(ctx, account, r.Account)
 		})
 	}

@@ -457,6 +457,7 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 		}
 	}
 	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config == nil })
+	named := o.secret != ""
 	if err := o.only(&s); err != nil {
 		return nil, err
 	}
@@ -464,6 +465,7 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	if err != nil {
 		return nil, err
 	}
+	at.Forget = named
 	var errs []error
 	for _, v := range s.vcenters {
 		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)})

@@ -273,7 +273,7 @@ func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error
 		return nil
 	}
 	return fault.Errorf(fault.Refused, "delete", "the configuration or the operator",
-		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN`), then the rest",
+		"remove the drivers (`vdoctl delete --drivers`), then the accounts (`vdoctl users delete --username ADMIN --secret NAME`), then the rest",
 		"users create made accounts in vCenters, which would stay there: of Secrets %s", firstOf(secrets))
 }
 

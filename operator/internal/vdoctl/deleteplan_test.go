@@ -61,7 +61,7 @@ func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
 			var refused *fault.Error
 			require.ErrorAs(t, err, &refused)
 			require.Contains(t, refused.Hint, "`vdoctl delete --drivers`)")
-			require.Contains(t, refused.Hint, "`vdoctl users delete --username ADMIN`)")
+			require.Contains(t, refused.Hint, "`vdoctl users delete --username ADMIN --secret NAME`)")
 		}
 	}
 }
