@@ -358,14 +358,42 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
 		return err
 	}
+	again := forward(both[0], both[1])
 	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
 		return err
 	}
-	followed := both[1].before.(*v1alpha1.DriverBundle) //nolint:forcetypeassert // it is one
-	out[len(out)-1].Message = fmt.Sprintf("Watch it with `vdoctl status --watch`. It stays pinned to these releases. To go forward again, "+
-		"take the versions out of spec.drivers, and give DriverBundle %s spec.reference %q and spec.versions %q again.",
-		followed.Name, followed.Spec.Reference, followed.Spec.Versions)
+	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases. " + again
 	return o.show(out)
+}
+
+// forward says what undoes what a rollback changes.
+func forward(config, bundle edit) string {
+	var todo []string
+	was, is := config.before.(*v1alpha1.VDOConfig), config.after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert // they are
+	for _, d := range is.Spec.Drivers {
+		switch before := was.Spec.PolicyOf(d.Driver).Version; {
+		case before == d.Version:
+		case before == "":
+			todo = append(todo, "take spec.drivers["+d.Driver+"].version out")
+		default:
+			todo = append(todo, fmt.Sprintf("set spec.drivers[%s].version to %q", d.Driver, before))
+		}
+	}
+	if p := is.Spec.UpgradePolicy; p != nil {
+		for _, id := range p.AllowDowngrade {
+			if was.Spec.UpgradePolicy == nil || !slices.Contains(was.Spec.UpgradePolicy.AllowDowngrade, id) {
+				todo = append(todo, "take "+id+" out of spec.upgradePolicy.allowDowngrade")
+			}
+		}
+	}
+	if b := bundle.before.(*v1alpha1.DriverBundle); len(bundle.changes) > 0 { //nolint:forcetypeassert // it is one
+		todo = append(todo, fmt.Sprintf("give DriverBundle %s spec.reference %q and spec.versions %q again",
+			b.Name, b.Spec.Reference, b.Spec.Versions))
+	}
+	if len(todo) == 0 {
+		return ""
+	}
+	return "To go forward again: " + strings.Join(todo, "; ") + "."
 }
 
 // warn names the GitOps tools that may undo the changes, and what to commit for them instead.
