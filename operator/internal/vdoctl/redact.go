@@ -236,6 +236,7 @@ var plain = regexp.MustCompile(`^[\w./:,+$()=-]{0,256}(@sha256:[0-9a-f]{64})?$`)
 // shown is a text from where somebody may have put a secret that is in no Secret: it is hidden unless it is
 // plain, and neither it nor its name sounds secret.
 func (r *redactor) shown(name, text string) string {
+	r.settings(text)
 	if soundsSecret.MatchString(name) {
 		r.found(text)
 		return hidden
@@ -256,6 +257,15 @@ func (r *redactor) found(value string) {
 	}
 }
 
+// settings notes the values of the settings in a text that sound secret.
+func (r *redactor) settings(text string) {
+	for _, m := range setting.FindAllStringSubmatch(text, -1) {
+		if isSecretName(m[1]) {
+			r.found(strings.Trim(m[2], `"'`))
+		}
+	}
+}
+
 // withoutSecrets takes out what is not needed, and what somebody may have put a secret into that is in no
 // Secret: what ConfigMaps hold that are not the operator's or the driver's, and variables, arguments and
 // annotations that are not plain.
@@ -265,8 +275,9 @@ func (r *redactor) withoutSecrets(u *unstructured.Unstructured) {
 	for _, field := range []string{"data", "binaryData"} {
 		data, _ := u.Object[field].(map[string]any)
 		for k, v := range data {
+			text, _ := v.(string)
+			r.settings(text)
 			if isSecretName(k) {
-				text, _ := v.(string)
 				r.found(text)
 			}
 			if !ours || isSecretName(k) {

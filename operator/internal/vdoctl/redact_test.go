@@ -63,7 +63,7 @@ func TestObjectsHaveNoLooseSecrets(t *testing.T) {
 		"run --token=" + loose + " --v=4", "run --password " + loose, "run --password '" + loose + " " + loose + "'", "https://user:" + loose + "@proxy.site:3128", "Authorization: Bearer " + loose, "curl -H 'Bearer " + loose + "'",
 		"x=1;password=" + loose, "- client-secret: '" + loose + "'", "PASSWORD=" + loose + "\r\nb=1\r\n",
 	}
-	for _, text := range texts {
+	for i, text := range texts {
 		for at, object := range map[string]map[string]any{
 			"data":       {"data": map[string]any{"vsphere.conf": text}},
 			"env":        {"spec": map[string]any{"containers": []any{map[string]any{"env": []any{map[string]any{"name": "ARGS", "value": text}}}}}},
@@ -79,6 +79,9 @@ func TestObjectsHaveNoLooseSecrets(t *testing.T) {
 			data, err := yaml.Marshal(tree)
 			require.NoError(t, err)
 			require.NotContains(t, string(data), loose, "%s: %s", at, text)
+			if i < 2 {
+				require.Equal(t, "login with [hidden]", r.cleanText("login with "+loose), "%s: %s", at, text)
+			}
 		}
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{
