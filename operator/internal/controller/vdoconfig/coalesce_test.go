@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
@@ -30,4 +31,25 @@ func TestNodesThatOnlyBeatStartNoPass(t *testing.T) {
 	}
 	require.True(t, nodeChanged.Create(event.CreateEvent{Object: was}))
 	require.True(t, nodeChanged.Delete(event.DeleteEvent{Object: was}))
+}
+
+func TestOnlyTheDriversRegistrationStartsAPass(t *testing.T) {
+	empty := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	with := empty.DeepCopy()
+	with.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "csi.vsphere.vmware.com", NodeID: "n"}}
+	topology := with.DeepCopy()
+	topology.Spec.Drivers[0].TopologyKeys = []string{"zone"}
+	again := with.DeepCopy()
+	again.ResourceVersion = "9"
+	update := func(was, is *storagev1.CSINode) bool {
+		return csiNodeChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.True(t, update(empty, with))
+	require.True(t, update(with, topology))
+	require.True(t, update(with, empty))
+	require.False(t, update(with, again))
+	require.False(t, csiNodeChanged.Create(event.CreateEvent{Object: empty}))
+	require.True(t, csiNodeChanged.Create(event.CreateEvent{Object: with}))
+	require.False(t, csiNodeChanged.Delete(event.DeleteEvent{Object: empty}))
+	require.True(t, csiNodeChanged.Delete(event.DeleteEvent{Object: with}))
 }

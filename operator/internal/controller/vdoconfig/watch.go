@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,10 +71,10 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("vdoconfig").
 		For(&v1alpha1.VDOConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
-		Watches(&v1alpha1.DriverBundle{}, all).
-		Watches(&v1alpha1.VsphereCloudConfig{}, all).
+		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
+		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
 		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.events(), Predicates: []predicate.Predicate{nodeChanged}}).
-		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events()}).
+		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.events(), Predicates: []predicate.Predicate{csiNodeChanged}}).
 		WatchesRawSource(source.Channel(r.refusals.Told(), all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	if o.Answered != nil {
@@ -124,6 +125,24 @@ var deleted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
+// bundleChanged drops what concerns the DriverBundle alone, such as when it was looked at.
+var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*v1alpha1.DriverBundle)
+	is, ok2 := e.ObjectNew.(*v1alpha1.DriverBundle)
+	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.Digest != is.Status.Digest ||
+		was.Status.VerifiedLogin != is.Status.VerifiedLogin || was.Status.VerifiedPolicy != is.Status.VerifiedPolicy ||
+		was.Annotations[v1alpha1.AnnotationUpgrade] != is.Annotations[v1alpha1.AnnotationUpgrade] ||
+		!equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
+}}
+
+// vcenterChanged lets changes of the check's outcome and of the credentials pass.
+var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*v1alpha1.VsphereCloudConfig)
+	is, ok2 := e.ObjectNew.(*v1alpha1.VsphereCloudConfig)
+	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.VerifiedCredentials != is.Status.VerifiedCredentials ||
+		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
+}}
+
 // settle is what an event waits for others. What nodes do comes in hundreds: each joins in some six steps, and with each
 // pod of a DaemonSet its status changes. A pass looks at all of it at once.
 const settle = 3 * time.Second
@@ -153,3 +172,20 @@ var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(was.Labels, is.Labels) || assess.Readiness(was).Status != assess.Readiness(is).Status ||
 		was.Status.NodeInfo.KubeletVersion != is.Status.NodeInfo.KubeletVersion
 }}
+
+// csiNodeChanged drops what other storage drivers say: the driver registers on nodes one by
+// one, and a CSINode without any says nothing.
+var csiNodeChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return len(registered(e.Object)) > 0 },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(registered(e.ObjectOld), registered(e.ObjectNew))
+	},
+	DeleteFunc: func(e event.DeleteEvent) bool { return len(registered(e.Object)) > 0 },
+}
+
+func registered(o client.Object) []storagev1.CSINodeDriver {
+	if n, ok := o.(*storagev1.CSINode); ok {
+		return n.Spec.Drivers
+	}
+	return nil
+}
