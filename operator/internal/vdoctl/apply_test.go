@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // Somebody changes, makes or deletes what configure has read, while it asks.
@@ -343,4 +345,13 @@ func TestARollbackGoesOnWhereAStatusWasWrittenMeanwhile(t *testing.T) {
 		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(v), v))
 		require.Equal(t, c.reason == "", v.Spec.PolicyOf("csi").Version == "3.5.1", name)
 	}
+}
+
+// A certificate that the authority of a flag has not signed is refused: no answer would change what is trusted.
+func TestTrustIsNotAskedForBesideAnAuthority(t *testing.T) {
+	o := newConfigure(&app{err: &bytes.Buffer{}})
+	o.caFile = "ca.crt"
+	refusal := error(&vcenter.UntrustedError{SHA256: "aa"})
+	require.Equal(t, refusal, o.trusts(t.Context(), "vc.site", refusal))
+	require.Empty(t, o.thumbprint)
 }

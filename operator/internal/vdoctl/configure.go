@@ -348,10 +348,10 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 }
 
 // trusts asks, as ssh does, whether to trust a certificate of an authority that is not known here, such as the
-// vCenter's own. Any other refusal stays one.
+// vCenter's own. Any other refusal stays one, and so does that of an authority that a flag gives.
 func (o *configureOptions) trusts(ctx context.Context, address string, refusal error) error {
 	var u *vcenter.UntrustedError
-	if !errors.As(refusal, &u) {
+	if o.caFile != "" || !errors.As(refusal, &u) {
 		return refusal
 	}
 	_ = command.Say(o.err, "No authority that is known here has signed the certificate of %s.\nIssuer:  %s\nSHA-256: %s\n"+
