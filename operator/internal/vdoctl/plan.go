@@ -15,7 +15,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 type planReport struct {
@@ -181,7 +183,32 @@ func goesOn(p *preview.Preview) bool {
 			return false
 		}
 	}
-	return len(p.Held) == 0
+	does := changes(p)
+	for _, h := range p.Held {
+		if h.Driver == "" || does[revision.GroupOf(matrix.Driver(h.Driver))] {
+			return false
+		}
+	}
+	return true
+}
+
+// changes are the drivers, by their groups, that anything but a repair would be done with: what holds others holds up
+// nothing.
+func changes(p *preview.Preview) map[revision.Group]bool {
+	all := map[revision.Group]bool{}
+	for _, h := range p.Route {
+		for _, m := range h.Moves {
+			all[revision.GroupOf(m.Driver)] = true
+		}
+	}
+	if p.Plan != nil {
+		for i := range p.Plan.Steps {
+			if x := &p.Plan.Steps[i]; x.Cause != string(plan.Drift) {
+				all[revision.GroupOf(matrix.Driver(x.Driver))] = true
+			}
+		}
+	}
+	return all
 }
 
 func (o *planOptions) text(l *lines, r planReport) {
@@ -198,7 +225,9 @@ func (o *planOptions) text(l *lines, r planReport) {
 	o.heldBack(l, r)
 	o.ahead(l, r)
 	o.objects(l, r)
-	if r.GoesOn {
+	if r.GoesOn && len(r.Held) > 0 {
+		l.printf("\n%s", o.paint(green, "that would hold up nothing of this"))
+	} else if r.GoesOn {
 		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
 	} else {
 		l.printf("\n%s", o.paint(red, "it would be held back"))
