@@ -46,6 +46,8 @@ type statusReport struct {
 	Candidate *candidate `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
+	// PreflightBefore is set where that was before the last roll-out.
+	PreflightBefore bool `json:"preflightBefore,omitempty"`
 }
 
 type bundleStatus struct {
@@ -212,7 +214,11 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 		r.wait("VDOConfig "+c.Name, "Deleting", "it is being deleted since "+when(*since)+", and what is below may be older")
 	}
 	r.Nodes = append(r.Nodes, c.Status.Nodes...)
-	r.Preflight = c.Status.Preflight
+	if r.Preflight = c.Status.Preflight; r.Preflight != nil && r.Preflight.CheckedAt != nil {
+		r.PreflightBefore = slices.ContainsFunc(c.Status.Revisions, func(x v1alpha1.RevisionStatus) bool {
+			return x.Current && r.Preflight.CheckedAt.Before(&x.Since)
+		})
+	}
 	r.VDOConfig, r.Kubernetes, r.NodesReady = c.Name, c.Status.Kubernetes, c.Status.NodesReady
 	if w := c.Status.Candidate; w != nil {
 		r.Candidate = &candidate{*w, toDoOf(w)}
@@ -273,7 +279,7 @@ func (o *statusOptions) text(l *lines, r statusReport) {
 	for _, n := range r.Nodes {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
 	}
-	o.checks(l, r.Preflight)
+	o.checks(l, r.Preflight, r.PreflightBefore)
 	if c := r.Candidate; c != nil {
 		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
 		l.block("why", c.Message)
@@ -315,13 +321,17 @@ func (b bundleStatus) says() string {
 
 // checks shows what the operator's checks of cluster and vCenters found last, and how it is put right. Findings do
 // not say whether everything is ready: what is held back for their sake waits, and is shown there.
-func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus) {
+func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before bool) {
 	if p == nil {
 		return
 	}
 	looked := "of what the bundle holds alone: cluster and vCenters were not looked at"
 	if p.CheckedAt != nil {
-		looked = "at " + when(*p.CheckedAt) + "; to look now: vdoctl check"
+		looked = "at " + when(*p.CheckedAt)
+		if before {
+			looked += ", before the last roll-out"
+		}
+		looked += "; to look now: vdoctl check"
 	}
 	l.printf("\n%s  %d passed, %s", o.paint(bold, "checks"), p.Passed, looked)
 	for i := range p.Results {
