@@ -262,8 +262,7 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 	for _, d := range users {
 		if s.uses(ctx, &d, a.Username) {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
-				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; " +
-					"then, for another password: " + s.command("rotate")}
+				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: " + s.command("rotate")}
 		}
 	}
 	if s.DryRun {

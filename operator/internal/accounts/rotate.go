@@ -21,7 +21,8 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	}
 	if now.Username == "" {
 		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret",
-			Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: " + s.command("create")}
+			Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"),
+			Hint: "make it: " + s.command("create")}
 	}
 	if len(s.Places) == 0 {
 		return s.conflict(errors.New("no vCenter of its account is left"), "remove the account: "+s.command("delete"))
@@ -137,7 +138,8 @@ func (s *Site) admitted(ctx context.Context, r *record, now Login) error {
 			return nil
 		}
 		return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + r.Next + " in",
-			Subject: p.Server, Err: err, Hint: fmt.Sprintf("set its password there to that of Secret %s/%s; or put %s with its password back into the Secret, "+
+			Subject: p.Server, Err: err,
+			Hint: fmt.Sprintf("set its password there to that of Secret %s/%s; or put %s with its password back into the Secret, "+
 				"and run the same command again", s.Namespace, s.Secret, r.Account)}
 	})
 }

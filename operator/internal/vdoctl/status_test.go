@@ -136,7 +136,8 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		"checks from before a roll-out": {func(s *installed) {
 			at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 			s.config.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &at, Passed: 12}
-			s.config.Status.Revisions = []v1alpha1.RevisionStatus{{Current: true, Since: metav1.NewTime(at.Add(time.Second))}}
+			later := metav1.NewTime(at.Add(time.Second))
+			s.config.Status.Revisions = []v1alpha1.RevisionStatus{{Current: true, Since: later}}
 		}, true, []string{"checks 12 passed, at 2026-01-02T03:04:05Z, before the last roll-out; to look now: vdoctl check"}},
 		"checks of a bundle": {func(s *installed) {
 			found := v1alpha1.PreflightResult{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}
