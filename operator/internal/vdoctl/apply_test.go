@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -354,4 +356,23 @@ func TestTrustIsNotAskedForBesideAnAuthority(t *testing.T) {
 	refusal := error(&vcenter.UntrustedError{SHA256: "aa"})
 	require.Equal(t, refusal, o.trusts(t.Context(), "vc.site", refusal))
 	require.Empty(t, o.thumbprint)
+}
+
+// What holds a driver counts where something is done with its group, and what holds all counts always.
+func TestAPlanIsHeldBackByWhatItChanges(t *testing.T) {
+	const held = `"held":[{"driver":"csi","message":"a check fails"}]`
+	for text, want := range map[string]bool{
+		`{"route":[{}]}`:              true,
+		`{"route":[{}],` + held + `}`: true,
+		`{"route":[{"moves":[{"driver":"cpi"}]}],` + held + `}`:                true,
+		`{"route":[{"moves":[{"driver":"csi"}]}],` + held + `}`:                false,
+		`{"plan":{"steps":[{"driver":"csi","cause":"drift"}]},` + held + `}`:   true,
+		`{"plan":{"steps":[{"driver":"csi","cause":"content"}]},` + held + `}`: false,
+		`{"route":[{"lacks":["a release"]}]}`:                                  false,
+		`{"held":[{"message":"stopped"}]}`:                                     false,
+	} {
+		var p preview.Preview
+		require.NoError(t, json.Unmarshal([]byte(text), &p))
+		require.Equal(t, want, goesOn(&p), text)
+	}
 }
