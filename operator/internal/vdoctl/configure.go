@@ -75,8 +75,10 @@ set are not taken from them without --force-conflicts.
 With --from-file it begins with a file, of which all is written that its vCenters and bundle
 need. With -o FILE the resources are written to a file, for GitOps, and no cluster is asked. An
 existing file is the start; it is replaced with consent, keeps its other resources, and loses
-its comments. kubectl get driverbundles,vspherecloudconfigs,vdoconfigs -o yaml writes one of a
-cluster. The password belongs into a Secret, not into the file.
+its comments. A new one starts empty. To write one of a cluster:
+kubectl get -n vmware-system-vdo driverbundles,vspherecloudconfigs,vdoconfigs -o yaml
+Add the ConfigMaps of CAs that these name. The password belongs into a Secret, not into the
+file.
 
 --thumbprint "" trusts the authorities of the system again.`,
 		Example: `  vdoctl configure
