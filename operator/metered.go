@@ -84,8 +84,8 @@ func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedN
 	return saved, nil
 }
 
-// newlyHealthy tells whether a revision has become healthy. One that fails is not healthy any more, and what was healthy
-// before it is no roll-out.
+// newlyHealthy tells whether a revision has become healthy. One that fails is not healthy any more, and what was
+// healthy before it is no roll-out.
 func newlyHealthy(was, now revision.History) bool {
 	return slices.ContainsFunc(now.Records, func(r revision.Record) bool {
 		before, _ := was.ByNumber(r.Number)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
@@ -328,7 +329,9 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	revoked, err := trust.ComposePolicy(1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{Revoked: true})},
 		[]trust.Authority{entry("team", "alice", "bob")})
 	require.NoError(t, err)
-	untrusted(verify(revoked, by(alice)))(t, "whose key is revoked")
+	_, err = verify(revoked, by(alice))
+	requireUntrusted(t, err, "whose key is revoked")
+	require.Contains(t, fault.HintOf(err), "by who the policy accepts now")
 }
 
 func TestBadAuthoritiesAreExplained(t *testing.T) {

@@ -225,12 +225,13 @@ func (o *planOptions) text(l *lines, r planReport) {
 	o.heldBack(l, r)
 	o.ahead(l, r)
 	o.objects(l, r)
-	if r.GoesOn && len(r.Held) > 0 {
-		l.printf("\n%s", o.paint(green, "that would hold up nothing of this"))
-	} else if r.GoesOn {
-		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
-	} else {
+	switch {
+	case !r.GoesOn:
 		l.printf("\n%s", o.paint(red, "it would be held back"))
+	case len(r.Held) > 0:
+		l.printf("\n%s", o.paint(green, "that would hold up nothing of this"))
+	default:
+		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
 	}
 }
 

@@ -371,9 +371,9 @@ func forward(config, bundle edit) string {
 	var todo []string
 	was, is := config.before.(*v1alpha1.VDOConfig), config.after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert // they are
 	for _, d := range is.Spec.Drivers {
-		switch before := was.Spec.PolicyOf(d.Driver).Version; {
-		case before == d.Version:
-		case before == "":
+		switch before := was.Spec.PolicyOf(d.Driver).Version; before {
+		case d.Version:
+		case "":
 			todo = append(todo, "take spec.drivers["+d.Driver+"].version out")
 		default:
 			todo = append(todo, fmt.Sprintf("set spec.drivers[%s].version to %q", d.Driver, before))

@@ -48,14 +48,16 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	w.pass()
 	require.Equal(t, w.parts(), w.parts(second), "old copies go with the next pass")
 	require.Equal(t, w.get().UID, w.parts()[0].OwnerReferences[0].UID)
-	kept, o := w.parts(), Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
-	_, err := (&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b)
-	require.NoError(t, err)
-	require.Equal(t, kept, w.parts(), "a pass with an old status removes no copy of what is accepted")
 
 	require.NoError(t, w.Delete(t.Context(), &w.parts()[0]))
 	requireIs(t, w.pass(), good, good, second)
 	require.Len(t, w.parts(second), 1, "a copy that was lost is made again")
+
+	require.NoError(t, w.reg.Close())
+	o := Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
+	_, err := (&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b)
+	require.NoError(t, err)
+	require.Len(t, w.parts(second), 1, "a pass with an old status removes no copy of what is accepted")
 }
 
 func TestARefusedBundleLeavesTheAcceptedOneServing(t *testing.T) {

@@ -223,13 +223,14 @@ func TestOneUnreadHostHoldsItsNetworkAlone(t *testing.T) {
 	w.host(metal3.Host{Name: "b"})
 	w.sip("t", two)
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
-	second := read[corev1.ConfigMap](w, services.Name("t", services.LoadBalancerWorker, 1)+"-config").Data
+	config := services.Name("t", services.LoadBalancerWorker, 1) + "-config"
+	second := read[corev1.ConfigMap](w, config).Data
 	has(oam)
 	w.take("b", "m-b", "red", "")
 	w.change("t", two+"clusterName: blue\n")
 	w.settle(r, "t")
 	require.Equal(t, []string{"a=10.1.1.97"}, w.backends("t", services.LoadBalancerWorker))
-	require.Equal(t, second, read[corev1.ConfigMap](w, services.Name("t", services.LoadBalancerWorker, 1)+"-config").Data)
+	require.Equal(t, second, read[corev1.ConfigMap](w, config).Data)
 	require.Equal(t, []string{"10.1.1.97", "10.2.1.97"}, w.get("t").Status.Hosts[0].Addresses)
 	require.Contains(t, w.get("t").Status.Hosts[1].Problem, `Cluster "red" uses it`)
 	w.says("t", airship.ReasonInfraServiceFailure, "loadBalancerWorker[1].nodeInterfaceId: 1 hosts have no known", true)

@@ -161,7 +161,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 func (a *applier) takesOver() bool {
 	c := &a.site.cluster
 	cloud, storage := len(c.FoundCloudConfig) > 0, len(c.FoundStorageConfig)+len(c.FoundFeatureStates) > 0
-	return !(cloud && a.blocked[matrix.CPI] != nil) && !(storage && a.blocked[matrix.CSI] != nil)
+	return (!cloud || a.blocked[matrix.CPI] == nil) && (!storage || a.blocked[matrix.CSI] == nil)
 }
 
 // stage applies a stage's steps, notes what was applied, and sees what the next

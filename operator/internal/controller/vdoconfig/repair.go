@@ -106,7 +106,8 @@ func (s *site) asRemembered(spec v1alpha1.VDOConfigSpec, d matrix.Driver) v1alph
 		return spec // nothing of it is remembered: where it is taken over as it runs, it stays so
 	}
 	settings, patches := ofDrivers(func(of matrix.Driver) bool { return of == d })
-	spec.Drivers, spec.Patches = instead(spec.Drivers, was.Drivers, settings), instead(spec.Patches, was.Patches, patches)
+	spec.Drivers = instead(spec.Drivers, was.Drivers, settings)
+	spec.Patches = instead(spec.Patches, was.Patches, patches)
 	return spec
 }
 

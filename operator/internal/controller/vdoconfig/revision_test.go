@@ -439,7 +439,9 @@ func TestSettingsAreRememberedAsTheyWereApplied(t *testing.T) {
 	debug := func(d string) v1alpha1.DriverPolicy {
 		return v1alpha1.DriverPolicy{Driver: d, LogLevel: v1alpha1.LogDebug}
 	}
-	was := inventory.Memory{StorageProvider: &v1alpha1.StorageProvider{ClusterID: "was"}, Drivers: []v1alpha1.DriverPolicy{debug("csi")}}
+	was := inventory.Memory{
+		StorageProvider: &v1alpha1.StorageProvider{ClusterID: "was"}, Drivers: []v1alpha1.DriverPolicy{debug("csi")},
+	}
 	g := gathering(t)
 	g.site.inventory = g.site.inventory.WithMemory(was)
 	g.spec.Drivers = []v1alpha1.DriverPolicy{debug("cpi")}
