@@ -84,6 +84,8 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 // who types a password: a credential helper that hangs is ended.
 const longestOnce = 10 * time.Minute
 
+var errLongLogin = fmt.Errorf("the login took longer than %s: see whether a credential helper waits for something", longestOnce)
+
 // once does what is to be done once for all who wait for it, and has it fail for all: one after the
 // other they would wait for the same again. Who gives up ends it for nobody else.
 func (h *Host) once(ctx context.Context, key string, done func() bool, do func(context.Context) error) error {
@@ -94,9 +96,13 @@ func (h *Host) once(ctx context.Context, key string, done func() bool, do func(c
 		if done() {
 			return nil, nil //nolint:nilnil // there is no value
 		}
-		all, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOnce)
+		all, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), longestOnce, errLongLogin)
 		defer cancel()
-		return nil, do(all)
+		err := do(all)
+		if cause := context.Cause(all); err != nil && cause != nil {
+			err = cause
+		}
+		return nil, err
 	})
 	select {
 	case r := <-result:

@@ -354,10 +354,28 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right Access
 }
 
 // hasOnce is has for a blob, without attempts of its own. An answer that gives a length has to
-// give the blob's; some registries give none.
+// give the blob's. Some registries give none, and some 0 for each blob: the first byte tells these from one
+// that has lost the content.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
 	}, 0)
+	if err == nil && a.Status == http.StatusOK && a.Length == 0 && d.Size > 0 {
+		return r.gives(ctx, d, right)
+	}
 	return a.Status == http.StatusOK && (a.Length < 0 || a.Length == d.Size), err
+}
+
+// gives tells whether the first byte of a blob comes.
+func (r *Repository) gives(ctx context.Context, d ocispec.Descriptor, right Access) (bool, error) {
+	resp, err := r.client.Send(ctx, r.host, Request{
+		Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: right,
+		Header: map[string]string{"Range": "bytes=0-0"}, OK: []int{200, 206, 404, 416},
+	})
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	n, _ := resp.Body.Read(make([]byte, 1))
+	return resp.StatusCode < http.StatusMultipleChoices && n == 1, nil
 }

@@ -34,7 +34,10 @@ func (s *Site) Delete(ctx context.Context) error {
 	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
 		return err
 	}
-	if left := s.elsewhere(r); len(left) > 0 && !s.Forget && !s.DryRun {
+	if left := s.elsewhere(r); len(left) > 0 && !s.Forget {
+		if s.DryRun {
+			return nil // the record stays
+		}
 		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account,
 			Err:  fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
 			Hint: "apply it again, and run the same command again; or, to leave what is there: " + s.command("delete")}

@@ -362,9 +362,10 @@ func TestTrustIsNotAskedForBesideAnAuthority(t *testing.T) {
 func TestAPlanIsHeldBackByWhatItChanges(t *testing.T) {
 	const held = `"held":[{"driver":"csi","message":"a check fails"}]`
 	for text, want := range map[string]bool{
-		`{"route":[{}]}`:              true,
-		`{"route":[{}],` + held + `}`: true,
-		`{"route":[{"moves":[{"driver":"cpi"}]}],` + held + `}`:                true,
+		`{"route":[{}]}`:                                                       true,
+		`{"plan":{},"route":[{}],` + held + `}`:                                true,
+		`{"route":[{}],` + held + `}`:                                          false, // nothing was planned
+		`{"plan":{},"route":[{"moves":[{"driver":"cpi"}]}],` + held + `}`:      true,
 		`{"route":[{"moves":[{"driver":"csi"}]}],` + held + `}`:                false,
 		`{"plan":{"steps":[{"driver":"csi","cause":"drift"}]},` + held + `}`:   true,
 		`{"plan":{"steps":[{"driver":"csi","cause":"content"}]},` + held + `}`: false,

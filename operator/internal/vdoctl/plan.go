@@ -185,7 +185,7 @@ func goesOn(p *preview.Preview) bool {
 	}
 	does := changes(p)
 	for _, h := range p.Held {
-		if h.Driver == "" || does[revision.GroupOf(matrix.Driver(h.Driver))] {
+		if p.Plan == nil || h.Driver == "" || does[revision.GroupOf(matrix.Driver(h.Driver))] {
 			return false
 		}
 	}

@@ -362,7 +362,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
 		return err
 	}
-	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases. " + again
+	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases." + again
 	return o.show(out)
 }
 
@@ -387,13 +387,13 @@ func forward(config, bundle edit) string {
 		}
 	}
 	if b := bundle.before.(*v1alpha1.DriverBundle); len(bundle.changes) > 0 { //nolint:forcetypeassert // it is one
-		todo = append(todo, fmt.Sprintf("give DriverBundle %s spec.reference %q and spec.versions %q again",
-			b.Name, b.Spec.Reference, b.Spec.Versions))
+		todo = append(todo, fmt.Sprintf("give DriverBundle %s spec.reference %q, spec.versions %q and spec.acceptOlder %q again",
+			b.Name, b.Spec.Reference, b.Spec.Versions, b.Spec.AcceptOlder))
 	}
 	if len(todo) == 0 {
 		return ""
 	}
-	return "To go forward again: " + strings.Join(todo, "; ") + "."
+	return " To go forward again: " + strings.Join(todo, "; ") + "."
 }
 
 // warn names the GitOps tools that may undo the changes, and what to commit for them instead.

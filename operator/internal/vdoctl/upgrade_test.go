@@ -334,5 +334,5 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 
 	shown, _ := s.run("describe").both()
 	require.Regexp(t, `driver/csi +true +- +3\.5\.1 pinned to 3\.3\.1 by spec\.drivers\n`, shown)
-	require.Contains(t, strings.Join(strings.Fields(out), " "), `give DriverBundle drivers spec.reference "registry.site/vdo:stable" and spec.versions "" again`)
+	require.Contains(t, strings.Join(strings.Fields(out), " "), `give DriverBundle drivers spec.reference "registry.site/vdo:stable", spec.versions "" and spec.acceptOlder "" again`)
 }

@@ -130,12 +130,15 @@ func (p *pass) recall(h *choose.Host, e *extracted, running map[string]*appsv1.D
 	if len(wanted) > 1 || !unknown && !slices.Equal(known, wanted) {
 		return true
 	}
-	e.addresses[wanted[0]] = nil
+	var all []netip.Addr
 	for _, text := range was.Addresses {
-		if a, err := netip.ParseAddr(text); err == nil {
-			e.addresses[wanted[0]] = append(e.addresses[wanted[0]], a)
+		a, err := netip.ParseAddr(text)
+		if err != nil || slices.ContainsFunc(all, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			return true // two of a family are of two networks
 		}
+		all = append(all, a)
 	}
+	e.addresses[wanted[0]] = all
 	return false
 }
 

@@ -157,11 +157,11 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	return a.dropRevisions(ctx, was, wide)
 }
 
-// takesOver tells whether all drivers of which settings were found are adopted in this pass.
+// takesOver tells whether a driver of which settings were found is adopted in this pass.
 func (a *applier) takesOver() bool {
 	c := &a.site.cluster
 	cloud, storage := len(c.FoundCloudConfig) > 0, len(c.FoundStorageConfig)+len(c.FoundFeatureStates) > 0
-	return (!cloud || a.blocked[matrix.CPI] == nil) && (!storage || a.blocked[matrix.CSI] == nil)
+	return cloud && a.blocked[matrix.CPI] == nil || storage && a.blocked[matrix.CSI] == nil
 }
 
 // stage applies a stage's steps, notes what was applied, and sees what the next
