@@ -186,6 +186,11 @@ func (o *deployOptions) next() string {
 // render returns the objects to apply, and what they are from.
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
 	out := deployment{Objects: []deployed{}}
+	if o.manifests != "" && o.withAccess {
+		err := errors.New("--manifests reads no keys, CA and login that could be stored")
+		return out, nil, flags.Bad("--with-access", "", err,
+			"name the bundle in the place of --manifests, or create vdo-trust, vdo-registry-ca and vdo-registry")
+	}
 	if o.manifests != "" {
 		data, err := o.read("--manifests", o.manifests)
 		if err != nil {

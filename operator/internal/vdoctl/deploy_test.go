@@ -163,6 +163,7 @@ func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
 		strings.Replace(read("operator.yaml"), "      affinity:", "      nodeSelector: {nowhere: \"true\"}\n      affinity:", 1))
 	s.run("deploy", "--manifests", rendered, "--yes", "--timeout", "20s").is(9, "0 of 1 pods are up", " describe pods`")
 	s.run("deploy", r.reference, "--manifests", rendered, "--yes").is(2)
+	s.run("deploy", "--manifests", rendered, "--with-access", "--yes").is(2, "name the bundle in the place of --manifests")
 	s.ok("delete", "--all", "--yes")
 }
 

@@ -8,6 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 func TestNodesThatOnlyBeatStartNoPass(t *testing.T) {
@@ -52,4 +54,27 @@ func TestOnlyTheDriversRegistrationStartsAPass(t *testing.T) {
 	require.True(t, csiNodeChanged.Create(event.CreateEvent{Object: with}))
 	require.False(t, csiNodeChanged.Delete(event.DeleteEvent{Object: empty}))
 	require.True(t, csiNodeChanged.Delete(event.DeleteEvent{Object: with}))
+}
+
+// When a bundle or a vCenter was looked at last is no reason for a pass: an idle operator would make two for one.
+func TestOnlyWhatAPassReadsOfAVCenterOrABundleStartsOne(t *testing.T) {
+	now := metav1.Now()
+	vc := func(change func(*v1alpha1.VsphereCloudConfig)) bool {
+		was, is := &v1alpha1.VsphereCloudConfig{}, &v1alpha1.VsphereCloudConfig{}
+		change(is)
+		return vcenterChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.False(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.CheckedAt, v.Status.AskedAt = &now, &now }))
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "v" }))
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.Version = "8.0.3" }))
+	ready := []metav1.Condition{{Type: "Ready"}}
+	require.True(t, vc(func(v *v1alpha1.VsphereCloudConfig) { v.Status.Conditions = ready }))
+	b := func(change func(*v1alpha1.DriverBundle)) bool {
+		was, is := &v1alpha1.DriverBundle{}, &v1alpha1.DriverBundle{}
+		change(is)
+		return bundleChanged.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is})
+	}
+	require.False(t, b(func(b *v1alpha1.DriverBundle) { b.Status.HandledReconcileAt = "now" }))
+	require.True(t, b(func(b *v1alpha1.DriverBundle) { b.Generation = 2 }))
+	require.True(t, b(func(b *v1alpha1.DriverBundle) { b.Status.Digest = "sha256:a" }))
 }
