@@ -7,12 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // partialDir holds the blobs of a folder that are not whole yet.
@@ -26,7 +31,9 @@ type DirWriter struct {
 	dir   *folder
 	lock  *os.File
 	graph *bundle.Graph
-	blobs slots
+
+	mu    sync.Mutex
+	lacks map[digest.Digest]bool // what is to put still
 }
 
 // CreateDir begins a folder; nothing is written before Begin. A folder that holds anything but what
@@ -49,9 +56,6 @@ func (w *DirWriter) Can() medium.Capabilities {
 // Begin makes the folder, writes all that the graph itself carries and returns
 // what is still to put. A blob that is there counts once it was hashed.
 func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	missing, err := w.begin(ctx, g)
 	if err != nil {
 		err = errors.Join(err, w.Close())
@@ -63,7 +67,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
-	if err := w.checkFolder(w.dir); err != nil {
+	if err := w.checkFolder(); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{blobPrefix, partialDir} {
@@ -71,22 +75,38 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 			return nil, err
 		}
 	}
-	out, need, err := w.missing(ctx, g, w.dir)
+	order := g.Order()
+	there := make([]bool, len(order))
+	err := run.Each(ctx, runtime.GOMAXPROCS(0), len(order), func(i int) (err error) {
+		there[i], err = w.dir.holds(ctx, order[i])
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSpace(filepath.Join(w.path, indexName), need); err != nil {
+	var lacks []ocispec.Descriptor
+	for i, d := range order {
+		if !there[i] {
+			lacks = append(lacks, d)
+		}
+	}
+	if err := checkSpace(filepath.Join(w.path, indexName), blockSize*int64(len(lacks))+bundle.SizeOf(lacks)); err != nil {
 		return nil, err
 	}
-	w.graph = g
-	return out, w.writeData()
+	w.graph, w.lacks = g, map[digest.Digest]bool{}
+	var missing []ocispec.Descriptor
+	for _, d := range lacks {
+		if d.Data == nil {
+			missing, w.lacks[d.Digest] = append(missing, d), true
+		} else if err := w.dir.write(blobName(d), d.Data); err != nil {
+			return nil, err
+		}
+	}
+	return missing, nil
 }
 
 // openFolder makes and opens the folder, and keeps other processes off it.
 func (w *DirWriter) openFolder() (err error) {
-	if w.dir != nil {
-		return nil
-	}
 	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return storageFault("write", w.path, err)
 	}
@@ -97,106 +117,62 @@ func (w *DirWriter) openFolder() (err error) {
 }
 
 // checkFolder refuses a folder that holds a bundle, or something else.
-func (w *DirWriter) checkFolder(in *folder) error {
+func (w *DirWriter) checkFolder() error {
+	has := func(name string) bool { return isThere(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	case err != nil:
 		return storageFault("write", w.path, err)
 	case len(list) == 0 || w.o.Replace:
 		return nil
-	case in.has(indexName):
+	case has(indexName):
 		why = "it is there already"
-	case in.has(partialDir) || in.has("blobs"): // an interrupted run; blobs are named by digest, whoever wrote them
+	case has(partialDir) || has("blobs"): // an interrupted run; blobs are named by digest, whoever wrote them
 		return nil
 	}
 	return fault.Errorf(fault.Conflict, "write", w.path,
 		"name a folder that is empty or not there yet, or write into it with --replace", "%s", why)
 }
 
-// missing makes the slots, and returns what a folder (nil: there is none) does not have yet, and
-// the bytes that it needs.
-func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *folder) (out []ocispec.Descriptor, need int64,
-	err error) {
-	var all []*slot
-	for _, d := range g.Order() {
-		all = append(all, &slot{entry: entry{d: d, size: d.Size}, note: func(*slot) error { return nil }})
-	}
-	w.blobs, err = takeStock(all, func(s *slot) (err error) {
-		s.done, err = in.holds(ctx, s.entry.d)
-		return err
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, s := range all {
-		d := s.entry.d
-		if s.done {
-			continue
-		}
-		need += padded(d.Size)
-		if d.Data == nil {
-			out = append(out, d)
-		}
-	}
-	return out, need, nil
-}
-
 // holds tells whether a blob is in a folder with its bytes.
 func (d *folder) holds(ctx context.Context, b ocispec.Descriptor) (bool, error) {
-	if d == nil {
-		return false, nil
-	}
-	name := blobPrefix + b.Digest.Encoded()
-	if info, err := d.root.Lstat(name); err != nil || !info.Mode().IsRegular() {
+	if info, err := d.root.Lstat(blobName(b)); err != nil || !info.Mode().IsRegular() {
 		return false, nil //nolint:nilerr // it is fetched
 	}
 	err := discardAll(ctx, d, b)
 	return err == nil, ctx.Err()
 }
 
-func (w *DirWriter) writeData() error {
-	for _, s := range w.blobs {
-		if s.done || s.entry.d.Data == nil {
-			continue
-		}
-		if err := w.dir.write(blobPrefix+s.entry.d.Digest.Encoded(), s.entry.d.Data); err != nil {
-			return err
-		}
-		s.done = true
-	}
-	return nil
-}
-
-// partName is the name of a blob that is not whole yet.
-func partName(d ocispec.Descriptor) string { return partialDir + "/" + d.Digest.Encoded() }
-
 // Put writes one blob, verified as it streams: under another name, flushed, then
 // renamed.
 func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
-	s, err := w.blobs.take(w.path, d)
+	rc, err := open(0)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	if s.done {
-		return nil
-	}
-	f, err := w.dir.create(partName(d), 0o644)
+	defer rc.Close() //nolint:errcheck // nothing was written through it
+	name := partialDir + "/" + d.Digest.Encoded()
+	f, err := w.dir.create(name, 0o644)
 	if err != nil {
 		return err
 	}
-	s.f, s.path = f, f.Name()
-	s.reset()
-	if err = s.put(ctx, open); err == nil {
+	if _, err = pour(ctx, f, bundle.Verify(rc, d), d.Size); err == nil {
 		err = f.Sync()
 	}
 	if err = storageFault("write", f.Name(), errors.Join(err, f.Close())); err == nil {
-		err = w.dir.rename(partName(d), blobPrefix+d.Digest.Encoded())
+		err = w.dir.rename(name, blobName(d))
 	}
-	s.done = err == nil
-	return err
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.lacks, d.Digest)
+	return nil
 }
 
 // Commit writes oci-layout and, last, index.json, once everything is there.
@@ -207,8 +183,8 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 	if w.graph == nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it was not begun")
 	}
-	if err := w.blobs.complete(w.path); err != nil {
-		return err
+	for lacking := range w.lacks {
+		return lacksBlob(w.path, lacking)
 	}
 	text, err := indexJSON(entriesOf(w.graph), w.graph.Base)
 	if err != nil {
@@ -235,9 +211,13 @@ func (w *DirWriter) sweep() error {
 	if err != nil {
 		return storageFault("read", w.path, err)
 	}
+	keep := map[string]bool{}
+	for _, d := range w.graph.Order() {
+		keep[d.Digest.Encoded()] = true
+	}
 	var errs []error
 	for _, e := range list {
-		if w.blobs[e.Name()] == nil && isBlobName(blobPrefix+e.Name()) {
+		if !keep[e.Name()] && isBlobName(blobPrefix+e.Name()) {
 			errs = append(errs, w.dir.remove(blobPrefix+e.Name()))
 		}
 	}
@@ -257,34 +237,23 @@ func (w *DirWriter) Close() error {
 	return errors.Join(errs...)
 }
 
-// Plan tells what Begin would return, without writing anything, and refuses what
-// Begin would refuse.
-func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := ctx.Err(); err != nil {
+// Plan tells what Begin returns where no interrupted run has left anything, without writing, and
+// refuses what Begin would refuse.
+func (w *DirWriter) Plan(_ context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if err := w.checkFolder(); err != nil {
 		return nil, err
 	}
-	in, err := openFolder(w.path)
-	if err == nil {
-		defer in.Close() //nolint:errcheck // only read
-		err = w.checkFolder(in)
+	missing := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
+	if isThere(w.path) { // which may hold a part of it
+		return missing, nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	out, need, err := (&DirWriter{path: w.path, o: w.o}).missing(ctx, g, in)
-	if err != nil {
-		return nil, err
-	}
-	return out, checkSpace(w.existing(), need)
-}
-
-// existing is a path in the folder, or in the one that it will be made in.
-func (w *DirWriter) existing() string {
-	if isThere(w.path) {
-		return filepath.Join(w.path, indexName)
-	}
-	return w.path
+	return missing, checkSpace(w.path, bundle.SizeOf(missing))
 }
 
 // Preflight makes sure that files can be written where the folder is, or will be.
-func (w *DirWriter) Preflight(context.Context) error { return writable(filepath.Dir(w.existing())) }
+func (w *DirWriter) Preflight(context.Context) error {
+	if isThere(w.path) {
+		return writable(w.path)
+	}
+	return writable(filepath.Dir(w.path))
+}

@@ -71,8 +71,10 @@ func newLayout(indexText []byte) *Layout {
 }
 
 func (l *Layout) add(d ocispec.Descriptor) {
-	l.append(entry{name: blobPrefix + d.Digest.Encoded(), d: d, size: d.Size, data: d.Data})
+	l.append(entry{name: blobName(d), d: d, size: d.Size, data: d.Data})
 }
+
+func blobName(d ocispec.Descriptor) string { return blobPrefix + d.Digest.Encoded() }
 
 func (l *Layout) append(e entry) {
 	e.header, e.offset = header(e.name, e.size), l.size-endSize

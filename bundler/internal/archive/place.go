@@ -70,8 +70,8 @@ func (w *FileWriter) checkTargets() error {
 // overSource tells whether the archive that is split has the name of what is written.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
 
-// Plan tells what Begin would return, without writing anything, and refuses what
-// Begin would refuse. What an interrupted run has noted as whole is believed.
+// Plan tells what Begin returns where no interrupted run has left anything, without writing, and
+// refuses what Begin would refuse.
 func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if err := w.layOut(ctx, g); err != nil {
 		return nil, err
@@ -82,30 +82,11 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if _, err := w.newList(); err != nil {
 		return nil, err
 	}
-	var before noted
-	if f, err := openRegular(w.path + journalSuffix); err == nil {
-		before = readJournal(f)
-		_ = f.Close() // nothing was written
+	missing := w.layout.fetched()
+	if isThere(w.path + journalSuffix) { // a part of it may be on the disk
+		return missing, nil
 	}
-	left, err := w.leftovers(before)
-	if err != nil {
-		return nil, err
-	}
-	if len(left) == 0 { // else a part of it is on the disk already
-		if err := checkSpace(w.path, w.need()); err != nil {
-			return nil, err
-		}
-	}
-	if len(left) == 0 || before.about != w.id {
-		before.at = nil
-	}
-	var out []ocispec.Descriptor
-	for _, e := range w.layout.entries {
-		if e.data == nil && !before.at[e.d.Digest.Encoded()].whole(e) {
-			out = append(out, e.d)
-		}
-	}
-	return out, nil
+	return missing, checkSpace(w.path, w.need())
 }
 
 // Preflight makes sure that files can be written where the archive will be.

@@ -177,7 +177,7 @@ func (d *folder) FetchFrom(ctx context.Context, b ocispec.Descriptor, offset int
 	if err := checkRead(ctx, d.path, b, offset); err != nil {
 		return nil, err
 	}
-	f, err := d.openToRead(blobPrefix + b.Digest.Encoded())
+	f, err := d.openToRead(blobName(b))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notHeld(d.path, b)
 	}
@@ -190,7 +190,7 @@ func (d *folder) FetchFrom(ctx context.Context, b ocispec.Descriptor, offset int
 		}
 	}
 	if err != nil {
-		return nil, storageFault("read", d.at(blobPrefix+b.Digest.Encoded()), err)
+		return nil, storageFault("read", d.at(blobName(b)), err)
 	}
 	return f, nil
 }
@@ -236,7 +236,7 @@ func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *inde
 		return err
 	}
 	for _, b := range add {
-		if err := d.write(blobPrefix+b.Digest.Encoded(), b.Data); err != nil {
+		if err := d.write(blobName(b), b.Data); err != nil {
 			return err
 		}
 	}

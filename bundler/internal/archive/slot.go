@@ -22,46 +22,18 @@ const checkpoint = 8 << 20
 
 // A slot is the place of one blob in a file, and how far the blob has come.
 type slot struct {
-	mu      sync.Mutex // held by the one who fills it
-	f       io.WriterAt
-	path    string // for messages
-	entry   entry
-	note    func(*slot) error // remembers the progress
-	offset  int64
-	sum     hash.Hash
-	resumed bool // offset and sum are an earlier run's
-	done    bool
+	mu     sync.Mutex // held by the one who fills it
+	f      io.WriterAt
+	path   string // for messages
+	entry  entry
+	note   func(*slot) error // remembers the progress
+	offset int64
+	sum    hash.Hash
+	done   bool
 }
 
 // reset forgets what came.
-func (s *slot) reset() { s.offset, s.sum, s.resumed = 0, sha256.New(), false }
-
-// slots are those of all blobs, by hex.
-type slots map[string]*slot
-
-// take locks the slot of a blob.
-func (all slots) take(path string, d ocispec.Descriptor) (*slot, error) {
-	s, ok := all[d.Digest.Encoded()]
-	if !ok || s.entry.size != d.Size {
-		return nil, fault.Errorf(fault.Internal, "write", path, "", "%s of %d bytes is not in the bundle", d.Digest, d.Size)
-	}
-	s.mu.Lock()
-	return s, nil
-}
-
-// complete demands that all are filled.
-func (all slots) complete(path string) error {
-	for hex, s := range all {
-		s.mu.Lock()
-		isDone := s.done
-		s.mu.Unlock()
-		if !isDone {
-			return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
-				"the blob sha256:%s is missing", hex)
-		}
-	}
-	return nil
-}
+func (s *slot) reset() { s.offset, s.sum = 0, sha256.New() }
 
 // resume takes up what the journal says, where the bytes on the disk are those that it
 // speaks of: what this run has not written, it hashes.
@@ -77,7 +49,7 @@ func (s *slot) resume(ctx context.Context, f io.ReaderAt, p progress) error {
 	if err != nil || n != p.offset || !bytes.Equal(sum.Sum(nil), p.sum[:]) {
 		return nil //nolint:nilerr // the disk has lost it: it is fetched again
 	}
-	s.offset, s.sum, s.resumed, s.done = p.offset, sum, true, p.whole(s.entry)
+	s.offset, s.sum, s.done = p.offset, sum, p.whole(s.entry)
 	return nil
 }
 
@@ -87,16 +59,6 @@ func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, 
 	if s.done {
 		return nil
 	}
-	resumed := s.resumed
-	err := s.fill(ctx, open)
-	var wrong *bundle.DigestError
-	if resumed && errors.As(err, &wrong) { // the disk lost what was noted: once more
-		err = s.fill(ctx, open)
-	}
-	return err
-}
-
-func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
 	if s.offset < s.entry.size {
 		if err := s.stream(ctx, open); err != nil {
 			return err

@@ -417,7 +417,7 @@ func TestNoByteOfAnEarlierRunIsBelievedUnread(t *testing.T) {
 				missing, err := s.begin(t, b)
 				require.NoError(t, err)
 				require.Greater(t, len(missing), len(rest), "what is damaged is missing")
-				require.NoError(t, os.WriteFile(filepath.Join(s.path, partName(missing[0])), make([]byte, 50), 0o600))
+				require.NoError(t, os.WriteFile(filepath.Join(s.path, partialDir, missing[0].Digest.Encoded()), make([]byte, 50), 0o600))
 			} else {
 				for i := round; i < len(at); i += 4 {
 					s.flip(t, at[i])
@@ -527,7 +527,7 @@ func TestPlansWriteNothingAndAgreeWithBegin(t *testing.T) {
 		require.NoError(t, w.Close())
 		planned, err = w.Plan(t.Context(), b.Graph)
 		require.NoError(t, err)
-		require.Equal(t, begun[1:], planned)
+		require.Equal(t, begun, planned, "what an interrupted run has left is not looked at")
 	})
 }
 

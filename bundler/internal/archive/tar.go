@@ -182,7 +182,7 @@ func (t *tarball) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset in
 	if err := checkRead(ctx, t.path, d, offset); err != nil {
 		return nil, err
 	}
-	i, ok := t.byName[blobPrefix+d.Digest.Encoded()]
+	i, ok := t.byName[blobName(d)]
 	if !ok {
 		return nil, notHeld(t.path, d)
 	}

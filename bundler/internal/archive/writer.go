@@ -10,13 +10,14 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // FileWriter writes an archive. Begin comes first; Put may be called concurrently.
@@ -33,7 +34,7 @@ type FileWriter struct {
 	f       *storage
 	fresh   bool // no earlier run left anything
 	journal *journal
-	blobs   slots
+	blobs   map[digest.Digest]*slot
 }
 
 // CreateFile begins an archive; nothing is written before Begin. What is there and is
@@ -243,8 +244,17 @@ func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]oci
 	for _, e := range w.layout.entries[2:] {
 		all = append(all, &slot{f: w.f, path: w.path, entry: e, note: w.note, done: e.data != nil})
 	}
-	var err error
-	w.blobs, err = takeStock(all, func(s *slot) error { return s.resume(ctx, w.f, at[s.entry.d.Digest.Encoded()]) })
+	w.blobs = map[digest.Digest]*slot{}
+	for _, s := range all {
+		w.blobs[s.entry.d.Digest] = s
+		s.reset()
+	}
+	err := run.Each(ctx, runtime.GOMAXPROCS(0), len(all), func(i int) error {
+		if all[i].done {
+			return nil
+		}
+		return all[i].resume(ctx, w.f, at[all[i].entry.d.Digest.Encoded()])
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -257,29 +267,15 @@ func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]oci
 	return out, nil
 }
 
-// takeStock finds out, of many slots at a time, how far an earlier run filled them.
-func takeStock(all []*slot, look func(*slot) error) (slots, error) {
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	out := slots{}
-	for _, s := range all {
-		out[s.entry.d.Digest.Encoded()] = s
-		s.reset()
-		if !s.done {
-			group.Go(func() error { return look(s) })
-		}
-	}
-	return out, group.Wait()
-}
-
 // Put writes one blob to its place, verified as it streams; open gives its bytes
 // from an offset. A second Put of one blob waits for the first.
 func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	open func(offset int64) (io.ReadCloser, error)) error {
-	s, err := w.blobs.take(w.path, d)
-	if err != nil {
-		return err
+	s, ok := w.blobs[d.Digest]
+	if !ok || s.entry.size != d.Size {
+		return fault.Errorf(fault.Internal, "write", w.path, "", "%s of %d bytes is not in the bundle", d.Digest, d.Size)
 	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.put(ctx, open)
 }
@@ -304,8 +300,13 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	if w.f == nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it was not begun")
 	}
-	if err := w.blobs.complete(w.path); err != nil {
-		return err
+	for lacking, s := range w.blobs {
+		s.mu.Lock()
+		isDone := s.done
+		s.mu.Unlock()
+		if !isDone {
+			return lacksBlob(w.path, lacking)
+		}
 	}
 	if err := w.f.Sync(); err != nil {
 		return storageFault("write", w.path+partialSuffix, err)
@@ -363,6 +364,12 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		}
 	}
 	return w.removePartial()
+}
+
+// lacksBlob is of an archive that was not written to its end.
+func lacksBlob(path string, d digest.Digest) error {
+	return fault.Errorf(fault.Incomplete, "write", path, "run the same command again: it goes on from here",
+		"the blob %s is missing", d)
 }
 
 // Close without Commit leaves the partial file and its journal, down to the last
