@@ -25,6 +25,7 @@ import (
 // An index is what an index.json names, and the way to the bytes.
 type index struct {
 	path    string // for errors
+	data    []byte // of index.json
 	entries []ocispec.Descriptor
 	base    *bundle.Base // of a delta
 	fetch   blobs
@@ -65,7 +66,7 @@ func parseIndex(path string, data []byte, from medium.Reader) (*index, error) {
 	if err != nil {
 		return bad("%w", err)
 	}
-	return &index{path: path, entries: doc.Manifests, base: base, fetch: blobs{from}}, nil
+	return &index{path: path, data: data, entries: doc.Manifests, base: base, fetch: blobs{from}}, nil
 }
 
 // root finds the one bundle among the entries.
@@ -112,10 +113,6 @@ func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
 		return nil, err
 	}
 	return g, g.LeaveTo(x.base)
-}
-
-func sameDigest(d ocispec.Descriptor) func(ocispec.Descriptor) bool {
-	return func(o ocispec.Descriptor) bool { return o.Digest == d.Digest }
 }
 
 // tagSubject tells what a tag of an attachment is about. What has none of cosign's suffixes is
@@ -353,26 +350,6 @@ func entryOf(a bundle.Attachment) ocispec.Descriptor {
 		out.Annotations = map[string]string{ocispec.AnnotationRefName: a.Tag}
 	}
 	return out
-}
-
-// sameTags demands that the tags of attachments name what they named when they were read: who
-// signs joins what is there, and would take away what he has not seen.
-func sameTags(path string, atts []bundle.Attachment, was, is *index) error {
-	tagged := func(x *index, tag string) digest.Digest {
-		i := slices.IndexFunc(x.entries, func(d ocispec.Descriptor) bool { return tag != "" && nameOf(d) == tag })
-		if i < 0 {
-			return ""
-		}
-		return x.entries[i].Digest
-	}
-	for _, a := range atts {
-		if tagged(was, a.Tag) != tagged(is, a.Tag) {
-			return fault.Errorf(fault.Conflict, "sign", path,
-				"run the same command again: it adds to what is there now",
-				"another process has changed %s in the meantime", a.Tag)
-		}
-	}
-	return nil
 }
 
 // entriesOf are the entries of the index.json of a graph.

@@ -75,7 +75,7 @@ func scan(path string, r io.ReaderAt, size int64) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.data, x.tar = data, t
+	x.tar = t
 	return x, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -25,15 +26,15 @@ type Archive struct {
 	x  *index
 
 	attaching sync.Mutex
-	was       *index // as it was opened, with what this Archive attached since: what is attached next was made of it
+	was       []byte // index.json as it was opened, or as this Archive wrote it since: what is attached was made of it
 }
 
 // A form is how a bundle lies on a disk: as a tar, in one file or in parts, or as a folder.
 type form interface {
 	// read reads what is there now. What was read before stays readable.
 	read() (*index, error)
-	// attach adds signatures under the lock of the place, where their tags name what they did in was.
-	attach(ctx context.Context, atts []bundle.Attachment, was *index) error
+	// attach adds signatures under the lock of the place, where index.json is what it was, and returns that.
+	attach(ctx context.Context, atts []bundle.Attachment, was []byte) (is []byte, err error)
 	Close() error
 }
 
@@ -42,7 +43,7 @@ func open(f form) (*Archive, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Archive{form: f, x: x, was: x}, nil
+	return &Archive{form: f, x: x, was: x.data}, nil
 }
 
 func (a *Archive) index() *index {
@@ -83,18 +84,19 @@ func (a *Archive) Can() medium.Capabilities {
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
 // at the same time one is done. A file is written again for it. What it adds has to come with
-// its bytes. What has a signature's tag has to be what it was when the archive was opened, or
-// what was attached since through the same Archive: what is attached was joined with that.
+// its bytes. Nobody else may have changed index.json since the archive was opened: what is attached was
+// joined with what it names.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	a.attaching.Lock()
 	defer a.attaching.Unlock()
-	if err := a.attach(ctx, atts, a.was); err != nil {
+	is, err := a.attach(ctx, atts, a.was)
+	if err != nil {
 		return err
 	}
-	a.was = &index{entries: with(a.was.entries, atts...)}
+	a.was = is
 	x, err := a.read()
 	if err != nil {
 		return err
@@ -211,34 +213,46 @@ func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
 }
 
 // attach adds the blobs of signatures, then writes index.json. What lies under the name of one
-// of the blobs, which anybody can predict, is that blob only if it has its bytes; else it is replaced.
-func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was *index) error {
+// of the blobs, which anybody can predict, is replaced.
+func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was []byte) ([]byte, error) {
 	lock, err := d.lockSelf()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer lock.Close() //nolint:errcheck // nothing is written to it
 	x, err := d.read()
-	if err != nil {
-		return err
+	if err == nil {
+		err = x.unchanged(was)
 	}
-	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
-	whole := func(b ocispec.Descriptor) (bool, error) { return d.holds(ctx, b) }
-	add, err := x.adding(atts, was, has, whole)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for _, a := range atts {
+		if !d.has(blobPrefix + a.Subject.Hex()) {
+			return nil, noSubject(d.path, a)
+		}
+		node := a.Node.Descriptor
+		node.Data = a.Node.Data
+		for _, b := range append(slices.Clone(a.Blobs), node) {
+			if err := d.keep(ctx, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return text, d.write(indexName, text)
+}
+
+// keep writes a blob that comes with its bytes; another one has to be there.
+func (d *folder) keep(ctx context.Context, b ocispec.Descriptor) error {
+	if b.Data == nil {
+		return discardAll(ctx, d, b)
 	}
 	if err := d.mkdir(blobPrefix); err != nil {
 		return err
 	}
-	for _, b := range add {
-		if err := d.write(blobName(b), b.Data); err != nil {
-			return err
-		}
-	}
-	return d.write(indexName, text)
+	return d.write(blobName(b), b.Data)
 }

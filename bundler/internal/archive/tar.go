@@ -27,7 +27,6 @@ type tarball struct {
 	end     int64          // where the end blocks begin
 	size    int64          // of the file
 	strange []string       // what only other tools write: folders, other names
-	data    []byte         // of index.json, as it was read
 }
 
 // scanTar reads all headers of a tar, once. It never reads data.

@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // storage is what an archive is kept in: one file, or parts. Reading and writing at once
@@ -184,18 +182,17 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 		return "", err
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
-	from := a.x.tar
-	if from.v.list != nil && sameFile(from.v.place, to+parts.Suffix) {
+	from := a.x.tar.v
+	if from.list != nil && sameFile(from.place, to+parts.Suffix) {
 		return "", fault.Errorf(fault.InvalidInput, "split", path,
 			"choose another name with -o, and remove these parts afterwards",
 			"its parts have the names that would be written")
 	}
-	w := &FileWriter{path: to, o: o, source: path, layout: &Layout{size: from.size}}
-	w.id = "split " + image.DigestOf(from.data).String() + volumeID(o)
+	w := &FileWriter{path: to, o: o, source: path}
 	if err := w.acquire(); err != nil {
 		return "", err
 	}
-	if err := w.split(ctx, from); err != nil {
+	if err := w.copyOf(ctx, a.x); err != nil {
 		return "", w.giveUp(storageFault("split", to, err))
 	}
 	return to + parts.Suffix, w.Close()
@@ -206,26 +203,4 @@ func sameFile(a, b string) bool {
 	first, err := os.Stat(a)
 	second, secondErr := os.Stat(b)
 	return err == nil && secondErr == nil && os.SameFile(first, second)
-}
-
-// split writes the parts under the lock, from the beginning: what an interrupted run has
-// left of them is as long as they are, and no more is known of it.
-func (w *FileWriter) split(ctx context.Context, from *tarball) error {
-	if _, err := w.begin(); err != nil {
-		return err
-	}
-	w.fresh = true // should it fail, nothing of it stays
-	if err := w.f.copyFrom(ctx, from.r); err != nil {
-		return err
-	}
-	return w.publish(ctx)
-}
-
-// copyFrom fills all parts, two at a time: the disk is what is slow.
-func (v *storage) copyFrom(ctx context.Context, from io.ReaderAt) error {
-	return run.Each(ctx, 2, len(v.files), func(i int) error {
-		f, n := v.files[i], v.list.PartSize(i)
-		_, err := pour(ctx, io.NewOffsetWriter(f, 0), io.NewSectionReader(from, int64(i)*v.volume, n), n)
-		return storageFault("write", f.Name(), errors.Join(err, f.Sync()))
-	})
 }

@@ -196,15 +196,6 @@ func (w *FileWriter) open() error {
 	return nil
 }
 
-// keepMode gives the file the rights of the one that it replaces.
-func (w *FileWriter) keepMode(of *os.File) error {
-	info, err := of.Stat()
-	if err != nil {
-		return err
-	}
-	return w.f.files[0].Chmod(info.Mode().Perm())
-}
-
 // giveUp leaves nothing behind of a run that could not begin; what an earlier one
 // left stays.
 func (w *FileWriter) giveUp(err error) error {
@@ -337,10 +328,12 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.dir.sync("."); err != nil {
 		return err
 	}
-	if !w.again {
-		if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
-			return err
+	if w.again { // it keeps its rights
+		if info, err := w.dir.root.Stat(w.name()); err == nil {
+			_ = w.f.files[0].Chmod(info.Mode().Perm())
 		}
+	} else if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
+		return err
 	}
 	if l != nil && !w.overSource() {
 		if err := w.dir.remove(w.name()); err != nil {
