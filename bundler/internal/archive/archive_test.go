@@ -364,7 +364,7 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 	a := opened(t, path)
 	require.Len(t, a.x.tar.entries, 4)
 	require.EqualValues(t, size, a.x.tar.entries[2].size)
-	require.NoError(t, a.x.tar.checkHeaders())
+	require.NoError(t, a.x.tar.compare(l))
 	store, err := oci.NewFromTar(t.Context(), path)
 	require.NoError(t, err)
 	rc, err := store.Fetch(t.Context(), d)

@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -23,38 +22,24 @@ import (
 // byte of the file.
 func (a *Archive) CheckLayout(ctx context.Context) error {
 	x := a.index()
-	if t := x.tar; t != nil {
-		return t.check(ctx, x)
-	}
-	g, err := x.graph(ctx)
-	if err == nil {
-		_, err = x.checkEntries(ctx, g)
-	}
-	return err
-}
-
-func (t *tarball) check(ctx context.Context, x *index) error {
-	if err := t.checkHeaders(); err != nil {
-		return err
-	}
 	g, err := x.graph(ctx)
 	if err != nil {
 		return err
 	}
-	if err := t.checkOrder(g); err != nil {
+	atts, err := x.checkEntries(ctx, g)
+	if err != nil || x.tar == nil {
 		return err
 	}
-	atts, err := x.checkEntries(ctx, g)
-	if err == nil {
-		err = t.checkIndex(g, atts)
+	text, err := indexJSON(with(g.Names, atts...), g.Base)
+	if err != nil {
+		return err
 	}
-	return fault.Join(err, t.checkRest(ctx, g))
+	return x.tar.check(ctx, text, g.Order())
 }
 
-const layoutHint = "take it from where it was made again; if another tool wrote it, copy it to a new archive"
-
 func offLayout(path, format string, args ...any) error {
-	return fault.Errorf(fault.Corrupt, "verify", path, layoutHint, format, args...)
+	return fault.Errorf(fault.Corrupt, "verify", path,
+		"take it from where it was made again; if another tool wrote it, copy it to a new archive", format, args...)
 }
 
 func isBlobName(name string) bool {
@@ -62,98 +47,55 @@ func isBlobName(name string) bool {
 	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-// blob describes an entry with a blob's name.
-func (e entry) blob() ocispec.Descriptor {
-	return ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, e.name[len(blobPrefix):]),
-		Size: e.size}
-}
-
-// checkHeaders checks what is between the data: all of it follows from names and sizes.
-func (t *tarball) checkHeaders() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, offLayout(t.path, format, args...)) }
-	for _, name := range t.strange {
-		bad("it has an entry %.200q, which a bundle does not have", name)
-	}
-	for _, e := range t.entries {
-		if !t.is(e.offset, header(e.name, e.size), e.head) {
-			bad("the header of %.200s at byte %d is not as it was written", e.name, e.offset)
-		}
-		pad := padded(e.size) - e.size
-		if !t.is(e.dataOffset()+e.size, make([]byte, pad), pad) {
-			bad("the padding after %.200s is not zero", e.name)
-		}
-	}
-	if !t.is(t.end, make([]byte, endSize), t.size-t.end) {
-		bad("after the last entry, at byte %d, are not just the two blocks of the end "+
-			"(an interrupted `vdo-bundle sign` leaves this: sign again)", t.end)
-	}
-	return fault.Join(errs...)
-}
-
-// is reports whether the n bytes at an offset are want.
-func (t *tarball) is(at int64, want []byte, n int64) bool {
-	if n != int64(len(want)) {
-		return false
-	}
-	got := make([]byte, n)
-	_, err := t.r.ReadAt(got, at)
-	return err == nil && bytes.Equal(got, want)
-}
-
-// checkOrder checks that the root's part has its order, and that nothing but blobs
-// follows.
-func (t *tarball) checkOrder(g *bundle.Graph) error {
-	want := []string{layoutName, indexName}
-	for _, d := range g.Order() {
-		want = append(want, blobPrefix+d.Digest.Encoded())
-	}
-	for i, e := range t.entries {
-		switch {
-		case i >= len(want) && !isBlobName(e.name):
-			return offLayout(t.path, "it has an entry %.200q, which a bundle does not have", e.name)
-		case i < len(want) && e.name != want[i]:
-			return offLayout(t.path, "entry %d is %.200s and should be %s", i+1, e.name, want[i])
-		}
-	}
-	if lack := len(want) - len(t.entries); lack > 0 {
-		return incomplete(t.path, "%d entries are missing, the first is %s", lack, want[len(t.entries)])
-	}
-	return nil
-}
-
-// checkIndex checks the bytes of oci-layout and index.json, which names the graph, its images and
-// what is attached, and nothing else.
-func (t *tarball) checkIndex(g *bundle.Graph, atts []bundle.Attachment) error {
-	layout, err := t.small(layoutName, 4096)
-	if err != nil {
-		return err
-	}
-	if string(layout) != layoutData {
-		return offLayout(t.path, "oci-layout is not as it was written")
-	}
-	data, err := t.small(indexName, maxIndexSize)
-	if err != nil {
-		return err
-	}
-	text, err := indexJSON(with(g.Names, atts...), g.Base)
-	if err != nil {
-		return err
-	}
-	n := int64(len(data))
-	if n%blockSize != 0 || n <= int64(len(text)) || !bytes.Equal(spaced(text, n), data) {
+// check holds the archive against the form that an index and what the root reaches give it. What
+// follows that are blobs, which are hashed: earlier versions appended signatures.
+func (t *tarball) check(ctx context.Context, index []byte, order []ocispec.Descriptor) error {
+	room := t.entries[min(1, len(t.entries)-1)].size
+	if room%blockSize != 0 || room <= int64(len(index)) || room > maxIndexSize {
 		return offLayout(t.path, "index.json is not as it was written")
 	}
+	want := newLayout(spaced(index, room))
+	for _, d := range order {
+		want.add(d)
+	}
+	var errs []error
+	for _, e := range t.entries[min(len(want.entries), len(t.entries)):] {
+		if !isBlobName(e.name) {
+			return offLayout(t.path, "it has an entry %.200q, which a bundle does not have", e.name)
+		}
+		d := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, e.name[len(blobPrefix):]), Size: e.size}
+		want.add(d)
+		errs = append(errs, discardAll(ctx, t, d))
+	}
+	return fault.Join(t.compare(want), fault.Join(errs...))
+}
+
+// compare holds all bytes but those of blobs against a layout.
+func (t *tarball) compare(want *Layout) error {
+	if len(t.strange) > 0 {
+		return offLayout(t.path, "it has an entry %.200q, which a bundle does not have", t.strange[0])
+	}
+	for i, e := range want.entries {
+		if i == len(t.entries) {
+			return incomplete(t.path, "the entry %s is missing, and all that follows", e.name)
+		}
+		isAt := func(at int64, bytes []byte) bool { return t.entries[i].name == e.name && t.is(at, bytes) }
+		if !isAt(e.offset, e.header) || !isAt(e.dataOffset(), e.data) ||
+			!isAt(e.dataOffset()+e.size, make([]byte, padded(e.size)-e.size)) {
+			return offLayout(t.path, "entry %d is not %s as it is written: it is %.200s, or its header or padding differs",
+				i+1, e.name, t.entries[i].name)
+		}
+	}
+	if t.size != want.size || !t.is(want.size-endSize, make([]byte, endSize)) {
+		return offLayout(t.path, "after the last entry are not just the two blocks of the end "+
+			"(an interrupted `vdo-bundle sign` of an earlier version leaves this: sign again)")
+	}
 	return nil
 }
 
-// checkRest hashes the entries that the root does not reach.
-func (t *tarball) checkRest(ctx context.Context, g *bundle.Graph) error {
-	var errs []error
-	for _, e := range t.entries[2+len(g.Order()):] {
-		if err := discardAll(ctx, t, e.blob()); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", t.path, err))
-		}
-	}
-	return fault.Join(errs...)
+// is reports whether the bytes at an offset are these.
+func (t *tarball) is(at int64, want []byte) bool {
+	got := make([]byte, len(want))
+	_, err := t.r.ReadAt(got, at)
+	return len(want) == 0 || err == nil && bytes.Equal(got, want)
 }

@@ -55,18 +55,17 @@ func NewLayout(g *bundle.Graph) (*Layout, error) {
 			"make several smaller bundles", "it has too many names for one index.json")
 	}
 	room := min(slackEach*len(g.Manifests), maxIndexSize-slack-len(text))
-	l := newLayout(append(text, bytes.Repeat([]byte{' '}, room)...))
+	l := newLayout(spaced(text, padded(int64(len(text)+room+slack))))
 	for _, d := range g.Order() {
 		l.add(d)
 	}
 	return l, nil
 }
 
-func newLayout(indexText []byte) *Layout {
+func newLayout(index []byte) *Layout {
 	l := &Layout{size: endSize}
 	l.append(entry{name: layoutName, size: int64(len(layoutData)), data: []byte(layoutData)})
-	data := spaced(indexText, padded(int64(len(indexText)+slack)))
-	l.append(entry{name: indexName, size: int64(len(data)), data: data})
+	l.append(entry{name: indexName, size: int64(len(index)), data: index})
 	return l
 }
 
