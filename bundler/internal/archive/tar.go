@@ -68,8 +68,8 @@ func (t *tarball) take(h *tar.Header, at int64) error {
 	if size < 0 || size > bundle.MaxBlobSize {
 		return brokenFile(t.path, "entry %.200q claims %d bytes", name, size)
 	}
-	if lack := at + padded(size) - t.size; lack > 0 {
-		return incomplete(t.path, "the file ends within %s: %d bytes of it are missing, and all that follows", name, lack)
+	if at+padded(size) > t.size {
+		return t.cutOff(name)
 	}
 	e := entry{name: name, offset: t.end, head: at - t.end, size: size}
 	t.end = at + padded(size)
@@ -105,18 +105,20 @@ func cleanName(h *tar.Header) (string, error) {
 }
 
 func (t *tarball) badHeader(err error) error {
-	cut := errors.Is(err, io.ErrUnexpectedEOF)
 	switch {
-	case cut && t.size >= blockSize:
-		return incomplete(t.path,
-			"the file ends at byte %d, within the header or the end mark after %s; all that follows is missing",
-			t.size, t.last())
-	case !cut && !errors.Is(err, tar.ErrHeader) && !errors.Is(err, tar.ErrFieldTooLong):
-		return storageFault("read", t.path, err)
-	case t.end == 0:
+	case errors.Is(err, io.ErrUnexpectedEOF) && t.size >= blockSize:
+		return t.cutOff(t.last())
+	case errors.Is(err, io.ErrUnexpectedEOF), t.end == 0 && errors.Is(err, tar.ErrHeader):
 		return notBundle(t.path, "it is not a tar archive")
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong):
+		return brokenFile(t.path, "the header at byte %d, after %s, is broken", t.end, t.last())
 	}
-	return brokenFile(t.path, "the header at byte %d, after %s, is broken", t.end, t.last())
+	return storageFault("read", t.path, err)
+}
+
+func (t *tarball) cutOff(after string) error {
+	return incomplete(t.path, "the file ends at byte %d, in or after %s: what follows is missing, the end mark at least",
+		t.size, after)
 }
 
 func (t *tarball) last() string {
@@ -129,15 +131,10 @@ func (t *tarball) last() string {
 // checkEnd demands the end mark: without it there is no telling what is missing.
 func (t *tarball) checkEnd() error {
 	switch {
-	case t.size == 0:
-		return incomplete(t.path, "it is empty")
+	case t.size == 0 || t.end+endSize > t.size:
+		return t.cutOff(t.last())
 	case len(t.entries) == 0:
 		return notBundle(t.path, "it is an empty tar archive")
-	}
-	if lack := t.end + endSize - t.size; lack > 0 {
-		return incomplete(t.path,
-			"the file ends after %s: %d bytes of the end mark are missing, and perhaps entries before it", t.last(),
-			lack)
 	}
 	return nil
 }
