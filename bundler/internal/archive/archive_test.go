@@ -64,7 +64,7 @@ func verify(ctx context.Context, a *Archive) error {
 
 // verifyLoaded is verify without the layout.
 func verifyLoaded(ctx context.Context, a *Archive) error {
-	g, err := a.index().graph(ctx)
+	g, err := a.x.graph(ctx)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func TestArchivesOfOtherToolsAreRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(f.CheckLayout(t.Context())), "its bytes outside blobs follow no rule")
 	require.NoError(t, f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1)))
-	require.NoError(t, verify(t.Context(), f))
+	require.NoError(t, verifyPath(t.Context(), path))
 }
 
 func TestASignedArchiveIsWhatAPullWithItsSignatureWrites(t *testing.T) {

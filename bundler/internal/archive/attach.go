@@ -12,29 +12,28 @@ import (
 )
 
 // attach writes the archive again, with more signatures, and takes its place.
-func (a *tarFile) attach(ctx context.Context, atts []bundle.Attachment, was []byte) ([]byte, error) {
-	w := &FileWriter{path: behindLinks(a.path), o: Options{Replace: true}, again: true}
+func (a tarFile) attach(ctx context.Context, atts []bundle.Attachment, was []byte) error {
+	w := &FileWriter{path: behindLinks(a.place), o: Options{Replace: true}, again: true}
 	if err := w.acquire(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.writeAgain(ctx, atts, was); err != nil {
-		return nil, w.giveUp(storageFault("sign", a.path, err))
+		return w.giveUp(storageFault("sign", a.place, err))
 	}
-	return w.layout.entries[1].data, w.Close()
+	return w.Close()
 }
 
 // writeAgain writes the archive that has the writer's name, with more signatures.
 func (w *FileWriter) writeAgain(ctx context.Context, atts []bundle.Attachment, was []byte) error {
-	old := &tarFile{path: w.path}
-	x, err := old.read()
+	old, err := OpenFile(w.path)
 	if err != nil {
 		return err
 	}
 	defer old.Close() //nolint:errcheck // nothing was written
-	if err := x.unchanged(was); err != nil {
+	if err := old.x.unchanged(was); err != nil {
 		return err
 	}
-	return w.copyOf(ctx, x, atts...)
+	return w.copyOf(ctx, old.x, atts...)
 }
 
 // unchanged demands that index.json is what it was: who signs joins what he has read, and would

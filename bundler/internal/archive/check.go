@@ -21,7 +21,7 @@ import (
 // bytes of the blobs that the root reaches; who verifies those as well has verified every
 // byte of the file.
 func (a *Archive) CheckLayout(ctx context.Context) error {
-	x := a.index()
+	x := a.x
 	g, err := x.graph(ctx)
 	if err != nil {
 		return err

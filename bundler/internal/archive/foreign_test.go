@@ -167,14 +167,13 @@ func TestASignatureIsNotMadeOfWhatLiesUnderItsNames(t *testing.T) {
 			for _, blob := range sig.Blobs {
 				require.NoError(t, plant(filepath.Join(path, "blobs", "sha256", blob.Digest.Encoded()), blob.Data))
 			}
-			d := opened(t, path)
-			require.NoError(t, d.Attach(t.Context(), sig))
+			sign(t, path, sig)
 			for _, blob := range sig.Blobs {
 				got, err := os.ReadFile(filepath.Join(path, "blobs", "sha256", blob.Digest.Encoded()))
 				require.NoError(t, err)
 				require.Equal(t, string(blob.Data), string(got))
 			}
-			require.NoError(t, verify(t.Context(), d))
+			require.NoError(t, verifyPath(t.Context(), path))
 		})
 	}
 }

@@ -10,19 +10,13 @@ import (
 )
 
 // A tarFile is an archive in one file or in parts that is open for reading.
-type tarFile struct {
-	path string     // by which it was opened: of parts, that of the parts file
-	open []*storage // the last one is read; others may still be
-}
+type tarFile struct{ *storage }
 
 // OpenFile opens an archive and reads its headers and index.json. The archive may
 // be in parts: path is then the parts file, or the archive's name where only the
 // parts file of that name is there.
-func OpenFile(path string) (*Archive, error) { return open(&tarFile{path: path}) }
-
-// read opens the archive again, which may be another one by now.
-func (a *tarFile) read() (*index, error) {
-	v, err := openStorage(a.path)
+func OpenFile(path string) (*Archive, error) {
+	v, err := openStorage(path)
 	if err != nil {
 		return nil, err
 	}
@@ -37,16 +31,7 @@ func (a *tarFile) read() (*index, error) {
 		}
 		return nil, errors.Join(err, v.Close())
 	}
-	a.path, a.open = v.place, append(a.open, v)
-	return x, nil
-}
-
-func (a *tarFile) Close() error {
-	var errs []error
-	for _, v := range a.open {
-		errs = append(errs, v.Close())
-	}
-	return errors.Join(errs...)
+	return &Archive{x, tarFile{v}}, nil
 }
 
 // scanStorage reads the headers of an archive, and its index.json.

@@ -234,7 +234,7 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (er
 // Damage reads all parts and names those that are not what they were; recovery
 // parts among them. Of what is in no parts it says nothing.
 func (a *Archive) Damage(ctx context.Context) error {
-	t := a.index().tar
+	t := a.x.tar
 	if t == nil || t.v.list == nil {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -19,64 +18,45 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
-// Archive is a bundle on disk that is open for reading. Its methods are safe for concurrent use.
+// Archive is a bundle on disk that is open for reading, and reads as it was opened. Its methods are safe for
+// concurrent use.
 type Archive struct {
+	x *index
 	form
-	mu sync.RWMutex // Attach replaces x
-	x  *index
-
-	attaching sync.Mutex
-	was       []byte // index.json as it was opened, or as this Archive wrote it since: what is attached was made of it
 }
 
 // A form is how a bundle lies on a disk: as a tar, in one file or in parts, or as a folder.
 type form interface {
-	// read reads what is there now. What was read before stays readable.
-	read() (*index, error)
-	// attach adds signatures under the lock of the place, where index.json is what it was, and returns that.
-	attach(ctx context.Context, atts []bundle.Attachment, was []byte) (is []byte, err error)
+	// attach adds signatures under the lock of the place, where index.json is what it was.
+	attach(ctx context.Context, atts []bundle.Attachment, was []byte) error
 	Close() error
 }
 
-func open(f form) (*Archive, error) {
-	x, err := f.read()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &Archive{form: f, x: x, was: x.data}, nil
-}
-
-func (a *Archive) index() *index {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return a.x
-}
-
 // Root returns the descriptor of the bundle's root.
-func (a *Archive) Root(ctx context.Context) (ocispec.Descriptor, error) { return a.index().root(ctx) }
+func (a *Archive) Root(ctx context.Context) (ocispec.Descriptor, error) { return a.x.root(ctx) }
 
 // Fetch returns the bytes of a descriptor, not verified.
 func (a *Archive) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return a.index().fetch.Fetch(ctx, d)
+	return a.x.fetch.Fetch(ctx, d)
 }
 
 // FetchFrom returns the bytes of a descriptor from an offset, not verified.
 func (a *Archive) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return a.index().fetch.FetchFrom(ctx, d, offset)
+	return a.x.fetch.FetchFrom(ctx, d, offset)
 }
 
 // Attachments returns the manifests of signatures and other things about subject.
 func (a *Archive) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return a.index().attachments(ctx, subject)
+	return a.x.attachments(ctx, subject)
 }
 
 // Base returns what a delta leaves out; nil of a whole bundle.
-func (a *Archive) Base() *bundle.Base { return a.index().base }
+func (a *Archive) Base() *bundle.Base { return a.x.base }
 
 // Can tells what an archive can do besides being read. To parts nothing is added.
 func (a *Archive) Can() medium.Capabilities {
 	can := medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
-	if t := a.index().tar; t != nil && t.v.list != nil {
+	if t := a.x.tar; t != nil && t.v.list != nil {
 		can.Attach = nil
 	}
 	return can
@@ -84,27 +64,13 @@ func (a *Archive) Can() medium.Capabilities {
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
 // at the same time one is done. A file is written again for it. What it adds has to come with
-// its bytes. Nobody else may have changed index.json since the archive was opened: what is attached was
-// joined with what it names.
+// its bytes. Nobody may have changed index.json since the archive was opened: what is attached was
+// joined with what it names. Whoever wants to see the signatures, or to add more, opens it again.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	a.attaching.Lock()
-	defer a.attaching.Unlock()
-	is, err := a.attach(ctx, atts, a.was)
-	if err != nil {
-		return err
-	}
-	a.was = is
-	x, err := a.read()
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.x = x
-	return nil
+	return a.attach(ctx, atts, a.x.data)
 }
 
 // layoutForm is what every tool's oci-layout says.
@@ -149,7 +115,12 @@ func OpenDir(path string) (*Archive, error) {
 	if err != nil {
 		return nil, openFault(path, err)
 	}
-	return open(&folder{path, root})
+	d := &folder{path, root}
+	x, err := d.read()
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return &Archive{x, d}, nil
 }
 
 func (d *folder) read() (*index, error) {
@@ -214,10 +185,10 @@ func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
 
 // attach adds the blobs of signatures, then writes index.json. What lies under the name of one
 // of the blobs, which anybody can predict, is replaced.
-func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was []byte) ([]byte, error) {
+func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was []byte) error {
 	lock, err := d.lockSelf()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer lock.Close() //nolint:errcheck // nothing is written to it
 	x, err := d.read()
@@ -225,25 +196,25 @@ func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was []byt
 		err = x.unchanged(was)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, a := range atts {
 		if !d.has(blobPrefix + a.Subject.Hex()) {
-			return nil, noSubject(d.path, a)
+			return noSubject(d.path, a)
 		}
 		node := a.Node.Descriptor
 		node.Data = a.Node.Data
 		for _, b := range append(slices.Clone(a.Blobs), node) {
 			if err := d.keep(ctx, b); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return text, d.write(indexName, text)
+	return d.write(indexName, text)
 }
 
 // keep writes a blob that comes with its bytes; another one has to be there.

@@ -61,12 +61,9 @@ func TestWhatHasTheNameOfASignaturesBlobInAnArchiveIsNotBelieved(t *testing.T) {
 
 func sign(t *testing.T, path string, atts ...bundle.Attachment) {
 	t.Helper()
-	a, err := openAny(path)
-	require.NoError(t, err)
 	for _, att := range atts {
-		require.NoError(t, a.Attach(t.Context(), att))
+		require.NoError(t, opened(t, path).Attach(t.Context(), att))
 	}
-	require.NoError(t, a.Close())
 }
 
 // Who has opened an archive reads on as it was.

@@ -289,35 +289,33 @@ func TestSignaturesTakeThePlaceOfTheirTags(t *testing.T) {
 		b := bundles.New(t, bundles.Options{Seed: 2})
 		asDelta(t, b)
 		require.NoError(t, s.pull(t, b))
-		a := s.open(t)
 		if s.o.VolumeSize > 0 {
-			require.Nil(t, a.Can().Attach, "parts are not signed")
+			require.Nil(t, s.open(t).Can().Attach, "parts are not signed")
 			return
 		}
+		attach := func(atts ...bundle.Attachment) error { return s.open(t).Attach(t.Context(), atts...) }
 		for n := range 3 { // each replaces the one before
 			sig := bundles.Signature(t, rootOf(b), n)
-			require.NoError(t, a.Attach(t.Context(), sig))
-			list, err := a.Attachments(t.Context(), rootOf(b))
+			require.NoError(t, attach(sig))
+			list, err := s.open(t).Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 1)
 			require.Equal(t, sig.Node.Descriptor.Digest, list[0].Digest)
 		}
-		require.NoError(t, a.Attach(t.Context(), referrer(t, rootOf(b), 1), referrer(t, rootOf(b), 2)))
+		require.NoError(t, attach(referrer(t, rootOf(b), 1), referrer(t, rootOf(b), 2)))
 		before := s.open(t)
-		require.NoError(t, a.Attach(t.Context(), bundles.Signature(t, rootOf(b), 2), referrer(t, rootOf(b), 1)),
-			"the same again")
+		require.NoError(t, attach(bundles.Signature(t, rootOf(b), 2), referrer(t, rootOf(b), 1)), "the same again")
 		s.verify(t)
-		for _, a := range []*Archive{a, before, s.open(t)} {
+		for _, a := range []*Archive{before, s.open(t)} {
 			list, err := a.Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 3)
 			require.Equal(t, b.Graph.Base, a.Base(), "a signature changes nothing of it")
 		}
-		require.Equal(t, fault.NotFound, fault.ReasonOf(a.Attach(t.Context(),
-			referrer(t, image.DigestOf([]byte("absent")), 1))))
+		require.Equal(t, fault.NotFound, fault.ReasonOf(attach(referrer(t, image.DigestOf([]byte("absent")), 1))))
 		bare := referrer(t, rootOf(b), 3)
 		bare.Node.Data = nil
-		require.Equal(t, fault.NotFound, fault.ReasonOf(a.Attach(t.Context(), bare)))
+		require.Equal(t, fault.NotFound, fault.ReasonOf(attach(bare)))
 		s.verify(t)
 	})
 }
@@ -343,7 +341,6 @@ func TestASignatureThatWasNotReadIsNotReplaced(t *testing.T) {
 		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 		require.ErrorContains(t, err, "another process has changed it")
 		require.Len(t, about(), 1, "nothing of what could not be attached")
-		require.NoError(t, first.Attach(t.Context(), sig), "his own he has seen")
 		require.Equal(t, sig.Node.Descriptor.Digest, about()[0].Digest)
 		s.verify(t)
 	})

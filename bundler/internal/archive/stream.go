@@ -141,7 +141,7 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, erro
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Archive{form: &tarFile{name, []*storage{v}}, x: x, was: x.data}, nil
+	return &Archive{x, tarFile{v}}, nil
 }
 
 // spool copies a pipe into a file without a name.
