@@ -125,34 +125,19 @@ func busy(path string) error {
 	return fault.Errorf(fault.Conflict, "write", path, "wait for it to end, or stop it", "another process is writing it")
 }
 
-// lockTries is how often a lock file is taken that others take away at that moment.
-const lockTries = 1000
-
 // lockArchive takes the lock of the archive of a name, and makes its file where it is not there. Who
 // holds it may remove it, and then nobody else has it: what is locked is the file that has the name
 // at that moment.
 func (d *folder) lockArchive(archive string) (*archiveLock, error) {
-	name := archive + journalSuffix
-	for range lockTries {
-		f, err := d.resume(name)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !lockFile(f) {
-			return nil, errors.Join(busy(d.at(archive)), f.Close())
-		}
-		lock := &archiveLock{d, name, f}
-		if lock.isNamed() {
-			return lock, nil
-		}
-		if err := f.Close(); err != nil {
-			return nil, storageFault("lock", d.at(name), err)
-		}
+	f, err := d.resume(archive + journalSuffix)
+	if err != nil {
+		return nil, err
 	}
-	return nil, busy(d.at(archive))
+	lock := &archiveLock{d, archive + journalSuffix, f}
+	if !lockFile(f) || !lock.isNamed() {
+		return nil, errors.Join(busy(d.at(archive)), f.Close())
+	}
+	return lock, nil
 }
 
 // lockSelf keeps other processes of this program off the folder as a whole. The lock
