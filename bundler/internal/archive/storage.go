@@ -29,14 +29,10 @@ func storageHint(err error) string {
 		return "that file system cannot hold a file of this size; use one that can, such as exFAT, ext4 or XFS"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "allow more open files (ulimit -n), or do less at a time (--concurrency), and run the same command again"
-	case errors.Is(err, syscall.EROFS):
-		return "it is mounted read-only; choose another place or mount it writable"
-	case errors.Is(err, fs.ErrPermission):
-		return "give yourself the right to it, or choose another place"
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return "give yourself the right to write there (it may be mounted read-only), or choose another place"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return "check the path; folders have to be there already"
-	case errors.Is(err, syscall.ENOTDIR):
-		return "a part of the path is not a folder; check the path"
 	}
 	return "check the disk and run the same command again"
 }
