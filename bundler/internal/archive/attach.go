@@ -9,11 +9,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // attach writes the archive again, with more signatures, and takes its place.
 func (a tarFile) attach(ctx context.Context, atts []bundle.Attachment, was []byte) error {
-	w := &FileWriter{path: behindLinks(a.place), o: Options{Replace: true}, again: true}
+	path, err := userfile.Behind(a.place)
+	if err != nil {
+		return storageFault("sign", a.place, err)
+	}
+	w := &FileWriter{path: path, o: Options{Replace: true}, again: true}
 	if err := w.acquire(); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"path/filepath"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -62,12 +61,4 @@ func scan(path string, r io.ReaderAt, size int64) (*index, error) {
 	}
 	x.tar = t
 	return x, nil
-}
-
-// behindLinks is the file that a path leads to: who signs through a link signs there.
-func behindLinks(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	return path
 }

@@ -189,30 +189,12 @@ func unwritable(name string, err error) error {
 		"check that the folder is there, can be written to, and has space", "%w", WithoutPath(err))
 }
 
-// maxLinks is how many links are followed, as the kernel has it.
-const maxLinks = 40
-
-// Behind returns what a link leads to, also where nothing is there yet: who replaces
-// that leaves the link as it is. A name that is no link is returned as it came.
+// Behind returns what a link leads to: who replaces that leaves the link as it is. A link to nothing is an error.
 func Behind(name string) (string, error) {
-	to := name
-	for range maxLinks {
-		target, err := os.Readlink(to)
-		if err != nil {
-			return to, nil //nolint:nilerr // it is no link, or not there: whoever uses the name learns what else is wrong
-		}
-		if !filepath.IsAbs(target) {
-			dir, _ := filepath.Split(to)
-			target = dir + target // not cleaned: a folder on the way may be a link, and .. is of where that leads
-		}
-		to = target
-		if dir, base := filepath.Split(target); dir != "" {
-			if real, err := filepath.EvalSymlinks(dir); err == nil {
-				to = filepath.Join(real, base)
-			}
-		}
+	if info, err := os.Lstat(name); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return name, nil //nolint:nilerr // whoever uses the name learns what is wrong
 	}
-	return "", &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
+	return filepath.EvalSymlinks(name)
 }
 
 // WithoutPath drops the path of an error of package os, where a fault names it.
