@@ -57,7 +57,7 @@
 //
 // Upstream indexes and manifests, OCI's or Docker's, are carried byte for byte. Layers that
 // their maker calls not distributable are carried like all others, since a site without a
-// network could not follow their URLs; see [IsForeign]. What an upstream index names with a
+// network could not follow their URLs. What an upstream index names with a
 // media type that is no index's and no manifest's is passed over; see [Tree].
 //
 // # Attachments

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -32,8 +31,6 @@ const (
 const (
 	dockerIndexType    = "application/vnd.docker.distribution.manifest.list.v2+json"
 	dockerManifestType = "application/vnd.docker.distribution.manifest.v2+json"
-	dockerForeignLayer = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
-	ociForeignPrefix   = "application/vnd.oci.image.layer.nondistributable."
 )
 
 // IsIndex reports whether a media type is that of an image index.
@@ -48,12 +45,6 @@ func isManifest(mediaType string) bool {
 // IsManifest reports whether a media type is that of an index or an image
 // manifest, what a registry keeps under /manifests/ rather than /blobs/.
 func IsManifest(mediaType string) bool { return IsIndex(mediaType) || isManifest(mediaType) }
-
-// IsForeign reports whether a layer is one that its maker calls not distributable
-// (old Windows base layers): registries may hold its descriptor without its bytes.
-func IsForeign(d ocispec.Descriptor) bool {
-	return d.MediaType == dockerForeignLayer || strings.HasPrefix(d.MediaType, ociForeignPrefix)
-}
 
 // Tree is one upstream image: an index with all its manifests, or one manifest.
 type Tree struct {

@@ -146,7 +146,7 @@ func (a *assembled) origins() mover.Origins {
 		from := a.in.origin(a.in.Lock.Images[n])
 		for _, d := range tree.Blobs {
 			if _, ok := known[d.Digest]; !ok && len(origins[d.Digest]) < maxOrigins {
-				origins.Add(d.Digest, mover.Foreign(d, from))
+				origins.Add(d.Digest, from)
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -51,10 +50,7 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG` adds whatever is missing"
 		return f
 	}
-	if f.Hint = fault.HintOf(err); f.Reason == fault.Incomplete && bundle.IsForeign(d) {
-		return mover.ForeignFault(d, f)
-	}
-	if f.Hint == "" {
+	if f.Hint = fault.HintOf(err); f.Hint == "" {
 		f.Hint = "copy the bundle again from where it was made, or pull it again"
 	}
 	return f

@@ -7,14 +7,11 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
 // byHand is a manifest that go-containerregistry would not make.
@@ -38,11 +35,6 @@ func TestOddImagesOfUpstream(t *testing.T) {
 		data := must(json.Marshal(v))(t)
 		require.NoError(t, remote.Put(repository.Tag("v1.34.0"), byHand{types.MediaType(mediaType), data}))
 	}
-	blob := func(mediaType, data string) ocispec.Descriptor {
-		t.Helper()
-		require.NoError(t, remote.WriteLayer(repository, static.NewLayer([]byte(data), types.OCILayer)))
-		return descriptor(mediaType, []byte(data))
-	}
 	index := func(children ...ocispec.Descriptor) {
 		put(ocispec.MediaTypeImageIndex, ocispec.Index{
 			Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: children,
@@ -64,22 +56,6 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	output := run(9, "pull", "-q", "--k8s", "1.34", "-o", "b.tar")
 	require.Contains(t, output, "image registry.test/cloud/ccm:v1.34.0: its index names no image manifest: nothing of it could run")
 	require.NotContains(t, output, "run the same command again")
-
-	// A layer that its maker calls not distributable, of which the registry has no bytes.
-	layer := blob("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", "not to be given away")
-	put(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		Config: blob(ocispec.MediaTypeImageConfig, `{"os":"windows","architecture":"amd64"}`), Layers: []ocispec.Descriptor{layer},
-	})
-	w.upstream.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/" + layer.Digest.String()}, Status: 404})
-	for range 2 {
-		output = run(8, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")
-		require.Contains(t, output, "layer of registry.test/cloud/ccm:v1.34.0 ("+layer.Digest.String())
-		require.Contains(t, output, "it is called not distributable")
-		require.Contains(t, output, "hint: do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer")
-	}
-	w.upstream.Heal()
-	run(0, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")
 }
 
 // A file name that others have chosen is no command in a hint.

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -68,38 +66,6 @@ type inMemory []byte
 
 func (a inMemory) FetchFrom(_ context.Context, _ ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(a[offset:])), nil
-}
-
-// Foreign gives the origin of a layer that its maker calls not distributable a word
-// about it: many registries have its descriptor and not its bytes, and to run the same
-// command again changes nothing.
-func Foreign(d ocispec.Descriptor, from Origin) Origin {
-	if bundle.IsForeign(d) {
-		from.From = foreignOrigin{from.From}
-	}
-	return from
-}
-
-type foreignOrigin struct{ medium.Reader }
-
-func (f foreignOrigin) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	r, err := f.Reader.FetchFrom(ctx, d, offset)
-	if fault.ReasonOf(err) == fault.NotFound {
-		return nil, ForeignFault(d, err)
-	}
-	return r, err
-}
-
-// ForeignFault says where such a layer is, and what to do without it.
-func ForeignFault(d ocispec.Descriptor, err error) error {
-	where := "nobody says where it is"
-	if len(d.URLs) > 0 {
-		where = fmt.Sprintf("its maker gives it away at %.2000s", strings.Join(d.URLs, ", "))
-	}
-	return fault.Errorf(fault.Refused, "read foreign layer", d.Digest.String(),
-		"do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has "+
-			"the layer (--source-map HOST/PATH=MIRROR/PATH)",
-		"it is called not distributable, and %s: %w", where, err)
 }
 
 // reading reads an item from one origin, and remembers whether that failed: a target's
