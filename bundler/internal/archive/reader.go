@@ -89,19 +89,11 @@ func readIndex(path string, small func(name string, limit int64) ([]byte, error)
 }
 
 // checkRead refuses to read what no archive has.
-func checkRead(ctx context.Context, path string, d ocispec.Descriptor, offset int64) error {
+func checkRead(ctx context.Context, d ocispec.Descriptor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := bundle.CheckDescriptor(d); err != nil {
-		return err
-	}
-	if offset < 0 || offset > d.Size {
-		return fault.Errorf(fault.Internal, "read", path, "", "offset %d is not within the %d bytes of %s", offset,
-			d.Size,
-			d.Digest)
-	}
-	return nil
+	return bundle.CheckDescriptor(d)
 }
 
 func notHeld(path string, d ocispec.Descriptor) error {
@@ -147,7 +139,7 @@ func (d *folder) small(name string, limit int64) ([]byte, error) {
 }
 
 func (d *folder) FetchFrom(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	if err := checkRead(ctx, d.path, b, offset); err != nil {
+	if err := checkRead(ctx, b); err != nil {
 		return nil, err
 	}
 	f, err := d.openToRead(blobName(b))

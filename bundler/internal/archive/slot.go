@@ -23,10 +23,8 @@ const checkpoint = 8 << 20
 // A slot is the place of one blob in a file, and how far the blob has come.
 type slot struct {
 	mu     sync.Mutex // held by the one who fills it
-	f      io.WriterAt
-	path   string // for messages
+	of     *FileWriter
 	entry  entry
-	note   func(*slot) error // remembers the progress
 	offset int64
 	sum    hash.Hash
 	done   bool
@@ -37,12 +35,12 @@ func (s *slot) reset() { s.offset, s.sum = 0, sha256.New() }
 
 // resume takes up what the journal says, where the bytes on the disk are those that it
 // speaks of: what this run has not written, it hashes.
-func (s *slot) resume(ctx context.Context, f io.ReaderAt, p progress) error {
+func (s *slot) resume(ctx context.Context, p progress) error {
 	if p.offset == 0 || p.offset > s.entry.size || p.place != s.entry.dataOffset() {
 		return nil
 	}
 	sum := sha256.New()
-	n, err := pour(ctx, sum, io.NewSectionReader(f, p.place, p.offset), p.offset)
+	n, err := pour(ctx, sum, io.NewSectionReader(s.of.f, p.place, p.offset), p.offset)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -90,7 +88,7 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 		}
 		if s.offset >= next && s.offset < s.entry.size {
 			next = s.offset + checkpoint
-			if err := s.note(s); err != nil {
+			if err := s.of.note(s); err != nil {
 				return err
 			}
 		}
@@ -116,11 +114,11 @@ func (s *slot) write(b []byte) error {
 		s.sum.Write(b)
 		close(hashed)
 	}()
-	_, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
+	_, err := s.of.f.WriteAt(b, s.entry.dataOffset()+s.offset)
 	<-hashed
 	if err != nil { // the hash is of more than was written: what was noted last counts
 		s.reset()
-		return storageFault("write", s.path, err)
+		return storageFault("write", s.of.path, err)
 	}
 	s.offset += int64(len(b))
 	return nil
@@ -134,7 +132,7 @@ func (s *slot) finish() (err error) {
 		s.reset()
 	}
 	s.done = err == nil
-	return errors.Join(err, s.note(s))
+	return errors.Join(err, s.of.note(s))
 }
 
 // bufferSize is what is copied at a time, of each concurrent blob: with 64 of them 8 MiB.

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -21,8 +22,7 @@ type StreamWriter struct {
 	w      io.Writer
 	at     int64 // how much was written
 	layout *Layout
-	next   int   // the entry that is written now
-	slot   *slot // of that; nil: not even its header is written
+	next   int // the entry that is written now
 }
 
 // NewStreamWriter returns a writer to w. Nothing is written before the first Put, or Commit.
@@ -40,8 +40,8 @@ func (s *StreamWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.De
 	return s.layout.fetched(), nil
 }
 
-// Put writes what comes next of what Begin returned, verified as it streams. It goes on
-// where an earlier call for the same blob broke off.
+// Put writes what comes next of what Begin returned, verified as it streams. What was written of a blob that
+// broke off cannot be taken back.
 func (s *StreamWriter) Put(
 	ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error),
 ) error {
@@ -52,19 +52,23 @@ func (s *StreamWriter) Put(
 	if e.d.Digest != d.Digest || e.size != d.Size {
 		return fault.Errorf(fault.Internal, "write", s.path, "", "%s does not come next", d.Digest)
 	}
-	if s.slot == nil {
-		if _, err := s.WriteAt(e.header, s.at); err != nil {
-			return err
-		}
-		s.slot = &slot{f: s, path: s.path, entry: e, note: func(*slot) error { return nil }}
-		s.slot.reset()
+	if s.at != e.offset {
+		return s.cutOff("a blob of it has broken off")
 	}
-	if err := s.slot.put(ctx, open); err != nil {
+	rc, err := open(0)
+	if err != nil {
 		return err
 	}
-	s.next, s.slot = s.next+1, nil
-	_, err = s.WriteAt(make([]byte, padded(e.size)-e.size), s.at)
-	return err
+	defer rc.Close() //nolint:errcheck // nothing was written through it
+	for _, part := range []io.Reader{
+		bytes.NewReader(e.header), bundle.Verify(rc, d), bytes.NewReader(make([]byte, padded(e.size)-e.size)),
+	} {
+		if _, err := pour(ctx, s, part, e.size); err != nil {
+			return err
+		}
+	}
+	s.next++
+	return nil
 }
 
 // fetched writes the entries that carry their data, up to one that does not; the zero entry
@@ -75,7 +79,7 @@ func (s *StreamWriter) fetched() (entry, error) {
 		if e.data == nil {
 			return e, nil
 		}
-		if _, err := s.WriteAt(e.bytes(), s.at); err != nil {
+		if _, err := s.Write(e.bytes()); err != nil {
 			return entry{}, err
 		}
 		s.next++
@@ -83,15 +87,15 @@ func (s *StreamWriter) fetched() (entry, error) {
 	return entry{}, nil
 }
 
-// WriteAt writes to the pipe what comes next; what has been written cannot be taken back.
-func (s *StreamWriter) WriteAt(p []byte, at int64) (int, error) {
-	if len(p) > 0 && at != s.at {
-		return 0, fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start",
-			"a blob of it was not right")
-	}
+// Write writes to the pipe.
+func (s *StreamWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.at += int64(n)
 	return n, storageFault("write", s.path, err)
+}
+
+func (s *StreamWriter) cutOff(why string) error {
+	return fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start", "%s", why)
 }
 
 // Commit writes the end.
@@ -101,10 +105,9 @@ func (s *StreamWriter) Commit(context.Context) error {
 		return err
 	}
 	if s.layout == nil || e.header != nil {
-		return fault.Errorf(fault.Incomplete, "write", s.path, "run the same command again, from its start",
-			"it was not written to its end")
+		return s.cutOff("it was not written to its end")
 	}
-	_, err = s.WriteAt(make([]byte, endSize), s.at)
+	_, err = s.Write(make([]byte, endSize))
 	return err
 }
 

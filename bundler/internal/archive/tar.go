@@ -175,7 +175,7 @@ func (t *tarball) has(hex string) bool {
 }
 
 func (t *tarball) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	if err := checkRead(ctx, t.path, d, offset); err != nil {
+	if err := checkRead(ctx, d); err != nil {
 		return nil, err
 	}
 	i, ok := t.byName[blobName(d)]

@@ -233,7 +233,7 @@ func (w *FileWriter) prepare() error {
 func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]ocispec.Descriptor, error) {
 	all := make([]*slot, 0, len(w.layout.entries))
 	for _, e := range w.layout.entries[2:] {
-		all = append(all, &slot{f: w.f, path: w.path, entry: e, note: w.note, done: e.data != nil})
+		all = append(all, &slot{of: w, entry: e, done: e.data != nil})
 	}
 	w.blobs = map[digest.Digest]*slot{}
 	for _, s := range all {
@@ -244,7 +244,7 @@ func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]oci
 		if all[i].done {
 			return nil
 		}
-		return all[i].resume(ctx, w.f, at[all[i].entry.d.Digest.Encoded()])
+		return all[i].resume(ctx, at[all[i].entry.d.Digest.Encoded()])
 	})
 	if err != nil {
 		return nil, err

@@ -84,8 +84,7 @@ type Capabilities struct {
 
 	// Preflight tells, before anything is fetched, whether a target can be written to.
 	Preflight func(ctx context.Context) error
-	// InOrder says that Put takes what Begin returned one by one, in that order, and goes
-	// on within an item that broke off.
+	// InOrder says that Put takes what Begin returned one by one, in that order.
 	InOrder bool
 	// Mount takes a blob over from a repository of the same registry without the bytes
 	// passing through here, and tells whether it did. Where it did not, the blob has to
