@@ -110,16 +110,16 @@ func TestFoldersOfOtherTools(t *testing.T) {
 		{"the note of a registry", []ocispec.Descriptor{root,
 			named(foreign, "sha256-"+b.Graph.Root.Digest.Encoded()+".confirmed")}, "", false},
 		{"an image by another's name", []ocispec.Descriptor{root, named(plain(elsewhere), imgName)},
-			"as " + imgName + ", which is " + img.Digest.String() + " in this bundle", false},
+			"which this bundle does not have under that name", false},
 		{"a stranger by an image's name", []ocispec.Descriptor{root, named(foreign, imgName)},
-			"which is " + img.Digest.String() + " in this bundle", false},
+			"which this bundle does not have under that name", false},
 		{"an image by a new name", []ocispec.Descriptor{root, named(plain(img), "registry.test/x:v9")},
-			`as "registry.test/x:v9", which is not its name in this bundle`, false},
-		{"a stranger", []ocispec.Descriptor{root, named(foreign, "2")}, `as "2", which is not of this bundle`, false},
+			"which this bundle does not have under that name", false},
+		{"a stranger", []ocispec.Descriptor{root, named(foreign, "2")}, "which this bundle does not have under that name", false},
 		{"a signature of something else", []ocispec.Descriptor{root,
 			named(sig.Node.Descriptor, "sha256-"+other.Graph.Root.Digest.Encoded()+".sig")}, "and that is not there", false},
 		{"an image of another size", []ocispec.Descriptor{root,
-			{MediaType: img.MediaType, Digest: img.Digest, Size: img.Size + 1}}, "index.json describes", false},
+			{MediaType: img.MediaType, Digest: img.Digest, Size: img.Size + 1}}, "which this bundle does not have under that name", false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			path := writtenDir(t, b)

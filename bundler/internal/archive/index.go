@@ -259,29 +259,23 @@ func (x *index) checkEntries(ctx context.Context, g *bundle.Graph) (atts []bundl
 			atts = append(atts, a.read)
 		}
 	}
-	images, parts := map[string]ocispec.Descriptor{}, map[digest.Digest]ocispec.Descriptor{}
+	images, parts := map[string]digest.Digest{}, map[digest.Digest]ocispec.Descriptor{}
 	for _, n := range g.Names[1:] {
-		images[nameOf(n)] = n
+		images[nameOf(n)] = n.Digest
 	}
 	for _, n := range g.Manifests {
 		parts[n.Descriptor.Digest] = n.Descriptor
 	}
 	for _, d := range x.entries {
-		bad := func(format string, args ...any) { errs = append(errs, offEntry(x.path, "index.json "+format, args...)) }
 		name := nameOf(d)
-		image, isImage := images[name]
 		part, isPart := parts[d.Digest]
-		switch {
-		case isImage && image.Digest != d.Digest:
-			bad("names %s as %s, which is %s in this bundle", d.Digest, name, image.Digest)
-		case !isPart && known[d.Digest.String()], name == bundle.NoteTag(g.Root.Digest.Encoded()):
-		case !isPart:
-			bad("names %s as %.200q, which is not of this bundle", d.Digest, name)
-		case d.MediaType != part.MediaType || d.Size != part.Size:
-			bad("describes %s as %.100s of %d bytes, and it is %s of %d", d.Digest, d.MediaType, d.Size,
-				part.MediaType, part.Size)
-		case name != "" && d.Digest != g.Root.Digest && !isImage:
-			bad("names %s as %.200q, which is not its name in this bundle", d.Digest, name)
+		if !isPart && images[name] == "" && (known[d.Digest.String()] || name == bundle.NoteTag(g.Root.Digest.Encoded())) {
+			continue
+		}
+		isNamed := images[name] == d.Digest || images[name] == "" && (name == "" || d.Digest == g.Root.Digest)
+		if !isNamed || d.MediaType != part.MediaType || d.Size != part.Size {
+			errs = append(errs, offEntry(x.path, "index.json names %s of the type %.100s and %d bytes as %.200q, "+
+				"which this bundle does not have under that name", d.Digest, d.MediaType, d.Size, name))
 		}
 	}
 	return atts, fault.Join(errs...)
