@@ -43,25 +43,12 @@ type URI struct {
 	ID     []byte // id of the key
 	// PINFile is the file that pin-source names, or "".
 	PINFile string
+
+	name string // of the key, as it was given
 }
 
 // String names the key, without where its PIN is.
-func (u URI) String() string {
-	var parts []string
-	add := func(name, value string) {
-		if value != "" {
-			parts = append(parts, name+"="+url.PathEscape(value))
-		}
-	}
-	add("token", u.Token)
-	add("serial", u.Serial)
-	if u.Slot != nil {
-		add("slot-id", strconv.Itoa(*u.Slot))
-	}
-	add("object", u.Object)
-	add("id", string(u.ID))
-	return Scheme + strings.Join(parts, ";")
-}
+func (u URI) String() string { return u.name }
 
 // Key is a private key on a token, open until it is closed.
 type Key interface {
@@ -86,6 +73,7 @@ func parseURI(s string) (u URI, err error) {
 		return u, fmt.Errorf("it does not begin with %s, or is longer than %d bytes", Scheme, maxURI)
 	}
 	path, query, _ := strings.Cut(rest, "?")
+	u.name = Scheme + path
 	if err := u.read(strings.NewReplacer("+", "%2B", "&", "%26", ";", "&").Replace(path), (*URI).setPath); err != nil {
 		return u, err
 	}

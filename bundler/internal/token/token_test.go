@@ -17,7 +17,7 @@ func TestURIsNameTokenAndKey(t *testing.T) {
 	require.Equal(t, []byte{1, 255}, u.ID)
 	require.Equal(t, "/lib/hsm.so", u.Module)
 	require.Equal(t, "/run/pin", u.PINFile)
-	require.Equal(t, "pkcs11:token=Release%20One;object=release;id=%01%FF", u.String())
+	require.Equal(t, "pkcs11:token=Release%20One;object=release;id=%01%ff;type=private;model=x", u.String())
 	u, err = token.ParseURI("pkcs11:token=a+b;object=c&d=e")
 	require.NoError(t, err)
 	require.Equal(t, "a+b", u.Token)
