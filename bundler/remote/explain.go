@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -163,10 +162,7 @@ func isTimeout(err error) bool {
 // IsCertificate tells whether a certificate of the other side is not good.
 func IsCertificate(err error) bool {
 	var v *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var name x509.HostnameError
-	return errors.As(err, &v) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &name)
+	return errors.As(err, &v)
 }
 
 // WantsCertificate tells whether the host has ended the connection for the lack of a
@@ -240,11 +236,9 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
 	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
 		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
-	case a.Status == http.StatusUnauthorized && a.scoped && h.hasLogin():
-		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
-	case a.Status == http.StatusUnauthorized:
+	case a.Status == http.StatusUnauthorized && !(a.scoped && h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
-	case a.Status == http.StatusForbidden:
+	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
 	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: a push sends only missing parts"
@@ -261,11 +255,6 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:
 		out.Reason, out.Hint = fault.Throttled, "try again later, with a smaller --concurrency, or log in: "+loginHint(h)
-		if a.After > maxRetryAfter {
-			out.Hint = fmt.Sprintf("try again in %s, or log in: %s", a.After.Round(time.Second), loginHint(h))
-		}
-	case a.Status == http.StatusInsufficientStorage:
-		out.Reason, out.Hint = fault.Refused, "free space in the registry"
 	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
 	case a.Status >= 500:

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -44,12 +43,9 @@ func CheckHost(what, name string) error {
 	if err == nil && ref.Host() == name {
 		return nil
 	}
-	hint := "write the host as references do, with the port: registry.site:5000"
-	if _, host, ok := strings.Cut(name, "://"); ok {
-		host, _, _ = strings.Cut(host, "/")
-		hint = "leave out the scheme and the path: " + fault.Quote(host)
-	}
-	return fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", name), hint, "it is not a registry host")
+	return fault.Errorf(fault.InvalidInput, what, fmt.Sprintf("%q", name),
+		"write the host as references do, without a scheme and a path and with the port: registry.site:5000",
+		"it is not a registry host")
 }
 
 // configure reads the settings of hosts.
