@@ -39,19 +39,18 @@ type DirWriter struct {
 // CreateDir begins a folder; nothing is written before Begin. A folder that holds anything but what
 // an interrupted run left is refused, unless it may be replaced: then index.json is, at the end.
 func CreateDir(path string, o Options) (*DirWriter, error) {
-	if err := checkParent(path); err != nil {
-		return nil, err
-	}
-	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+	dir := path
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		dir = filepath.Dir(path)
+	case !info.IsDir():
 		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:", "it is a file")
 	}
-	return &DirWriter{path: path, o: o}, nil
+	return &DirWriter{path: path, o: o}, checkFolder(dir)
 }
 
 // Can tells what the writer of a folder can do besides being written to.
-func (w *DirWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight}
-}
+func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
 // Begin makes the folder, writes all that the graph itself carries and returns
 // what is still to put. A blob that is there counts once it was hashed.
@@ -67,7 +66,7 @@ func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
-	if err := w.checkFolder(); err != nil {
+	if err := w.checkEmpty(); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{blobPrefix, partialDir} {
@@ -116,8 +115,8 @@ func (w *DirWriter) openFolder() (err error) {
 	return err
 }
 
-// checkFolder refuses a folder that holds a bundle, or something else.
-func (w *DirWriter) checkFolder() error {
+// checkEmpty refuses a folder that holds a bundle, or something else.
+func (w *DirWriter) checkEmpty() error {
 	has := func(name string) bool { return isThere(filepath.Join(w.path, name)) }
 	why := "it is not empty, and no OCI image layout"
 	list, err := os.ReadDir(w.path)
@@ -240,7 +239,7 @@ func (w *DirWriter) Close() error {
 // Plan tells what Begin returns where no interrupted run has left anything, without writing, and
 // refuses what Begin would refuse.
 func (w *DirWriter) Plan(_ context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.checkFolder(); err != nil {
+	if err := w.checkEmpty(); err != nil {
 		return nil, err
 	}
 	missing := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
@@ -248,12 +247,4 @@ func (w *DirWriter) Plan(_ context.Context, g *bundle.Graph) ([]ocispec.Descript
 		return missing, nil
 	}
 	return missing, checkSpace(w.path, bundle.SizeOf(missing))
-}
-
-// Preflight makes sure that files can be written where the folder is, or will be.
-func (w *DirWriter) Preflight(context.Context) error {
-	if isThere(w.path) {
-		return writable(w.path)
-	}
-	return writable(filepath.Dir(w.path))
 }

@@ -89,12 +89,6 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	return missing, checkSpace(w.path, w.need())
 }
 
-// Preflight makes sure that files can be written where the archive will be.
-func (w *FileWriter) Preflight(context.Context) error { return writable(filepath.Dir(w.path)) }
-
-// writable asks whether files can be made in a folder.
-func writable(dir string) error { return storageFault("write into", dir, mayWrite(dir)) }
-
 var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
 
 // leftovers are the names of the archive's partial files, whole or in parts. What an interrupted

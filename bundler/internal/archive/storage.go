@@ -47,20 +47,22 @@ func openFault(path string, err error) error {
 
 // checkSpace refuses to begin what cannot end: need bytes beside what is there.
 func checkSpace(path string, need int64) error {
-	free, ok := freeSpace(filepath.Dir(path))
-	if !ok || need <= free {
+	free, isKnown := freeSpace(filepath.Dir(path))
+	if !isKnown || need <= free {
 		return nil
 	}
 	return fault.Errorf(fault.Storage, "write", path, storageHint(syscall.ENOSPC),
 		"it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC)
 }
 
-// checkParent demands that the folder of path is there.
-func checkParent(path string) error {
-	dir := filepath.Dir(path)
+// checkFolder demands that a folder is there, and that files can be made in it.
+func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		err = mayWrite(dir)
 	}
 	return storageFault("write into", dir, err)
 }

@@ -20,11 +20,7 @@ func freeSpace(dir string) (free int64, known bool) {
 // available is what a file system says to have, in blocks of Frsize: Bsize is the best size
 // of a transfer, on FUSE larger than a block.
 func available(s unix.Statfs_t) int64 {
-	block := s.Frsize
-	if block == 0 { // before Linux 2.6
-		block = s.Bsize
-	}
-	return int64(min(s.Bavail*uint64(block), math.MaxInt64)) //nolint:gosec // block sizes are positive
+	return int64(min(s.Bavail*uint64(s.Frsize), math.MaxInt64)) //nolint:gosec // block sizes are positive
 }
 
 // mayWrite is an error where this process may make no files in a folder.
@@ -52,9 +48,5 @@ func flushData(f *os.File) error {
 // file; the lock ends with the file's closing. Some file systems have no locks: there
 // it is always this one, and what is replaced is compared before.
 func lockFile(f *os.File) bool {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
-			return !errors.Is(err, unix.EWOULDBLOCK)
-		}
-	}
+	return !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

@@ -508,7 +508,6 @@ func TestPlansWriteNothingAndAgreeWithBegin(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 13, LayerSize: 40_000})
 	eachStore(t, func(t *testing.T, s store) {
 		w := s.mustCreate(t)
-		require.NoError(t, medium.Preflight(t.Context(), w))
 		planned, err := w.Plan(t.Context(), b.Graph)
 		require.NoError(t, err)
 		require.Empty(t, names(t, filepath.Dir(s.path)))

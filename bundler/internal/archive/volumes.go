@@ -174,7 +174,7 @@ func (v *storage) Truncate(size int64) error {
 // new parts are whole; an archive at to goes with that, unless it is the source. The parts
 // that are read cannot be what is replaced.
 func Split(ctx context.Context, path, to string, o Options) (string, error) {
-	if err := checkParent(to); err != nil {
+	if err := checkFolder(filepath.Dir(to)); err != nil {
 		return "", err
 	}
 	a, err := OpenFile(path)

@@ -40,7 +40,7 @@ type FileWriter struct {
 // CreateFile begins an archive; nothing is written before Begin. What is there and is
 // not to be replaced is refused.
 func CreateFile(path string, o Options) (*FileWriter, error) {
-	if err := checkParent(path); err != nil {
+	if err := checkFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	w := &FileWriter{path: path, o: o}
@@ -48,9 +48,7 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 }
 
 // Can tells what the writer of an archive can do besides being written to.
-func (w *FileWriter) Can() medium.Capabilities {
-	return medium.Capabilities{Preflight: w.Preflight}
-}
+func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
 
 // name is the archive's name in its folder.
 func (w *FileWriter) name() string { return filepath.Base(w.path) }
