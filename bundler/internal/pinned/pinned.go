@@ -34,7 +34,7 @@ import (
 // The flows read nothing else, so that what a policy has accepted and what is then
 // pushed, printed or served cannot be two things.
 type Bundle struct {
-	source medium.Source
+	source
 	root   ocispec.Descriptor
 	digest image.Digest
 
@@ -43,6 +43,9 @@ type Bundle struct {
 	mu    sync.Mutex
 	graph *bundle.Graph // once it was read
 }
+
+// source is read but for what has been asked already; who has the bundle closes it.
+type source = medium.Source
 
 var _ medium.Source = (*Bundle)(nil)
 
@@ -62,32 +65,16 @@ func Open(ctx context.Context, s medium.Source) (*Bundle, error) {
 // Digest is that of the root.
 func (b *Bundle) Digest() image.Digest { return b.digest }
 
-// Can tells what the source can do.
-func (b *Bundle) Can() medium.Capabilities { return b.source.Can() }
-
 // Descriptor is that of the root.
 func (b *Bundle) Descriptor() ocispec.Descriptor { return b.root }
 
 // Root returns the descriptor of the root that the source was resolved to.
 func (b *Bundle) Root(context.Context) (ocispec.Descriptor, error) { return b.root, nil }
 
-// Fetch returns the bytes of a descriptor, not verified.
-func (b *Bundle) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return b.source.Fetch(ctx, d)
-}
-
-// FetchFrom returns the bytes of a descriptor from an offset, not verified.
-func (b *Bundle) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return b.source.FetchFrom(ctx, d, offset)
-}
-
 // Attachments returns what refers to subject, as it was when that was asked first.
 func (b *Bundle) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return b.attached.Of(ctx, b.source, subject)
 }
-
-// Close closes the source.
-func (b *Bundle) Close() error { return b.source.Close() }
 
 // Graph returns the structure of the bundle, of a delta as such. The caller does not
 // change it.
