@@ -101,14 +101,11 @@ type Options struct {
 	// ClientCert and ClientKey are PEM files of the certificate that hosts are shown
 	// which the user named and which ask for one.
 	ClientCert, ClientKey string
-	// Hosts are settings of single hosts, as references write them.
+	// Hosts are settings of single hosts, as references or URLs write them.
 	Hosts map[string]HostOptions
 	// PlainHTTP are the hosts, as references write them (with the port), that are
 	// spoken to without TLS; SkipTLSVerify are those of which any certificate is taken.
 	PlainHTTP, SkipTLSVerify []string
-	// PlainWeb are hosts of URLs for [Client.Web] that are spoken to without TLS. References need not be able
-	// to write them: they take a single label for a path.
-	PlainWeb []string
 	// NoLoopback refuses to go where a server points if that is this machine: for
 	// programs whose machine has services of its own that strangers do not reach.
 	NoLoopback bool

@@ -160,9 +160,7 @@ func TestBadOptions(t *testing.T) {
 		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
-	_, err := remote.NewClient(remote.Options{PlainWeb: []string{"tsa"}})
-	require.NoError(t, err)
-	_, err = remote.NewClient(remote.Options{CAFile: file + ".absent"})
+	_, err := remote.NewClient(remote.Options{CAFile: file + ".absent"})
 	wantFault(t, err, fault.NotFound, "ca.crt.absent")
 }
 

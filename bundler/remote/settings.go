@@ -75,9 +75,6 @@ func (c *Client) configure(pool *x509.CertPool) error {
 		return err
 	}
 	for name, o := range hosts {
-		if err := CheckHost("read the settings of", name); err != nil {
-			return err
-		}
 		if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" && !o.SkipTLSVerify {
 			continue
 		}
@@ -87,11 +84,6 @@ func (c *Client) configure(pool *x509.CertPool) error {
 		if c.transports[name], err = c.newTransports(pool, o); err != nil {
 			return err
 		}
-	}
-	for _, name := range c.opts.PlainWeb {
-		o := hosts[name]
-		o.PlainHTTP = true
-		hosts[name] = o
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func TestClientCertificates(t *testing.T) {
 	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
 	for _, o := range []remote.Options{
 		{ClientCert: cert}, {ClientKey: key}, {ClientCert: cert, ClientKey: bad}, {ClientCert: cert, ClientKey: cert},
-		{Hosts: map[string]remote.HostOptions{"a.b": {CAFile: bad}}}, {Hosts: map[string]remote.HostOptions{"a.b/c": {}}},
+		{Hosts: map[string]remote.HostOptions{"a.b": {CAFile: bad}}},
 	} {
 		_, err := remote.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)

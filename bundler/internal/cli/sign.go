@@ -212,7 +212,7 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 		UserAgent: "vdo-bundle/" + version().Version,
 	}
 	if at.Scheme == "http" { // as most authorities are: the stamp is signed
-		to.PlainWeb = []string{at.Host}
+		to.Hosts = map[string]remote.HostOptions{at.Host: {PlainHTTP: true}}
 	}
 	authority.Client, err = remote.NewClient(to)
 	return authority, err

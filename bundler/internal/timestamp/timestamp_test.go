@@ -53,7 +53,7 @@ func ask(t *testing.T, address string, roots trust.TimestampRoots) ([]byte, erro
 	t.Helper()
 	u, err := timestamp.ParseURL(address)
 	require.NoError(t, err)
-	client, err := remote.NewClient(remote.Options{Attempts: 1, PlainWeb: []string{u.Host}})
+	client, err := remote.NewClient(remote.Options{Attempts: 1, Hosts: map[string]remote.HostOptions{u.Host: {PlainHTTP: true}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return (&timestamp.Authority{URL: u, Client: client, Roots: roots}).Stamp(t.Context(), signature)
