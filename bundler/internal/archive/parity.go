@@ -123,7 +123,7 @@ type coder struct {
 func newCoder(l *parts.List) (*coder, error) {
 	n := l.All()
 	piece := min(max(codeMemory/n/codeAlign, 1), int(l.PartSize(0)-1)/codeAlign+1) * codeAlign
-	enc, err := reedsolomon.NewStream(int(l.Count()), l.Recovery(),
+	enc, err := reedsolomon.NewStream(int(l.Count()), l.Recovery,
 		reedsolomon.WithInversionCache(false), reedsolomon.WithMaxGoroutines(runtime.GOMAXPROCS(0)),
 		reedsolomon.WithConcurrentStreams(true), reedsolomon.WithStreamBlockSize(piece))
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 
 // seal computes the sums of parts and writes recovery parts, which get their names later.
 func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (err error) {
-	if l.Recovery() == 0 {
+	if l.Recovery == 0 {
 		return run.Each(ctx, runtime.GOMAXPROCS(0), len(files), func(i int) (err error) {
 			l.Sums[i], err = sumOf(ctx, io.NewSectionReader(files[i], 0, l.PartSize(i)))
 			return storageFault("read", files[i].Name(), err)
@@ -248,8 +248,8 @@ func damaged(ctx context.Context, v *storage) error {
 
 // partFaults says what to do about damaged parts.
 func partFaults(l *parts.List, path string, damage []PartDamage) error {
-	hint := fmt.Sprintf("at most %d lost parts can be rebuilt: copy it again from where it was made", l.Recovery())
-	if len(damage) <= l.Recovery() {
+	hint := fmt.Sprintf("at most %d lost parts can be rebuilt: copy it again from where it was made", l.Recovery)
+	if len(damage) <= l.Recovery {
 		hint = "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
 	}
 	errs := make([]error, 0, len(damage))
@@ -288,10 +288,10 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	switch {
 	case found == nil:
 		return r, nil
-	case ctx.Err() != nil || len(damage) > l.Recovery():
+	case ctx.Err() != nil || len(damage) > l.Recovery:
 		return nil, found
 	}
-	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File()))
+	dir, lock, err := lockPlace(filepath.Join(filepath.Dir(path), l.File))
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +319,7 @@ func lockPlace(path string) (*folder, *archiveLock, error) {
 // rebuild computes damaged parts anew, beside what is there; each takes its name
 // once its sum is right.
 func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamage) (err error) {
-	if err := checkSpace(dir.at(l.File()), int64(len(damage))*l.PartSize(0)); err != nil {
+	if err := checkSpace(dir.at(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
 	}
 	c, err := newCoder(l)

@@ -147,10 +147,10 @@ func (d *folder) removeParts(name string, keep []string) error {
 // lists the parts of another archive would have those removed.
 func (d *folder) ownParts(name string) (*parts.List, error) {
 	l, err := readParts(d.at(name))
-	if err == nil && l.File() != strings.TrimSuffix(name, parts.Suffix) {
+	if err == nil && l.File != strings.TrimSuffix(name, parts.Suffix) {
 		err = fault.Errorf(fault.Conflict, "replace", d.at(name),
 			"look at it, and remove it: the parts that it lists are not touched",
-			"it lists the parts of another archive, %s", l.File())
+			"it lists the parts of another archive, %s", l.File)
 	}
 	return l, err
 }

@@ -101,7 +101,7 @@ func openVolumes(path string) (*storage, error) {
 		return nil, interruptedSigning(fault.Incomplete, "open", path)
 	}
 	dir := filepath.Dir(path)
-	v := &storage{path: filepath.Join(dir, list.File()), place: path, list: list, volume: list.Volume()}
+	v := &storage{path: filepath.Join(dir, list.File), place: path, list: list, volume: list.Volume}
 	var errs []error
 	for i := range int(list.Count()) {
 		f, err := openPart(filepath.Join(dir, list.Name(i)), list.PartSize(i))

@@ -89,17 +89,17 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
 // List is a parts file. Only [New] and [Parse] make one.
 type List struct {
-	file         string
-	size, volume int64
-	recovery     int
-
-	Sums     []Sum // of the parts, then of the recovery parts
-	Changing bool  // a signature is being added, by an earlier version
+	File     string // name of the archive, without a folder
+	Size     int64  // its bytes
+	Volume   int64  // bytes of each part but the last
+	Recovery int    // number of recovery parts
+	Sums     []Sum  // of the parts, then of the recovery parts
+	Changing bool   // a signature is being added, by an earlier version
 }
 
 // New plans how an archive is split; the sums are zero.
 func New(file string, size, volume int64, recovery int) (*List, error) {
-	l := &List{file: file, size: size, volume: volume, recovery: recovery}
+	l := &List{File: file, Size: size, Volume: volume, Recovery: recovery}
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -110,55 +110,43 @@ func New(file string, size, volume int64, recovery int) (*List, error) {
 // check holds the list against the bounds.
 func (l *List) check() error {
 	bad := func(hint, format string, args ...any) error {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "split", Subject: l.file, Hint: hint, Err: fmt.Errorf(format, args...)}
+		return &fault.Error{Reason: fault.InvalidInput, Op: "split", Subject: l.File, Hint: hint, Err: fmt.Errorf(format, args...)}
 	}
-	badName := l.file == "" || l.file == "." || l.file == ".." || len(l.file) > maxName || !utf8.ValidString(l.file) || l.file != filepath.Base(l.file) ||
-		strings.ContainsFunc(l.file, func(r rune) bool { return !unicode.IsPrint(r) || r == '\\' || r == '/' })
+	badName := l.File == "" || l.File == "." || l.File == ".." || len(l.File) > maxName || !utf8.ValidString(l.File) || l.File != filepath.Base(l.File) ||
+		strings.ContainsFunc(l.File, func(r rune) bool { return !unicode.IsPrint(r) || r == '\\' || r == '/' })
 	n := l.Count()
 	switch {
 	case badName:
-		return bad("choose a plain file name", "%.100q is not a name for an archive in parts", l.file)
-	case l.size < 1 || l.size > MaxArchive:
-		return bad("", "its size of %d bytes cannot be", l.size)
-	case l.volume < MinVolume || l.volume > MaxArchive:
-		return bad("choose a larger size", "parts of %d bytes cannot be; the smallest are %d", l.volume, MinVolume)
+		return bad("choose a plain file name", "%.100q is not a name for an archive in parts", l.File)
+	case l.Size < 1 || l.Size > MaxArchive:
+		return bad("", "its size of %d bytes cannot be", l.Size)
+	case l.Volume < MinVolume || l.Volume > MaxArchive:
+		return bad("choose a larger size", "parts of %d bytes cannot be; the smallest are %d", l.Volume, MinVolume)
 	case n > MaxParts:
 		return bad("choose a larger size", "it would have %d parts, more than %d", n, MaxParts)
-	case l.recovery < 0 || (l.recovery > 0 && n+int64(l.recovery) > MaxShards):
-		return bad("choose a larger size or fewer recovery parts", "%d parts and %d recovery parts are more than %d together", n, l.recovery, MaxShards)
+	case l.Recovery < 0 || (l.Recovery > 0 && n+int64(l.Recovery) > MaxShards):
+		return bad("choose a larger size or fewer recovery parts", "%d parts and %d recovery parts are more than %d together", n, l.Recovery, MaxShards)
 	}
 	return nil
 }
 
-// File is the name of the archive, without a folder.
-func (l *List) File() string { return l.file }
-
-// Size is the number of bytes of the archive.
-func (l *List) Size() int64 { return l.size }
-
-// Volume is the number of bytes of each part but the last.
-func (l *List) Volume() int64 { return l.volume }
-
-// Recovery is the number of recovery parts.
-func (l *List) Recovery() int { return l.recovery }
-
 // Count is the number of parts, without recovery parts.
 func (l *List) Count() int64 {
-	if l.volume < 1 || l.size < 1 {
+	if l.Volume < 1 || l.Size < 1 {
 		return 0
 	}
-	return (l.size-1)/l.volume + 1
+	return (l.Size-1)/l.Volume + 1
 }
 
 // All is the number of parts and recovery parts.
-func (l *List) All() int { return int(l.Count()) + l.recovery }
+func (l *List) All() int { return int(l.Count()) + l.Recovery }
 
 // Name is the name of part i, counted from 0; recovery parts come after the parts.
 func (l *List) Name(i int) string {
 	if n := int(l.Count()); i >= n {
-		return fmt.Sprintf("%s.p%03d", l.file, i-n+1)
+		return fmt.Sprintf("%s.p%03d", l.File, i-n+1)
 	}
-	return fmt.Sprintf("%s.%03d", l.file, i+1)
+	return fmt.Sprintf("%s.%03d", l.File, i+1)
 }
 
 // Names are those of the parts, then those of the recovery parts.
@@ -174,16 +162,16 @@ func (l *List) Names() []string {
 func (l *List) PartSize(i int) int64 {
 	switch n := int(l.Count()); {
 	case i >= n, i < n-1:
-		return min(l.volume, l.size)
+		return min(l.Volume, l.Size)
 	default:
-		return l.size - int64(n-1)*l.volume
+		return l.Size - int64(n-1)*l.Volume
 	}
 }
 
 // Text is the parts file.
 func (l *List) Text() []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", Magic, l.file, l.size, l.volume, l.recovery)
+	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", Magic, l.File, l.Size, l.Volume, l.Recovery)
 	if l.Changing {
 		out.WriteString(changingLine + "\n")
 	}
@@ -223,8 +211,8 @@ func parse(data []byte) (*List, error) {
 		}
 		return n
 	}
-	l := &List{file: value(1, "file"), size: number(2, "size"), volume: number(3, "volume")}
-	l.recovery = int(min(number(4, "recovery"), MaxShards))
+	l := &List{File: value(1, "file"), Size: number(2, "size"), Volume: number(3, "volume")}
+	l.Recovery = int(min(number(4, "recovery"), MaxShards))
 	if err := l.check(); err != nil {
 		return nil, errors.Unwrap(err)
 	}
