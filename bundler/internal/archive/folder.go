@@ -31,12 +31,6 @@ func openFolder(path string) (*folder, error) {
 	return &folder{path: path, root: root}, nil
 }
 
-// folderOf opens the folder of a file, and tells the file's name in it.
-func folderOf(path string) (*folder, string, error) {
-	d, err := openFolder(filepath.Dir(path))
-	return d, filepath.Base(path), err
-}
-
 func (d *folder) Close() error { return d.root.Close() }
 
 // at is the path of a name, for messages.
@@ -138,6 +132,19 @@ func (d *folder) lockArchive(archive string) (*archiveLock, error) {
 		return nil, errors.Join(busy(d.at(archive)), f.Close())
 	}
 	return lock, nil
+}
+
+// lockPlace opens the folder of an archive, and takes the lock of that; of parts, that of the archive that they are.
+func lockPlace(path string) (*folder, *archiveLock, error) {
+	dir, err := openFolder(filepath.Dir(path))
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := dir.lockArchive(filepath.Base(path))
+	if err != nil {
+		return nil, nil, errors.Join(err, dir.Close())
+	}
+	return dir, lock, nil
 }
 
 // lockSelf keeps other processes of this program off the folder as a whole. The lock

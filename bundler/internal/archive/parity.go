@@ -303,19 +303,6 @@ func Repair(ctx context.Context, path string) (*Repaired, error) {
 	return r, nil
 }
 
-// lockPlace takes the lock of the archive at a path; of parts, that of the archive that they are.
-func lockPlace(path string) (*folder, *archiveLock, error) {
-	dir, base, err := folderOf(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	lock, err := dir.lockArchive(base)
-	if err != nil {
-		return nil, nil, errors.Join(err, dir.Close())
-	}
-	return dir, lock, nil
-}
-
 // rebuild computes damaged parts anew, beside what is there; each takes its name
 // once its sum is right.
 func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamage) (err error) {

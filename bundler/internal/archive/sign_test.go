@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,20 +40,12 @@ func TestWhatHasTheNameOfASignaturesBlobInAnArchiveIsNotBelieved(t *testing.T) {
 	require.NoError(t, err)
 	first := l.entries[2].offset // where the blobs begin
 	for n, d := range partsOf(sig) {
-		for name, data := range map[string][]byte{
-			"of its size": bytes.Repeat([]byte("x"), int(d.Size)),
-			"shorter":     []byte("x"),
-			"longer":      bytes.Repeat([]byte("x"), int(d.Size)+2000),
-		} {
-			t.Run(fmt.Sprint(n, " ", name), func(t *testing.T) {
-				planted := tarEntry(d, data)
-				for _, at := range []int{int(first), len(whole) - endSize} {
-					path := filepath.Join(t.TempDir(), "b.tar")
-					require.NoError(t, os.WriteFile(path, slices.Concat(whole[:at], planted, whole[at:]), 0o600))
-					sign(t, path, sig)
-					require.NoError(t, verifyPath(t.Context(), path))
-				}
-			})
+		planted := tarEntry(d, bytes.Repeat([]byte("x"), int(d.Size)+2000*n))
+		for _, at := range []int{int(first), len(whole) - endSize} {
+			path := filepath.Join(t.TempDir(), "b.tar")
+			require.NoError(t, os.WriteFile(path, slices.Concat(whole[:at], planted, whole[at:]), 0o600))
+			sign(t, path, sig)
+			require.NoError(t, verifyPath(t.Context(), path))
 		}
 	}
 }

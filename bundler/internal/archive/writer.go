@@ -103,13 +103,7 @@ func (w *FileWriter) acquire() (err error) {
 	if w.lock != nil {
 		return fault.Errorf(fault.Internal, "write", w.path, "", "it is begun twice")
 	}
-	if w.dir, err = openFolder(filepath.Dir(w.path)); err != nil {
-		return err
-	}
-	if w.lock, err = w.dir.lockArchive(w.name()); err != nil {
-		err = errors.Join(err, w.dir.Close())
-		w.dir = nil
-	}
+	w.dir, w.lock, err = lockPlace(w.path)
 	return err
 }
 
