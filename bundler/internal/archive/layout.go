@@ -152,10 +152,3 @@ func (l *Layout) fetched() (out []ocispec.Descriptor) {
 	}
 	return out
 }
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}

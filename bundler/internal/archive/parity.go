@@ -109,97 +109,71 @@ func sumOf(ctx context.Context, r io.Reader) (parts.Sum, error) {
 	return parts.Sum(sum.Sum(nil)), err
 }
 
-// A coder reads and writes all parts and recovery parts at once, a piece at a time, so that
-// memory stays flat however large they are, and sums them up.
-type coder struct {
-	reedsolomon.StreamEncoder
-	list *parts.List
-	in   []io.Reader // nil where there is none
-	out  []io.Writer // where what is computed goes; nil: nowhere
-	sums []hash.Hash
-	made []*os.File // what is written
-}
-
-func newCoder(l *parts.List) (*coder, error) {
+// code computes the parts of which there is no file in have of all the others, writes them to those of
+// lacking, flushed, and returns the sums of all. It does so for a piece of all parts at a time, so that
+// memory stays flat however large they are.
+func code(ctx context.Context, l *parts.List, have, lacking []*os.File) (sums []parts.Sum, err error) {
 	n := l.All()
-	piece := min(max(codeMemory/n/codeAlign, 1), int(l.PartSize(0)-1)/codeAlign+1) * codeAlign
-	enc, err := reedsolomon.NewStream(int(l.Count()), l.Recovery,
-		reedsolomon.WithInversionCache(false), reedsolomon.WithMaxGoroutines(runtime.GOMAXPROCS(0)),
-		reedsolomon.WithConcurrentStreams(true), reedsolomon.WithStreamBlockSize(piece))
+	enc, err := reedsolomon.New(int(l.Count()), l.Recovery)
 	if err != nil {
 		return nil, fmt.Errorf("compute recovery parts: %w", err)
 	}
-	c := &coder{StreamEncoder: enc, list: l, sums: make([]hash.Hash, n)}
-	c.in, c.out = make([]io.Reader, n), make([]io.Writer, n)
+	piece := min(int64(max(codeMemory/n/codeAlign, 1)*codeAlign), l.PartSize(0))
+	hashes, buffers, shards := make([]hash.Hash, n), make([][]byte, n), make([][]byte, n)
 	for i := range n {
-		c.sums[i] = sha256.New()
+		hashes[i], buffers[i] = sha256.New(), make([]byte, piece)
 	}
-	return c, nil
-}
-
-// read has a part taken from a file. The last one is shorter: zeros follow it.
-func (c *coder) read(ctx context.Context, i int, f *os.File) {
-	n := c.list.PartSize(i)
-	data := io.TeeReader(readFault{c.list.Name(i), io.NewSectionReader(f, 0, n)}, c.sums[i])
-	c.in[i] = &withContext{ctx, io.MultiReader(data, io.LimitReader(zeros{}, c.list.PartSize(0)-n))}
-}
-
-// write has a part written to a new file, without the zeros behind it.
-func (c *coder) write(dir *folder, i int, name string) error {
-	f, err := dir.create(name, 0o644)
-	if err != nil {
-		return err
-	}
-	c.made = append(c.made, f)
-	c.out[i] = &cutWriter{io.MultiWriter(f, c.sums[i]), f.Name(), c.list.PartSize(i)}
-	return nil
-}
-
-// sum is that of a part that was read or written.
-func (c *coder) sum(i int) parts.Sum { return parts.Sum(c.sums[i].Sum(nil)) }
-
-// end flushes what was written, in the words of who read or wrote where that went wrong.
-func (c *coder) end(err error) error {
-	var r reedsolomon.StreamReadError
-	var w reedsolomon.StreamWriteError
-	switch {
-	case errors.As(err, &r):
-		return r.Err
-	case errors.As(err, &w):
-		return w.Err
-	case err != nil:
-		return fmt.Errorf("compute recovery parts: %w", err)
-	}
-	for _, f := range c.made {
-		if err := f.Sync(); err != nil {
-			return storageFault("write", f.Name(), err)
+	for at := int64(0); at < l.PartSize(0); at += piece {
+		length := min(piece, l.PartSize(0)-at)
+		each := func(do func(i int, own int64) error) error { // the last part is shorter: zeros follow it
+			return run.Each(ctx, runtime.GOMAXPROCS(0), n, func(i int) error {
+				return do(i, max(0, min(length, l.PartSize(i)-at)))
+			})
+		}
+		err := each(func(i int, own int64) error {
+			if shards[i] = buffers[i][:0]; have[i] == nil {
+				return nil
+			}
+			shards[i] = buffers[i][:length]
+			clear(shards[i][own:])
+			_, err := have[i].ReadAt(shards[i][:own], at)
+			hashes[i].Write(shards[i][:own])
+			return storageFault("read", have[i].Name(), err)
+		})
+		if err == nil {
+			err = enc.Reconstruct(shards)
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = each(func(i int, own int64) error {
+			if have[i] != nil {
+				return nil
+			}
+			hashes[i].Write(shards[i][:own])
+			_, err := lacking[i].WriteAt(shards[i][:own], at)
+			return storageFault("write", lacking[i].Name(), err)
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
-}
-
-// close closes what was written.
-func (c *coder) close() (err error) {
-	for _, f := range c.made {
-		err = errors.Join(err, f.Close())
+	for i := range n {
+		sums = append(sums, parts.Sum(hashes[i].Sum(nil)))
+		if have[i] == nil {
+			err = errors.Join(err, storageFault("write", lacking[i].Name(), lacking[i].Sync()))
+		}
 	}
-	return err
+	return sums, err
 }
 
-// cutWriter drops what follows so many bytes.
-type cutWriter struct {
-	io.Writer
-	name string
-	left int64
-}
-
-func (w *cutWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p[:min(int64(len(p)), w.left)])
-	w.left -= int64(n)
-	if err != nil {
-		return n, storageFault("write", w.name, err)
+// closeAll closes those of files that there are: they were only read, or have been flushed.
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
 	}
-	return len(p), nil
 }
 
 // seal computes the sums of parts and writes recovery parts, which get their names later.
@@ -210,24 +184,14 @@ func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File) (er
 			return storageFault("read", files[i].Name(), err)
 		})
 	}
-	c, err := newCoder(l)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	n := len(files)
-	for i, f := range files {
-		c.read(ctx, i, f)
-	}
-	for i := n; i < l.All(); i++ {
-		if err := c.write(dir, i, l.Name(i)+partialSuffix); err != nil {
+	have, lacking := make([]*os.File, l.All()), make([]*os.File, l.All())
+	defer closeAll(lacking)
+	for i := copy(have, files); i < l.All(); i++ {
+		if lacking[i], err = dir.create(l.Name(i)+partialSuffix, 0o644); err != nil {
 			return err
 		}
 	}
-	err = c.end(c.Encode(c.in[:n], c.out[n:]))
-	for i := range l.Sums {
-		l.Sums[i] = c.sum(i)
-	}
+	l.Sums, err = code(ctx, l, have, lacking)
 	return err
 }
 
@@ -309,44 +273,41 @@ func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamag
 	if err := checkSpace(dir.at(l.File), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
 	}
-	c, err := newCoder(l)
-	if err != nil {
-		return err
-	}
 	const suffix = ".rebuilt"
-	var lost []int
+	have, lacking := make([]*os.File, l.All()), make([]*os.File, l.All())
 	defer func() {
-		_ = c.close() // flushed before, where all went well
-		for _, i := range lost {
-			_ = dir.remove(l.Name(i) + suffix) // renamed, where all went well
+		closeAll(have)
+		closeAll(lacking)
+		for i, f := range lacking {
+			if f != nil {
+				_ = dir.remove(l.Name(i) + suffix) // renamed, where all went well
+			}
 		}
 	}()
 	for i, name := range l.Names() {
 		if slices.ContainsFunc(damage, func(d PartDamage) bool { return d.Part == dir.at(name) }) {
-			lost = append(lost, i)
-			if err := c.write(dir, i, name+suffix); err != nil {
-				return err
-			}
-			continue
+			lacking[i], err = dir.create(name+suffix, 0o644)
+		} else if have[i], err = openRegular(dir.at(name)); err != nil {
+			err = storageFault("open", dir.at(name), err)
 		}
-		f, err := openRegular(dir.at(name))
 		if err != nil {
-			return storageFault("open", dir.at(name), err)
+			return err
 		}
-		defer f.Close() //nolint:errcheck // nothing was written
-		c.read(ctx, i, f)
 	}
-	if err := c.end(c.Reconstruct(c.in, c.out)); err != nil {
+	sums, err := code(ctx, l, have, lacking)
+	if err != nil {
 		return err
 	}
-	for _, i := range lost {
-		if got := c.sum(i); got != l.Sums[i] {
+	for i, f := range lacking {
+		if f != nil && sums[i] != l.Sums[i] {
 			return brokenFile(dir.at(l.Name(i)),
-				"rebuilt it has the sha256 %s, the parts file says %s: the parts do not belong together", got,
-				l.Sums[i])
+				"rebuilt it has the sha256 %s, the parts file says %s: the parts do not belong together", sums[i], l.Sums[i])
 		}
 	}
-	for _, i := range lost {
+	for i, f := range lacking {
+		if f == nil {
+			continue
+		}
 		if err := dir.rename(l.Name(i)+suffix, l.Name(i)); err != nil {
 			return err
 		}

@@ -286,3 +286,10 @@ func TestAnInterruptedSigningOfPartsIsSaid(t *testing.T) {
 	_, err = Repair(t.Context(), path)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 }
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
