@@ -63,9 +63,8 @@
 //
 // A blob is the body of one PUT, and larger ones than Options.ChunkSize are sent in
 // parts (PATCH with Content-Range). Where nothing was said, parts are tried after a
-// 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
-// a broken connection 16 MiB), then a quarter with each refusal, not less than
-// 256 KiB; what a host took is kept for its other blobs. After a fault the registry
+// 413, and where a connection broke in the middle of more than 1 MiB: 16 MiB, then a quarter
+// with each refusal, not less than 256 KiB; what a host took is kept for its other blobs. After a fault the registry
 // is asked how much it has, and the upload goes on there.
 package remote
 

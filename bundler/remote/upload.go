@@ -25,12 +25,10 @@ import (
 const (
 	// firstChunk is the first size of a part that is tried where a whole blob is not
 	// taken; each further refusal makes it a quarter, down to leastChunk.
-	firstChunk = 64 << 20
+	firstChunk = 16 << 20
 	leastChunk = 256 << 10
-	// cutChunk is that where the connection broke in the middle of a whole blob of
-	// more than cutLeast bytes: a proxy may have ended it, and otherwise the part
-	// that arrived need not be sent again.
-	cutChunk = 16 << 20
+	// cutLeast is up to which size a blob is sent as a whole again where the connection broke in the
+	// middle of it: of a larger one a proxy may have ended it, and what arrived need not be sent again.
 	cutLeast = 1 << 20
 )
 
@@ -221,27 +219,26 @@ func (u *upload) cutSmaller(err error) bool {
 	switch {
 	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil, u.noParts:
 	case isAnswer && a.Status == http.StatusRequestEntityTooLarge:
-		return u.shrink(firstChunk, leastChunk)
+		return u.shrink()
 	case isAnswer && a.Method == http.MethodPatch && slices.Contains([]int{400, 404, 405, 415, 501}, a.Status):
 		u.size, u.noParts, u.session = 0, true, nil
 		return true
 	case isAnswer || !CanPass(err):
 	case u.size == 0 && u.d.Size > cutLeast:
-		u.shrink(cutChunk, cutLeast)
+		u.shrink()
 	case u.size > 0 && u.offset() == u.failedAt && u.failures > 0: // twice at the same place
-		u.shrink(cutChunk, leastChunk)
+		u.shrink()
 	}
 	return false
 }
 
-// shrink takes the next smaller size of a part, not below the least, and tells whether
-// there is one.
-func (u *upload) shrink(first, least int64) bool {
-	next := first
-	for next >= least && (next >= u.d.Size || (u.size > 0 && next >= u.size)) {
+// shrink takes the next smaller size of a part, and tells whether there is one.
+func (u *upload) shrink() bool {
+	next := int64(firstChunk)
+	for next >= leastChunk && (next >= u.d.Size || (u.size > 0 && next >= u.size)) {
 		next /= 4
 	}
-	if next < least {
+	if next < leastChunk {
 		return false
 	}
 	u.size, u.proven = next, false
