@@ -7,7 +7,7 @@
 //	-o, --output     where a result is written to, and nothing else
 //	--format         how a result is printed; it has no shorthand
 //	-q, --quiet      no progress
-//	--policy         a trust policy; drivers are chosen by --select csi=lts
+//	--policy         a trust policy
 //	--authfile       logins of registries; the settings of hosts are --hosts-config
 //
 // No flag takes a secret: a password comes by a file, the environment, standard input
