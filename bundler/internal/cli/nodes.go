@@ -29,8 +29,8 @@ import (
 // mirrorConfigOptions are the flags of `mirror-config`.
 type mirrorConfigOptions struct {
 	common
-	runtime, nodeCA         string
-	only, withLogin, asTags bool
+	runtime, nodeCA string
+	only, withLogin bool
 }
 
 const mirrorConfigHelp = `mirror-config writes the files that lead nodes from the upstream names of a bundle's
@@ -42,8 +42,7 @@ own operator does not need them: it names images in the mirror by digest.
   crio        a file for /etc/containers/registries.conf.d: systemctl reload crio
   k3s         /etc/rancher/k3s/registries.yaml (RKE2: /etc/rancher/rke2): restart the
               service node by node
-  openshift   an ImageDigestMirrorSet; with --tags an ImageTagMirrorSet as well: applying
-              that drains and reboots the nodes, one after the other
+  openshift   an ImageDigestMirrorSet, for names with a digest
 
 CRI-O and OpenShift take the longest entry that a name begins with alone: add the mirrors
 of a whole host to these entries. On OpenShift all sets have to give one source the same
@@ -67,7 +66,6 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's certificate authority, where they do not trust it already")
 	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
 	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
-	fl.BoolVar(&o.asTags, "tags", false, "write an ImageTagMirrorSet too: it reboots the nodes (openshift)")
 	return with(cmd, o.registryFlags.bindSmall)
 }
 
@@ -83,7 +81,7 @@ func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 			return err
 		}
 		in := nodeconfig.Input{
-			Mirror: to.reference, Only: o.only, CA: o.nodeCA, Tags: o.asTags,
+			Mirror: to.reference, Only: o.only, CA: o.nodeCA,
 			PlainHTTP: slices.Contains(o.plainHTTP, to.reference.Host()),
 		}
 		for _, i := range lock.Images {
@@ -116,9 +114,6 @@ func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runti
 	}
 	if o.withLogin && o.dest == "" {
 		bad("--with-login", "true", "a login is not written to standard output", "name a folder with -o")
-	}
-	if o.asTags && runtime != nodeconfig.OpenShift {
-		bad("--tags", "true", o.runtime+" has no use for it", "the other runtimes' files lead names with a tag to the mirror already")
 	}
 	if o.nodeCA != "" && runtime == nodeconfig.OpenShift {
 		bad("--node-ca", o.nodeCA, "openshift keeps authorities elsewhere", "name it in additionalTrustedCA of image.config.openshift.io/cluster")

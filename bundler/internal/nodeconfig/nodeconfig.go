@@ -4,7 +4,7 @@
 //	containerd   REGISTRY-HOST/hosts.toml below config_path, one for each upstream host
 //	crio         a file for /etc/containers/registries.conf.d
 //	k3s          registries.yaml, which RKE2 reads as well
-//	openshift    an ImageDigestMirrorSet and, where asked for, an ImageTagMirrorSet
+//	openshift    an ImageDigestMirrorSet
 //
 // The mirror is laid out as `push --layout paths` and `serve` do it: below one
 // repository the upstream host, then the upstream path.
@@ -50,8 +50,6 @@ type Input struct {
 	CA string
 	// Login is written into the files of runtimes that have a place for it.
 	Login Login
-	// Tags: names with a tag are led to the mirror too (OpenShift).
-	Tags bool
 }
 
 // Login is a user and a password.
@@ -234,31 +232,22 @@ func paths(host string, repositories []mirrorset.Entry) string {
 
 func (in Input) openshift(repositories []mirrorset.Entry) []File {
 	var b strings.Builder
-	in.mirrorSet(&b, mirrorset.Digests, repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
+	b.WriteString(`# Images that are named by digest are looked for in the mirror first. The Machine
 # Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted. To take an
 # entry, or all of it, away again drains the nodes, one after the other.
+# The mirror's login belongs into the cluster's pull secret, its authority into
+# additionalTrustedCA of image.config.openshift.io/cluster.
 `)
-	if in.Tags {
-		b.WriteString("---\n")
-		in.mirrorSet(&b, mirrorset.Tags, repositories, `# Images that are named by tag, too. Applying this makes the Machine Config Operator
-# drain and REBOOT the nodes, one after the other.
-`)
-	}
-	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
-}
-
-func (in Input) mirrorSet(b *strings.Builder, kind mirrorset.Kind, repositories []mirrorset.Entry, comment string) {
-	b.WriteString(comment)
-	b.WriteString("# The mirror's login belongs into the cluster's pull secret, its authority into\n# additionalTrustedCA of image.config.openshift.io/cluster.\n")
 	if in.PlainHTTP {
-		fmt.Fprintf(b, "# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
+		fmt.Fprintf(&b, "# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
 	}
-	policy := mirrorset.AllowContactingSource
+	policy, kind := mirrorset.AllowContactingSource, mirrorset.Digests
 	if in.Only {
 		policy = mirrorset.NeverContactSource
 	}
-	fmt.Fprintf(b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind.APIVersion(), kind.Kind, kind.Field)
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind.APIVersion(), kind.Kind, kind.Field)
 	for _, r := range repositories {
-		fmt.Fprintf(b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.Source), quote(r.Mirrors[0]), policy)
+		fmt.Fprintf(&b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.Source), quote(r.Mirrors[0]), policy)
 	}
+	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
 }
