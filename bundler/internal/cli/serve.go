@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,96 +97,74 @@ type servedBundle struct {
 	Root      image.Digest `json:"root"`
 }
 
-// toServe is a bundle that is to be served.
-type toServe struct {
-	graph  *bundle.Graph
-	source *pinned.Bundle
-}
-
+// run verifies what it serves before it listens: whoever connects is answered.
 func (o *serveOptions) run(ctx context.Context, args []string) error {
-	sources := make([]place, len(args))
-	setup, setupErr := o.read(args)
-	rules, rulesErr := o.rules()
-	errs := []error{setupErr, rulesErr}
-	for n, src := range args {
-		var err error
-		sources[n], err = localPlace("serve", src)
-		errs = append(errs, err)
-	}
-	if o.base != "" {
-		_, err := localPlace("serve from the base", o.base)
-		errs = append(errs, err)
-	}
-	if err := fault.Join(errs...); err != nil {
+	setup, err := o.read(args)
+	if err != nil {
 		return err
+	}
+	registry, bundles := serve.Registry{}, make([]servedBundle, len(args))
+	for n, at := range setup.sources {
+		b, graph, err := o.openServed(ctx, at, setup.rules)
+		if err != nil {
+			return err
+		}
+		defer b.Close() //nolint:errcheck // only read
+		if err := registry.Add(graph, b, setup.as[n]); err != nil {
+			return err
+		}
+		bundles[n] = servedBundle{setup.as[n].Path(), b.Digest()}
 	}
 	listener, err := o.bound(ctx, setup.certificate != nil)
 	if err != nil {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
-	bundles := make([]toServe, len(sources))
-	for n, at := range sources {
-		if bundles[n], err = o.openServed(ctx, at, rules); err != nil {
-			return err
-		}
-		defer bundles[n].source.Close() //nolint:errcheck // only read
-	}
-	return o.answer(ctx, listener, bundles, setup)
+	return o.answer(ctx, listener, registry, bundles, setup)
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
-func (o *serveOptions) openServed(ctx context.Context, at place, rules verify.Rules) (s toServe, err error) {
+func (o *serveOptions) openServed(ctx context.Context, at place, rules verify.Rules) (*pinned.Bundle, *bundle.Graph, error) {
 	source, err := o.openSource(ctx, at, nil)
 	if err != nil {
-		return s, err
+		return nil, nil, err
 	}
 	b, err := o.resolved(ctx, source, rules)
 	if err != nil {
-		return s, err
+		return nil, nil, err
 	}
-	s.source = b.Bundle
-	if s.graph, _, err = b.Whole(ctx, run.Options{}); err == nil {
-		err = s.graph.RefuseDelta("serve", deltaHint)
+	graph, _, err := b.Whole(ctx, run.Options{})
+	if err == nil {
+		err = graph.RefuseDelta("serve", deltaHint)
 	}
 	if err != nil {
-		_ = s.source.Close() // only read
+		_ = b.Close() // only read
 	}
-	return s, err
+	return b.Bundle, graph, err
 }
 
 // answer serves until ctx is done: that is how a server ends, not an interruption.
-func (o *serveOptions) answer(ctx context.Context, l net.Listener, bundles []toServe, s serveSetup) error {
-	host, reg := l.Addr().String(), serve.Registry{}
-	answered := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil}
+func (o *serveOptions) answer(
+	ctx context.Context, l net.Listener, registry serve.Registry, bundles []servedBundle, s serveSetup,
+) error {
+	var references []string
 	for n, b := range bundles {
-		at, err := image.ParseReference(host + "/" + o.as[n])
-		if err != nil {
-			return err
-		}
-		if err := reg.Add(b.graph, b.source, at); err != nil {
-			return err
-		}
-		root, err := image.ParseDigest(b.graph.Root.Digest.String())
-		if err != nil {
-			return err
-		}
-		answered.Bundles = append(answered.Bundles, servedBundle{at.Pin(root).String(), root})
+		bundles[n].Reference = l.Addr().String() + "/" + b.Reference + "@" + b.Root.String()
+		references = append(references, bundles[n].Reference)
 	}
-	answered.servedBundle, answered.Repository = answered.Bundles[0], reg.Names()
+	answered := served{
+		Address: l.Addr().String(), TLS: s.certificate != nil, Login: s.accounts != nil,
+		servedBundle: bundles[0], Bundles: bundles, Repository: registry.Names(),
+	}
 	err := o.show(answered, func() error {
-		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), host)
-		var references []string
-		for _, b := range answered.Bundles {
-			references = append(references, b.Reference)
-		}
+		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), answered.Address)
 		return o.print(strings.Join(references, "\n"))
 	})
 	if err != nil {
 		return err
 	}
 	o.app.grace.Store(int64(grace))
-	return serve.Run(ctx, l, serve.Handler(reg, s.accounts, s.log), s.certificate, grace)
+	return serve.Run(ctx, l, serve.Handler(registry, s.accounts, s.log), s.certificate, grace)
 }
 
 // openLog opens the access log, which stays open until the program ends and is none of the files that are
@@ -208,49 +187,75 @@ func (o *serveOptions) openLog(reads []string) (io.Writer, error) {
 	return f, nil
 }
 
-// serveSetup is what the flags of serve come to.
+// serveSetup is what the arguments and flags of serve come to.
 type serveSetup struct {
+	sources     []place
+	as          []image.Reference // of each source; the host is not known yet
+	rules       verify.Rules
 	certificate *tls.Certificate
 	accounts    *serve.Accounts
 	log         io.Writer // nil: none
 }
 
-// read reads the files that the flags name, and reports all that is wrong with them for these bundles.
-func (o *serveOptions) read(sources []string) (serveSetup, error) {
-	var s serveSetup
+// read reads the arguments and the files that the flags name, and reports all that is wrong with them.
+func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 	var errs []error
-	bundles := len(sources)
-	bad := func(flag, value, why, hint string) {
-		errs = append(errs, flags.Bad(flag, value, errors.New(why), hint))
+	check := func(err error) { errs = append(errs, err) }
+	for _, src := range sources {
+		p, err := localPlace("serve", src)
+		s.sources = append(s.sources, p)
+		check(err)
 	}
-	names := map[image.Reference]bool{}
+	s.as, err = o.names(len(sources))
+	check(err)
+	s.rules, err = o.rules()
+	check(err)
+	switch {
+	case o.base != "" && len(sources) > 1:
+		check(flags.Bad("--base", o.base, fmt.Errorf("it is for one SRC, and there are %d", len(sources)),
+			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`"))
+	case o.base != "":
+		_, err = localPlace("serve from the base", o.base)
+		check(err)
+	}
+	switch {
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		check(flags.Bad("--tls-cert", o.tlsCert, errors.New("--tls-cert and --tls-key belong together"), "give both, or neither"))
+	case o.tlsCert != "":
+		s.certificate, err = certificate(o.tlsCert, o.tlsKey)
+		check(err)
+	}
+	if o.htpasswd != "" {
+		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
+		check(err)
+	}
+	s.log, err = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
+	check(err)
+	return s, fault.Join(errs...)
+}
+
+// names reads --as. Below a bundle's repository are those of its images, and so no other bundle.
+func (o *serveOptions) names(bundles int) (names []image.Reference, err error) {
+	var errs []error
+	refuse := func(as, why, hint string) { errs = append(errs, flags.Bad("--as", as, errors.New(why), hint)) }
 	for _, as := range o.as {
 		ref, err := image.ParseReference("localhost/" + as)
 		if err != nil || !ref.Digest().IsZero() {
-			bad("--as", as, "not a repository with a tag", "write PATH:TAG such as vdo/drivers:1")
-			continue
+			refuse(as, "not a repository with a tag", "write PATH:TAG such as vdo/drivers:1")
 		}
-		names[ref] = true
+		for _, other := range names {
+			if strings.HasPrefix(ref.Path(), other.Path()+"/") || strings.HasPrefix(other.Path(), ref.Path()+"/") {
+				refuse(as, "it and "+other.Path()+" are below one another", "give each bundle a repository beside the others")
+			}
+		}
+		if !slices.Contains(names, ref) {
+			names = append(names, ref)
+		}
 	}
-	switch {
-	case len(errs) == 0 && (len(names) != bundles || len(o.as) != bundles):
-		bad("--as", strings.Join(o.as, " "), "each bundle needs one name of its own", "give --as once for each SRC, in their order")
-	case o.base != "" && bundles > 1:
-		bad("--base", o.base, fmt.Sprintf("it is for one SRC, and there are %d", bundles),
-			"make the delta whole: `vdo-bundle copy DELTA.tar WHOLE.tar --base BASE`")
+	if len(errs) == 0 && (len(names) != bundles || len(o.as) != bundles) {
+		refuse(strings.Join(o.as, " "), "each bundle needs one name of its own", "give --as once for each SRC, in their order")
 	}
-	var tlsErr, loginErr, logErr error
-	switch {
-	case (o.tlsCert == "") != (o.tlsKey == ""):
-		bad("--tls-cert", o.tlsCert, "--tls-cert and --tls-key belong together", "give both, or neither")
-	case o.tlsCert != "":
-		s.certificate, tlsErr = certificate(o.tlsCert, o.tlsKey)
-	}
-	if o.htpasswd != "" {
-		s.accounts, loginErr = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
-	}
-	s.log, logErr = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
-	return s, fault.Join(append(errs, tlsErr, loginErr, logErr)...)
+	return names, fault.Join(errs...)
 }
 
 func certificate(cert, key string) (*tls.Certificate, error) {
