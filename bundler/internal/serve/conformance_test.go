@@ -235,31 +235,12 @@ func TestConformance(t *testing.T) {
 			Name string
 			Tags []string
 		}
-		get := func(path string) (l list, link string) {
-			a := w.ask(t, "GET", path)
-			require.Equal(t, 200, a.StatusCode, "%s", a.body)
-			require.NoError(t, json.Unmarshal(a.body, &l))
-			return l, a.Header.Get("Link")
-		}
-		all := []string{"1", "sha256-" + root.Digest.Encoded() + ".sig"}
-		l, link := get("/v2/" + repo + "/tags/list")
-		require.Equal(t, list{repo, all}, l)
-		require.Empty(t, link)
-		l, link = get("/v2/" + repo + "/tags/list?n=1")
-		require.Equal(t, all[:1], l.Tags)
-		next, _, ok := strings.Cut(strings.TrimPrefix(link, "<"), ">")
-		require.True(t, ok, link)
-		require.Contains(t, link, `rel="next"`)
-		l, link = get(next)
-		require.Equal(t, all[1:], l.Tags)
-		require.Empty(t, link)
-		l, _ = get("/v2/" + repo + "/tags/list?n=0")
-		require.Empty(t, l.Tags)
-		l, _ = get("/v2/" + repo + "/tags/list?n=10&last=1")
-		require.Equal(t, all[1:], l.Tags)
-		l, _ = get("/v2/" + repo + "/tags/list?last=zzz")
-		require.Empty(t, l.Tags)
-		w.ask(t, "GET", "/v2/"+repo+"/tags/list?n=x").fails(t, 400, "PAGINATION_NUMBER_INVALID")
+		var l list
+		a := w.ask(t, "GET", "/v2/"+repo+"/tags/list?n=1")
+		require.Equal(t, 200, a.StatusCode, "%s", a.body)
+		require.NoError(t, json.Unmarshal(a.body, &l))
+		require.Equal(t, list{repo, []string{"1", "sha256-" + root.Digest.Encoded() + ".sig"}}, l)
+		require.Empty(t, a.Header.Get("Link"), "that was all")
 		w.ask(t, "GET", "/v2/none/tags/list").fails(t, 404, "NAME_UNKNOWN")
 	})
 	t.Run("catalog", func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ func (r Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case rest == "" || rest == "/":
 		answer(w, req, "application/json", []byte("{}"))
 	case rest == "/_catalog":
-		page(w, req, map[string]any{}, "repositories", r.Names())
+		answerJSON(w, req, "application/json", map[string][]string{"repositories": r.Names()})
 	default:
 		r.route(w, req, rest[1:])
 	}
@@ -109,7 +108,9 @@ func identify(w http.ResponseWriter, d ocispec.Descriptor) {
 
 func (r Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repository, _ string) {
 	name := strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list")
-	page(w, req, map[string]any{"name": name}, "tags", slices.Sorted(maps.Keys(repo.tags)))
+	tags := slices.AppendSeq([]string{}, maps.Keys(repo.tags))
+	slices.Sort(tags)
+	answerJSON(w, req, "application/json", map[string]any{"name": name, "tags": tags})
 }
 
 // serveReferrers answers with an empty index where nothing refers, whether the
@@ -130,38 +131,6 @@ func (r Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo 
 		w.Header().Set("Oci-Filters-Applied", "artifactType")
 	}
 	answerJSON(w, req, ocispec.MediaTypeImageIndex, index)
-}
-
-// page answers with at most n items after last under a key of the body, and says where the next
-// page is ("Listing Tags").
-func page(w http.ResponseWriter, req *http.Request, body map[string]any, key string, items []string) {
-	query := req.URL.Query()
-	if last := query.Get("last"); last != "" {
-		i, found := slices.BinarySearch(items, last)
-		if found {
-			i++
-		}
-		items = items[i:]
-	}
-	if s := query.Get("n"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 0 {
-			refuse(w, http.StatusBadRequest, "PAGINATION_NUMBER_INVALID", "n is not a number of items")
-			return
-		}
-		if n < len(items) {
-			items = items[:n]
-			if n > 0 {
-				next := url.Values{"n": {s}, "last": {items[n-1]}}
-				w.Header().Set("Link", "<"+(&url.URL{Path: req.URL.Path, RawQuery: next.Encode()}).String()+`>; rel="next"`)
-			}
-		}
-	}
-	if items == nil {
-		items = []string{}
-	}
-	body[key] = items
-	answerJSON(w, req, "application/json", body)
 }
 
 func answerJSON(w http.ResponseWriter, req *http.Request, mediaType string, v any) {

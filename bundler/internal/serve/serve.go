@@ -5,12 +5,12 @@
 //	GET HEAD  /v2/                                200, or 401 where a login is needed
 //	GET HEAD  /v2/NAME/manifests/TAG-or-DIGEST
 //	GET HEAD  /v2/NAME/blobs/DIGEST               with Range
-//	GET HEAD  /v2/NAME/tags/list                  n, last
+//	GET HEAD  /v2/NAME/tags/list
 //	GET HEAD  /v2/NAME/referrers/DIGEST           artifactType
-//	GET HEAD  /v2/_catalog                        n, last
+//	GET HEAD  /v2/_catalog
 //
 // Everything else is answered with 404, writing with 405 (UNSUPPORTED), and every
-// error with the specification's JSON.
+// error with the specification's JSON. Lists are of a few dozen names: they have no pages.
 //
 // Repositories are laid out as `push --layout paths` does: the whole bundle in one,
 // and each image, with what is attached to it, under its upstream name below that:
