@@ -10,6 +10,9 @@ package run
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -104,10 +107,34 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 		return Interrupted(ctx)
 	}
 	var failed fault.List
-	for _, err := range errs {
+	for _, err := range distinct(errs) {
 		failed.Add(err)
 	}
 	return failed.Join("", "")
+}
+
+// distinct leaves, of the errors of hosts that cannot be reached, the first of each cause, with the
+// number of the others.
+func distinct(errs []error) (out []error) {
+	first, others := map[string]int{}, map[int]int{}
+	for _, err := range errs {
+		if fault.ReasonOf(err) == fault.Unreachable {
+			cause := fault.CauseOf(err).Error()
+			if dns, ok := errors.AsType[*net.DNSError](err); ok { // which also names ports of our own
+				cause = dns.Name
+			}
+			if n, seen := first[cause]; seen {
+				others[n]++
+				continue
+			}
+			first[cause] = len(out)
+		}
+		out = append(out, err)
+	}
+	for n, count := range others {
+		out[n] = fmt.Errorf("%w (and %d more that failed alike)", out[n], count)
+	}
+	return out
 }
 
 // Interrupted says that ctx was done, and why.

@@ -2,11 +2,13 @@ package run_test
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
@@ -16,4 +18,15 @@ func TestEachReportsTheFirstProblemsAndCountsTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "item 049")
 	require.ErrorContains(t, err, "950 more problems are not listed")
 	require.Equal(t, 50, strings.Count(err.Error(), "\n"))
+}
+
+func TestEachTellsOnceOfAHostThatCannotBeReached(t *testing.T) {
+	err := run.Each(t.Context(), 8, 15, func(i int) error {
+		dns := &net.DNSError{Err: "no such host", Name: []string{"a.test", "b.test"}[i/13], Server: fmt.Sprint(i)}
+		return fmt.Errorf("image %d: %w", i, fault.Errorf(fault.Unreachable, "read", fmt.Sprint(i), "look", "%w", dns))
+	})
+	require.Equal(t, "image 0: read 0: lookup a.test on 0: no such host (and 12 more that failed alike)\n"+
+		"image 13: read 13: lookup b.test on 13: no such host (and 1 more that failed alike)", err.Error())
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+	require.Equal(t, "look", fault.HintOf(err))
 }
