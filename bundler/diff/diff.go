@@ -179,16 +179,21 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 func Matrices(a, b *matrix.Document) MatrixChange {
 	name := func(r matrix.Release) string { return r.ReleaseID.String() }
 	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial}
-	m.Changes = compare(a.Releases, b.Releases, name, diffListed)
+	m.Changes = compare(a.Releases, b.Releases, name, func(was, is matrix.Release) Change {
+		return Change{What: Listed(a, b, was.ReleaseID, is.ReleaseID)}
+	})
 	if from, to := day(a.Expires), day(b.Expires); from != to {
 		m.Expires = &Change{Name: "expires", From: from, To: to}
 	}
 	return m
 }
 
-// diffListed compares what a matrix says of a release.
-func diffListed(a, b matrix.Release) Change {
+// Listed says in words how a release of one matrix differs from one of another: what is said of it, and
+// line by line what it needs of a cluster.
+func Listed(from, to *matrix.Document, was, is matrix.ReleaseID) []string {
 	var c Change
+	a, _ := from.Release(was)
+	b, _ := to.Release(is)
 	c.text("state", strings.TrimSpace(string(a.State)+" "+a.Reason), strings.TrimSpace(string(b.State)+" "+b.Reason))
 	c.text("kubernetes", a.Kubernetes.String(), b.Kubernetes.String())
 	c.text("vsphere", a.VSphere.String(), b.VSphere.String())
@@ -197,7 +202,30 @@ func diffListed(a, b matrix.Release) Change {
 	c.text("manifests", join(a.Manifests, file), join(b.Manifests, file))
 	override := func(i matrix.ImageOverride) string { return i.From + " → " + i.To }
 	c.text("images", join(a.Images, override), join(b.Images, override))
-	return c
+	needed, needs := needLines(from, was), needLines(to, is)
+	for _, line := range needs {
+		if !slices.Contains(needed, line) {
+			c.What = append(c.What, "+ "+line)
+		}
+	}
+	for _, line := range needed {
+		if !slices.Contains(needs, line) {
+			c.What = append(c.What, "- "+line)
+		}
+	}
+	return c.What
+}
+
+// needLines are the objects that a release needs, each with its lines.
+func needLines(doc *matrix.Document, id matrix.ReleaseID) (out []string) {
+	objects, _ := doc.NeedsOf(id)
+	for _, object := range slices.Sorted(maps.Keys(objects)) {
+		out = append(out, object)
+		for _, line := range objects[object] {
+			out = append(out, object+": "+line)
+		}
+	}
+	return out
 }
 
 func join[T any](list []T, text func(T) string) string {

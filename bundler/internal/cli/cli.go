@@ -196,7 +196,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	return with(&cobra.Command{
 		Use: "version", Short: "Show the version of this program", Args: flags.Exactly(),
 		RunE: func(*cobra.Command, []string) error {
-			return o.show(version(), func() error { return o.print(version()) })
+			return o.show(version(), func(p *printer) { p.print(version()) })
 		},
 	}, o.bindFormat)
 }

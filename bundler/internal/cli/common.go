@@ -54,13 +54,28 @@ func (c *common) options() run.Options {
 	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), Now: c.now, DryRun: c.dryRun}
 }
 
-// show prints a result: as JSON, where that is asked for, else as text does.
-func (c *common) show(result any, text func() error) error {
+// show prints a result: as JSON, where that is asked for, else what text has printed.
+func (c *common) show(result any, text func(*printer)) error {
 	if c.json() {
 		return command.WriteJSON(c.out, result)
 	}
-	return text()
+	var p printer
+	text(&p)
+	_, err := c.out.Write(p.Bytes())
+	return err
 }
+
+// printer holds what a command prints as text, until all of it is written. Nothing fails before.
+type printer struct{ bytes.Buffer }
+
+// line prints a line.
+func (p *printer) line(format string, args ...any) { _ = command.Say(p, format, args...) }
+
+// print prints values as they are, in a line.
+func (p *printer) print(values ...any) { _, _ = fmt.Fprintln(p, values...) }
+
+// table prints a table.
+func (p *printer) table(t command.Table) { _ = t.Write(p) }
 
 // opened is a bundle that can be read, with what was verified of it.
 type opened struct {

@@ -91,11 +91,13 @@ func (c *common) render(ctx context.Context, w io.Writer, b opened) error {
 	if c.json() {
 		return command.WriteJSON(w, i)
 	}
-	return printInspection(w, i)
+	var p printer
+	p.inspection(i)
+	_, err = p.WriteTo(w)
+	return err
 }
 
-func printInspection(w io.Writer, i *inspect.Inspection) error {
-	p := &printer{w: w}
+func (p *printer) inspection(i *inspect.Inspection) {
 	facts := command.NewTable()
 	facts.Row("bundle", i.Root)
 	facts.Row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), command.Plural(i.Blobs, "blob", "blobs")))
@@ -129,7 +131,6 @@ func printInspection(w io.Writer, i *inspect.Inspection) error {
 			p.line("  %s", attachedLine(s))
 		}
 	}
-	return p.err
 }
 
 func attachedLine(s signatures.Signature) string {
@@ -260,25 +261,23 @@ func (c *common) diff(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return c.show(d, func() error { return c.printDifference(d) })
+	return c.show(d, func(p *printer) { p.difference(d) })
 }
 
-func (c *common) printDifference(d *diff.Difference) error {
-	p := &printer{w: c.out}
+func (p *printer) difference(d *diff.Difference) {
 	if d.From == d.To {
 		p.line("the same bundle: %s", d.From)
-		return p.err
+		return
 	}
 	p.line("from %s", d.From)
 	p.line("to   %s", d.To)
 	p.changes("releases", d.Releases)
 	p.changes("images", d.Images)
-	_ = p.matrix(d.Matrix, matrixTitle(d.Matrix)) // it is the printer's error
+	p.matrix(d.Matrix)
 	p.line("")
 	p.line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
 	p.line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
 	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
-	return p.err
 }
 
 // outdatedOptions are the flags of `outdated`.
@@ -324,12 +323,12 @@ func (o *outdatedOptions) run(ctx context.Context, src string) error {
 		if found == nil {
 			return err
 		}
-		return fault.Join(err, o.show(found, func() error {
+		return fault.Join(err, o.show(found, func(p *printer) {
 			t := command.NewTable("DRIVER", "BUNDLE", "IN THE MATRIX", "PUBLISHED", "IMAGE")
 			for _, d := range found {
 				t.Row(d.Driver, versions(d.Has), versions(d.Listed), versions(d.Published), d.Image)
 			}
-			return t.Write(o.out)
+			p.table(t)
 		}))
 	})
 }

@@ -148,11 +148,11 @@ func (c *common) showGrid(file string, k8s, vSphere []string) error {
 		Kubernetes: slices.Compact(rows), VSphere: columns, Policy: matrix.Policy{Refused: doc.Unlisted()}, // as lock chooses
 	})
 	name := cmp.Or(file, matrix.DefaultName)
-	return c.show(grid, func() error { return printGrid(&printer{w: c.out}, grid, name, doc, len(columns) == 0) })
+	return c.show(grid, func(p *printer) { p.grid(grid, name, doc, len(columns) == 0) })
 }
 
-// printGrid prints a grid, whose columns are steps where nobody chose them.
-func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) error {
+// grid prints a grid, whose columns are steps where nobody chose them.
+func (p *printer) grid(grid matrix.Grid, name string, doc *matrix.Document, isStepped bool) {
 	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
 		header = append(header, "VSPHERE "+v.String()+map[bool]string{true: "+"}[isStepped])
@@ -165,9 +165,7 @@ func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, 
 		}
 		t.Row(cells...)
 	}
-	if err := t.Write(p.w); err != nil {
-		return err
-	}
+	p.table(t)
 	p.line("\n%s, serial %d, issued %s, expires %s", name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly))
 	p.line("%s", legend)
 	if isStepped {
@@ -179,7 +177,6 @@ func printGrid(p *printer, grid matrix.Grid, name string, doc *matrix.Document, 
 	for _, s := range doc.Services {
 		p.line("%s %s", s.ReleaseID, s.State)
 	}
-	return p.err
 }
 
 func cellText(driver string, c *matrix.GridChoice) string {

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
@@ -79,14 +76,16 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	if err != nil {
 		return err
 	}
-	was := alone(doc, like.ReleaseID, id)
+	was := *doc // whose releases and needs stay as they are
+	was.Needs = slices.Clone(doc.Needs)
 	release, files, err := f.release(like, id)
 	if err != nil {
 		return err
 	}
 	now := c.now().UTC().Truncate(time.Second)
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
-	doc.Releases = append(slices.DeleteFunc(doc.Releases, func(r matrix.Release) bool { return r.Compare(id) == 0 }), release)
+	isIt := func(r matrix.Release) bool { return r.Compare(id) == 0 }
+	doc.Releases = append(slices.DeleteFunc(slices.Clone(doc.Releases), isIt), release)
 	if err := needs.Describe(doc, id, files); err != nil {
 		return err
 	}
@@ -98,8 +97,8 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 		return err
 	}
 	c.say("%s is listed as %s was, with serial %d; it differs in this:", id, like.ReleaseID, doc.Serial)
-	if err := (&printer{w: c.err}).matrix(changes(was, alone(doc, id, id)), ""); err != nil {
-		return err
+	for _, line := range diff.Listed(&was, doc, like.ReleaseID, id) {
+		c.say("    %s", line)
 	}
 	for _, m := range release.Manifests {
 		if !strings.Contains(m.URL, id.Version.String()) {
@@ -253,8 +252,8 @@ cluster. Write "" for the built-in matrix.`,
 		if err := fault.Join(err, toErr); err != nil {
 			return err
 		}
-		d := changes(from, to)
-		return c.show(d, func() error { return (&printer{w: c.out}).matrix(d, matrixTitle(d)) })
+		d := diff.Matrices(from, to)
+		return c.show(d, func(p *printer) { p.matrix(d) })
 	}
 	return cmd
 }
@@ -274,95 +273,12 @@ need of a cluster. Begin a matrix of your own with it.`,
 	return cmd
 }
 
-// changes compares two documents, with what releases that are in both need of a cluster.
-func changes(a, b *matrix.Document) diff.MatrixChange {
-	c := diff.Matrices(a, b)
-	for _, r := range a.Releases {
-		needs := needsChanged(a, b, r.ReleaseID)
-		if _, ok := b.Release(r.ReleaseID); len(needs) == 0 || !ok {
-			continue
-		}
-		n := slices.IndexFunc(c.Changed, func(x diff.Change) bool { return x.Name == r.ReleaseID.String() })
-		if n < 0 {
-			n, c.Changed = len(c.Changed), append(c.Changed, diff.Change{Name: r.ReleaseID.String()})
-		}
-		c.Changed[n].What = append(c.Changed[n].What, needs...)
-	}
-	return c
-}
-
-// needsChanged says which objects, and which lines of objects, a release needs in one
-// document alone.
-func needsChanged(a, b *matrix.Document, id matrix.ReleaseID) (out []string) {
-	was, is := needLines(a, id), needLines(b, id)
-	for _, line := range is {
-		if !slices.Contains(was, line) {
-			out = append(out, "+ "+line)
-		}
-	}
-	for _, line := range was {
-		if !slices.Contains(is, line) {
-			out = append(out, "- "+line)
-		}
-	}
-	return out
-}
-
-// needLines are the objects that a release needs, each with its lines.
-func needLines(doc *matrix.Document, id matrix.ReleaseID) (out []string) {
-	objects, _ := doc.NeedsOf(id)
-	for _, object := range slices.Sorted(maps.Keys(objects)) {
-		out = append(out, object)
-		for _, line := range objects[object] {
-			out = append(out, object+": "+line)
-		}
-	}
-	return out
-}
-
-// alone is a document of one release of another, under a name.
-func alone(doc *matrix.Document, id, as matrix.ReleaseID) *matrix.Document {
-	out := &matrix.Document{Serial: doc.Serial, Expires: doc.Expires}
-	if r, ok := doc.Release(id); ok {
-		r.ReleaseID = as
-		out.Releases = []matrix.Release{r}
-	}
-	objects, _ := doc.NeedsOf(id)
-	for object, has := range objects {
-		out.Needs = append(out.Needs, matrix.Need{Object: object, Of: []matrix.ReleaseID{as}, Has: has})
-	}
-	return out
-}
-
-// printer prints differences until a write fails.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-// line prints a line.
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		p.err = command.Say(p.w, format, args...)
-	}
-}
-
-// table prints a table.
-func (p *printer) table(t command.Table) {
-	if p.err == nil {
-		p.err = t.Write(p.w)
-	}
-}
-
 // changes prints what came, went and is another one, where there is any of it.
 func (p *printer) changes(title string, c diff.Changes) {
 	if c.Empty() {
 		return
 	}
-	if title != "" {
-		p.line("")
-		p.line("%s", title)
-	}
+	p.line("\n%s", title)
 	for _, x := range c.Removed {
 		p.line("- %s", x.Name)
 	}
@@ -380,21 +296,14 @@ func (p *printer) changes(title string, c diff.Changes) {
 	}
 }
 
-// matrix prints how a matrix changed, and returns what failed so far.
-func (p *printer) matrix(m diff.MatrixChange, title string) error {
-	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil) {
-		p.line("")
-		p.line("%s", title)
-	}
-	p.changes(title, m.Changes)
-	return p.err
-}
-
-// matrixTitle says which documents were compared.
-func matrixTitle(m diff.MatrixChange) string {
+// matrix prints which documents were compared, and how they differ.
+func (p *printer) matrix(m diff.MatrixChange) {
 	title := fmt.Sprintf("matrix: serial %d, was %d", m.ToSerial, m.FromSerial)
 	if e := m.Expires; e != nil {
 		title += fmt.Sprintf("; expires %s, was %s", e.To, e.From)
 	}
-	return title
+	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil) {
+		p.line("\n%s", title)
+	}
+	p.changes(title, m.Changes)
 }

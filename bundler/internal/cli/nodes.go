@@ -238,9 +238,9 @@ func (o *exportOptions) run(cmd *cobra.Command, src string) error {
 			return err
 		}
 		result := map[string]any{"file": o.dest, "images": done.Images, "bytes": done.Bytes}
-		return o.show(result, func() error {
+		return o.show(result, func(p *printer) {
 			o.say("%s, %s", command.Plural(done.Images, "image", "images"), size.Format(done.Bytes))
-			return o.print(o.dest)
+			p.print(o.dest)
 		})
 	})
 }

@@ -112,7 +112,7 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 	if err != nil {
 		return err
 	}
-	return o.show(map[string]string{"parts": name}, func() error { return o.print(name) })
+	return o.show(map[string]string{"parts": name}, func(p *printer) { p.print(name) })
 }
 
 // filePlace reads a place that has to be a file.
@@ -147,15 +147,12 @@ func (c *common) repair(ctx context.Context, src string) error {
 	if r.Damaged == nil {
 		r.Damaged = []archive.PartDamage{}
 	}
-	return c.show(r, func() error {
+	return c.show(r, func(p *printer) {
 		for _, d := range r.Damaged {
-			if err := c.print(filepath.Base(d.Part), "rebuilt:", d.Why); err != nil {
-				return err
-			}
+			p.print(filepath.Base(d.Part), "rebuilt:", d.Why)
 		}
 		if len(r.Damaged) == 0 {
-			return c.print("all", r.Parts, "parts are as they were")
+			p.print("all", r.Parts, "parts are as they were")
 		}
-		return nil
 	})
 }

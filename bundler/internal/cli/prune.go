@@ -77,42 +77,41 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	if err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0 {
 		return err // nothing was done
 	}
-	return fault.Join(err, o.show(plan, func() error { return o.printPlan(plan) }))
+	return fault.Join(err, o.show(plan, func(to *printer) { o.say("%s", to.pruning(plan)) }))
 }
 
-func (o *pruneOptions) printPlan(p *prune.Plan) error {
-	bundles := command.Plural(len(p.Delete), "bundle", "bundles")
-	verb, said := "delete", fmt.Sprintf("this would delete %s: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it",
-		bundles, p.Manifests, p.Attached, size.Format(p.Bytes))
+// pruning prints what stays and what goes, and returns what that comes to.
+func (p *printer) pruning(plan *prune.Plan) string {
+	what := fmt.Sprintf("%s: %d manifests, %d signatures and the like",
+		command.Plural(len(plan.Delete), "bundle", "bundles"), plan.Manifests, plan.Attached)
+	verb, said := "delete", fmt.Sprintf("this would delete %s, %s in all; nothing was deleted, --yes does it", what, size.Format(plan.Bytes))
 	switch {
-	case len(p.Delete) == 0:
+	case len(plan.Delete) == 0:
 		said = "nothing to delete"
-	case p.Done:
-		verb, said = "deleted", fmt.Sprintf("deleted %s: %d manifests, %d signatures and the like; garbage collection of the registry frees %s",
-			bundles, p.Manifests, p.Attached, size.Format(p.Bytes))
-	case p.Deleted+len(p.Remaining) > 0:
+	case plan.Done:
+		verb, said = "deleted", fmt.Sprintf("deleted %s; garbage collection of the registry frees %s", what, size.Format(plan.Bytes))
+	case plan.Deleted+len(plan.Remaining) > 0:
 		verb, said = "in part", fmt.Sprintf("deleted %d of %d manifests; the registry still has %d that it answered to have deleted",
-			p.Deleted, p.Manifests+p.Attached, len(p.Remaining))
+			plan.Deleted, plan.Manifests+plan.Attached, len(plan.Remaining))
 	}
 	t := command.NewTable()
 	row := func(verb string, b list.Bundle) {
 		t.Row(verb, short(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
 	}
-	for _, b := range p.Keep {
+	for _, b := range plan.Keep {
 		row("keep", b)
 	}
-	for _, b := range p.Delete {
+	for _, b := range plan.Delete {
 		row(verb, b)
 	}
-	for _, tag := range p.Others {
+	for _, tag := range plan.Others {
 		t.Row("keep", "-", tag, "not a bundle")
 	}
-	for _, digest := range p.Broken {
+	for _, digest := range plan.Broken {
 		t.Row("keep", short(digest), noTag, "in part, left alone")
 	}
-	err := t.Write(o.out)
-	o.say("%s", said)
-	return err
+	p.table(t)
+	return said
 }
 
 // tagList is a repository with all its tags.
@@ -184,7 +183,7 @@ func (c *common) list(ctx context.Context, arg string) error {
 	if l == nil {
 		return err
 	}
-	return fault.Join(err, c.show(l, func() error { return c.printListing(l) }))
+	return fault.Join(err, c.show(l, func(p *printer) { p.listing(l) }))
 }
 
 const noTag = "(no tag)"
@@ -196,18 +195,17 @@ func tagsOf(b list.Bundle) string {
 	return strings.Join(b.Tags, " ")
 }
 
-func (c *common) printListing(l *list.Listing) error {
+func (p *printer) listing(l *list.Listing) {
 	t := command.NewTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
 	for _, b := range l.Bundles {
 		t.Row(tagsOf(b), short(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
 			len(b.Signatures), b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
 	}
-	errs := []error{t.Write(c.out)}
+	p.table(t)
 	if len(l.Others) > 0 {
-		errs = append(errs, command.Say(c.out, "\nnot bundles: %s", strings.Join(l.Others, " ")))
+		p.line("\nnot bundles: %s", strings.Join(l.Others, " "))
 	}
 	for _, digest := range l.Broken {
-		errs = append(errs, command.Say(c.out, "\n%s without a tag, in part: left by a prune or a push that broke off", short(digest)))
+		p.line("\n%s without a tag, in part: left by a prune or a push that broke off", short(digest))
 	}
-	return fault.Join(errs...)
 }

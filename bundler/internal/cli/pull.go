@@ -331,31 +331,29 @@ func (c *common) showMoved(to place, p *pull.Pulled) error {
 	}
 	if c.dryRun {
 		m.DryRun, m.Plan = true, p.Plan
-		return c.show(m, func() error { return c.printPlan(m) })
+		return c.show(m, func(p *printer) { p.moves(m) })
 	}
 	on := *c
 	if to.medium == inStream { // the bundle itself is on standard output
 		told := *c.app
 		told.out, on.app = c.err, &told
 	}
-	return on.show(m, func() error {
+	return on.show(m, func(p *printer) {
 		on.say("%s, %s; %s moved", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved))
 		if m.Left != nil {
 			on.say("a delta: %s", leftLine(m.Left))
 		}
-		return on.print(name)
+		p.print(name)
 	})
 }
 
-// printPlan prints what a dry run has found.
-func (c *common) printPlan(m moved) error {
+// moves prints what a dry run has found.
+func (p *printer) moves(m moved) {
 	t := command.NewTable()
 	for _, i := range m.Plan {
 		t.Row(size.Format(i.Size), short(i.Digest), i.Name)
 	}
-	if err := t.Write(c.out); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.out, "%s, %s; %s of it in %s would be moved to %s\n", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
-	return err
+	p.table(t)
+	p.line("%s, %s; %s of it in %s would be moved to %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes),
+		size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
 }

@@ -126,7 +126,7 @@ func (o *pushOptions) listRepositories(ctx context.Context, b opened, to place) 
 		return err
 	}
 	result := map[string][]string{"repositories": names}
-	return o.show(result, func() error { return o.print(strings.Join(names, "\n")) })
+	return o.show(result, func(p *printer) { p.print(strings.Join(names, "\n")) })
 }
 
 // pushPaths puts the images under their upstream names, where that was asked for.

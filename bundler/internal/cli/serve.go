@@ -156,9 +156,9 @@ func (o *serveOptions) answer(
 		Address: l.Addr().String(), TLS: s.certificate != nil, Login: s.accounts != nil,
 		servedBundle: bundles[0], Bundles: bundles, Repository: registry.Names(),
 	}
-	err := o.show(answered, func() error {
+	err := o.show(answered, func(p *printer) {
 		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), answered.Address)
-		return o.print(strings.Join(references, "\n"))
+		p.print(strings.Join(references, "\n"))
 	})
 	if err != nil {
 		return err

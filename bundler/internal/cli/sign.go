@@ -93,11 +93,11 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	result := map[string]any{
 		"root": root.String(), "tag": trust.SignatureTag(root), "source": at.String(), "signed": len(signed),
 	}
-	return o.show(result, func() error {
+	return o.show(result, func(p *printer) {
 		if o.recursive {
 			o.say("signed %s of its images as well", command.Plural(len(signed)-1, "index or manifest", "indexes and manifests"))
 		}
-		return o.print("signed", root)
+		p.print("signed", root)
 	})
 }
 

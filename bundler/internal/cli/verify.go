@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -90,11 +89,11 @@ func (o *verifyOptions) run(cmd *cobra.Command, src string) error {
 	}
 	rules.Provenance = o.provenance
 	return o.read(cmd.Context(), src, rules, func(b opened) error {
-		return o.show(b.verified, func() error { return printVerification(o.out, b.verified) })
+		return o.show(b.verified, func(p *printer) { p.verification(b.verified) })
 	})
 }
 
-func printVerification(w io.Writer, v *verify.Verification) error {
+func (p *printer) verification(v *verify.Verification) {
 	t := command.NewTable()
 	row := func(name, format string, args ...any) { t.Row(name, fmt.Sprintf(format, args...)) }
 	row("verified", "%s", v.Root)
@@ -111,7 +110,7 @@ func printVerification(w io.Writer, v *verify.Verification) error {
 	if v.Provenance != nil {
 		row("provenance", "%s", provenanceLine(v.Provenance))
 	}
-	return t.Write(w)
+	p.table(t)
 }
 
 // provenanceLine says on whose word the bundle was built how.
