@@ -141,10 +141,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	if in.Signer, err = o.signer(ctx, o.app); err != nil {
 		return w, in, err
 	}
-	switch { // what says how to sign where nobody signs
-	case in.Signer == nil && cmd.Flags().Changed("signature-format"):
-		return w, in, flags.Usage(cmd, "--signature-format requires --sign-key")
-	case in.Signer == nil && o.provenance:
+	if in.Signer == nil && o.provenance {
 		return w, in, flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
 	}
 	in.Upstream, err = o.upstreamPolicy()
@@ -171,22 +168,7 @@ func (o *pullOptions) destination(cmd *cobra.Command) (place, error) {
 		return place{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
 	}
 	dest, err := parseDestination(o.dest)
-	return dest, fault.Join(err, o.checkVolumes(cmd, dest), o.checkBase(dest), checkUnused(cmd, dest))
-}
-
-// checkUnused refuses flags that mean nothing for the kind of place that is written to.
-func checkUnused(cmd *cobra.Command, dest place) error {
-	unused, why := []string{"replace", "restart"}, "a tag of a registry is moved when all has arrived, and a push goes on by itself"
-	if dest.medium != inRegistry {
-		unused, why = []string{"check-all", "omit-refused", "chunk-size"}, "it is for writing to a registry"
-	}
-	var errs []error
-	for _, name := range unused {
-		if cmd.Flags().Changed(name) {
-			errs = append(errs, flags.Usage(cmd, fmt.Sprintf("--%s has no effect on -o %s: %s", name, dest, why)))
-		}
-	}
-	return fault.Join(errs...)
+	return dest, fault.Join(err, o.checkVolumes(cmd, dest), o.checkBase(dest))
 }
 
 // readLock reads the lock of --lock, or makes one.

@@ -221,9 +221,6 @@ func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 	ctx := cmd.Context()
 	rules, err := o.rules()
 	to, destErr := parseDestination(dest)
-	if destErr == nil {
-		destErr = checkUnused(cmd, to)
-	}
 	if err := fault.Join(err, destErr); err != nil {
 		return err
 	}
