@@ -127,7 +127,7 @@ func (b *builder) each(minors []matrix.Minor) error {
 	slices.SortFunc(minors, newestFirst)
 	var problems []error
 	for _, minor := range slices.Compact(minors) {
-		chosen, err := b.resolve(minor, b.unlisted)
+		chosen, err := b.resolve(minor)
 		if err != nil {
 			problems = append(problems, refused(minor, err))
 			continue
@@ -144,12 +144,11 @@ func (b *builder) latest() error {
 		if len(b.Picks) == DefaultMinors {
 			return nil
 		}
-		chosen, err := b.resolve(minor, b.unlisted)
+		chosen, err := b.resolve(minor)
 		if err == nil {
 			b.take(minor, chosen)
 			continue
 		}
-		b.passedOver(minor, matrix.Selection{})
 		if first == nil {
 			first = refused(minor, err)
 		}
@@ -162,7 +161,7 @@ func (b *builder) latest() error {
 
 func newestFirst(a, b matrix.Minor) int { return b.Compare(a) }
 
-func (b *builder) resolve(minor matrix.Minor, refused map[string]string) (matrix.Selection, error) {
+func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	version, err := matrix.ParseKubernetes(minor.String())
 	if err != nil {
 		return matrix.Selection{}, err
@@ -171,7 +170,7 @@ func (b *builder) resolve(minor matrix.Minor, refused map[string]string) (matrix
 	for _, v := range b.req.VSphere {
 		facts.VCenters = append(facts.VCenters, matrix.VCenter{Version: v})
 	}
-	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules(), Refused: refused}, nil)
+	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules(), Refused: b.unlisted}, nil)
 	if refusal != nil {
 		return selection, refusal
 	}
@@ -199,26 +198,8 @@ func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
 		pick.Releases = append(pick.Releases, c.Release.ReleaseID)
 	}
 	b.Picks = append(b.Picks, pick)
-	b.passedOver(minor, s)
 	for _, w := range s.Warnings {
 		b.Warnings = append(b.Warnings, w.Text)
-	}
-}
-
-// passedOver tells which releases would have been chosen for a minor, were their needs
-// listed.
-func (b *builder) passedOver(minor matrix.Minor, instead matrix.Selection) {
-	otherwise, err := b.resolve(minor, nil)
-	if err != nil {
-		return // nothing of it is for want of a list
-	}
-	for _, c := range otherwise.Choices {
-		id := c.Release.ReleaseID
-		same := func(i matrix.Choice) bool { return i.Release.ReleaseID.Compare(id) == 0 }
-		if why, unlisted := b.unlisted[id.String()]; unlisted && !slices.ContainsFunc(instead.Choices, same) {
-			b.Warnings = append(b.Warnings, fmt.Sprintf(
-				"%s is passed over for Kubernetes %s: %s, so the operator would refuse it; `--release %s` takes it all the same", id, minor, why, id))
-		}
 	}
 }
 
