@@ -71,7 +71,7 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 
 func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
 	runtime := nodeconfig.Runtime(o.runtime)
-	to, err := registryDestination("lead nodes to", dest, "")
+	to, err := registryPlace("lead nodes to", dest)
 	if err := fault.Join(o.check(cmd, runtime), err); err != nil {
 		return err
 	}
@@ -325,14 +325,13 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 
 // mirrorOf returns the repository of the mirror, from the flag or from SRC.
 func mirrorOf(flag string, src place) (image.Reference, error) {
-	const hint = "write REGISTRY/REPO as the bundle is pushed to"
 	switch {
 	case flag != "":
-		to, err := placeIn("read flag --repository", flag, []placeKind{inRegistry}, "not a repository of a registry", hint)
+		to, err := registryPlace("read flag --repository", flag)
 		return to.reference, err
 	case src.medium != inRegistry:
 		why := errors.New("SRC is not in a registry, so the mirror has to be named")
-		return src.reference, flags.Bad("--repository", flag, why, hint)
+		return src.reference, flags.Bad("--repository", flag, why, "write REGISTRY/REPO as the bundle is pushed to")
 	}
 	return src.reference, nil
 }

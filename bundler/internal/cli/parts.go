@@ -115,11 +115,6 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 	return o.show(map[string]string{"parts": name}, func(p *printer) { p.print(name) })
 }
 
-// filePlace reads a place that has to be a file.
-func filePlace(s string) (place, error) {
-	return placeIn("read place", s, []placeKind{inFile}, "not a file", "name an archive: FILE.tar, or FILE.tar.parts")
-}
-
 func newRepairCommand(a *app) *cobra.Command {
 	o := &common{app: a}
 	return with(&cobra.Command{

@@ -78,7 +78,7 @@ func parsePlace(s string) (place, error) {
 }
 
 // placeIn reads a place that has to be of some kinds; why and hint are for others.
-func placeIn(op, s string, kinds []placeKind, why, hint string) (place, error) {
+func placeIn(op, s, why, hint string, kinds ...placeKind) (place, error) {
 	p, err := parsePlace(s)
 	if err == nil && !slices.Contains(kinds, p.medium) {
 		err = fault.Errorf(fault.InvalidInput, op, fmt.Sprintf("%q", s), hint, "%s", why)
@@ -86,12 +86,31 @@ func placeIn(op, s string, kinds []placeKind, why, hint string) (place, error) {
 	return p, err
 }
 
-// parseDestination reads a place to write to.
-func parseDestination(s string) (place, error) {
-	p, err := parsePlace(s)
-	if err == nil && !p.reference.Digest().IsZero() {
-		err = fault.Errorf(fault.InvalidInput, "write to", p.reference.String(),
-			"name a tag: "+p.reference.Repository()+":TAG", "a digest is what comes out, it cannot be chosen")
+// filePlace reads a place that has to be a file.
+func filePlace(s string) (place, error) {
+	return placeIn("read place", s, "not a file", "name an archive: FILE.tar, or FILE.tar.parts", inFile)
+}
+
+// localPlace reads a place that has to be on this host.
+func localPlace(op, s string) (place, error) {
+	return placeIn(op, s, "in a registry already", "name FILE.tar or oci:DIR", inFile, inFolder, inStream)
+}
+
+// registryPlace reads a place that has to be a repository of a registry, with a tag or without.
+func registryPlace(op, s string) (place, error) {
+	p, err := placeIn(op, s, "not a repository of a registry",
+		"write HOST/REPOSITORY:TAG with the registry's host name (and port)", inRegistry)
+	if err != nil {
+		return p, err
 	}
-	return p, err
+	return p, p.writable()
+}
+
+// writable refuses a place that cannot be written to.
+func (p place) writable() error {
+	if p.reference.Digest().IsZero() {
+		return nil
+	}
+	return fault.Errorf(fault.InvalidInput, "write to", p.reference.String(),
+		"name a tag: "+p.reference.Repository()+":TAG", "a digest is what comes out, it cannot be chosen")
 }

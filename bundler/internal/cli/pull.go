@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
@@ -167,8 +168,8 @@ func (o *pullOptions) destination(cmd *cobra.Command) (place, error) {
 	if flag, ok := selects(cmd); ok && o.lockFile != "" {
 		return place{}, flags.Usage(cmd, fmt.Sprintf("--lock and %s cannot be combined: the lock says what is pulled", flag))
 	}
-	dest, err := parseDestination(o.dest)
-	return dest, fault.Join(err, o.checkVolumes(cmd, dest), o.checkBase(dest))
+	dest, err := parsePlace(o.dest)
+	return dest, fault.Join(err, dest.writable(), o.checkVolumes(cmd, dest), o.checkBase(dest))
 }
 
 // readLock reads the lock of --lock, or makes one.
@@ -194,13 +195,14 @@ func (o *pullOptions) checkBase(dest place) error {
 		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
 }
 
-// openBase reads what --base names, a bundle or a receipt; nil where it is not given.
+// openBase reads what --base names, a bundle or, under a name that is not one of a bundle, a receipt; nil
+// where it is not given.
 func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pull.Base, error) {
 	if o.base == "" {
 		return nil, nil
 	}
 	p, err := parsePlace(o.base)
-	if err != nil || p.medium == inFile && beginsReceipt(p.path) { // ParseReceipt says what is wrong with another file
+	if ext := filepath.Ext(p.path); err != nil || p.medium == inFile && ext != ".tar" && ext != parts.Suffix {
 		r, err := userfile.Parse("--base", o.base, bundle.MaxReceiptSize, bundle.ParseReceipt)
 		if err != nil {
 			return nil, err
@@ -217,18 +219,6 @@ func (o *pullOptions) openBase(ctx context.Context, client *remote.Client) (*pul
 		err = fmt.Errorf("read the base %s: %w", p, err)
 	}
 	return base, err
-}
-
-// beginsReceipt tells a receipt, which is JSON, from an archive and its parts file.
-func beginsReceipt(name string) bool {
-	f, err := userfile.Open(name)
-	if err != nil {
-		return false
-	}
-	defer f.Close() //nolint:errcheck // only read
-	var first [1]byte
-	_, err = f.Read(first[:])
-	return err == nil && first[0] == '{'
 }
 
 // upstreamFlags say what is asked of upstream's own signatures.

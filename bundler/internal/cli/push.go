@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -81,7 +80,7 @@ func newPushCommand(a *app) *cobra.Command {
 
 func (o *pushOptions) run(ctx context.Context, src, dest string) error {
 	rules, err := o.rules()
-	to, destErr := registryDestination("push to", dest, "; to make an archive or a folder use `vdo-bundle pull`")
+	to, destErr := registryPlace("push to", dest)
 	mountFrom, mountErr := o.mountRefs(to)
 	var receiptErr error
 	if o.receipt != "" {
@@ -159,30 +158,14 @@ func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {
 func (o *pushOptions) mountRefs(to place) (refs []image.Reference, err error) {
 	var problems []error
 	for _, s := range o.mountFrom {
-		p, err := parsePlace(s)
-		switch {
-		case err != nil:
-			problems = append(problems, err)
-		case p.medium != inRegistry:
-			problems = append(problems, flags.Bad("--mount-from", s, errors.New("not a repository of a registry"), "write REGISTRY/REPO"))
-		case to.medium == inRegistry && p.reference.Host() != to.reference.Host():
-			problems = append(problems, flags.Bad("--mount-from", s, fmt.Errorf("not on %s", to.reference.Host()),
-				"a registry takes over only what it has itself: name another repository of it"))
-		default:
-			refs = append(refs, p.reference)
+		p, err := registryPlace("read flag --mount-from", s)
+		if err == nil && to.medium == inRegistry && p.reference.Host() != to.reference.Host() {
+			err = flags.Bad("--mount-from", s, fmt.Errorf("not on %s", to.reference.Host()),
+				"a registry takes over only what it has itself: name another repository of it")
 		}
+		refs, problems = append(refs, p.reference), append(problems, err)
 	}
 	return refs, fault.Join(problems...)
-}
-
-// registryDestination reads what has to be a registry; otherwise ends the hint of the
-// error where it is none.
-func registryDestination(what, s, otherwise string) (place, error) {
-	if to, err := parseDestination(s); err != nil {
-		return to, err
-	}
-	return placeIn(what, s, []placeKind{inRegistry}, "not a registry reference",
-		"write HOST/REPOSITORY:TAG with the registry's host name (and port)"+otherwise)
 }
 
 // copyOptions are the flags of `copy`.
@@ -220,8 +203,8 @@ func newCopyCommand(a *app) *cobra.Command {
 func (o *copyOptions) run(cmd *cobra.Command, src, dest string) error {
 	ctx := cmd.Context()
 	rules, err := o.rules()
-	to, destErr := parseDestination(dest)
-	if err := fault.Join(err, destErr); err != nil {
+	to, destErr := parsePlace(dest)
+	if err := fault.Join(err, destErr, to.writable()); err != nil {
 		return err
 	}
 	return o.read(ctx, src, rules, func(b opened) error {

@@ -286,8 +286,3 @@ func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error
 		"give --tls-cert and --tls-key, listen on 127.0.0.1, or take the risk with --allow-plain-http",
 		"others could reach it, and there is no TLS")
 }
-
-// localPlace reads a place that has to be on this host.
-func localPlace(what, s string) (place, error) {
-	return placeIn(what, s, []placeKind{inFile, inFolder, inStream}, "in a registry already", "name FILE.tar or oci:DIR")
-}
