@@ -1,20 +1,14 @@
 package catalog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 )
-
-// maxDocuments bounds the documents of one manifest file.
-const maxDocuments = 1000
 
 // Use is one place of a manifest file that names an image.
 type Use struct {
@@ -53,50 +47,21 @@ func unreadable(name string, err error) error {
 }
 
 // parse returns the objects of a multi-document file; items of a List stand for themselves.
-func parse(name string, data []byte) ([]map[string]any, error) {
+func parse(name string, data []byte) (objects []map[string]any, err error) {
 	if len(data) > matrix.MaxManifestSize {
 		return nil, unreadable(name, fmt.Errorf("larger than %d bytes", matrix.MaxManifestSize))
 	}
-	var objects []map[string]any
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for n := 1; ; n++ {
-		object, err := document(decoder)
-		switch {
-		case errors.Is(err, io.EOF):
-			return objects, nil
-		case err != nil:
-			return nil, unreadable(name, fmt.Errorf("document %d: %w", n, err))
-		case n > maxDocuments:
-			return nil, unreadable(name, fmt.Errorf("more than %d documents", maxDocuments))
-		}
+	decoded, err := needs.Decode(data)
+	if err != nil {
+		return nil, unreadable(name, errors.New(strings.Join(strings.Fields(err.Error()), " "))) // in one line
+	}
+	for _, object := range decoded {
 		objects = append(objects, items(object)...)
 	}
-}
-
-// document reads one document: nil for an empty one.
-func document(decoder *yaml.Decoder) (map[string]any, error) {
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		return nil, oneLine(err)
-	}
-	object, ok := value.(map[string]any)
-	if value != nil && !ok {
-		return nil, errors.New("is not an object: a mapping with string keys is expected")
-	}
-	return object, nil
-}
-
-func oneLine(err error) error {
-	if errors.Is(err, io.EOF) {
-		return err
-	}
-	return errors.New(strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "yaml: ", "")), " "))
+	return objects, nil
 }
 
 func items(object map[string]any) []map[string]any {
-	if object == nil {
-		return nil
-	}
 	list, ok := object["items"].([]any)
 	if kind, _ := object["kind"].(string); !ok || !strings.HasSuffix(kind, "List") {
 		return []map[string]any{object}
