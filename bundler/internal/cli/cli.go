@@ -40,7 +40,6 @@ type app struct {
 	debug    bool
 	inIsRead bool          // standard input, as a bundle
 	progress string        // a form of it
-	asked    int           // how often the terminal was asked for a password
 	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
 }
 

@@ -80,16 +80,15 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 	case o.in != nil && isatty.IsTerminal(o.in.Fd()):
 		data, err = o.prompt(ctx, fmt.Sprintf("Password for %s: ", host))
 	default:
-		err = fault.Errorf(fault.InvalidInput, "read password", "",
-			"write it to standard input and give --password-stdin", "no terminal to ask for it")
+		err = badPassword("no terminal to ask for it", "write it to standard input and give --password-stdin")
 	}
 	if err != nil {
 		return "", err
 	}
 	secret := string(bytes.TrimRight(data, "\r\n"))
 	if secret == "" || len(data) > maxPassword || strings.ContainsAny(secret, "\r\n\x00") {
-		return "", fault.Errorf(fault.InvalidInput, "read password", "", "write the password alone to standard input",
-			"empty, more than one line, or larger than %d bytes", maxPassword)
+		return "", badPassword(fmt.Sprintf("empty, more than one line, or larger than %d bytes", maxPassword),
+			"write the password alone to standard input")
 	}
 	return secret, nil
 }
@@ -137,9 +136,9 @@ func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte,
 	return f.password(ctx, a, "PIN of "+uri.String()+": ")
 }
 
-// password finds the password of a private key: the file, the environment, the
-// terminal; never the arguments.
-func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]byte, error) {
+// password finds the password of a private key: the file, the environment, the terminal; never the
+// arguments. The terminal is asked with each prompt, and has to give one answer.
+func (f *passwordFlags) password(ctx context.Context, a *app, prompts ...string) (password []byte, err error) {
 	if f.file != "" {
 		data, err := userfile.Read("--key-password-file", f.file, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
@@ -150,45 +149,41 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]
 			return []byte(value), nil
 		}
 	}
-	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
-		return a.prompt(ctx, prompt)
+	if a.in == nil || !term.IsTerminal(int(a.in.Fd())) {
+		return nil, badPassword("no password, and no terminal to ask for one",
+			"set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file")
 	}
-	return nil, fault.Errorf(fault.InvalidInput, "read password", "",
-		"set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
-		"no password, and no terminal to ask for one")
+	for n, prompt := range prompts {
+		answer, err := a.prompt(ctx, prompt)
+		switch {
+		case err != nil:
+			return nil, err
+		case n > 0 && !bytes.Equal(password, answer):
+			return nil, badPassword("the two are not the same", "run the command again")
+		}
+		password = answer
+	}
+	return password, nil
 }
 
 // newPassword finds the password that a new key is encrypted with. On a terminal it is
 // asked for twice: a slip would make a key that nobody can use. An empty one is refused,
 // wherever it comes from: it would protect nothing, and hardly anybody means it.
 func (f *passwordFlags) newPassword(ctx context.Context, a *app, prompt string) ([]byte, error) {
-	asked := a.asked
-	password, err := f.password(ctx, a, prompt)
-	if err != nil {
-		return nil, err
+	password, err := f.password(ctx, a, prompt, "The same once more: ")
+	if err == nil && len(password) == 0 {
+		err = badPassword("it is empty", "give one; a key that must not be encrypted comes from "+
+			"`openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`")
 	}
-	bad := func(why, hint string) ([]byte, error) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read password", Err: errors.New(why), Hint: hint}
-	}
-	if len(password) == 0 {
-		return bad("it is empty", "give one; a key that must not be encrypted comes from `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`")
-	}
-	if a.asked == asked {
-		return password, nil
-	}
-	again, err := a.prompt(ctx, "The same once more: ")
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(password, again) {
-		return bad("the two are not the same", "run the command again")
-	}
-	return password, nil
+	return password, err
+}
+
+func badPassword(why, hint string) error {
+	return fault.Errorf(fault.InvalidInput, "read password", "", hint, "%s", why)
 }
 
 // prompt asks on the terminal. A signal ends the wait, and leaves the terminal as it was.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
-	a.asked++
 	terminal := int(a.in.Fd())
 	before, err := term.GetState(terminal)
 	if err != nil {

@@ -35,7 +35,6 @@ type pullOptions struct {
 	upstreamFlags
 	signingFlags
 	volumeFlags
-	signatureFormat     signatureFormatFlag
 	lockFile            string
 	restart, provenance bool
 }
@@ -90,7 +89,7 @@ func (o *pullOptions) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.lockFile, "lock", "", "pull what this `LOCK` names, instead of a selection")
 	})
-	with(cmd, o.bindLock, o.upstreamFlags.bind, o.signatureFormat.bind)
+	with(cmd, o.bindLock, o.upstreamFlags.bind, o.bindSignatureFormat)
 	o.signingFlags.bind(cmd, "sign-key", "sign the bundle with this private `KEY` (as sign --key)", &o.registryFlags)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "attach a statement of how the bundle was built (SLSA, in-toto), signed with --sign-key")
@@ -128,7 +127,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 	}
 	in = pull.Input{
 		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
-		Carry: upstream.Carry(o.carry), SignatureFormat: signatures.Format(o.signatureFormat.name),
+		Carry: upstream.Carry(o.carry), SignatureFormat: signatures.Format(o.form),
 	}
 	if o.provenance {
 		in.Provenance = &provenance.Builder{Version: version().Version, Revision: version().Revision}

@@ -30,9 +30,8 @@ import (
 type signOptions struct {
 	common
 	signingFlags
-	signatureFormat signatureFormatFlag
-	identity        string
-	recursive       bool
+	identity  string
+	recursive bool
 }
 
 func newSignCommand(a *app) *cobra.Command {
@@ -60,7 +59,7 @@ policies that check the images of pods need that.`,
 		fl.StringVar(&o.identity, "identity", "", "what the signature calls the bundle: `HOST/PATH` (default the registry's repository)")
 	})
 	cmd.Flags().BoolVar(&o.recursive, "recursive", false, "sign every index and manifest of the images as well")
-	return with(cmd, o.signatureFormat.bind, o.registryFlags.bind, o.bindFormat)
+	return with(cmd, o.bindSignatureFormat, o.registryFlags.bind, o.bindFormat)
 }
 
 func (o *signOptions) run(cmd *cobra.Command, src string) error {
@@ -81,7 +80,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	}
 	signed, err := sign.Bundle(cmd.Context(), source, sign.Input{
 		Signer: signer, Identity: cmp.Or(o.identity, at.reference.Repository()),
-		Format: signatures.Format(o.signatureFormat.name), Images: o.recursive,
+		Format: signatures.Format(o.form), Images: o.recursive,
 	})
 	if err != nil {
 		return err
@@ -105,6 +104,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 type signingFlags struct {
 	flag string // that names the key
 	key  string
+	form string // of a bundle's signature
 	passwordFlags
 	certificate, certificateChain   string
 	timestampServer, timestampRoots string
@@ -126,13 +126,11 @@ func (f *signingFlags) bind(cmd *cobra.Command, flag, help string, net *registry
 
 const signingKeyHelp = "private `KEY` to sign with: cosign's, PEM, pkcs11:… for one on a token, or hashivault://… for one in Vault"
 
-// signatureFormatFlag is the form of a bundle's signature.
-type signatureFormatFlag struct{ name string }
-
-func (f *signatureFormatFlag) bind(cmd *cobra.Command) {
-	f.name = string(signatures.Both)
+// bindSignatureFormat is for who signs bundles.
+func (f *signingFlags) bindSignatureFormat(cmd *cobra.Command) {
+	f.form = string(signatures.Both)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
-		fl.Var(&flags.Choice{To: &f.name, Of: signatures.Formats()}, "signature-format",
+		fl.Var(&flags.Choice{To: &f.form, Of: signatures.Formats()}, "signature-format",
 			"`FORM` of the signature: "+strings.Join(signatures.Formats(), ", ")+" (cosign 3 writes sigstore-bundle, cosign 2 simple)")
 	})
 }
@@ -169,23 +167,17 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 	return signer.WithTimestamps(stamp, authority.Roots), nil
 }
 
-// check refuses flags that want another one beside them.
+// check refuses flags that want another one beside them. No value is shown: a URL can hold a secret.
 func (f *signingFlags) check() error {
-	if f.certificate == "" && f.timestampServer != "" {
-		return &fault.Error{ // its value is not shown: a URL can hold a secret
-			Reason: fault.InvalidInput, Op: "read flag", Subject: "--timestamp-server", Err: errors.New("missing required flag --certificate: a time stamp counts beside a certificate only"),
-			Hint: "sign with a certificate, or without a time stamp: the time in which a key counts is in the policy",
-		}
-	}
-	key := "give the private key with " + f.flag
-	for _, c := range []struct{ lacks, flag, value, needs, hint string }{
-		{f.key, "--key-password-file", f.file, f.flag, key},
-		{f.key, "--certificate", f.certificate, f.flag, key},
-		{f.certificate, "--certificate-chain", f.certificateChain, "--certificate", "give the key's own certificate with --certificate"},
-		{f.timestampServer, "--timestamp-roots", f.timestampRoots, "--timestamp-server", "give the authority's address with --timestamp-server"},
+	for _, c := range []struct{ given, flag, lacks, needs string }{
+		{f.file, "--key-password-file", f.key, f.flag},
+		{f.certificate, "--certificate", f.key, f.flag},
+		{f.certificateChain, "--certificate-chain", f.certificate, "--certificate"},
+		{f.timestampServer, "--timestamp-server", f.certificate, "--certificate"},
+		{f.timestampRoots, "--timestamp-roots", f.timestampServer, "--timestamp-server"},
 	} {
-		if c.lacks == "" && c.value != "" {
-			return flags.Bad(c.flag, c.value, errors.New("missing required flag "+c.needs), c.hint)
+		if c.given != "" && c.lacks == "" {
+			return fault.Errorf(fault.InvalidInput, "read flag", c.flag, "give both, or neither", "missing required flag %s", c.needs)
 		}
 	}
 	return nil
