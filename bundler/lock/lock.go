@@ -12,7 +12,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -80,9 +79,6 @@ func Make(ctx context.Context, in Input, o run.Options) (*bundle.Lock, catalog.F
 
 // announce tells what was chosen, and what to know about it.
 func announce(s catalog.Selection, p run.Progress) {
-	if s.Defaulted {
-		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %d Kubernetes versions that the matrix covers", len(s.Picks)))
-	}
 	for _, pick := range s.Picks {
 		p.Say(pick.String())
 	}
@@ -119,7 +115,7 @@ func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progres
 	source := in.Registry(where)
 	d, err := source.Root(ctx)
 	if err != nil {
-		return unresolved(*i, err)
+		return fmt.Errorf("image %s of %s: %w", i.Reference, strings.Join(i.UsedBy, ", "), err)
 	}
 	var index image.Digest // where some platforms of it are kept
 	if in.Platforms[0] != (image.Platform{}) {
@@ -138,17 +134,6 @@ func (in Input) resolveImage(ctx context.Context, i *bundle.Image, p run.Progres
 		*i = i.ResolvedAt(mirror)
 	}
 	return nil
-}
-
-// unresolved adds what the user can do about an image that is not where its manifest says.
-func unresolved(i bundle.Image, err error) error {
-	wrapped := fmt.Errorf("image %s of %s: %w", i.Reference, strings.Join(i.UsedBy, ", "), err)
-	if i.Source.IsZero() || fault.ReasonOf(err) != fault.NotFound {
-		return wrapped
-	}
-	return fault.Errorf(fault.NotFound, "resolve", i.Reference.String(),
-		fmt.Sprintf("if a mirror of yours still has it, name it with --source-map %s=MIRROR/PATH", i.Source.Repository()),
-		"%w", errors.Join(fmt.Errorf("%s", i.Reason), err))
 }
 
 // Operator is this project's own operator as a part of a bundle: an image whose tag

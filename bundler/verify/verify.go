@@ -128,9 +128,7 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph, trusted bool) (
 	if err != nil {
 		return nil, err
 	}
-	rules := c.rules.Matrix
-	rules.Carried = true
-	m, err := matrixfile.Open("the bundle's matrix", held.Matrix, held.MatrixSignature, rules, c.now)
+	m, err := matrixfile.Open("the bundle's matrix", held.Matrix, held.MatrixSignature, c.rules.Matrix, c.now)
 	if m.Document == nil {
 		return held.Lock, err
 	}

@@ -52,11 +52,10 @@ type Request struct {
 
 // Selection is the set of releases that a bundle will hold.
 type Selection struct {
-	Releases  []matrix.Release        // sorted by driver, then version; each once
-	Services  []matrix.ServiceRelease // sorted by service, then version; each once
-	Picks     []Pick                  // one for each Kubernetes minor, newest first
-	Defaulted bool                    // nothing was asked for, so the last minors were taken
-	Warnings  []string                // what the user should know; sorted
+	Releases []matrix.Release        // sorted by driver, then version; each once
+	Services []matrix.ServiceRelease // sorted by service, then version; each once
+	Picks    []Pick                  // one for each Kubernetes minor, newest first
+	Warnings []string                // what the user should know; sorted
 }
 
 // Pick is what was chosen for one Kubernetes minor.
@@ -118,7 +117,6 @@ func (b *builder) minors() error {
 	if slices.ContainsFunc(b.req.Releases, func(id matrix.ReleaseID) bool { return id.Driver.Valid() }) {
 		return nil
 	}
-	b.Defaulted = true
 	return b.latest()
 }
 

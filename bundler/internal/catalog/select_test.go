@@ -75,7 +75,6 @@ func TestSelect(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.want, ids(s))
 			require.Equal(t, c.picks, picks(s))
-			require.Equal(t, name == "nothing asked for", s.Defaulted)
 		})
 	}
 }

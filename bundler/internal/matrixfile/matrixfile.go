@@ -32,7 +32,6 @@ type File struct {
 type Rules struct {
 	Policy       *trust.Policy // nil: the signature is not looked at
 	AllowExpired bool
-	Carried      bool // in a bundle: a signature cannot be put beside it
 }
 
 // Open parses a document and checks it against rules.
@@ -51,11 +50,9 @@ func (m *File) checkSignature(rules Rules, now time.Time) error {
 		return nil
 	}
 	if len(m.Signature) == 0 {
-		hint := "put the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)"
-		if rules.Carried {
-			hint = "pull the bundle again with --matrix FILE, its signature beside it as FILE.sig: none can be added to a bundle"
-		}
-		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name, hint, "there is no signature of it")
+		return fault.Errorf(fault.Untrusted, "verify matrix", m.Name,
+			"lock and pull with --matrix FILE, the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)",
+			"there is no signature of it")
 	}
 	verified, err := rules.Policy.VerifyBlob(m.Data, m.Signature, now)
 	if err != nil {
