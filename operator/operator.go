@@ -62,8 +62,12 @@ const DefaultNamespace = "vmware-system-vdo"
 // leaseName is the Lease that replicas compete for.
 const leaseName = "vdo-operator"
 
-// startTimeout bounds the look at the API server before the start.
-const startTimeout = 30 * time.Second
+const (
+	// startTimeout bounds the look at the API server before the start.
+	startTimeout = 30 * time.Second
+	// passTimeout bounds a pass, whoever does not answer it. None takes as long.
+	passTimeout = 15 * time.Minute
+)
 
 // Controllers are the two sets of controllers that the program has. Each runs under an account
 // of its own: none may read both vCenters' credentials and those of hosts.
@@ -145,13 +149,12 @@ func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheu
 
 // ways are the operator's to the API server. A pass reads some hundred objects without
 // waiting for the client's own limit, unless one is set: the API server's priority and
-// fairness keeps the load in bounds. No request waits for ever.
+// fairness keeps the load in bounds.
 func ways(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = 100, 200
 	}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, 0) })
 	return cfg
 }
 
@@ -250,7 +253,7 @@ func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options
 		LeaderElectionReleaseOnCancel: true, // Run returns to a main that ends at once
 		Metrics:                       metricsOptions(o),
 		HealthProbeBindAddress:        o.ProbeAddress,
-		Controller:                    ctrlconfig.Controller{SkipNameValidation: &o.SeveralInProcess},
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: &o.SeveralInProcess, ReconciliationTimeout: passTimeout},
 	})
 	if err != nil {
 		return nil, startFault(err)
