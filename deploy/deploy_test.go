@@ -114,8 +114,6 @@ func TestNoRuleHasAWildcardAndPowerIsGivenByName(t *testing.T) {
 			}
 			writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
 			review := slices.Contains(r.Resources, "tokenreviews") || slices.Contains(r.Resources, "subjectaccessreviews")
-			// An event changes nothing; it is how the owner of a resource in another namespace hears that it has no effect.
-			review = review || (slices.Equal(r.Resources, []string{"events"}) && slices.Equal(r.Verbs, []string{"create"}))
 			if writes && strings.HasPrefix(name, "/") && !review && name != "/vdo-operator-metrics-reader" {
 				require.NotEmpty(t, r.ResourceNames, "cluster-wide rule that changes things without names: %+v", r)
 			}
@@ -300,8 +298,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
 		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
 		{"create", "events.k8s.io", "events", namespace, ""}, {"patch", "", "events", namespace, ""},
-		{"get", "discovery.k8s.io", "endpointslices", "default", "kubernetes"},                                 // of the API servers
-		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""}, // to say that they have no effect there
+		{"get", "discovery.k8s.io", "endpointslices", "default", "kubernetes"}, // of the API servers
 		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
 	} {
 		require.True(t, allowed(t, op, a), "%+v", a)
@@ -363,7 +360,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", ""},
 		{"delete", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"get", "vdo.vmware.com", "vdoconfigs", "default", "x"},
 		{"patch", "vdo.vmware.com", "vdoconfigs", "default", "x"}, {"patch", "vdo.vmware.com", "vdoconfigs/status", "default", "x"},
-		{"patch", "events.k8s.io", "events", "default", "x"}, {"delete", "events.k8s.io", "events", "default", "x"},
+		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""},
 		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
 		{"update", "coordination.k8s.io", "leases", namespace, "other"},
 		{"use", "security.openshift.io", "securitycontextconstraints", namespace, "privileged"},

@@ -197,12 +197,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	installing := &vdoconfig.Reconciler{Cluster: target, Store: bundles, Trust: trust, Checks: checks}
 	watching := vdoconfig.Options{
 		Nodes: view.Nodes(), CSINodes: view.CSINodes(), Answered: checks.Answered(), Refusals: refusals}
-	if err := vdoconfig.SetupWithManager(mgr, installing, watching); err != nil {
-		return err
-	}
-	return mgr.Add(&legacy.Elsewhere{
-		Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace,
-	})
+	return vdoconfig.SetupWithManager(mgr, installing, watching)
 }
 
 // newWatched makes the manager run a cache of what the controllers watch besides the operator's own

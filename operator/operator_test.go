@@ -24,7 +24,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -111,7 +110,6 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	path := kubeconfig(t, cfg, install(t, c))
 	metrics, probes := free(t), free(t)
 	traces := collect(t)
-	foreign := inAnotherNamespace(t, c)
 	stderr := &log{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -173,7 +171,6 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.Zero(t, n)
 
 	reader := endpoints(t, c, metrics, probes)
-	toldWhereToMove(t, c, foreign)
 	servedMetrics(t, "https://"+metrics+"/metrics", reader, canary, vc.Host, vcsim.Admin.Username)
 
 	// Another vCenter of the same name is used once it is accepted.
@@ -247,48 +244,6 @@ func TestTheOperatorGoesOnWithoutARightToWatch(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// inAnotherNamespace makes resources as users of the predecessor have them, which
-// worked in every namespace.
-func inAnotherNamespace(t *testing.T, c client.Client) []client.Object {
-	t.Helper()
-	ns := cluster.Namespace(t, cluster.Config(t))
-	all := []client.Object{
-		&v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vc"},
-			Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc-creds"}},
-		&v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "drivers"},
-			Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}}},
-	}
-	for _, o := range all {
-		require.NoError(t, c.Create(t.Context(), o))
-	}
-	return all
-}
-
-// toldWhereToMove requires an event on each resource, and that nothing was changed.
-func toldWhereToMove(t *testing.T, c client.Client, foreign []client.Object) {
-	t.Helper()
-	for _, o := range foreign {
-		var notes []string
-		require.Eventually(t, func() bool {
-			var all eventsv1.EventList
-			require.NoError(t, c.List(t.Context(), &all, client.InNamespace(o.GetNamespace())))
-			notes = nil
-			for _, e := range all.Items {
-				if e.Regarding.UID == o.GetUID() && e.Reason == "WrongNamespace" {
-					notes = append(notes, e.Note)
-				}
-			}
-			return len(notes) > 0
-		}, time.Minute, 50*time.Millisecond, "%s", o.GetName())
-		require.Len(t, notes, 1)
-		require.Contains(t, notes[0], "namespace "+namespace+" alone")
-		require.Contains(t, notes[0], o.GetName()+" there")
-		version := o.GetResourceVersion()
-		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-		require.Equal(t, version, o.GetResourceVersion(), "nothing is written to it")
-	}
-}
-
 // servedMetrics are of what the operator saw and did, and hold none of the secrets.
 func servedMetrics(t *testing.T, url, token string, secrets ...string) {
 	t.Helper()
@@ -303,7 +258,6 @@ func servedMetrics(t *testing.T, url, token string, secrets ...string) {
 		`vdo_vcenter_checks_total{reason="Unauthorized"} 1`,
 		`vdo_vcenter_checks_total{reason="Succeeded"} 1`,
 		`vdo_events_total{kind="VsphereCloudConfig",reason="Unauthorized",type="Warning"} 1`,
-		`vdo_events_total{kind="VDOConfig",reason="WrongNamespace",type="Warning"} 1`,
 		`vdo_object_changes_total{cause="drift",driver="csi"} 0`,
 		// The rules name the controllers.
 		`controller_runtime_reconcile_errors_total{controller="vdoconfig"}`,

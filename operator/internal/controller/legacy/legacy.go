@@ -10,7 +10,8 @@
 // gets an event and an annotation that say what to do, and changes nothing: what was accepted goes on
 // serving. When the resource goes, its DriverBundle does.
 //
-// The earlier operator also worked on its kinds in every namespace: see [Elsewhere].
+// The earlier operator also worked on its kinds in every namespace: those outside of the operator's own
+// have no effect, since whoever may write them would have the drivers run with settings of theirs.
 package legacy
 
 import (
