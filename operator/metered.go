@@ -3,27 +3,22 @@ package operator
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -63,87 +58,6 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 		c.meter.ObjectChanged(string(s.Driver), metrics.Removal)
 	}
 	return err
-}
-
-// SaveInventory counts the versions that are rolled out since it was read or saved last, and the upgrades.
-func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded) (cluster.Loaded, error) {
-	saved, err := c.Cluster.SaveInventory(ctx, of, inv, was)
-	if err != nil {
-		return saved, err
-	}
-	for group, now := range inv.Memory().Revisions {
-		before := was.Memory().Revisions[group]
-		c.countUpgrades(before, now)
-		for _, d := range inv.Drivers() {
-			was, is := lastHealthy(before, d), lastHealthy(now, d)
-			if is != "" && is != was && newlyHealthy(before, now) {
-				c.meter.RolledOut(string(d), rollout(was, is))
-			}
-		}
-	}
-	return saved, nil
-}
-
-// newlyHealthy tells whether a revision has become healthy. One that fails is not healthy any more, and what was
-// healthy before it is no roll-out.
-func newlyHealthy(was, now revision.History) bool {
-	return slices.ContainsFunc(now.Records, func(r revision.Record) bool {
-		before, _ := was.ByNumber(r.Number)
-		return !r.Healthy.IsZero() && !r.Healthy.Equal(before.Healthy)
-	})
-}
-
-// lastHealthy returns the version of a driver that was healthy last, "" for none.
-func lastHealthy(h revision.History, d matrix.Driver) (version string) {
-	var at time.Time
-	for _, r := range h.Records {
-		if v := r.Version(string(d)); v != "" && r.Healthy.After(at) {
-			version, at = v, r.Healthy
-		}
-	}
-	return version
-}
-
-// countUpgrades counts what has become of a group's revisions. The first one of all is no upgrade.
-func (c *meteredCluster) countUpgrades(was, now revision.History) {
-	for _, r := range now.Records {
-		before, known := was.ByNumber(r.Number)
-		another := len(was.Records) > 1 || (len(was.Records) == 1 && !known)
-		if !another || (known && before.Outcome == r.Outcome && before.Since.Equal(r.Since)) {
-			continue
-		}
-		course := metrics.Forward
-		if r.Returned || (before.Returned && r.Outcome == revision.Superseded) {
-			course = metrics.RollBack
-		}
-		outcome := outcomes[r.Outcome]
-		if known && outcome == metrics.Healthy && r.Healthy.Equal(before.Healthy) {
-			outcome = metrics.Superseded // while it was rolled out again
-		}
-		if outcome != "" {
-			c.meter.Upgraded(course, outcome)
-		}
-	}
-}
-
-// outcomes are those that count. One that was rolled back was counted as failed, and the rollback counts by
-// itself.
-var outcomes = map[revision.Outcome]metrics.Outcome{
-	revision.Progressing: metrics.Started, revision.Healthy: metrics.Healthy,
-	revision.Failed: metrics.Failed, revision.Superseded: metrics.Superseded,
-}
-
-// rollout tells which way a version went.
-func rollout(was, is string) metrics.Rollout {
-	from, err1 := matrix.ParseVersion(was)
-	to, err2 := matrix.ParseVersion(is)
-	switch {
-	case err1 != nil || err2 != nil:
-		return metrics.Install
-	case to.LessThan(from):
-		return metrics.Downgrade
-	}
-	return metrics.Upgrade
 }
 
 // meteredCheck counts, measures and traces questions to vCenters.

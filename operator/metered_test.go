@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,10 +29,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -100,62 +97,6 @@ func TestWrittenObjectsAreCounted(t *testing.T) {
 	require.NoError(t, c.Delete(t.Context(), remove))
 	require.Equal(t, map[string]float64{
 		"vdo_object_changes_total release csi": 1, "vdo_object_changes_total drift csi": 1, "vdo_object_changes_total removal csi": 1,
-	}, counted(t, c.meter))
-}
-
-// Upgrades, rollbacks and rolled-out versions are counted once, by the history in the inventory, across
-// restarts; the first installation is no upgrade.
-func TestUpgradesAreCounted(t *testing.T) {
-	c, ns := testCluster(t)
-	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
-	at := time.Now().UTC().Truncate(time.Second)
-	save := func(change func(h revision.History, now time.Time) revision.History) {
-		t.Helper()
-		at = at.Add(time.Minute)
-		loaded, err := c.LoadInventory(t.Context(), of)
-		require.NoError(t, err)
-		inv := loaded.With(object)
-		memory := inv.Memory()
-		memory.Revisions = revision.Histories{matrix.CSI: change(memory.Revisions[matrix.CSI], at)}
-		inv = inv.WithMemory(memory)
-		for range 2 { // whatever else is saved
-			loaded, err = c.SaveInventory(t.Context(), of, inv, loaded)
-			require.NoError(t, err)
-		}
-	}
-	begin := func(version string) {
-		t.Helper()
-		rev := revision.Revision{Bundle: "registry/vdo@sha256:" + version, Releases: []string{"csi@" + version}}
-		save(func(h revision.History, now time.Time) revision.History {
-			return h.Begin(rev, revision.Beginning{Now: now})
-		})
-	}
-	succeed := func() { save(func(h revision.History, now time.Time) revision.History { return h.Succeed(now) }) }
-	begin("3.5.0")
-	succeed()
-	require.Equal(t, map[string]float64{"vdo_rollouts_total install csi": 1}, counted(t, c.meter))
-	begin("3.5.1")
-	succeed()
-	begin("3.6.0")
-	c = &meteredCluster{Cluster: c.Cluster, meter: c.meter} // restarted
-	save(func(h revision.History, now time.Time) revision.History { return h.Fail("no pod came up", now) })
-	save(func(h revision.History, now time.Time) revision.History {
-		return h.RollBack(h.Targets()[0].Name(), now)
-	})
-	succeed()
-	begin("3.6.1")
-	begin("3.6.2")
-	begin("3.5.1") // was healthy once
-	begin("3.6.3")
-	begin("3.5.0")
-	succeed()
-	save(func(h revision.History, now time.Time) revision.History { return h.Fail("it broke", now) }) // no roll-out
-	require.Equal(t, map[string]float64{
-		"vdo_rollouts_total install csi": 1, "vdo_rollouts_total upgrade csi": 1, "vdo_rollouts_total downgrade csi": 1,
-		"vdo_upgrades_total upgrade started": 7, "vdo_upgrades_total upgrade healthy": 2,
-		"vdo_upgrades_total upgrade failed": 2, "vdo_upgrades_total upgrade superseded": 4,
-		"vdo_upgrades_total rollback started": 1, "vdo_upgrades_total rollback healthy": 1,
 	}, counted(t, c.meter))
 }
 

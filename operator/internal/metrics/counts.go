@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -15,11 +16,9 @@ import (
 
 // counts are of what this process did.
 type counts struct {
-	objects  *prometheus.CounterVec
-	rollouts *prometheus.CounterVec
-	upgrades *prometheus.CounterVec
-	events   *prometheus.CounterVec
-	checks   *prometheus.CounterVec
+	objects *prometheus.CounterVec
+	events  *prometheus.CounterVec
+	checks  *prometheus.CounterVec
 
 	took *sync.Map // address of a vCenter: time.Duration
 }
@@ -30,57 +29,27 @@ const Removal = "removal"
 // causes are the values of the label cause.
 var causes = []string{string(plan.Configuration), string(plan.Content), string(plan.Drift), string(plan.Release), Removal}
 
-// Rollout is a roll-out that has ended, by what it changed.
-type Rollout string
-
-// The kinds of roll-outs.
-const (
-	Install   Rollout = "install"   // no version before
-	Upgrade   Rollout = "upgrade"   // a lower version before
-	Downgrade Rollout = "downgrade" // a higher version before
-)
-
-// Course is what an upgrade is: one to what was chosen, or back.
-type Course string
-
-// The courses.
-const (
-	Forward  Course = "upgrade"  // another revision takes the place of the one in force
-	RollBack Course = "rollback" // an earlier revision is put back
-)
-
-// Outcome is what became of an upgrade.
-type Outcome string
-
-// The outcomes.
-const (
-	Started    Outcome = "started"
-	Healthy    Outcome = "healthy"
-	Failed     Outcome = "failed"     // not healthy within its deadline
-	Superseded Outcome = "superseded" // another one took its place before it was healthy
-)
+// upgrades are the reasons of events about upgrades, by type.
+var upgrades = map[string][]string{
+	corev1.EventTypeNormal: {"RevisionStarted", "RevisionHealthy"}, corev1.EventTypeWarning: {"UpgradeFailed", "RolledBack"},
+}
 
 func newCounts() counts {
 	c := counts{
-		objects:  counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
-		rollouts: counter("vdo_rollouts_total", "Versions of drivers that were seen rolled out.", "driver", "change"),
-		upgrades: counter("vdo_upgrades_total", "Upgrades of the drivers to another revision, and rollbacks to an earlier one, by outcome: started, healthy, failed or superseded.", "course", "outcome"),
-		events:   counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
-		checks:   counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
-		took:     &sync.Map{},
+		objects: counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
+		events:  counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
+		checks:  counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
+		took:    &sync.Map{},
 	}
 	// An increase is seen only of a series that was there before.
 	for _, d := range drivers {
 		for _, cause := range causes {
 			c.objects.WithLabelValues(d, cause)
 		}
-		for _, change := range []Rollout{Install, Upgrade, Downgrade} {
-			c.rollouts.WithLabelValues(d, string(change))
-		}
 	}
-	for _, o := range []Outcome{Started, Healthy, Failed, Superseded} {
-		for _, course := range []Course{Forward, RollBack} {
-			c.upgrades.WithLabelValues(string(course), string(o))
+	for typ, reasons := range upgrades {
+		for _, reason := range reasons {
+			c.events.WithLabelValues("VDOConfig", typ, reason)
 		}
 	}
 	c.checks.WithLabelValues("Succeeded")
@@ -92,23 +61,13 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 }
 
 func (c counts) all() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{c.objects, c.rollouts, c.upgrades, c.events, c.checks}
+	return []*prometheus.CounterVec{c.objects, c.events, c.checks}
 }
 
 // ObjectChanged counts an object that was written or deleted. The cause is one of
 // package plan's, or Removal.
 func (c counts) ObjectChanged(of, cause string) {
 	c.objects.WithLabelValues(of, cause).Inc()
-}
-
-// RolledOut counts a roll-out that has ended.
-func (c counts) RolledOut(of string, change Rollout) {
-	c.rollouts.WithLabelValues(of, string(change)).Inc()
-}
-
-// Upgraded counts what became of an upgrade.
-func (c counts) Upgraded(course Course, outcome Outcome) {
-	c.upgrades.WithLabelValues(string(course), string(outcome)).Inc()
 }
 
 // EventRecorded counts an event about a resource of the kind.

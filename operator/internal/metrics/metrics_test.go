@@ -107,8 +107,6 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 	m := newMeter(site())
 	m.VCenterChecked("VC.site.example", 443, 1500*time.Millisecond, "Succeeded")
 	m.ObjectChanged("csi", "drift")
-	m.RolledOut("csi", metrics.Upgrade)
-	m.Upgraded(metrics.RollBack, metrics.Started)
 	m.EventRecorded("VDOConfig", "Normal", "RevisionHealthy")
 	got := gather(t, m)
 	for name, want := range map[string]map[string]float64{
@@ -141,9 +139,8 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_vcenter_check_duration_seconds":          {`name="site"`: 1.5},
 		"vdo_vcenter_checks_total":                    {`reason="Succeeded"`: 1},
 		"vdo_object_changes_total":                    {`cause="drift",driver="csi"`: 1, `cause="drift",driver="cpi"`: 0},
-		"vdo_rollouts_total":                          {`change="upgrade",driver="csi"`: 1, `change="downgrade",driver="csi"`: 0},
-		"vdo_upgrades_total":                          {`course="rollback",outcome="started"`: 1, `course="upgrade",outcome="failed"`: 0},
-		"vdo_events_total":                            {`kind="VDOConfig",reason="RevisionHealthy",type="Normal"`: 1},
+		"vdo_events_total": {`kind="VDOConfig",reason="RevisionHealthy",type="Normal"`: 1,
+			`kind="VDOConfig",reason="RolledBack",type="Warning"`: 0},
 	} {
 		have := series(got[name])
 		for labels, value := range want {
@@ -176,7 +173,7 @@ func TestSeriesEndWithTheirResource(t *testing.T) {
 	vcenters := r.vcenters
 	r.bundles, r.configs, r.vcenters = nil, nil, nil
 	for name := range gather(t, m) {
-		require.Contains(t, []string{"vdo_build_info", "vdo_object_changes_total", "vdo_rollouts_total", "vdo_upgrades_total", "vdo_vcenter_checks_total"}, name)
+		require.Contains(t, []string{"vdo_build_info", "vdo_object_changes_total", "vdo_events_total", "vdo_vcenter_checks_total"}, name)
 	}
 	r.vcenters = vcenters
 	require.NotContains(t, gather(t, m), "vdo_vcenter_check_duration_seconds", "of one that was made anew nothing is known")
