@@ -56,9 +56,6 @@ func site() *resources {
 	b, c, v := healthyBundle("site"), healthyConfig("site"), healthyVCenter("site")
 	c.Status.Nodes = []v1alpha1.NodeStatus{
 		{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "secret text"}, {Name: "n2", Driver: "csi", Reason: "Incomplete", Message: "secret text"}}
-	at := metav1.NewTime(started)
-	c.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &at, Results: []v1alpha1.PreflightResult{
-		{ID: "vm-disk-uuid", Action: "BlockInstall", Found: "secret text"}, {ID: "vm-disk-uuid", Action: "BlockInstall", VCenter: "secret text"}, {ID: "host-version", Action: "Warn"}}}
 	until := metav1.Now()
 	c.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Name: "secret text", Until: &until}, {Kind: "ConfigMap"}, {Kind: "Role"}}
 	return &resources{bundles: []v1alpha1.DriverBundle{*b}, configs: []v1alpha1.VDOConfig{*c}, vcenters: []v1alpha1.VsphereCloudConfig{*v}}
@@ -122,9 +119,7 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_bundle_info":                             {`digest="` + healthyDigest + `",name="site"`: 1},
 		"vdo_bundle_accepted_timestamp_seconds":       {`name="site"`: float64(started.Unix())},
 		"vdo_bundle_matrix_serial":                    {`name="site"`: 7},
-		"vdo_bundle_matrix_highest_serial":            {`name="site"`: 9},
 		"vdo_bundle_matrix_expires_timestamp_seconds": {`name="site"`: float64(started.AddDate(1, 0, 0).Unix())},
-		"vdo_bundle_releases":                         {`driver="csi",name="site"`: 2, `driver="cpi",name="site"`: 1},
 		"vdo_kubernetes_info":                         {`name="site",version="1.33.4"`: 1},
 		"vdo_driver_info":                             {`driver="csi",name="site",version="3.5.1",wanted="3.5.1"`: 1},
 		"vdo_driver_ready":                            {`driver="cpi",name="site"`: 1},
@@ -132,8 +127,6 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_nodes":                                   {`name="site",state="ready"`: 3, `name="site",state="not_ready"`: 0},
 		"vdo_node_findings":                           {`driver="csi",name="site",reason="Incomplete"`: 2},
 		"vdo_drifted_objects":                         {`name="site",state="contested"`: 1, `name="site",state="left"`: 2},
-		"vdo_preflight_findings":                      {`action="BlockInstall",check="vm-disk-uuid",name="site"`: 2, `action="Warn",check="host-version",name="site"`: 1},
-		"vdo_preflight_checked_timestamp_seconds":     {`name="site"`: float64(started.Unix())},
 		"vdo_vcenter_info":                            {`build="24022515",name="site",version="8.0.3"`: 1},
 		"vdo_vcenter_reachable":                       {`name="site"`: 1},
 		"vdo_vcenter_check_duration_seconds":          {`name="site"`: 1.5},

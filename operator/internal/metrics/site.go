@@ -24,13 +24,10 @@ var (
 
 // Of DriverBundles.
 var (
-	bundleInfo          = desc("vdo_bundle_info", "The digest of the accepted bundle; always 1.", "name", "digest")
-	bundleAccepted      = desc("vdo_bundle_accepted_timestamp_seconds", "When the accepted bundle was accepted.", "name")
-	bundleSerial        = desc("vdo_bundle_matrix_serial", "The serial of the accepted bundle's matrix.", "name")
-	bundleHighestSerial = desc("vdo_bundle_matrix_highest_serial", "The highest serial that was ever accepted.", "name")
-	bundleIssued        = desc("vdo_bundle_matrix_issued_timestamp_seconds", "When the accepted bundle's matrix was issued.", "name")
-	bundleExpires       = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires.", "name")
-	bundleReleases      = desc("vdo_bundle_releases", "Releases of drivers in the accepted bundle.", "name", "driver")
+	bundleInfo     = desc("vdo_bundle_info", "The digest of the accepted bundle; always 1.", "name", "digest")
+	bundleAccepted = desc("vdo_bundle_accepted_timestamp_seconds", "When the accepted bundle was accepted.", "name")
+	bundleSerial   = desc("vdo_bundle_matrix_serial", "The serial of the accepted bundle's matrix.", "name")
+	bundleExpires  = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires.", "name")
 )
 
 // Of VDOConfigs.
@@ -43,8 +40,6 @@ var (
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 20 at most.", "name", "driver", "reason")
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 20 at most, of contested ones 128): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
-	findings        = desc("vdo_preflight_findings", "Findings of the checks of what the drivers need, in the status, which lists 24 at most: by check and action.", "name", "check", "action")
-	checkedAt       = desc("vdo_preflight_checked_timestamp_seconds", "When cluster and vCenters were last looked at for what the drivers need.", "name")
 )
 
 // Of VsphereCloudConfigs.
@@ -53,14 +48,13 @@ var (
 	vcenterReachable = desc("vdo_vcenter_reachable", "Whether a vCenter answered when it was last asked; absent where it was not.", "name")
 	vcenterChecked   = desc("vdo_vcenter_checked_timestamp_seconds", "When a vCenter was last asked.", "name")
 	vcenterDuration  = desc("vdo_vcenter_check_duration_seconds", "How long a vCenter took when this replica last asked it.", "name")
-	vcenterMissing   = desc("vdo_vcenter_datacenters_missing", "Datacenters asked for that a vCenter does not have or not show.", "name")
 )
 
 var siteDescs = []*prometheus.Desc{
 	condition, conditionSince, behind, suspended, interval,
-	bundleInfo, bundleAccepted, bundleSerial, bundleHighestSerial, bundleIssued, bundleExpires, bundleReleases,
-	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, findings, checkedAt,
-	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration, vcenterMissing,
+	bundleInfo, bundleAccepted, bundleSerial, bundleExpires,
+	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted,
+	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration,
 }
 
 // site are all resources that count.
@@ -114,7 +108,6 @@ func (r resource) collect(to chan<- prometheus.Metric) {
 func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 	st, name := &b.Status, b.Name
 	resource{"DriverBundle", b.ObjectMeta, st.ObservedGeneration, b.Spec.Suspend, b.Spec.Interval, st.Conditions}.collect(to)
-	gauge(to, bundleHighestSerial, float64(st.HighestSerial), name)
 	if st.Digest == "" {
 		return
 	}
@@ -124,15 +117,7 @@ func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 	}
 	if m := st.Matrix; m != nil {
 		gauge(to, bundleSerial, float64(m.Serial), name)
-		gauge(to, bundleIssued, seconds(m.Issued), name)
 		gauge(to, bundleExpires, seconds(m.Expires), name)
-	}
-	releases := map[string]int{}
-	for _, r := range st.Releases {
-		releases[r.Driver]++
-	}
-	for d, n := range releases {
-		gauge(to, bundleReleases, float64(n), name, d)
 	}
 }
 
@@ -160,7 +145,6 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	for of, n := range amiss {
 		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
 	}
-	preflighted(to, name, st.Preflight)
 	contested := 0
 	for _, d := range st.Drift {
 		if d.Until != nil {
@@ -169,23 +153,6 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	}
 	gauge(to, drifted, float64(contested), name, "contested")
 	gauge(to, drifted, float64(len(st.Drift)-contested), name, "left")
-}
-
-// preflighted are the findings of checks: which, and what follows from them.
-func preflighted(to chan<- prometheus.Metric, name string, st *v1alpha1.PreflightStatus) {
-	if st == nil {
-		return
-	}
-	all := map[[2]string]int{}
-	for i := range st.Results {
-		all[[2]string{st.Results[i].ID, st.Results[i].Action}]++
-	}
-	for of, n := range all {
-		gauge(to, findings, float64(n), name, of[0], of[1])
-	}
-	if st.CheckedAt != nil {
-		gauge(to, checkedAt, seconds(*st.CheckedAt), name)
-	}
 }
 
 // counted reads "READY/ALL".
@@ -206,7 +173,6 @@ func vcenter(to chan<- prometheus.Metric, v *v1alpha1.VsphereCloudConfig) {
 	if yes, known := reachable(st.Conditions); known {
 		gauge(to, vcenterReachable, number(yes), name)
 	}
-	gauge(to, vcenterMissing, float64(len(st.MissingDatacenters)), name)
 }
 
 // reachable tells whether the vCenter answered, where the outcome of the check says so:
