@@ -209,32 +209,30 @@ func TestAlertsAndDashboard(t *testing.T) {
 			evaluations = append(evaluations, evaluation(fmt.Sprintf(`ALERTS{alertname=%q,%s=""}`, name, l[1])))
 		}
 	}
-	for _, panel := range readDashboard(t).Panels {
+	var shown dashboard
+	require.NoError(t, json.Unmarshal(monitoring(t, "dashboard.json"), &shown))
+	for _, panel := range shown.Panels {
 		for _, target := range panel.Targets {
+			require.Equal(t, "${datasource}", target.Datasource["uid"], panel.Title)
 			expr := strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")
 			evaluations = append(evaluations, evaluation(fmt.Sprintf("absent((%s) == (%s))", expr, expr))) // nothing equals NaN
 		}
 	}
 	down := []map[string]any{{"labels": `ALERTS{alertname="VDOOperatorDown",alertstate="firing",severity="critical"}`, "value": 1}}
-	promtool(t, f, []string{"test", "rules"}, map[string]any{"rule_files": []string{"rules.yaml"}, "tests": []map[string]any{
-		{"interval": "1m", "input_series": samples(t, m), "promql_expr_test": evaluations},
-		{"interval": "1m", "promql_expr_test": []map[string]any{evaluation("ALERTS", down...)}},
-	}})
+	promtool(t, f, map[string]any{"interval": "1m", "input_series": samples(t, m), "promql_expr_test": evaluations},
+		map[string]any{"interval": "1m", "promql_expr_test": []map[string]any{evaluation("ALERTS", down...)}})
 }
 
-// promtool runs it over a test file, beside which the rules are, without the time that a condition
-// has to last; without one, over the rules.
-func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, args []string, tests map[string]any) {
+// promtool evaluates tests of rules, without the time that a condition has to last.
+func promtool(t *testing.T, f monitoringv1.PrometheusRuleSpec, tests ...map[string]any) {
 	t.Helper()
-	program, dir, name := toolchain.Installed(t, "promtool"), t.TempDir(), "rules.yaml"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, name), atOnce(t, f), 0o600))
-	if tests != nil {
-		name = "tests.yaml"
-		data, err := yaml.Marshal(tests)
-		require.NoError(t, err)
+	program, dir := toolchain.Installed(t, "promtool"), t.TempDir()
+	data, err := yaml.Marshal(map[string]any{"rule_files": []string{"rules.yaml"}, "tests": tests})
+	require.NoError(t, err)
+	for name, data := range map[string][]byte{"rules.yaml": atOnce(t, f), "tests.yaml": data} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	out, err := exec.Command(program, append(args, filepath.Join(dir, name))...).CombinedOutput()
+	out, err := exec.Command(program, "test", "rules", filepath.Join(dir, "tests.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
@@ -257,40 +255,6 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(text, -1) {
 		require.Contains(t, all, m[1], "a runbook of no alert")
-	}
-}
-
-func TestRulesAreValid(t *testing.T) {
-	promtool(t, rules(t, "rules.yaml"), []string{"check", "rules", "--lint=all", "--lint-fatal"}, nil)
-}
-
-var metricName = regexp.MustCompile(`\bvdo_[a-z_]+\b`)
-
-// What Grafana needs of a dashboard that was written elsewhere, and nothing of the
-// place where it was written.
-func TestTheDashboardWorksAnywhere(t *testing.T) {
-	d := readDashboard(t)
-	require.Equal(t, "vdo-operator", d.UID)
-	require.Equal(t, []struct{ Name, Type, Query string }{{"datasource", "datasource", "prometheus"}}, d.Templating.List)
-	require.NotContains(t, string(monitoring(t, "dashboard.json")), "http")
-	served := gather(t, busy())
-	ids, used := map[int]bool{}, string(monitoring(t, "rules.yaml"))
-	for _, p := range d.Panels {
-		require.False(t, ids[p.ID], "two panels with id %d", p.ID)
-		ids[p.ID] = true
-		require.LessOrEqual(t, p.GridPos["x"]+p.GridPos["w"], 24, p.Title)
-		if p.Type == "row" {
-			continue
-		}
-		require.NotEmpty(t, p.Description, p.Title)
-		require.NotEmpty(t, p.Targets, p.Title)
-		for _, target := range p.Targets {
-			require.Equal(t, "${datasource}", target.Datasource["uid"], p.Title)
-			used += "\n" + target.Expr
-		}
-	}
-	for _, name := range metricName.FindAllString(used, -1) {
-		require.Contains(t, served, name, "rules and dashboard use what is served")
 	}
 }
 
@@ -335,28 +299,11 @@ func byAlert(f monitoringv1.PrometheusRuleSpec) map[string]monitoringv1.Rule {
 
 // dashboard is what the test reads of the dashboard.
 type dashboard struct {
-	UID        string
-	Templating struct {
-		List []struct{ Name, Type, Query string }
+	Panels []struct {
+		Title   string
+		Targets []struct {
+			Expr       string
+			Datasource map[string]string
+		}
 	}
-	Panels []panel
-}
-
-type panel struct {
-	ID          int
-	Type, Title string
-	Description string
-	Datasource  map[string]string
-	GridPos     map[string]int
-	Targets     []struct {
-		RefID, Expr string
-		Datasource  map[string]string
-	}
-}
-
-func readDashboard(t *testing.T) dashboard {
-	t.Helper()
-	var d dashboard
-	require.NoError(t, json.Unmarshal(monitoring(t, "dashboard.json"), &d))
-	return d
 }
