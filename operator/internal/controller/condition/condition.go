@@ -3,14 +3,14 @@
 // Every kind has the three types of kstatus, which this package keeps consistent:
 //
 //	                       Ready    Reconciling  Stalled
-//	spec is in effect      True     absent       absent     [Ready]
-//	work is under way      Unknown  True         absent     [Progressing]
-//	waiting for an end     False    True         absent     [Waiting]
-//	a fault that can pass  kept     True         absent     [FaultAfterGrace], for two minutes
-//	... and does not       False    True         absent     [Fault]
-//	only a person can help False    absent       True       [Fault]
-//	suspended              kept     absent       absent     [Suspended]
-//	... with changes       Unknown  absent       absent     [Suspended]
+//	spec is in effect      True     absent       absent     [StateReady]
+//	work is under way      Unknown  True         absent     [StateProgressing]
+//	waiting for an end     False    True         absent     [StateWaiting]
+//	a fault that can pass  kept     True         absent     [StateFault], for two minutes
+//	... and does not       False    True         absent     [StateFault]
+//	only a person can help False    absent       True       [StateFault]
+//	suspended              kept     absent       absent     [StateSuspended]
+//	... with changes       Unknown  absent       absent     [StateSuspended]
 //
 // Beside them Suspended is True while spec.suspend is set, and absent else: kstatus has no
 // such state, and reads a resource that is suspended as current where its spec is in effect,
@@ -57,7 +57,7 @@ const (
 const maxMessage = 8 << 10
 
 // Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
-// those are set together by [Ready], [Progressing], [Fault], [Suspended] and [SetReady]. What is no
+// those are set together by [Report.Set] and [SetReady]. What is no
 // UTF-8 in a message is replaced: the API server keeps it as such, and each pass would
 // differ from what is kept, with a patch and an event.
 func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
@@ -83,46 +83,6 @@ func SetReady(conds *[]metav1.Condition, generation int64, c metav1.Condition, b
 		c.Type, c.Status = beside, metav1.ConditionTrue
 		Set(conds, generation, c)
 	}
-}
-
-// Ready says that the spec is in effect.
-func Ready(conds *[]metav1.Condition, generation int64, message string) {
-	SetReady(conds, generation, Judged("", nil, message), "")
-}
-
-// Progressing says that work towards the spec is under way: a roll-out that is waited for, a step of several.
-func Progressing(conds *[]metav1.Condition, generation int64, message string) {
-	SetReady(conds, generation, Pending("", message), v1alpha1.ConditionReconciling)
-}
-
-// Fault says that the spec is not in effect, and why: Reconciling where the fault
-// can pass by itself (see [Passing]), Stalled where only a person can help.
-func Fault(conds *[]metav1.Condition, generation int64, err error) {
-	beside := v1alpha1.ConditionStalled
-	if Passing(err) {
-		beside = v1alpha1.ConditionReconciling
-	}
-	SetReady(conds, generation, False("", err), beside)
-}
-
-// Waiting says that the spec is not in effect because something in the cluster has to
-// end first, which is watched for: a refusal that lifts itself.
-func Waiting(conds *[]metav1.Condition, generation int64, err error) {
-	SetReady(conds, generation, False("", err), v1alpha1.ConditionReconciling)
-}
-
-// Suspended says that nothing is being done because spec.suspend is set. Where it is known
-// what is held back, the spec is not in effect, and Ready is Unknown. Else what Ready says
-// stays, for the spec that it was observed of; where there is none yet it is Unknown.
-func Suspended(conds *[]metav1.Condition, generation int64, reason, heldBack string) {
-	if heldBack == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
-		heldBack = "nothing was looked at yet: spec.suspend is set"
-	}
-	if heldBack != "" {
-		Set(conds, generation, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: reason, Message: heldBack})
-	}
-	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }
 
 // False returns the condition that a fault makes, without generation and time.
@@ -179,23 +139,6 @@ func Cut(s string, limit int) string {
 
 // Grace is how long a fault that can pass leaves Ready as it was.
 const Grace = 2 * time.Minute
-
-// FaultAfterGrace is [Fault] for faults that begin: a mirror that does not answer for a moment takes Ready from nobody.
-// Where Ready is True, speaks of this generation, and the fault can pass, Ready stays, and Reconciling says what is at
-// fault, for [Grace] from when it became True: nothing has to be remembered, and a restart changes nothing.
-func FaultAfterGrace(conds *[]metav1.Condition, generation int64, err error, now time.Time) {
-	if !graced(*conds, generation, err, now) {
-		Fault(conds, generation, err)
-		return
-	}
-	c := False(v1alpha1.ConditionReconciling, err)
-	c.Status = metav1.ConditionTrue
-	if Since(*conds, v1alpha1.ConditionReconciling).IsZero() {
-		c.LastTransitionTime = metav1.NewTime(now)
-	}
-	Set(conds, generation, c)
-	Remove(conds, v1alpha1.ConditionStalled)
-}
 
 func graced(conds []metav1.Condition, generation int64, err error, now time.Time) bool {
 	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)

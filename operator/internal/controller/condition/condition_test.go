@@ -11,92 +11,106 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-// shape is "Ready/Reconciling/Stalled", absent types as "-".
-func shape(conds []metav1.Condition) string {
-	var parts []string
-	for _, t := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		if c := meta.FindStatusCondition(conds, t); c != nil {
-			parts = append(parts, string(c.Status))
-		} else {
-			parts = append(parts, "-")
-		}
-	}
-	return strings.Join(parts, "/")
-}
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 
 func faultOf(r fault.Reason) error {
 	return &fault.Error{Reason: r, Op: "connect to", Subject: "vc.site", Hint: "do this", Err: errors.New("why")}
 }
 
+// set sets what a phase says.
+func set(conds *[]metav1.Condition, generation int64, p condition.Phase) {
+	condition.Report{Phase: p, Suspended: p.State == condition.StateSuspended}.Set(conds, generation, began)
+}
+
+func ready(message string) condition.Phase {
+	return condition.Phase{State: condition.StateReady, Message: message}
+}
+
+func failed(err error) condition.Phase {
+	return condition.Phase{State: condition.StateFault, Err: err, AtOnce: true}
+}
+
+// shape is "Ready/Reconciling/Stalled", absent types as "-".
+func shape(conds []metav1.Condition) string {
+	var parts []string
+	for _, t := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		status := "-"
+		if c := meta.FindStatusCondition(conds, t); c != nil {
+			status = string(c.Status)
+		}
+		parts = append(parts, status)
+	}
+	return strings.Join(parts, "/")
+}
+
 // Whatever the resource's conditions were before, the three types of kstatus never contradict
 // each other after.
 func TestTheKstatusTypesStayConsistent(t *testing.T) {
-	steps := map[string]struct {
-		do   func(*[]metav1.Condition)
-		want string
-	}{
-		"ready":       {func(c *[]metav1.Condition) { condition.Ready(c, 1, "ok") }, "True/-/-"},
-		"progressing": {func(c *[]metav1.Condition) { condition.Progressing(c, 1, "rolling out") }, "Unknown/True/-"},
-		"waiting":     {func(c *[]metav1.Condition) { condition.Waiting(c, 1, faultOf(fault.Refused)) }, "False/True/-"},
-		"passing":     {func(c *[]metav1.Condition) { condition.Fault(c, 1, faultOf(fault.Unreachable)) }, "False/True/-"},
-		"stalled":     {func(c *[]metav1.Condition) { condition.Fault(c, 1, faultOf(fault.Unauthorized)) }, "False/-/True"},
+	steps := map[string]condition.Phase{
+		"True/-/-":       ready("ok"),
+		"Unknown/True/-": {State: condition.StateProgressing, Message: "rolling out"},
+		"False/True/-":   {State: condition.StateWaiting, Err: faultOf(fault.Refused)},
+		"False/-/True":   failed(faultOf(fault.Unauthorized)),
 	}
-	for first, a := range steps {
-		for second, b := range steps {
-			t.Run(first+" then "+second, func(t *testing.T) {
-				var conds []metav1.Condition
-				a.do(&conds)
-				b.do(&conds)
-				require.Equal(t, b.want, shape(conds))
-			})
+	for _, first := range steps {
+		for want, second := range steps {
+			var conds []metav1.Condition
+			set(&conds, 1, first)
+			set(&conds, 1, second)
+			require.Equal(t, want, shape(conds), "%s then %s", first.State, second.State)
 		}
-	}
-}
-
-func TestAFaultReadsAsTheCommandLinePrintsIt(t *testing.T) {
-	var conds []metav1.Condition
-	condition.Fault(&conds, 7, faultOf(fault.Unauthorized))
-	for _, typ := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
-		c := meta.FindStatusCondition(conds, typ)
-		require.Equal(t, "Unauthorized", c.Reason)
-		require.Equal(t, "connect to vc.site: why (do this)", c.Message)
-		require.EqualValues(t, 7, c.ObservedGeneration)
 	}
 }
 
 func TestTheTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 	long := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 	var conds []metav1.Condition
-	condition.Fault(&conds, 1, faultOf(fault.Unreachable))
+	set(&conds, 1, failed(faultOf(fault.Unreachable)))
 	for i := range conds {
 		conds[i].LastTransitionTime = long
 	}
-	condition.Fault(&conds, 2, faultOf(fault.Throttled))
+	set(&conds, 2, failed(faultOf(fault.Throttled)))
 	require.True(t, condition.Since(conds, v1alpha1.ConditionReady).Equal(long.Time))
 	require.True(t, condition.Since(conds, v1alpha1.ConditionReconciling).Equal(long.Time))
-
-	condition.Ready(&conds, 2, "ok")
+	set(&conds, 2, ready("ok"))
 	require.True(t, condition.Since(conds, v1alpha1.ConditionReady).After(long.Time))
 	require.True(t, condition.Since(conds, v1alpha1.ConditionReconciling).IsZero())
 }
 
+// Suspended is beside what else there is to say, and goes with spec.suspend.
 func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	var conds []metav1.Condition
-	condition.Suspended(&conds, 1, condition.ReasonSuspended, "")
-	require.Equal(t, "Unknown/-/-", shape(conds))
-
-	condition.Fault(&conds, 1, faultOf(fault.Forbidden))
-	condition.Suspended(&conds, 2, condition.ReasonSuspended, "")
-	require.Equal(t, "False/-/-", shape(conds))
-	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
-	require.Equal(t, "Forbidden", ready.Reason)
-	require.EqualValues(t, 1, ready.ObservedGeneration, "it was observed of generation 1")
+	for i, s := range []struct {
+		phase condition.Phase
+		want  string
+	}{
+		{condition.Phase{State: condition.StateSuspended}, "Unknown/-/-"},
+		{failed(faultOf(fault.Forbidden)), "False/-/True"},
+		{condition.Phase{State: condition.StateSuspended}, "False/-/-"}, // nobody has looked
+		{condition.Phase{State: condition.StateSuspended, Message: "3 changes"}, "Unknown/-/-"},
+	} {
+		set(&conds, int64(i), s.phase)
+		require.Equal(t, s.want, shape(conds), i)
+		require.Equal(t, s.phase.State == condition.StateSuspended, meta.IsStatusConditionTrue(conds, v1alpha1.ConditionSuspended), i)
+		if i == 2 {
+			require.EqualValues(t, 1, meta.FindStatusCondition(conds, v1alpha1.ConditionReady).ObservedGeneration, "that it was observed of")
+		}
+	}
+	condition.Report{Phase: ready("ok"), DryRun: true}.Set(&conds, 5, began)
+	require.Equal(t, "True/-/-", shape(conds))
+	require.Equal(t, condition.ReasonDryRun, meta.FindStatusCondition(conds, v1alpha1.ConditionSuspended).Reason)
 }
 
 func TestOfSeveralFaultsEveryOneHasToPass(t *testing.T) {
@@ -114,18 +128,9 @@ func TestOfSeveralFaultsEveryOneHasToPass(t *testing.T) {
 	}
 }
 
-func TestALongMessageIsCutAtACharacter(t *testing.T) {
-	var conds []metav1.Condition
-	condition.Fault(&conds, 1, errors.New(strings.Repeat("é", 40<<10)))
-	m := conds[0].Message
-	require.LessOrEqual(t, len(m), 32<<10)
-	require.True(t, utf8.ValidString(m))
-	require.True(t, strings.HasSuffix(m, "(cut)"))
-}
-
 func TestTheWaitGrowsWithTheTimeOfReconciling(t *testing.T) {
 	var conds []metav1.Condition
-	condition.Fault(&conds, 1, faultOf(fault.Unreachable))
+	set(&conds, 1, failed(faultOf(fault.Unreachable)))
 	since := condition.Since(conds, v1alpha1.ConditionReconciling)
 	wait := func(after time.Duration) time.Duration {
 		return condition.Wait(conds, 10*time.Minute, since.Add(after))
@@ -134,22 +139,188 @@ func TestTheWaitGrowsWithTheTimeOfReconciling(t *testing.T) {
 	require.Equal(t, 5*time.Second, wait(-time.Hour), "a clock that went back")
 	require.Equal(t, 40*time.Second, wait(40*time.Second))
 	require.Equal(t, 10*time.Minute, wait(3*time.Hour))
-
-	condition.Fault(&conds, 1, faultOf(fault.Forbidden))
-	require.Equal(t, 10*time.Minute, wait(0))
-	condition.Ready(&conds, 1, "ok")
-	require.Equal(t, 10*time.Minute, wait(0))
-}
-
-func TestTheIntervalIsSpread(t *testing.T) {
-	var conds []metav1.Condition
-	condition.Ready(&conds, 1, "ok")
+	for _, p := range []condition.Phase{failed(faultOf(fault.Forbidden)), ready("ok")} {
+		set(&conds, 1, p)
+		require.Equal(t, 10*time.Minute, wait(0))
+	}
 	seen := map[time.Duration]bool{}
 	for range 100 {
 		d := condition.Requeue(conds, 10*time.Minute, time.Now()).RequeueAfter
-		require.GreaterOrEqual(t, d, 9*time.Minute)
-		require.LessOrEqual(t, d, 11*time.Minute)
+		require.InDelta(t, 10*time.Minute, d, float64(time.Minute))
 		seen[d] = true
 	}
-	require.Greater(t, len(seen), 1)
+	require.Greater(t, len(seen), 1, "the interval is spread")
+}
+
+// step is one pass: a fault, or nil where all was well.
+type step struct {
+	at         int // seconds
+	generation int64
+	err        error
+	want       string // shape after it
+}
+
+func TestAPassingFaultHasTwoMinutesBeforeReadyIsFalse(t *testing.T) {
+	away, slow, refused := faultOf(fault.Unreachable), faultOf(fault.Throttled), faultOf(fault.Unauthorized)
+	well := step{0, 1, nil, "True/-/-"}
+	for name, steps := range map[string][]step{
+		"passes in time":                   {well, {10, 1, away, "True/True/-"}, {60, 1, away, "True/True/-"}, {100, 1, nil, "True/-/-"}},
+		"lasts":                            {well, {10, 1, away, "True/True/-"}, {129, 1, away, "True/True/-"}, {130, 1, away, "False/True/-"}, {200, 1, away, "False/True/-"}},
+		"changes its reason, not its time": {well, {10, 1, away, "True/True/-"}, {100, 1, slow, "True/True/-"}, {130, 1, away, "False/True/-"}},
+		"comes again and has its own time": {well, {10, 1, away, "True/True/-"}, {100, 1, nil, "True/-/-"}, {110, 1, away, "True/True/-"}, {229, 1, away, "True/True/-"}, {230, 1, away, "False/True/-"}},
+		"does not pass":                    {well, {10, 1, refused, "False/-/True"}},
+		"stops passing":                    {well, {10, 1, away, "True/True/-"}, {20, 1, refused, "False/-/True"}},
+		"one of several does not pass":     {well, {10, 1, errors.Join(away, refused), "False/-/True"}},
+		"of another generation":            {well, {10, 2, away, "False/True/-"}},
+		"the spec changes in it":           {well, {10, 1, away, "True/True/-"}, {20, 2, away, "False/True/-"}},
+		"never was ready":                  {{10, 1, away, "False/True/-"}, {20, 1, away, "False/True/-"}},
+		"was at fault before":              {{0, 1, refused, "False/-/True"}, {10, 1, away, "False/True/-"}},
+		"a clock that went back":           {{100, 1, nil, "True/-/-"}, {110, 1, away, "True/True/-"}, {0, 1, away, "True/True/-"}, {230, 1, away, "False/True/-"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var conds []metav1.Condition
+			for _, s := range steps {
+				phase := condition.Phase{State: condition.StateFault, Err: s.err}
+				if s.err == nil {
+					phase = ready("all is well")
+				}
+				condition.Report{Phase: phase}.Set(&conds, s.generation, at(s.at))
+				require.Equal(t, s.want, shape(conds), "at %d s", s.at)
+			}
+		})
+	}
+}
+
+// While the grace runs Ready says what it said, and Reconciling what is at fault; the pass after it is in time.
+func TestInTheGraceReconcilingTells(t *testing.T) {
+	var conds []metav1.Condition
+	require.Zero(t, condition.UntilGraceEnds(conds, began))
+	set(&conds, 3, ready("all is well"))
+	require.Zero(t, condition.UntilGraceEnds(conds, began))
+	before := *meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
+	fails := condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: faultOf(fault.Unreachable)}}
+	fails.Set(&conds, 3, began)
+	require.Equal(t, before, *meta.FindStatusCondition(conds, v1alpha1.ConditionReady))
+	require.Equal(t, metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: "Unreachable",
+		Message: "connect to vc.site: why (do this)", ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(began)},
+		*meta.FindStatusCondition(conds, v1alpha1.ConditionReconciling))
+	for seconds, left := range map[int]time.Duration{0: 2 * time.Minute, 100: 20 * time.Second, 500: 0} {
+		require.Equal(t, left, condition.UntilGraceEnds(conds, at(seconds)))
+	}
+	fails.Set(&conds, 3, at(120))
+	require.Zero(t, condition.UntilGraceEnds(conds, at(120)), "Ready is False")
+}
+
+func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
+	conds := []metav1.Condition{
+		{Type: v1alpha1.ConditionCPI, Status: metav1.ConditionTrue, Reason: "Old"},
+		{Type: v1alpha1.ConditionCNI, Status: metav1.ConditionTrue, Reason: "Old"},
+	}
+	condition.Report{Parts: []metav1.Condition{
+		condition.Judged(v1alpha1.ConditionCSI, faultOf(fault.Forbidden), ""),
+		condition.Judged(v1alpha1.ConditionResolved, nil, "csi@3.7.3"),
+		condition.Pending(v1alpha1.ConditionApplied, "waiting for a node"),
+		condition.Unseen(v1alpha1.ConditionVerified, "the policy cannot be read", faultOf(fault.Unreachable)),
+		condition.Absent(v1alpha1.ConditionCNI),
+	}}.Set(&conds, 7, began)
+	got := map[string]string{}
+	for _, c := range conds {
+		got[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
+	}
+	require.Equal(t, map[string]string{
+		v1alpha1.ConditionCPI:      "True Old ",
+		v1alpha1.ConditionCSI:      "False Forbidden connect to vc.site: why (do this)",
+		v1alpha1.ConditionResolved: "True Succeeded csi@3.7.3",
+		v1alpha1.ConditionApplied:  "Unknown Progressing waiting for a node",
+		v1alpha1.ConditionVerified: "Unknown Unreachable the policy cannot be read: connect to vc.site: why (do this)",
+	}, got)
+	require.EqualValues(t, 7, meta.FindStatusCondition(conds, v1alpha1.ConditionCSI).ObservedGeneration)
+}
+
+// written is a resource on an API server, with the events that were made of it.
+type written struct {
+	t *testing.T
+	condition.Writer
+	events chan string
+	now    *v1alpha1.VsphereCloudConfig
+}
+
+func world(t *testing.T) (client.Client, *written) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	obj := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Namespace: "ns"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(obj).WithStatusSubresource(obj).Build()
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj))
+	rec := events.NewFakeRecorder(10)
+	return c, &written{t, condition.Writer{Client: c, Recorder: rec}, rec.Events, obj}
+}
+
+// write writes what a pass came to; it tells whether anything was written, and the event, "" for none.
+func (w *written) write(edit func(*v1alpha1.VsphereCloudConfig)) (changed bool, told string) {
+	w.t.Helper()
+	after := w.now.DeepCopy()
+	edit(after)
+	require.NoError(w.t, w.Write(w.t.Context(), w.now, after))
+	changed = w.now.ResourceVersion != after.ResourceVersion
+	w.now = after
+	select {
+	case told = <-w.events:
+	default:
+	}
+	return changed, told
+}
+
+// A status is written where it differs, and told where Ready says something new: that work goes on is not.
+func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
+	_, w := world(t)
+	for _, s := range []struct {
+		phase   condition.Phase
+		changed bool
+		told    string
+	}{
+		{failed(faultOf(fault.Unauthorized)), true, "Warning Unauthorized connect to vc.site: why (do this)"},
+		{failed(faultOf(fault.Unauthorized)), false, ""},
+		{ready("100 % fine"), true, "Normal Succeeded 100 % fine"},
+		{condition.Phase{State: condition.StateProgressing, Message: "1 of 5000 pods"}, true, "Normal Progressing 1 of 5000 pods"},
+		{condition.Phase{State: condition.StateProgressing, Message: "2 of 5000 pods"}, true, ""},
+		{failed(&fault.Error{Reason: fault.Incomplete, Err: errors.New("1 of 9 nodes (b) is broken")}), true, "Warning Incomplete 1 of 9 nodes (b) is broken"},
+		{failed(&fault.Error{Reason: fault.Incomplete, Err: errors.New("1 of 9 nodes (c) is broken")}), true, "Warning Incomplete 1 of 9 nodes (c) is broken"},
+		// What is no UTF-8 would be kept by the API server as something else, and be written by each pass.
+		{ready("it says \xff\xfe and \xc3"), true, "Normal Succeeded it says \uFFFD and \uFFFD"},
+		{ready("it says \xff\xfe and \xc3"), false, ""},
+	} {
+		changed, told := w.write(func(v *v1alpha1.VsphereCloudConfig) { set(&v.Status.Conditions, 1, s.phase) })
+		require.Equal(t, s.told, told)
+		require.Equal(t, s.changed, changed, s.phase)
+	}
+	changed, told := w.write(func(v *v1alpha1.VsphereCloudConfig) { v.Status.User = "someone" })
+	require.True(t, changed)
+	require.Empty(t, told, "Ready tells nothing new")
+}
+
+func TestLongMessagesAreCutAtACharacter(t *testing.T) {
+	_, w := world(t)
+	_, told := w.write(func(v *v1alpha1.VsphereCloudConfig) {
+		set(&v.Status.Conditions, 1, ready(strings.Repeat("é", 40<<10)))
+	})
+	note := strings.TrimPrefix(told, "Normal Succeeded ")
+	require.LessOrEqual(t, len(note), condition.MaxNote)
+	for _, text := range []string{w.now.Status.Conditions[0].Message, note} {
+		require.LessOrEqual(t, len(text), 32<<10)
+		require.True(t, utf8.ValidString(text))
+		require.True(t, strings.HasSuffix(text, "(cut)"))
+	}
+}
+
+func TestAStatusOfAnOlderObjectIsRefused(t *testing.T) {
+	c, w := world(t)
+	changed := w.now.DeepCopy()
+	changed.Spec.VcIP = "other"
+	require.NoError(t, c.Update(t.Context(), changed))
+	after := w.now.DeepCopy()
+	set(&after.Status.Conditions, 1, ready("ok"))
+	err := w.Write(t.Context(), w.now, after)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+	require.Empty(t, w.events)
 }

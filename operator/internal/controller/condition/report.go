@@ -3,6 +3,7 @@ package condition
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -56,19 +57,15 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 	}
 	switch p := r.Phase; p.State {
 	case StateReady:
-		Ready(conds, generation, p.Message)
+		SetReady(conds, generation, Judged("", nil, p.Message), "")
 	case StateProgressing:
-		Progressing(conds, generation, p.Message)
+		SetReady(conds, generation, Pending("", p.Message), v1alpha1.ConditionReconciling)
 	case StateWaiting:
-		Waiting(conds, generation, p.Err)
+		SetReady(conds, generation, False("", p.Err), v1alpha1.ConditionReconciling)
 	case StateFault:
-		if p.AtOnce {
-			Fault(conds, generation, p.Err)
-			break
-		}
-		FaultAfterGrace(conds, generation, p.Err, now)
+		p.fault(conds, generation, now)
 	case StateSuspended:
-		Suspended(conds, generation, Stopped(r.DryRun), p.Message)
+		suspend(conds, generation, Stopped(r.DryRun), p.Message)
 	}
 	if !r.Suspended && !r.DryRun {
 		Remove(conds, v1alpha1.ConditionSuspended)
@@ -79,6 +76,41 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) 
 		message = "spec.dryRun is set: everything is read and tried, and nothing is written but this status"
 	}
 	Set(conds, generation, metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionTrue, Reason: Stopped(r.DryRun), Message: message})
+}
+
+// fault says that the spec is not in effect: Stalled where only a person can help. One that begins takes Ready from
+// nobody, such as a mirror that does not answer for a moment: where Ready is True, speaks of this generation, and the
+// fault can pass, Ready stays, and Reconciling says what is at fault, for [Grace] from when it became True. Nothing has
+// to be remembered, and a restart changes nothing.
+func (p Phase) fault(conds *[]metav1.Condition, generation int64, now time.Time) {
+	c, beside := False("", p.Err), v1alpha1.ConditionStalled
+	if Passing(p.Err) {
+		beside = v1alpha1.ConditionReconciling
+	}
+	if p.AtOnce || !graced(*conds, generation, p.Err, now) {
+		SetReady(conds, generation, c, beside)
+		return
+	}
+	c.Type, c.Status = beside, metav1.ConditionTrue
+	if Since(*conds, beside).IsZero() {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	Set(conds, generation, c)
+	Remove(conds, v1alpha1.ConditionStalled)
+}
+
+// suspend says that nothing is being done by the user's wish. Where it is known what is held back, the spec is not in
+// effect, and Ready is Unknown. Else what Ready says stays, for the spec that it was observed of; where there is none
+// yet it is Unknown.
+func suspend(conds *[]metav1.Condition, generation int64, reason, heldBack string) {
+	if heldBack == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
+		heldBack = "nothing was looked at yet: spec.suspend is set"
+	}
+	if heldBack != "" {
+		Set(conds, generation, metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: reason, Message: heldBack})
+	}
+	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }
 
 // Stopped is the reason of conditions where nothing is written by the user's wish.

@@ -46,7 +46,8 @@ type found struct {
 
 func (f found) Record(o resource) {
 	o.Status.Version = f.version
-	condition.Ready(&o.Status.Conditions, o.Generation, "version "+f.version)
+	condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: "version " + f.version}}.
+		Set(&o.Status.Conditions, o.Generation, time.Now())
 }
 
 func (f found) Next(resource) reconciler.Next { return f.next }
