@@ -2,7 +2,6 @@ package condition
 
 import (
 	"context"
-	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,7 +37,7 @@ type Writer struct {
 }
 
 // Write patches the status of after onto the API server if it differs from before's, the object as the pass found it.
-// It tells of it in an event and the log if Ready differs, in work under way by more than how far it is. It refuses,
+// It tells of it in an event and the log if Ready differs, in work under way by more than its message. It refuses,
 // with a fault of reason Conflict, where somebody else changed the resource since: that change starts a pass of its
 // own.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
@@ -67,11 +66,8 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
-// counted is how far work is that is under way: it may be over thousands of nodes, one by
-// one. The few that are named are the next ones.
-var counted = regexp.MustCompile(`\d+ of \d+ (pods|nodes)( \([^)]*\))?|, waiting for (node [^;\s]+|\d+ nodes \([^)]*\))`)
-
-// told says whether now is worth an event after before. That work goes on is not.
+// told says whether now is worth an event after before. How far work is that is under way is not: it may be over
+// thousands of nodes, one by one.
 func told(before, now *metav1.Condition) bool {
 	if now == nil {
 		return false
@@ -79,11 +75,7 @@ func told(before, now *metav1.Condition) bool {
 	if before == nil || before.Status != now.Status || before.Reason != now.Reason {
 		return true
 	}
-	was, is := before.Message, now.Message
-	if now.Status == metav1.ConditionUnknown {
-		was, is = counted.ReplaceAllString(was, ""), counted.ReplaceAllString(is, "")
-	}
-	return was != is
+	return now.Reason != ReasonProgressing && before.Message != now.Message
 }
 
 func writeFault(o Object, err error) error {
