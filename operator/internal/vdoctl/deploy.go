@@ -73,19 +73,18 @@ type deployOptions struct {
 func newDeployCommand(a *app) *cobra.Command {
 	o := &deployOptions{app: a}
 	cmd := &cobra.Command{
-		Use: "deploy BUNDLE", Short: "Install or upgrade the operator from a bundle or the mirror",
+		Use: "deploy BUNDLE", Short: "Install or upgrade the operator from the mirror",
 		Long: `Installs the operator that a bundle holds, or upgrades the one that is there: the bundle's
 signature is verified first, and the image is REGISTRY/REPO@DIGEST of the mirror. BUNDLE is
-REGISTRY/REPO:TAG of the mirror, or FILE.tar or oci:DIR with --repository. It waits until the
-operator runs. Interrupted, it goes on when it is run again. With -f it then writes the
-configuration of a file, and moves what users create made before into the cluster.
+REGISTRY/REPO:TAG of the mirror. It waits until the operator runs. Interrupted, it goes on when
+it is run again. With -f it then writes the configuration of a file, and moves what users create
+made before into the cluster.
 
 Fields that somebody else has set are not taken from them without --force-conflicts: an
 argument that was added to the Deployment, --trust-floor for instance, would be lost.`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
   vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub -f site.yaml
-  vdoctl deploy drivers.tar --repository registry.site/vdo/drivers --key vdo.pub --dry-run
-  vdo-bundle install-manifests drivers.tar.parts --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
+  vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.manifests != "" {
 				return flags.Exactly()(cmd, args)
@@ -308,7 +307,7 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	}
 	conf := newConfigure(o.app)
 	conf.file, conf.noCheck, conf.offline = o.site, true, true
-	if src != "" && !isFile(src) {
+	if src != "" {
 		conf.bundle = src // where the file has none
 	}
 	_, d, err := conf.draft(ctx)
@@ -406,15 +405,11 @@ func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Ma
 	if err := o.readPolicy(); err != nil {
 		return nil, nil, err
 	}
-	source, closes, err := o.open(src)
+	b, closes, err := o.open(ctx, src)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer closes()
-	b, err := installer.Open(ctx, source)
-	if err != nil {
-		return nil, nil, err
-	}
 	var signers []string
 	if o.signers != nil {
 		if signers, err = b.Verify(ctx, o.signers, o.now()); err != nil {
@@ -425,8 +420,8 @@ func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Ma
 	return m, signers, err
 }
 
-// open opens the place of a bundle, and settles the mirror's repository.
-func (o *deployOptions) open(src string) (installer.Source, func(), error) {
+// open opens a bundle, and settles the mirror's repository.
+func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle, func(), error) {
 	if o.to.Repository != "" {
 		ref, err := image.ParseHosted(o.to.Repository)
 		if err != nil {
@@ -434,19 +429,13 @@ func (o *deployOptions) open(src string) (installer.Source, func(), error) {
 		}
 		o.to.Repository = ref.Repository()
 	}
-	if isFile(src) {
-		if o.to.Repository == "" {
-			return nil, nil, flags.Bad("--repository", "", fmt.Errorf("%s is not in a registry, so the mirror has to be named", src), "write REGISTRY/REPO as the bundle was pushed to")
-		}
-		l, err := installer.OpenLayout(strings.TrimPrefix(src, "oci:"))
-		if err != nil {
-			return nil, nil, err
-		}
-		return l, func() { _ = l.Close() }, nil
-	}
 	ref, err := image.ParseHosted(src)
+	if isFile(src) {
+		err = errors.New("it is a file")
+	}
 	if err != nil {
-		return nil, nil, flags.Bad("BUNDLE", src, err, "write REGISTRY/REPO:TAG, FILE.tar or oci:DIR")
+		return nil, nil, flags.Bad("BUNDLE", src, err, "write REGISTRY/REPO:TAG of the mirror, or, to install from "+
+			"a file, `vdo-bundle install-manifests FILE --repository REGISTRY/REPO | vdoctl deploy --manifests - --yes`")
 	}
 	if o.to.Repository == "" {
 		o.to.Repository = ref.Repository()
@@ -460,7 +449,12 @@ func (o *deployOptions) open(src string) (installer.Source, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return installer.Mirror(c, ref), func() { _ = c.Close() }, nil
+	b, err := installer.Open(ctx, c, ref)
+	if err != nil {
+		_ = c.Close()
+		return nil, nil, err
+	}
+	return b, func() { _ = c.Close() }, nil
 }
 
 // access are the ConfigMaps and the Secret that the operator looks for by their names, with

@@ -1,7 +1,6 @@
 package vdoctl_test
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -43,16 +42,6 @@ func newRelease(t *testing.T) release {
 		key: fileOf(t, "vdo.pub", public), stranger: fileOf(t, "stranger.pub", stranger),
 		ca: fileOf(t, "ca.crt", string(reg.CA())), auth: fileOf(t, "auth.json", string(reg.DockerConfig())),
 	}
-}
-
-// copied has vdo-bundle copy the bundle: PREFIX is oci: for a folder.
-func (r release) copied(t *testing.T, prefix, name string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	args := []string{"copy", r.reference, prefix + path, "--ca-file", r.ca, "--authfile", r.auth}
-	out, err := exec.CommandContext(t.Context(), "vdo-bundle", args...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	return path
 }
 
 func (r release) args(args ...string) []string {
@@ -111,13 +100,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.True(t, s.there(d))
 	require.NotContains(t, d.Spec.Template.Spec.Containers[0].Args, "--trust-floor=/etc/vdo/floor")
 
-	// The same from a folder, a tar, and manifests that were printed; nothing differs.
-	for _, src := range []string{"oci:" + r.copied(t, "oci:", "layout"), r.copied(t, "", "drivers.tar")} {
-		s.run("deploy", src, "--key", r.key, "--yes").is(2, "--repository")
-		s.run("deploy", src, "--key", r.stranger, "--repository", r.repository, "--yes").is(3)
-		out = s.ok("deploy", src, "--key", r.key, "--repository", r.repository, "--yes", "-o", "json")
-		require.NotContains(t, out, `"changed"`)
-	}
+	s.run("deploy", "drivers.tar", "--key", r.key, "--yes").is(2, "vdo-bundle install-manifests FILE")
 	s.ok("delete", "--all", "--yes")
 }
 
@@ -130,28 +113,6 @@ func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
 		vdoctl(t, nil, "deploy", "--manifests", fileOf(t, "vdo.yaml", text), "--yes").is(2, want,
 			"hint: write them with `vdo-bundle install-manifests`")
 	}
-}
-
-func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {
-	s := wholeCluster(t)
-	r := newRelease(t)
-	folder := r.copied(t, "oci:", "layout")
-	blobs, err := filepath.Glob(filepath.Join(folder, "blobs/sha256/*"))
-	require.NoError(t, err)
-	changed := 0
-	for _, name := range blobs {
-		data := readFile(t, name)
-		if !strings.Contains(data, "kind: Deployment") {
-			continue
-		}
-		changed++
-		require.NoError(t, os.WriteFile(name, bytes.Replace([]byte(data), []byte("replicas: 1"), []byte("replicas: 9"), 1), 0o600))
-	}
-	require.NotZero(t, changed)
-	s.run("deploy", "oci:"+folder, "--key", r.key, "--repository", r.repository, "--yes").is(3)
-	require.False(t, s.there(&appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}))
-	s.run("deploy", "./nothing.tar", "--key", r.key, "--repository", r.repository, "--yes").is(4)
-	s.run("deploy", r.key, "--key", r.key, "--repository", r.repository, "--yes").is(2, "it is not a bundle's tar")
 }
 
 func TestDeploySaysWhyTheOperatorDoesNotRun(t *testing.T) {
