@@ -10,22 +10,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-// Snapshots of the storage driver that classes can be made for came with this release.
-const snapshotsSince = "2.5.0"
-
 const (
 	annotationDefaultClass         = "storageclass.kubernetes.io/is-default-class"
 	annotationDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 )
-
-// checkClasses refuses classes that the release does not serve.
-func checkClasses(s *source, p *v1alpha1.StorageProvider) error {
-	if len(p.SnapshotClasses) == 0 || s.since(snapshotsSince) {
-		return nil
-	}
-	return badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later",
-		"%s makes no snapshots", s.name())
-}
 
 // addClasses adds the classes that the spec asks for, after the driver that serves them.
 func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {

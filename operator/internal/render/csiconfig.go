@@ -16,7 +16,7 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	id, idErr := r.clusterID(s, p)
 	countErr := checkVCenterCount(s, len(vcenters))
 	trust, trustErr := csiTrust(s, vcenters)
-	if err := fault.Join(idErr, countErr, trustErr, checkUsers(s, vcenters), checkLimits(s, p)); err != nil {
+	if err := fault.Join(idErr, countErr, trustErr, checkUsers(s, vcenters)); err != nil {
 		return nil, err
 	}
 	w := &ini{}
@@ -49,7 +49,7 @@ func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.File
 	w.section("VirtualCenter", v.server)
 	w.set("user", v.username)
 	w.set("password", v.password)
-	w.set("port", portText(v.port))
+	w.set("port", number(v.port))
 	w.set("insecure-flag", fmt.Sprint(v.insecure))
 	w.setUnlessEmpty("datacenters", strings.Join(v.datacenters, ","))
 	if s.since(perVCenterTrust) {
@@ -182,4 +182,23 @@ func netPermissions(w *ini, files *v1alpha1.FileVolumes) {
 		w.set("permissions", cmp.Or(n.Permissions, "READ_WRITE"))
 		w.set("rootsquash", fmt.Sprint(n.RootSquash))
 	}
+}
+
+// number writes a number that was set, and nothing for one that was not.
+func number(n int32) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// snapshotLimits writes section Snapshot.
+func snapshotLimits(w *ini, l *v1alpha1.SnapshotLimits) {
+	if l == nil || *l == (v1alpha1.SnapshotLimits{}) {
+		return
+	}
+	w.section("Snapshot", "")
+	w.setUnlessEmpty("global-max-snapshots-per-block-volume", number(l.MaxPerVolume))
+	w.setUnlessEmpty("granular-max-snapshots-per-block-volume-vsan", number(l.MaxPerVolumeVSAN))
+	w.setUnlessEmpty("granular-max-snapshots-per-block-volume-vvol", number(l.MaxPerVolumeVVOL))
 }

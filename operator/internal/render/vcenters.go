@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -177,5 +176,3 @@ func sha1Thumbprint(name string, given VCenter) (string, error) {
 }
 
 func hexPairs(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }
-
-func portText(p int32) string { return strconv.Itoa(int(p)) }
