@@ -11,14 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -237,18 +235,8 @@ func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object
 	return all, f.note(err, pending)
 }
 
-// watch has everything listed again if the API server is behind: after a restore of etcd its watches
-// are silent until it reaches the resource version that they start from.
 func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
-	one, opts := f.of.empty(), f.of.options()
-	err := f.client.List(ctx, one, opts, client.Limit(1))
-	is, unknown := resourceversion.CompareResourceVersion(one.GetResourceVersion(), raw.ResourceVersion)
-	if err == nil && unknown == nil && is < 0 {
-		err = apierrors.NewResourceExpired("the API server is behind resource version " + raw.ResourceVersion)
-	}
-	if err != nil {
-		return nil, f.note(err, refused)
-	}
+	opts := f.of.options()
 	opts.Raw = &raw
 	w, err := f.client.Watch(ctx, f.of.empty(), opts)
 	if f.note(err, following) != nil {
@@ -257,8 +245,7 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 	return watched{w, &f.state}, nil
 }
 
-// same returns the object that the feed keeps if it is o, or else what a feed would keep of o. A
-// restore of etcd repeats resource versions, so a feed whose watch ended is not asked.
+// same returns the object that the feed keeps if it is o, or else what a feed would keep of o.
 func (f *feed) same(o runtime.Object) runtime.Object {
 	if f != nil && f.state.Load() == following {
 		kept, _, _ := f.GetStore().Get(o) //nolint:errcheck // o has a name

@@ -19,16 +19,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // lists counts the lists that a cluster's Reader is asked for.
@@ -140,13 +136,12 @@ func until(t *testing.T, what string, is func() bool) {
 
 // wire is between a View and the API server: it can break, slow down and replace watches of nodes.
 type wire struct {
-	mu      sync.Mutex
-	broken  error           // the answer to every list and watch, nil for the API server's
-	pause   time.Duration   // before a list of nodes
-	restart bool            // the API server is behind, as after a restore of etcd
-	next    watch.Interface // the next watch of nodes, nil for the API server's
-	lists   int             // of nodes
-	last    watch.Interface // of nodes
+	mu     sync.Mutex
+	broken error           // the answer to every list and watch, nil for the API server's
+	pause  time.Duration   // before a list of nodes
+	next   watch.Interface // the next watch of nodes, nil for the API server's
+	lists  int             // of nodes
+	last   watch.Interface // of nodes
 }
 
 func (w *wire) set(change func()) {
@@ -166,30 +161,28 @@ func (w *wire) client(k client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(k, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			_, nodes := list.(*corev1.NodeList)
-			one := (&client.ListOptions{}).ApplyOptions(opts).Limit == 1
 			w.mu.Lock()
-			broken, pause, restart := w.broken, w.pause, w.restart
-			if nodes && !one {
+			broken, pause := w.broken, w.pause
+			if nodes {
 				w.lists++
 			}
 			w.mu.Unlock()
 			if broken != nil {
 				return broken
 			}
-			if nodes && !one {
+			if nodes {
 				time.Sleep(pause)
 			}
-			err := c.List(ctx, list, opts...)
-			if nodes && one && restart {
-				list.SetResourceVersion("1")
-			}
-			return err
+			return c.List(ctx, list, opts...)
 		},
 		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 			_, nodes := list.(*corev1.NodeList)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.broken != nil || !nodes {
+			if w.broken != nil {
+				return nil, w.broken
+			}
+			if !nodes {
 				return c.Watch(ctx, list, opts...)
 			}
 			var err error
@@ -254,24 +247,6 @@ func TestWhatCannotBeWatchedIsListed(t *testing.T) {
 	require.Len(t, nodesOf(t, with), 2)
 }
 
-// After a restore of etcd a watch from a later resource version brings nothing for long: everything
-// is listed instead.
-func TestAnAPIServerThatIsBehindIsListed(t *testing.T) {
-	c, k, _ := start(t)
-	populate(t, k)
-	w := &wire{}
-	with, asked := viewed(t, c, w.client(k))
-	until(t, "it is watched", func() bool { return listless(t, with, asked) })
-	lists := w.listed()
-	w.set(func() { w.restart, w.next = true, watch.NewFake(); w.last.Stop() })
-	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
-	until(t, "it is listed", func() bool { return w.listed() > lists })
-	require.Len(t, nodesOf(t, with), 2)
-	w.set(func() { w.restart, w.next = false, nil })
-	until(t, "it is watched", func() bool { return listless(t, with, asked) })
-	require.Len(t, nodesOf(t, with), 2)
-}
-
 func nodesOf(t *testing.T, c *edge.Cluster) []*corev1.Node {
 	t.Helper()
 	o, err := c.Observe(ctx)
@@ -284,34 +259,4 @@ func asJSON(t *testing.T, o assess.Observed) string {
 	data, err := json.Marshal(o)
 	require.NoError(t, err)
 	return string(data)
-}
-
-// After a restore of etcd no observation shows what the backup lacks.
-func TestARestoredBackupIsObserved(t *testing.T) {
-	tier.Later(t, tier.All)
-	cl := cluster.New(t, cluster.Options{})
-	k, err := client.NewWithWatch(cl.Config(), client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(cl.Config())
-	require.NoError(t, err)
-	c := &edge.Cluster{Client: k, Reader: k, Versions: versions}
-	populate(t, k)
-	require.NoError(t, cl.Keep(ctx))
-
-	with, asked := viewed(t, c, k)
-	until(t, "it is watched", func() bool { return listless(t, with, asked) })
-	for i := range 300 {
-		of := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("a-%d", i)}
-		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: of}))
-	}
-	require.NoError(t, k.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "since-backup"}}))
-	until(t, "it is seen", func() bool { return len(nodesOf(t, with)) == 4 })
-	require.NoError(t, cl.Restore(ctx))
-	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-1"}}))
-
-	until(t, "it is watched", func() bool {
-		require.Len(t, nodesOf(t, with), 2)
-		return listless(t, with, asked)
-	})
-	require.Len(t, nodesOf(t, with), 2)
 }
