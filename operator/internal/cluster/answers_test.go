@@ -11,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -111,18 +109,6 @@ func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
 	defer cancel()
 	_, err = ask(short, mute.Addr().String())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-}
-
-// Something in between may answer for an API server, with JSON even.
-func TestAnAnswerWithoutAVersionIsNone(t *testing.T) {
-	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, err := w.Write([]byte(`{}`))
-		assert.NoError(t, err)
-	}))
-	t.Cleanup(proxy.Close)
-	ask := edge.Asking(&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	_, err := ask(ctx, proxy.Listener.Addr().String())
-	require.ErrorContains(t, err, "it has no gitVersion")
 }
 
 type servers struct{ version string }

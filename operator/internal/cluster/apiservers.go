@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
@@ -68,14 +67,6 @@ func (c *Cluster) endpoints(ctx context.Context) ([]string, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if apierrors.IsForbidden(err) {
-		return nil, &fault.Error{
-			Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers", Err: err,
-			Hint: "apply the manifests of this release, `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`: " +
-				"the operator has to get EndpointSlice kubernetes (discovery.k8s.io) in namespace default; " +
-				"until then drivers follow an upgrade of Kubernetes an hour late",
-		}
-	}
 	if err != nil {
 		return nil, classify("read", "the addresses of the API servers", err)
 	}
@@ -110,8 +101,6 @@ func (c *Cluster) askServer(ctx context.Context, address string) assess.APIServe
 	return assess.APIServer{Address: address, Version: v, Err: err}
 }
 
-var errNoVersion = errors.New("not an API server's answer: it has no gitVersion")
-
 // Asking returns what asks the API server at HOST:PORT for its version: as the
 // configuration given, but that the certificate has to be for the name that all API
 // servers of a cluster share, whatever their addresses. Where the configuration checks
@@ -128,11 +117,8 @@ func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string,
 			return "", err
 		}
 		info, err := d.ServerVersionWithContext(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", rootCause(err)
-		case info.GitVersion == "":
-			return "", errNoVersion
 		}
 		return info.GitVersion, nil
 	}
