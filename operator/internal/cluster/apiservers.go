@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,15 +46,7 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	if len(addresses) < 2 {
 		return all, nil
 	}
-	asked := make([]assess.APIServer, len(addresses))
-	var group errgroup.Group
-	for i, address := range addresses {
-		group.Go(func() error {
-			asked[i] = c.askServer(ctx, address)
-			return nil
-		})
-	}
-	_ = group.Wait() //nolint:errcheck // each has its own error
+	asked, _, _ := sideBySide(ctx, addresses, c.askServer) //nolint:errcheck // each has its own error
 	return append(all, asked...), nil
 }
 
@@ -94,11 +85,11 @@ func addressesOf(s *discoveryv1.EndpointSlice) []string {
 	return all
 }
 
-func (c *Cluster) askServer(ctx context.Context, address string) assess.APIServer {
+func (c *Cluster) askServer(ctx context.Context, address string) (assess.APIServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	v, err := c.Ask(ctx, address)
-	return assess.APIServer{Address: address, Version: v, Err: err}
+	return assess.APIServer{Address: address, Version: v, Err: err}, nil
 }
 
 // Asking returns what asks the API server at HOST:PORT for its version: as the

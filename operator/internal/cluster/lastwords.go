@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -80,18 +79,13 @@ func (c *Cluster) lastWords(ctx context.Context, o *assess.Observed, all []silen
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
 	all = all[:min(len(all), maxLogs)]
-	logs := make([]string, len(all))
-	var group errgroup.Group
-	group.SetLimit(parallel)
-	for i, s := range all {
-		group.Go(func() error {
-			if log, err := c.Log(ctx, s.workload.Namespace, s.pod, s.container); err == nil {
-				logs[i] = log
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() //nolint:errcheck // there are none
+	logs, _, _ := sideBySide(ctx, all, func(ctx context.Context, s silent) (string, error) { //nolint:errcheck // there is none
+		log, err := c.Log(ctx, s.workload.Namespace, s.pod, s.container)
+		if err != nil {
+			return "", nil //nolint:nilerr // half a log tells nothing
+		}
+		return log, nil
+	})
 	for i, s := range all {
 		o.AddLastWords(s.workload, s.container, logs[i])
 	}
