@@ -11,7 +11,6 @@
 package credentials
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -72,9 +71,10 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	if vcc.Spec.CA == nil {
 		return out, errSecret
 	}
-	ca, version, errCA := authority(ctx, c, vcc.Namespace, *vcc.Spec.CA)
-	out.CA = ca
-	out.Version += " " + version
+	ca, errCA := source.Key(ctx, c, source.Wanted{Namespace: vcc.Namespace, Ref: *vcc.Spec.CA, Default: defaultCAKey,
+		Hint: "put the CA certificates there in PEM, or correct spec.ca"})
+	out.CA = ca.Bytes
+	out.Version += " " + ca.Version
 	return out, fault.Join(errSecret, errCA)
 }
 
@@ -100,23 +100,6 @@ func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 // value is a key's, without the line end that an editor or echo leaves there.
 func value(d source.Data, key string) string {
 	return strings.TrimRight(string(d.Values[key]), "\r\n")
-}
-
-// authority reads the PEM certificates that a reference names.
-func authority(ctx context.Context, c client.Reader, ns string, ref v1alpha1.KeyReference) (pem []byte, version string, err error) {
-	key, subject := cmp.Or(ref.Key, defaultCAKey), source.Subject(ns, ref)
-	read, err := source.Read(ctx, c, ns, ref)
-	pem, ok := read.Values[key]
-	switch {
-	case apierrors.IsNotFound(err):
-		err = fault.Errorf(fault.NotFound, "read", subject, "create it with the CA certificates in PEM, or correct spec.ca", "it is not there")
-	case err != nil:
-		err = unread(subject, err)
-	case !ok:
-		err = fault.Errorf(fault.NotFound, "read", subject,
-			"put the CA certificates there in PEM, or name the right key in spec.ca.key", "it has no key %q", key)
-	}
-	return pem, read.Version, err
 }
 
 // unread is why something that may be there was not read. What is forbidden does not pass by

@@ -38,7 +38,7 @@ func TestTheSecretAndTheCAAreReadWhereTheyAre(t *testing.T) {
 		"in kube-system":       {objects: []client.Object{secret("kube-system", "creds", "password", "other")}, password: "other"},
 		"its own one first":    {objects: []client.Object{secret("kube-system", "creds", "password", "other"), account}, password: "own"},
 		"no CA":                {objects: []client.Object{account}, ca: inMap, password: "own", says: "ns/ca"},
-		"no key in it":         {objects: []client.Object{account, ca("x")}, ca: inMap, password: "own", says: `no key "ca.crt"`},
+		"no key in it":         {objects: []client.Object{account, ca("x")}, ca: inMap, password: "own", says: "no key ca.crt"},
 		"a CA in a ConfigMap":  {objects: []client.Object{account, ca("ca.crt")}, ca: inMap, password: "own", is: "PEM"},
 		"in a key of a Secret": {objects: []client.Object{account, secret("ns", "ca", "root", "PEM2")}, ca: inSecret, password: "own", is: "PEM2"},
 	} {
