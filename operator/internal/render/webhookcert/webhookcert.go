@@ -16,7 +16,6 @@
 package webhookcert
 
 import (
-	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -59,7 +58,7 @@ const (
 // Certificate is a serving certificate and what its clients trust. It does not
 // print.
 type Certificate struct {
-	CA   []byte // PEM; what caBundle holds: the issuer, then the one before it while its leaf counts
+	CA   []byte // PEM; what caBundle holds: the issuer, then those before it while they count
 	Cert []byte // PEM of the leaf
 	Key  []byte // PEM of the leaf's key, PKCS#8
 }
@@ -88,11 +87,10 @@ func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Rea
 	if err != nil {
 		return nil, false, err
 	}
-	if kept != nil && kept.serves(now) {
-		cert.CA = append(cert.CA, kept.issuer()...)
-	} else {
-		cert.CA = append(cert.CA, ours(trusted, now)...)
+	if kept != nil {
+		trusted = kept.CA
 	}
+	cert.CA = append(cert.CA, ours(trusted, now)...)
 	return cert, true, nil
 }
 
@@ -103,7 +101,7 @@ func ours(bundle []byte, now time.Time) []byte {
 	for block, rest := pem.Decode(bundle); block != nil && n < maxTrusted; block, rest = pem.Decode(rest) {
 		ca, err := x509.ParseCertificate(block.Bytes)
 		if err == nil && ca.IsCA && strings.HasPrefix(ca.Subject.CommonName, caName) && now.Before(ca.NotAfter) {
-			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: block.Bytes})...)
+			out = append(out, certificate.Encode(block.Bytes)...)
 			n++
 		}
 	}
@@ -193,10 +191,4 @@ func (c *Certificate) life() (from, to time.Time) {
 		from, to = leaf.NotBefore, leaf.NotAfter
 	}
 	return from, to
-}
-
-// issuer is the CA of the leaf alone, without those before it.
-func (c *Certificate) issuer() []byte {
-	block, _ := pem.Decode(c.CA)
-	return bytes.Clone(pem.EncodeToMemory(block))
 }
