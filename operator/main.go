@@ -103,13 +103,7 @@ API server cannot be used, 1 anything else.`,
 		Args:          usageArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("bmc-proxy") { // cobra would report a deprecated flag on stdout
-				fmt.Fprintln(stderr,
-					"vdo-operator: --bmc-proxy has no effect: a HostAction controls a host's power") //nolint:errcheck // that stderr is gone cannot be told
-			}
-			return f.run(cmd.Context(), stderr)
-		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stderr) },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = help.ShowHelp(cmd, cmd.OutOrStdout()) }) // nobody is left to hear of it
@@ -130,8 +124,6 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: run the images that SIPClusters name, not the bundle's")
 	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: hosts in private networks, no provider of users")
-	fs.String("bmc-proxy", "", "sip: has no effect")
-	_ = fs.MarkHidden("bmc-proxy") //nolint:errcheck // it is there
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
 	fs.StringVar(&f.level, "log-level", "info", "`LEVEL`: debug, info or error")
 }

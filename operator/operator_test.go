@@ -360,7 +360,6 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
 		"flag of sip":    {[]string{"--allow-other-images"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
 		"egress of sip":  {[]string{"--sip-egress", "10.0.0.0/8"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
-		"retired flag":   {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"--bmc-proxy", "a HostAction controls", "this is not a pod"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
 		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"is a directory", "mount the policy"}},
