@@ -42,6 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/legacy"
@@ -316,30 +317,10 @@ func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error
 		return fault.Errorf(fault.NotFound, "ask the API server", cfg.Host, "apply the CRDs: "+apply,
 			"it does not have the kinds of %s", group)
 	}
-	return apiFault(cfg.Host, err)
-}
-
-const applyManifests = "apply the operator's manifests: `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"
-
-// apiFault tells the API server's refusals apart.
-func apiFault(host string, err error) error {
-	var cert *tls.CertificateVerificationError
-	f := &fault.Error{Op: "ask the API server", Subject: host, Err: err}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled):
-		f.Reason, f.Hint = fault.Interrupted, "start it again"
-	case apierrors.IsUnauthorized(err):
-		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
-	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, applyManifests
-	case errors.As(err, &cert):
-		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig"
-	default:
-		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and that nothing blocks the way to it"
+	if err != nil {
+		return clusterstate.Fault("ask the API server "+cfg.Host, err)
 	}
-	return f
+	return nil
 }
 
 // leaseLost is what the manager says where the lease was not renewed in time: it has no type.
@@ -352,7 +333,7 @@ func startFault(err error) error {
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EACCES):
 		f.Hint = "see that the addresses of --metrics-bind-address and --health-probe-bind-address are free"
 	case meta.IsNoMatchError(err):
-		f.Reason, f.Hint = fault.NotFound, applyManifests
+		f.Reason, f.Hint = fault.NotFound, "apply the operator's manifests: `vdo-bundle install-manifests BUNDLE | kubectl apply -f -`"
 	case err.Error() == leaseLost:
 		f.Reason, f.Hint = fault.Unreachable, "its Lease could not be renewed: see that the API server answers, that the operator's namespace and the Lease in it are there, and that no other one has taken it; then start it again"
 	}

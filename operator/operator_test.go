@@ -368,8 +368,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"no kubeconfig":  {[]string{"--kubeconfig", "/missing"}, operator.ExitUsage, []string{"/missing", "readable"}},
 		"bad kubeconfig": {[]string{"--kubeconfig", broken}, operator.ExitUsage, []string{broken}},
 		"nobody there":   {[]string{"--kubeconfig", kubeconfig(t, nobody, "x")}, operator.ExitCluster, []string{nobody.Host, "see that the API server runs"}},
-		"other CA":       {[]string{"--kubeconfig", kubeconfig(t, otherCA, "x")}, operator.ExitCluster, []string{"certificate-authority-data"}},
-		"bad token":      {[]string{"--kubeconfig", kubeconfig(t, cfg, "secret-canary")}, operator.ExitCluster, []string{"renew the credentials"}},
+		"other CA":       {[]string{"--kubeconfig", kubeconfig(t, otherCA, "x")}, operator.ExitCluster, []string{"certificate signed by unknown authority"}},
+		"bad token":      {[]string{"--kubeconfig", kubeconfig(t, cfg, "secret-canary")}, operator.ExitCluster, []string{"credentials are not accepted"}},
 		"port in use":    {[]string{"--kubeconfig", admin, "--health-probe-bind-address", busy.Addr().String()}, operator.ExitFailed, []string{"address already in use", "--health-probe-bind-address"}},
 	} {
 		t.Run(name, func(t *testing.T) {

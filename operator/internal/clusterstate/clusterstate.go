@@ -47,7 +47,8 @@ func Fault(op string, err error) error {
 		f.Reason = fault.Conflict
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
-	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):
+	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"),
+		apierrors.IsServiceUnavailable(err):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"
 	}
 	return f
