@@ -1,11 +1,9 @@
 package render_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"gopkg.in/gcfg.v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -13,42 +11,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
-
-// limitsOfCSI are the numbers that the storage driver reads, by its own library.
-type limitsOfCSI struct {
-	Global struct {
-		QueryLimit          int `gcfg:"query-limit"`
-		ListVolumeThreshold int `gcfg:"list-volume-threshold"`
-	}
-	Snapshot struct {
-		Global int `gcfg:"global-max-snapshots-per-block-volume"`
-		VSAN   int `gcfg:"granular-max-snapshots-per-block-volume-vsan"`
-		VVOL   int `gcfg:"granular-max-snapshots-per-block-volume-vvol"`
-	}
-}
-
-func TestLimitsOfTheStorageDriverReadBack(t *testing.T) {
-	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
-		in := input(t, id)
-		p := in.Spec.StorageProvider
-		p.QueryLimit, p.ListVolumeThreshold = 500, 7
-		p.Snapshots = &v1alpha1.SnapshotLimits{MaxPerVolume: 5, MaxPerVolumeVSAN: 9, MaxPerVolumeVVOL: 2}
-		p.FileVolumes = &v1alpha1.FileVolumes{VsanClusters: []v1alpha1.FileShareClusters{{Clusters: []string{"domain-c8", "domain-c9"}}}}
-		var c limitsOfCSI
-		rendered := mustRender(t, in)
-		require.Contains(t, strings.Join(rendered.Notes, "\n"), "fileVolumes.vsanClusters has no effect")
-		conf := secretData(t, rendered, render.CSISecret)[render.CSIConfigKey]
-		require.NotContains(t, conf, "FileShareClusters", "only the Supervisor's driver reads it")
-		require.NoError(t, gcfg.FatalOnly(gcfg.ReadStringInto(&c, conf)))
-		require.Equal(t, [2]int{500, 7}, [2]int{c.Global.QueryLimit, c.Global.ListVolumeThreshold})
-		require.Equal(t, [3]int{5, 9, 2}, [3]int{c.Snapshot.Global, c.Snapshot.VSAN, c.Snapshot.VVOL})
-		p.QueryLimit, p.ListVolumeThreshold, p.Snapshots, p.FileVolumes = 0, 0, nil, nil
-		conf = secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey]
-		for _, key := range []string{"Snapshot", "query-limit", "list-volume-threshold", "FileShare"} {
-			require.NotContains(t, conf, key)
-		}
-	})
-}
 
 func TestFeatureStatesAreThoseOfTheReleaseButForWhatIsAskedFor(t *testing.T) {
 	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -17,7 +15,7 @@ import (
 // cloudConf is the rendered vsphere.conf.
 func cloudConf(t testing.TB, out *render.Rendered) string {
 	t.Helper()
-	data := nested(unstructured.NestedStringMap(object(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data"))(t)
+	_, data := readCPI(t, out)
 	return data[render.CPIConfigKey]
 }
 
@@ -32,13 +30,7 @@ func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
 			InternalNetwork: "VM Network: a", ExternalNetwork: "#public",
 		}
 		out := mustRender(t, in)
-		var c struct {
-			VCenter map[string]struct {
-				IPFamily []string `json:"ipFamily"`
-			} `json:"vcenter"`
-			Nodes map[string]string `json:"nodes"`
-		}
-		require.NoError(t, yaml.Unmarshal([]byte(cloudConf(t, out)), &c))
+		c, _ := readCPI(t, out)
 		require.Equal(t, map[string]string{
 			"internalNetworkSubnetCidr": "10.0.0.0/16,fd00::/64", "externalNetworkSubnetCidr": "192.0.2.0/24",
 			"excludeInternalNetworkSubnetCidr": "10.0.0.5/32,fe80::/10", "excludeExternalNetworkSubnetCidr": "192.0.2.9/32",

@@ -33,6 +33,13 @@ type csiConfig struct {
 		ClusterDistribution string `gcfg:"cluster-distribution"`
 		CAFile              string `gcfg:"ca-file"`
 		Thumbprint          string `gcfg:"thumbprint"`
+		QueryLimit          int    `gcfg:"query-limit"`
+		ListVolumeThreshold int    `gcfg:"list-volume-threshold"`
+	}
+	Snapshot struct {
+		Global int `gcfg:"global-max-snapshots-per-block-volume"`
+		VSAN   int `gcfg:"granular-max-snapshots-per-block-volume-vsan"`
+		VVOL   int `gcfg:"granular-max-snapshots-per-block-volume-vvol"`
 	}
 	VirtualCenter map[string]*struct {
 		User, Password, Datacenters, Port, Thumbprint string
@@ -70,7 +77,9 @@ type cpiConfig struct {
 		Datacenters  []string `json:"datacenters"`
 		CAFile       string   `json:"caFile"`
 		Thumbprint   string   `json:"thumbprint"`
+		IPFamily     []string `json:"ipFamily"`
 	} `json:"vcenter"`
+	Nodes  map[string]string `json:"nodes"`
 	Labels struct {
 		Region string `json:"region"`
 		Zone   string `json:"zone"`
@@ -155,8 +164,12 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 		p.FileVolumes = &v1alpha1.FileVolumes{
 			VsanDataStoreURLs: []string{"ds:///vmfs/volumes/vsan:1/", "ds:///vmfs/volumes/vsan:2/"},
 			NetPermissions:    []v1alpha1.NetPermission{{IPs: "10.0.0.0/24", Permissions: "READ_ONLY", RootSquash: true}, {}},
+			VsanClusters:      []v1alpha1.FileShareClusters{{Clusters: []string{"domain-c8", "domain-c9"}}},
 		}
+		p.QueryLimit, p.ListVolumeThreshold = 500, 7
+		p.Snapshots = &v1alpha1.SnapshotLimits{MaxPerVolume: 5, MaxPerVolumeVSAN: 9, MaxPerVolumeVVOL: 2}
 		out := mustRender(t, in)
+		require.Contains(t, strings.Join(out.Notes, "\n"), "fileVolumes.vsanClusters has no effect")
 		c := readCSI(t, out)
 		vc := c.VirtualCenter["vc1.site.example"]
 		require.NotNil(t, vc)
@@ -171,6 +184,12 @@ func TestStorageDriverConfigurationReadsBack(t *testing.T) {
 		require.Equal(t, "READ_ONLY", c.NetPermissions["1"].Permissions)
 		require.True(t, c.NetPermissions["1"].RootSquash)
 		require.Equal(t, "*", c.NetPermissions["2"].Ips)
+		require.Equal(t, [5]int{500, 7, 5, 9, 2},
+			[5]int{c.Global.QueryLimit, c.Global.ListVolumeThreshold, c.Snapshot.Global, c.Snapshot.VSAN, c.Snapshot.VVOL})
+		plain := secretData(t, mustRender(t, input(t, id)), render.CSISecret)[render.CSIConfigKey]
+		for _, key := range []string{"Snapshot", "query-limit", "list-volume-threshold", "FileShare"} {
+			require.NotContains(t, plain, key)
+		}
 		require.Equal(t, string(ca), secretData(t, out, render.CSISecret)["vc-one.ca.crt"])
 
 		perVCenter, old := v >= "3.3", v < "3.2"

@@ -198,6 +198,7 @@ func TestPatchesKeepTheObjectAndTheCeiling(t *testing.T) {
 		"tokens of other pods":               {"CSIDriver csi.vsphere.vmware.com", "spec: {tokenRequests: [{audience: x}]}", "tokens of other pods"},
 
 		"no such object":                {"Deployment csi-controller", "metadata: {}", "has no Deployment csi-controller"},
+		"in no such namespace":          {"Deployment kube-system/vsphere-csi-controller", "metadata: {}", "csi@3.5.1 has no Deployment kube-system/vsphere-csi-controller"},
 		"a field that there is not":     {controller, "spec: {replicass: 2}", "replicass"},
 		"a field of pods that is not":   {controller, pod("tolerationss: []"), "tolerationss"},
 		"a test that fails":             {controller, `[{"op": "test", "path": "/spec/replicas", "value": 7}]`, "test"},
@@ -212,11 +213,12 @@ func TestPatchesKeepTheObjectAndTheCeiling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
 			kind, object, _ := strings.Cut(c.target, " ")
-			driver := matrix.CSI
-			if object == "vsphere-cloud-controller-manager" {
-				driver = matrix.CPI
+			namespace, name, found := strings.Cut(object, "/")
+			if !found {
+				namespace, name = "", object
 			}
-			in.Spec.Patches = []v1alpha1.Patch{patchOf(driver, kind, object, c.patch)}
+			in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, kind, name, c.patch)}
+			in.Spec.Patches[0].Target.Namespace = namespace
 			_, err := render.Render(in)
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, "spec.patches[0]")
@@ -229,41 +231,4 @@ func TestPatchesKeepTheObjectAndTheCeiling(t *testing.T) {
 			require.Len(t, failed, 1, "the other driver goes on")
 		})
 	}
-}
-
-func TestAPatchThatMatchesNothingSaysWhatThereIs(t *testing.T) {
-	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	p := patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", "metadata: {annotations: {a: b}}")
-	p.Target.Namespace = "kube-system"
-	in.Spec.Patches = []v1alpha1.Patch{p}
-	_, err := render.Render(in)
-	require.ErrorContains(t, err, "csi@3.5.1 has no Deployment kube-system/vsphere-csi-controller")
-	require.Contains(t, fault.HintOf(err), "vmware-system-csi/vsphere-csi-controller")
-	in.Spec.Patches[0].Target.Namespace = "vmware-system-csi"
-	mustRender(t, in)
-}
-
-func FuzzPatches(f *testing.F) {
-	f.Add("spec: {template: {spec: {containers: [{name: csi-attacher, image: x}]}}}")
-	f.Add(`[{"op": "add", "path": "/spec/template/spec/hostPID", "value": true}]`)
-	f.Add("$patch: delete")
-	f.Add("spec: {template: {spec: {$setElementOrder/containers: [{name: a}]}}}")
-	f.Fuzz(func(t *testing.T, text string) {
-		in := input(t, release(t, matrix.CSI, "3.5.1"))
-		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", text)}
-		out, err := render.Render(in)
-		if err != nil {
-			return
-		}
-		o := object(t, out, "Deployment vsphere-csi-controller")
-		texts(o.Object, "", func(path, text string) {
-			if strings.HasSuffix(path, "containers.image") && text != "image" {
-				require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, text)
-			}
-		})
-		spec := nested(unstructured.NestedMap(o.Object, "spec", "template", "spec"))(t)
-		for _, k := range []string{"hostPID", "hostIPC", "hostNetwork"} {
-			require.NotEqual(t, true, spec[k])
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package render_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -196,20 +195,4 @@ func TestManifestsThatCannotBeReadAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, file)
 		})
 	}
-}
-
-func FuzzManifests(f *testing.F) {
-	f.Add([]byte("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: vsphere-cloud-controller-manager, namespace: kube-system}\nspec: {template: {spec: {containers: [{name: a, image: b}]}}}"))
-	f.Add([]byte("kind: ClusterRole\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: system:cloud-controller-manager}\nrules: [{verbs: ['*']}]\n---\n---\n# x"))
-	f.Add([]byte("a: &a [*a]"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
-		in := input(t, release(t, matrix.CPI, "1.33.1"))
-		if bytes.Equal(in.Manifests[file], data) {
-			return
-		}
-		in.Manifests[file] = data
-		out, err := render.Render(in)
-		require.True(t, err != nil || len(out.Stages) > 0)
-	})
 }

@@ -80,10 +80,3 @@ func TestWorkloadsAreThoseThatAreRendered(t *testing.T) {
 	}
 	require.NotEmpty(t, render.Workloads(in))
 }
-
-func BenchmarkWorkloads(b *testing.B) {
-	in := input(b, release(b, matrix.CPI, "1.33.1"), release(b, matrix.SnapshotController, "8.2.0"), release(b, matrix.CSI, "3.5.1"))
-	for b.Loop() {
-		render.Workloads(in)
-	}
-}
