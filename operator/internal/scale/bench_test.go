@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -165,9 +164,7 @@ func (s *site) measure(b *testing.B) {
 	s.until(b, "start", func() bool { seen := s.op.seen(); return seen.Passes > 0 && s.ready(b) })
 	s.report("start-cpu-ms", float64(s.op.cpu().Milliseconds()))
 	s.report("start-wall-ms", float64(time.Since(begun).Milliseconds()))
-	s.report("start-list-nodes", float64(s.op.seen().Requests["list nodes"]))
 	s.rest(b)
-	s.profile(b, "start")
 	s.peak(b, "start")
 
 	idle := s.quiet()
@@ -176,11 +173,6 @@ func (s *site) measure(b *testing.B) {
 	s.peak(b, "idle")
 	s.beats(b)
 	s.report("resident-MiB", s.op.memory("VmRSS"))
-	s.report("resident-own-MiB", s.op.memory("RssAnon"))
-	s.report("resident-file-MiB", s.op.memory("RssFile"))
-	memory := s.op.seen().Memory
-	s.report("heap-MiB", float64(memory["heap/objects"])/(1<<20))
-	b.Logf("memory, in bytes: %v", memory)
 
 	spent := s.during(b, "join", func() {
 		i := s.nodes
@@ -199,7 +191,6 @@ func (s *site) measure(b *testing.B) {
 		require.NoError(b, s.Patch(b.Context(), v, change))
 		s.settle(b)
 	})
-	s.profile(b, "end")
 	s.peak(b, "change")
 }
 
@@ -207,7 +198,7 @@ func (s *site) measure(b *testing.B) {
 func (s *site) beats(b *testing.B) {
 	begun, quiet, still := time.Now(), s.quiet(), s.beating(b)
 	spent := s.during(b, "beat", func() { s.rest(b); s.rest(b) })
-	s.report("beat-beats", float64(still()))
+	still()
 	quiet.holds(b)
 	require.Less(b, float64(spent), maxShare*float64(time.Since(begun)))
 	s.peak(b, "beat")
@@ -230,7 +221,6 @@ func (s *site) until(b testing.TB, what string, done func() bool) {
 func (s *site) during(b *testing.B, name string, happens func()) (spent time.Duration) {
 	b.Helper()
 	before, cpu := s.op.seen(), s.op.cpu()
-	mirror := len(s.mirror.Requests())
 	happens()
 	after := s.op.seen()
 	spent = s.op.cpu() - cpu
@@ -240,22 +230,6 @@ func (s *site) during(b *testing.B, name string, happens func()) (spent time.Dur
 	if passes > 0 {
 		s.report(name+"-pass-ms", 1000*(after.PassSeconds-before.PassSeconds)/passes)
 	}
-	verbs := map[string]int{"get": 0, "list": 0, "dryrun": 0, "write": 0}
-	var detail []string
-	for what, n := range after.Requests {
-		if n -= before.Requests[what]; n > 0 {
-			kind, _, _ := strings.Cut(what, " ")
-			verbs[kind] += n
-			if kind == "list" || kind == "write" || kind == "discovery" || testing.Verbose() {
-				detail = append(detail, fmt.Sprintf("%s ×%d", what, n))
-			}
-		}
-	}
-	for kind, n := range verbs {
-		s.report(name+"-"+kind, float64(n))
-	}
-	s.report(name+"-mirror", float64(len(s.mirror.Requests())-mirror))
-	b.Logf("%s: %s", name, strings.Join(detail, ", "))
 	return spent
 }
 
@@ -267,16 +241,6 @@ func (s *site) peak(b *testing.B, name string) {
 	b.Logf("%s: at most %.1f MiB resident", name, peak) // of each of several runs
 	require.Less(b, peak, maxResident)
 	s.op.forgetPeak()
-}
-
-// profile keeps a heap profile and what was allocated, where a folder is asked for.
-func (s *site) profile(b *testing.B, name string) {
-	dir := os.Getenv("VDO_SCALE_PROFILE")
-	if dir == "" {
-		return
-	}
-	file := filepath.Join(dir, fmt.Sprintf("%s-%d.heap", name, s.nodes))
-	require.NoError(b, os.WriteFile(file, s.op.get("/debug/pprof/heap?gc=1"), 0o600))
 }
 
 // slow is how long a cloud provider that runs initialises no node, and then how long it takes

@@ -4,7 +4,7 @@
 // listed or asked too often, as a test with 10 nodes does.
 //
 //	go test -run '^$' -bench . -benchtime 1x -timeout 60m ./operator/internal/scale
-//	VDO_SCALE_NODES=5000 VDO_SCALE_PROFILE=DIR go test …        one size, with profiles in DIR
+//	VDO_SCALE_NODES=5000 go test …                              one size
 //
 // What is real: the API server, the mirror with a bundle that vdo-bundle made, the
 // vCenter's API with a VM for each node, and the operator, which is a process of its own, so
@@ -23,7 +23,6 @@
 //	change  a field of the VDOConfig that is in the storage driver's configuration
 //
 // The metrics are NAME-cpu-ms (processor time of the operator), NAME-pass-ms (mean time of
-// a VDOConfig's pass), NAME-passes, NAME-VERB (requests: get, list, watch, dryrun, write),
-// NAME-mirror (requests that the mirror saw), NAME-peak-MiB (what was resident at most), and
-// resident-MiB at rest.
+// a VDOConfig's pass), NAME-passes, NAME-peak-MiB (what was resident at most), and resident-MiB
+// at rest.
 package scale

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,19 +45,6 @@ func TestNothingIsWrittenOrListedWhereNothingHappens(t *testing.T) {
 	q.holds(t)
 	if !s.ready(t) {
 		t.Error("not ready")
-	}
-}
-
-// events tells of the events of late: what writes them shows.
-func (s *site) events(t testing.TB, begun time.Time) {
-	var events eventsv1.EventList
-	if err := s.List(t.Context(), &events); err != nil {
-		return
-	}
-	for _, e := range events.Items {
-		if e.EventTime.After(begun.Add(-30 * time.Second)) {
-			t.Logf("%s %s %s: %s", begun.Sub(e.EventTime.Time), e.Regarding.Name, e.Reason, e.Note)
-		}
 	}
 }
 
@@ -117,7 +103,6 @@ func (q quiet) holds(b testing.TB) {
 			what == "list configmaps": // names of the copies of the bundle, and of what keeps one
 			require.LessOrEqual(b, n, 2*intervals)
 		default:
-			q.s.events(b, q.begun)
 			b.Errorf("%s ×%d", what, n)
 		}
 	}

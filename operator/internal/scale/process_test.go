@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 type seen struct {
 	Requests            map[string]int
 	Passes, PassSeconds float64
-	Memory              map[string]uint64
 }
 
 // process is a running operator.

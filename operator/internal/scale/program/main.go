@@ -1,10 +1,10 @@
 // Program is the operator as it is shipped, which tells beside on loopback what it has asked
-// of the API server, what its passes took, and its profiles: for the benchmarks of package
-// scale. It is a program of its own so that its memory is that of the operator.
+// of the API server, and what its passes took: for the benchmarks of package scale. It is a
+// program of its own so that its memory is that of the operator.
 //
 //	program KUBECONFIG
 //
-// It prints the address that it tells at: /seen is a JSON object [seen], /debug/pprof is Go's.
+// It prints the address that it tells at: /seen is a JSON object [seen].
 package main
 
 import (
@@ -13,12 +13,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	_ "net/http/pprof" //nolint:gosec // on loopback, in a benchmark
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/metrics"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -118,8 +115,6 @@ type seen struct {
 	// Passes and PassSeconds are of VDOConfigs.
 	Passes      float64
 	PassSeconds float64
-	// Memory is what the runtime has, by its classes, in bytes.
-	Memory map[string]uint64
 }
 
 func (c *counter) serve(w http.ResponseWriter, _ *http.Request) {
@@ -138,18 +133,6 @@ func (c *counter) serve(w http.ResponseWriter, _ *http.Request) {
 				}
 			}
 		}
-	}
-	s.Memory = map[string]uint64{}
-	var samples []metrics.Sample
-	for _, d := range metrics.All() {
-		if strings.HasPrefix(d.Name, "/memory/classes/") {
-			samples = append(samples, metrics.Sample{Name: d.Name})
-		}
-	}
-	metrics.Read(samples)
-	for _, is := range samples {
-		name, _, _ := strings.Cut(strings.TrimPrefix(is.Name, "/memory/classes/"), ":")
-		s.Memory[name] = is.Value.Uint64()
 	}
 	_ = json.NewEncoder(w).Encode(s) //nolint:errcheck,errchkjson // the parent finds out
 }
