@@ -29,7 +29,6 @@ package condition
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +37,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -162,7 +162,7 @@ func UntilGraceEnds(conds []metav1.Condition, now time.Time) time.Duration {
 // minBackoff is the shortest wait after a fault that can pass.
 const minBackoff = 5 * time.Second
 
-// jitter is the share of an interval by which it varies, so that resources made
+// jitter is the share of an interval by which it may be longer, so that resources made
 // together do not ask together for ever.
 const jitter = 0.1
 
@@ -171,19 +171,14 @@ const jitter = 0.1
 // condition knows that time: a restart forgets nothing. A fault that is in the status was told, and is no error of the
 // pass.
 func Requeue(conds []metav1.Condition, interval time.Duration, now time.Time) reconcile.Result {
-	return reconcile.Result{RequeueAfter: spread(Wait(conds, interval, now), rand.Float64())} //nolint:gosec // jitter is no secret
+	return reconcile.Result{RequeueAfter: wait.Jitter(Wait(conds, interval, now), jitter)}
 }
 
-// Wait is the time that [Requeue] waits, before it is spread.
+// Wait is the time that [Requeue] waits, before jitter.
 func Wait(conds []metav1.Condition, interval time.Duration, now time.Time) time.Duration {
 	since := Since(conds, v1alpha1.ConditionReconciling)
 	if since.IsZero() {
 		return interval
 	}
 	return min(max(now.Sub(since), minBackoff), interval)
-}
-
-// spread moves d by up to the jitter, at for r in [0,1).
-func spread(d time.Duration, r float64) time.Duration {
-	return time.Duration(float64(d) * (1 - jitter + 2*jitter*r))
 }

@@ -246,9 +246,9 @@ func TestTheIntervalIsBoundedButNotWhereThereIsNone(t *testing.T) {
 		low, high time.Duration
 	}{
 		"none":            {reconciler.Next{}, 0, 0},
-		"the interval":    {reconciler.Next{Interval: time.Hour}, 54 * time.Minute, 66 * time.Minute},
+		"the interval":    {reconciler.Next{Interval: time.Hour}, time.Hour, 66 * time.Minute},
 		"bounded":         {reconciler.Next{Interval: time.Hour, AtMost: time.Minute}, time.Minute, time.Minute},
-		"a wider bound":   {reconciler.Next{Interval: time.Hour, AtMost: 2 * time.Hour}, 54 * time.Minute, 66 * time.Minute},
+		"a wider bound":   {reconciler.Next{Interval: time.Hour, AtMost: 2 * time.Hour}, time.Hour, 66 * time.Minute},
 		"the bound alone": {reconciler.Next{AtMost: time.Minute}, time.Minute, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
