@@ -117,54 +117,40 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	require.Equal(t, version, w.now().ResourceVersion, "what says nothing new is not written")
 }
 
+// A write to an older state is refused without a word, and a pass follows: the state that it did not see may be the
+// status that the pass before wrote, and nothing else starts one.
 func TestAConflictDropsTheOutcomeAndAPassFollows(t *testing.T) {
-	for name, edit := range map[string]func(resource){
-		"generation": func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" },
-		"UID":        func(o resource) { o.UID = "v" },
-		"status":     func(o resource) { o.Status.User = "somebody" },
-		"annotation": func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") },
+	annotated := func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") }
+	for name, c := range map[string]struct {
+		edit       func(resource)
+		out        reconciler.Outcome[resource]
+		finalizers []string // of one that is being deleted
+	}{
+		"generation":     {func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" }, found{version: "8.0.3"}, nil},
+		"UID":            {func(o resource) { o.UID = "v" }, found{version: "8.0.3"}, nil},
+		"status":         {func(o resource) { o.Status.User = "somebody" }, found{version: "8.0.3"}, nil},
+		"annotation":     {annotated, found{version: "8.0.3"}, nil},
+		"its finalizer":  {annotated, reconciler.Hold[resource]{}, nil},
+		"of the removal": {annotated, reconciler.Release[resource]{Note: "removed"}, []string{finalizer}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w *world
-			w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-				w.meanwhile(edit)
-				return found{version: "8.0.3"}, nil
-			}}, nil)
+			pass := func(context.Context, resource) (reconciler.Outcome[resource], error) {
+				w.meanwhile(c.edit)
+				return c.out, nil
+			}
+			w = start(t, controller{pass, pass}, func(o resource) { o.Finalizers = c.finalizers })
+			if c.finalizers != nil {
+				require.NoError(t, w.api.Delete(t.Context(), w.now()))
+			}
 			result, err := w.reconcile()
 			require.NoError(t, err)
 			require.Equal(t, reconciler.Soon, result.RequeueAfter)
 			require.Empty(t, w.now().Status.Version)
+			require.Equal(t, c.finalizers, w.now().Finalizers)
+			require.Empty(t, w.events.Events)
 		})
 	}
-}
-
-// A removal that saw an older state ends in a later pass, without a word. The state that it
-// did not see may be the status that the pass before wrote: nothing else starts one.
-func TestAConflictOfARemovalIsNoError(t *testing.T) {
-	var w *world
-	w = start(t, controller{remove: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		w.meanwhile(func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") })
-		return reconciler.Release[resource]{Note: "removed"}, nil
-	}}, func(o resource) { o.Finalizers = []string{finalizer} })
-	require.NoError(t, w.api.Delete(t.Context(), w.now()))
-	result, err := w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, reconciler.Soon, result.RequeueAfter)
-	require.Equal(t, []string{finalizer}, w.now().Finalizers)
-	require.Empty(t, w.events.Events)
-}
-
-// Likewise where the finalizer is put on.
-func TestAConflictOfTheFinalizerIsNoError(t *testing.T) {
-	var w *world
-	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		w.meanwhile(func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") })
-		return reconciler.Hold[resource]{}, nil
-	}}, nil)
-	result, err := w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, reconciler.Soon, result.RequeueAfter)
-	require.Empty(t, w.now().Finalizers)
 }
 
 func TestAConflictOfAPassIsAnErrorWhereAPersonHasToResolveIt(t *testing.T) {
