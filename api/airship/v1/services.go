@@ -194,89 +194,16 @@ type Auth struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https://[^/?#@\s]+(/[^?#\s]*)?$')`,message="write https://HOST:PORT, with a path where wanted, without user, query and fragment"
 	Issuer string `json:"issuer,omitempty"`
-	// Connectors are the providers that users come from.
-	// +optional
-	// +kubebuilder:validation:MaxItems=16
-	// +listType=map
-	// +listMapKey=id
-	Connectors []Connector `json:"connectors,omitempty"`
-	// ConfigSecret names a Secret with further settings of Dex, as it documents them, under the key
-	// config.yaml, such as oauth2, expiry and logger. What other fields say, and where Dex listens and
-	// keeps its state, is not taken from there.
+	// ConfigSecret names a Secret with the settings of Dex, as it documents them, under the key config.yaml:
+	// connectors, staticClients, staticPasswords and others. The issuer, and where Dex listens and keeps its
+	// state, are not taken from there.
 	// +optional
 	ConfigSecret SecretName `json:"configSecret,omitempty"`
-	// StaticClients are the programs that may ask for tokens.
-	// +optional
-	// +kubebuilder:validation:MaxItems=64
-	// +listType=map
-	// +listMapKey=id
-	StaticClients []StaticClient `json:"staticClients,omitempty"`
-	// StaticPasswords are users of the service's own.
-	// +optional
-	// +kubebuilder:validation:MaxItems=64
-	// +listType=map
-	// +listMapKey=email
-	StaticPasswords []StaticPassword `json:"staticPasswords,omitempty"`
 	// CASecret names a Secret, in the resource's own namespace, with the keys tls.crt and
 	// tls.key: the authority that issues the service's certificate. Left out, one is made.
 	// Either way the certificate is renewed in time.
 	// +optional
 	CASecret SecretName `json:"caSecret,omitempty"`
-}
-
-// Connector is one provider of users.
-type Connector struct {
-	// Type as Dex names it, such as ldap, oidc or saml.
-	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9-]{0,62}$`
-	Type string `json:"type"`
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	ID string `json:"id"`
-	// Name that users see; default: the id.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name,omitempty"`
-	// Secret has the connector's configuration, as Dex documents it, under the key
-	// config.yaml.
-	Secret SecretName `json:"secret"`
-}
-
-// StaticClient is one program that may ask for tokens.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.public) && self.public) != (has(self.secret) && size(self.secret) > 0)",message="name a secret, or set public: true for a client that can keep none"
-type StaticClient struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	ID string `json:"id"`
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name,omitempty"`
-	// +optional
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=1024
-	// +listType=atomic
-	RedirectURIs []string `json:"redirectURIs,omitempty"`
-	// Public clients, such as command lines, have no secret.
-	// +optional
-	Public bool `json:"public,omitempty"`
-	// Secret has the client's secret under the key clientSecret.
-	// +optional
-	Secret SecretName `json:"secret,omitempty"`
-}
-
-// StaticPassword is one user of the service's own.
-type StaticPassword struct {
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Email string `json:"email"`
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	Username string `json:"username,omitempty"`
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	UserID string `json:"userID"`
-	// Secret has the bcrypt hash of the password under the key hash.
-	Secret SecretName `json:"secret"`
 }
 
 // SecretName names a Secret in the resource's own namespace; "" names none.

@@ -32,9 +32,7 @@ services:
   auth:
     - nodePort: 30012
       issuer: https://login.site.example:30012/dex
-      connectors: [{type: ldap, id: ldap, secret: ldap-connector}]
-      staticClients: [{id: kubectl, public: true, redirectURIs: ["http://localhost:8000"]}, {id: web, secret: web-client}]
-      staticPasswords: [{email: admin@site.example, userID: "1", secret: admin-hash}]
+      configSecret: dex
       caSecret: login-ca
 `
 
@@ -74,10 +72,6 @@ var shapes = []shape{
 	{"a principal of two words", "", "services: {jumpHost: [{nodePort: 1, authorizedPrincipals: [a b]}]}", "should match"},
 	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
 	{"issuer with a query", "", "services: {auth: [{nodePort: 1, issuer: 'https://login.site/?a'}]}", "without user, query and fragment"},
-	{"a connector of any type of Dex", "", "services: {auth: [{nodePort: 1, configSecret: more, connectors: [{type: github, id: m, secret: s}]}]}", ""},
-	{"two connectors of one id", "", "services: {auth: [{nodePort: 1, connectors: [{type: ldap, id: m, secret: s}, {type: oidc, id: m, secret: s}]}]}", "Duplicate value"},
-	{"client without a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a}]}]}", "name a secret, or set public: true"},
-	{"public client with a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a, public: true, secret: s}]}]}", "name a secret, or set public: true"},
 }
 
 func TestSIPCluster(t *testing.T) {

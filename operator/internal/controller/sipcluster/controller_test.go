@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/bcrypt"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -378,27 +377,24 @@ services:
   auth:
     - nodePort: PORT2
       issuer: https://login.tenant.site:30556
-      staticClients: [{id: console, secret: console, redirectURIs: ["https://console.site/callback"]}]
-      staticPasswords: [{email: alice@tenant.site, userID: "1", secret: alice}]
+      configSecret: dex
 `
 	const first, changed = "canary-5b0c-of-the-client", "canary-5b0c-another"
 	w, r := start(t)
 	w.hosts("a", "b")
-	secret := func(name string, data map[string]string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, StringData: data}
+	settings := func(client string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "dex"}, StringData: map[string]string{
+			"config.yaml": "staticClients: [{id: console, secret: " + client + "}]\n",
+		}}
 	}
-	hash, err := bcrypt.GenerateFromPassword([]byte("canary-5b0c"), bcrypt.DefaultCost)
-	require.NoError(t, err)
-	alice := secret("alice", map[string]string{"hash": string(hash)})
-	require.NoError(t, w.Create(t.Context(), alice))
 	jump, auth := services.Name("t", services.JumpHost, 0), services.Name("t", services.Auth, 0)
 
 	w.sip("t", replace(spec, "N}", "1}"))
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a") // a login that fails keeps no host from the tenant
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticClients[0].secret", true)
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret", true)
 	require.NotEmpty(t, read[appsv1.Deployment](w, jump).UID, "the other service runs")
 
-	require.NoError(t, w.Create(t.Context(), secret("console", map[string]string{"clientSecret": first})))
+	require.NoError(t, w.Create(t.Context(), settings(first)))
 	w.stands(r, "t", airship.ReasonSucceeded, "a")
 	login := func() string { return string(read[corev1.Secret](w, auth+"-config").Data[path.Base(dex.ConfigFile)]) }
 	require.Contains(t, login(), first)
@@ -406,7 +402,7 @@ services:
 	// Programs read hosts and secrets when they start.
 	ends, rolled := read[appsv1.Deployment](w, jump).Generation, read[appsv1.Deployment](w, auth).Generation
 	w.change("t", replace(spec, "N}", "2}"))
-	require.NoError(t, w.Update(t.Context(), secret("console", map[string]string{"clientSecret": changed})))
+	require.NoError(t, w.Update(t.Context(), settings(changed)))
 	w.stands(r, "t", airship.ReasonSucceeded, "a", "b")
 	require.Greater(t, read[appsv1.Deployment](w, jump).Generation, ends)
 	require.Regexp(t, "^a\tWorker\t\\S+\nb\t", read[corev1.ConfigMap](w, jump+"-config").Data["hosts"])
@@ -421,9 +417,9 @@ services:
 	}
 
 	// What runs stays when a Secret goes.
-	require.NoError(t, w.Delete(t.Context(), alice))
+	require.NoError(t, w.Delete(t.Context(), settings(changed)))
 	w.stands(r, "t", airship.ReasonInfraServiceFailure, "a", "b")
-	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticPasswords[0].secret", true)
+	w.says("t", airship.ReasonInfraServiceFailure, "spec.services.auth[0].configSecret: the Secret "+w.ns+"/dex is not there", true)
 	require.NotEmpty(t, read[appsv1.Deployment](w, auth).UID)
 	runs := w.get("t").Status.Services[1]
 	require.False(t, runs.Ready)
@@ -434,7 +430,7 @@ services:
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}} {
 		w.each(list, func(o metav1.Object) { all += mustJSON(t, o) })
 	}
-	for _, s := range []string{first, changed, "canary-5b0c", "bmc-password-of-", string(hash), "PRIVATE KEY"} {
+	for _, s := range []string{first, changed, "PRIVATE KEY"} {
 		require.NotContains(t, all, s)
 	}
 	require.NoError(t, w.Delete(t.Context(), w.get("t")))

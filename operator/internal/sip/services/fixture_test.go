@@ -3,7 +3,6 @@ package services
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -78,15 +77,7 @@ func full(t testing.TB) input {
 				NodePort: 30022, BMC: &airship.BMC{}, NodeSSHPrivateKeys: "node-keys",
 				SSHAuthorizedKeys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0IuIJYGZJxOCxWkqgqS5jTmJ5n2f7dRlVYqP7mJtZ2 alice"},
 			}},
-			Auth: []airship.Auth{{
-				NodePort: 30556, Issuer: "https://login.tenant.site:30556",
-				StaticClients: []airship.StaticClient{
-					{ID: "kubectl", Public: true},
-					{ID: "console", Secret: "console", RedirectURIs: []string{"https://console.site/callback"}},
-				},
-				Connectors:      []airship.Connector{{Type: "ldap", ID: "ldap", Secret: "ldap"}},
-				StaticPasswords: []airship.StaticPassword{{Email: "alice@tenant.site", UserID: "1", Secret: "alice"}},
-			}},
+			Auth: []airship.Auth{{NodePort: 30556, Issuer: "https://login.tenant.site:30556", ConfigSecret: "dex"}},
 		},
 		Hosts: map[airship.Role][]Host{
 			airship.RoleControlPlane: {bmHost("cp-0", "10.0.0.1"), bmHost("cp-1", "10.0.0.2", "fd00::2")},
@@ -99,15 +90,27 @@ func full(t testing.TB) input {
 		Images: digested, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`),
 		Now: start,
 	}
-	return input{Input: in, Secrets: map[airship.SecretName]Secret{
-		"console": {"clientSecret": []byte(clientSecret + "\n")},
-		"alice":   {"hash": append(slices.Clone(passwordHash()), '\n')},
-		"ldap": {"config.yaml": []byte(`host: ldap.site:1636
-bindDN: cn=dex,dc=site
-bindPW: 'bind$PATH"''\pw: #x'
-userSearch: {baseDN: "ou=people,dc=site", username: uid}
-`)},
-	}}
+	return input{Input: in, Secrets: map[airship.SecretName]Secret{"dex": settingsOfDex(clientSecret)}}
+}
+
+// settingsOfDex have a client with that secret.
+func settingsOfDex(client string) Secret {
+	return Secret{"config.yaml": fmt.Appendf(nil, `
+staticClients:
+  - {id: kubectl, name: kubectl, public: true}
+  - {id: console, name: console, secret: '%s', redirectURIs: ["https://console.site/callback"]}
+enablePasswordDB: true
+staticPasswords: [{email: alice@tenant.site, username: alice, userID: "1", hash: '%s'}]
+connectors:
+  - type: ldap
+    id: ldap
+    name: LDAP
+    config:
+      host: ldap.site:1636
+      bindDN: cn=dex,dc=site
+      bindPW: 'bind$PATH"''\pw: #x'
+      userSearch: {baseDN: "ou=people,dc=site", username: uid}
+`, client, passwordHash())}
 }
 
 func bmHost(name string, addresses ...string) Host {

@@ -132,7 +132,7 @@ func TestSecretsAreInSecretsAlone(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(&printed, "%v %+v %#v", in.Input, in.Input, in.Input)
-	hash := string(in.Secrets["alice"]["hash"][:40])
+	hash := string(passwordHash()[:40])
 	for _, word := range []string{clientSecret, bindPassword, hash, "PRIVATE KEY", "cHVsbDpwYXNz"} {
 		require.Contains(t, secret.String(), word, "else this test looks for what is nowhere")
 		require.NotContains(t, public.String(), word)
@@ -171,7 +171,7 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 		}, []Kind{LoadBalancerControlPlane, JumpHost}},
 		"a worker has another address": {func(in *input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker, JumpHost}},
 		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
-		"a client has another secret":  {func(in *input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
+		"a client has another secret":  {func(in *input) { in.Secrets["dex"] = settingsOfDex("other") }, []Kind{Auth}},
 		"another login of the mirror":  {func(in *input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
 		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt() }, []Kind{Auth}},
 		"shortly before":               {func(in *input) { in.Now = first.renewAt().Add(-1) }, nil},
@@ -257,11 +257,11 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	}...), reached(Auth))
 
 	in := full(t)
-	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{}
+	in.Hosts, in.Spec.Auth[0].ConfigSecret = nil, ""
 	set = rendered(t, in)
 	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
 	require.Equal(t, state, reached(Auth), "there is no connector")
-	require.Empty(t, reached(JumpHost), "neither a BMC nor a proxy is reached")
+	require.Empty(t, reached(JumpHost), "no BMC is reached")
 }
 
 // Services lead to hosts where the operator's configuration allows it, by default in private networks, and
@@ -310,7 +310,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		kind   Kind
 		want   string
 	}{
-		"a provider not allowed": {func(in *input) { in.Egress = nil }, Auth, "connectors[0]: the site allows connections to no provider"},
+		"a provider not allowed": {func(in *input) { in.Egress = nil }, Auth, "auth[0].configSecret: connectors: the site allows connections to no provider"},
 		"too many ports": {func(in *input) {
 			in.Spec.LoadBalancerWorker = []airship.LoadBalancerWorker{
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
@@ -318,14 +318,13 @@ func TestBadInputIsRefused(t *testing.T) {
 		}, LoadBalancerWorker, "have 1202 ports together"},
 		"no authority": {func(in *input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
 		"an authority without PEM": {func(in *input) {
-			in.Spec.LoadBalancerControlPlane[0].CASecret = "console"
-			in.Secrets["console"]["ca.crt"] = []byte("x")
+			in.Spec.LoadBalancerControlPlane[0].CASecret = "dex"
+			in.Secrets["dex"]["ca.crt"] = []byte("x")
 		}, LoadBalancerControlPlane, "ca.crt holds no certificate"},
-		"an authority without a key":  {func(in *input) { in.Spec.Auth[0].CASecret = "console" }, Auth, "auth[0].caSecret: the Secret tenants/console has no tls.crt"},
-		"no issuer":                   {func(in *input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
-		"no further settings":         {func(in *input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
-		"a client without its secret": {func(in *input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
-		"a key that is none":          {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
+		"an authority without a key": {func(in *input) { in.Spec.Auth[0].CASecret = "dex" }, Auth, "auth[0].caSecret: the Secret tenants/dex has no tls.crt"},
+		"no issuer":                  {func(in *input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
+		"no settings":                {func(in *input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
+		"a key that is none":         {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
 		"a private key": {func(in *input) {
 			in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"-----BEGIN OPENSSH PRIVATE KEY-----"}
 		}, JumpHost, "it is a private key"},

@@ -1,7 +1,7 @@
 // Package dex writes the configuration of Dex, the OIDC provider that the users of a tenant cluster log
 // in by.
 //
-//	text, err := dex.Config{Issuer: "https://login.tenant.site:32556", Clients: clients, Connectors: connectors}.Text()
+//	text, connectors, err := dex.Config{Issuer: "https://login.tenant.site:32556", Settings: yaml}.Text()
 //
 // Settings are those that Dex documents, and pass through: Dex says what is wrong with them when it
 // starts, and the pod that runs stays until one is ready. This package decides what the pod decides: where
@@ -19,6 +19,7 @@ package dex
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -47,40 +48,18 @@ func Env() map[string]string {
 	return map[string]string{"DEX_EXPAND_ENV": "false", "DEX_CONTINUE_ON_CONNECTOR_FAILURE": "true"}
 }
 
-// Config is one provider. Its parts have Dex's names.
+// Config is one provider.
 type Config struct {
-	Field  string // that it comes from, for errors: spec.services.auth[0]
-	Issuer string // https://HOST[:PORT][/PATH]
-	// Settings is YAML of further settings, of which oauth2 and expiry have defaults; nil for none.
-	Settings   []byte
-	Durable    bool // at most one in a namespace
-	Clients    []map[string]any
-	Connectors []Connector
-	Passwords  []map[string]any
-}
-
-// String keeps secrets out of logs.
-func (Config) String() string { return "[configuration of dex]" }
-
-// GoString keeps secrets out of logs.
-func (c Config) GoString() string { return c.String() }
-
-// Connector is a provider of users.
-type Connector struct {
-	Type, ID, Name string
-	Settings       []byte // YAML of its config
+	Field    string // that it comes from, for errors: spec.services.auth[0]
+	Issuer   string // https://HOST[:PORT][/PATH]
+	Settings []byte // YAML, of which oauth2 and expiry have defaults; nil for none. It has secrets
+	Durable  bool   // at most one in a namespace
 }
 
 // refused are settings of connectors, with what to do.
 var refused = map[string]string{
 	"insecureNoSSL":                   "it sends passwords over the network as they are: use startTLS, or TLS",
 	"insecureSkipSignatureValidation": "anybody could log in as anybody: use caData",
-}
-
-// ours are the settings that are looked at or written here.
-var ours = []string{
-	"issuer", "staticClients", "connectors", "enablePasswordDB", "staticPasswords", "storage", "web", "telemetry",
-	"oauth2", "expiry", "redirectURI", "insecureNoSSL", "insecureSkipSignatureValidation",
 }
 
 // Host returns the host of the issuer, which the certificate is for.
@@ -94,48 +73,43 @@ func (c Config) Host() (string, error) {
 	return u.Hostname(), nil
 }
 
-// Text returns the configuration, which is secret. Problems are reported together.
-func (c Config) Text() ([]byte, error) {
-	_, err := c.Host()
-	errs := []error{err}
-	document, err := c.settings(".configSecret", c.Settings)
-	errs = append(errs, err)
-	var connectors []any
-	for i, one := range c.Connectors {
-		config, err := c.connector(fmt.Sprintf(".connectors[%d]", i), one)
-		errs = append(errs, err)
-		connectors = append(connectors, map[string]any{"type": one.Type, "id": one.ID, "name": one.Name, "config": config})
+var lineOfError = regexp.MustCompile(`line \d+`)
+
+// Text returns the configuration, which is secret, and the types of its connectors. Errors quote none of it.
+func (c Config) Text() (text []byte, connectors []string, err error) {
+	var given map[string]any
+	if err := yaml.UnmarshalStrict(c.Settings, &given); err != nil {
+		where := strings.Join(slices.Compact(lineOfError.FindAllString(err.Error(), -1)), ", ")
+		return nil, nil, c.wrong(".configSecret",
+			strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
+			"correct it in the Secret; Dex documents the settings")
 	}
-	if err := fault.Join(errs...); err != nil {
-		return nil, err
+	if connectors, err = c.connectors(given); err != nil {
+		return nil, nil, err
 	}
-	for name, value := range map[string]any{
+	document := map[string]any{
 		"oauth2": map[string]any{"grantTypes": []string{"authorization_code", "refresh_token"}, "skipApprovalScreen": true},
 		"expiry": map[string]any{"idTokens": "1h", "refreshTokens": map[string]any{
 			"validIfNotUsedFor": "168h", "absoluteLifetime": "720h", "reuseInterval": "10s",
 		}},
-	} {
-		if _, given := document[name]; !given {
-			document[name] = value
-		}
 	}
+	maps.Copy(document, given)
 	for name, value := range map[string]any{
-		"issuer": c.Issuer, "staticClients": c.Clients, "connectors": connectors,
-		"enablePasswordDB": len(c.Passwords) > 0, "staticPasswords": c.Passwords,
-		"storage": c.storage(),
+		"issuer": c.Issuer, "storage": c.storage(),
 		"web": map[string]any{
 			"https": fmt.Sprintf(":%d", Port), "tlsCert": TLSDir + "/tls.crt", "tlsKey": TLSDir + "/tls.key",
 			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
 		},
 		"telemetry": map[string]any{"http": fmt.Sprintf(":%d", HealthPort)},
 	} {
+		maps.DeleteFunc(document, func(other string, _ any) bool { return strings.EqualFold(other, name) }) // Dex takes both for one
 		document[name] = value
 	}
-	text, err := json.MarshalIndent(document, "", "  ")
-	if err != nil {
-		return nil, &fault.Error{Reason: fault.Internal, Op: "configure login", Subject: c.Field} // the cause could quote a secret
+	text, err = json.MarshalIndent(document, "", "  ")
+	if err != nil { // the cause could quote a secret
+		return nil, nil, &fault.Error{Reason: fault.Internal, Op: "configure login", Subject: c.Field}
 	}
-	return append(text, '\n'), nil
+	return append(text, '\n'), connectors, nil
 }
 
 func (c Config) storage() map[string]any {
@@ -145,46 +119,23 @@ func (c Config) storage() map[string]any {
 	return map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}}
 }
 
-// connector returns the config of a connector. All but LDAP's have Dex take the answers of its provider.
-func (c Config) connector(field string, one Connector) (map[string]any, error) {
-	if one.ID == "local" {
-		return nil, c.wrong(field+".id", `Dex calls staticPasswords "local"`, "write another id")
-	}
-	config, err := c.settings(field+".secret", one.Settings)
-	if err != nil {
-		return nil, err
-	}
-	for name, hint := range refused {
-		if config[name] == true {
-			return nil, c.wrong(field+".secret", name+" is refused", hint)
+// connectors returns the types of connectors. Dex says what else is wrong with them.
+func (c Config) connectors(given map[string]any) (types []string, err error) {
+	all, _ := given["connectors"].([]any)
+	for i, one := range all {
+		connector, _ := one.(map[string]any)
+		typ, _ := connector["type"].(string)
+		types = append(types, typ)
+		config, _ := connector["config"].(map[string]any)
+		for name, value := range config {
+			for bad, hint := range refused {
+				if strings.EqualFold(name, bad) && value == true {
+					return nil, c.wrong(".configSecret", fmt.Sprintf("connectors[%d]: %s is refused", i, bad), hint)
+				}
+			}
 		}
 	}
-	if _, given := config["redirectURI"]; !given && one.Type != "ldap" {
-		config["redirectURI"] = c.Issuer + "/callback"
-	}
-	return config, nil
-}
-
-var lineOfError = regexp.MustCompile(`line \d+`)
-
-// settings reads YAML. Errors never quote it.
-func (c Config) settings(field string, text []byte) (map[string]any, error) {
-	settings := map[string]any{}
-	if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-		where := strings.Join(slices.Compact(lineOfError.FindAllString(err.Error(), -1)), ", ")
-		return nil, c.wrong(field, strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
-			"correct it in the Secret; Dex documents the settings")
-	}
-	if settings == nil {
-		settings = map[string]any{}
-	}
-	for name := range settings {
-		same := func(o string) bool { return strings.EqualFold(name, o) }
-		if i := slices.IndexFunc(ours, same); i >= 0 && ours[i] != name { // Dex takes both for one
-			return nil, c.wrong(field, "it has "+ours[i]+" in other letters", "write "+ours[i])
-		}
-	}
-	return settings, nil
+	return types, nil
 }
 
 func (c Config) wrong(field, why, hint string) error {
