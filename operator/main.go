@@ -122,7 +122,6 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.ProbeAddress, "health-probe-bind-address", "0", "`ADDRESS` for /healthz and /readyz; 0 for none")
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
-	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: run the images that SIPClusters name, not the bundle's")
 	fs.StringVar(&f.SIP.Egress, "sip-egress", "", "sip: `CIDRS` that services may connect to, with commas between them; default: hosts in private networks, no provider of users")
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
 	fs.StringVar(&f.level, "log-level", "info", "`LEVEL`: debug, info or error")
@@ -168,7 +167,7 @@ func (f *flags) choose() error {
 	case f.Controllers != Drivers && f.Controllers != SIP:
 		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
 	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
-		return usageFault(errors.New("--allow-other-images or --sip-egress needs --controllers=sip"))
+		return usageFault(errors.New("--sip-egress needs --controllers=sip"))
 	}
 	return nil
 }

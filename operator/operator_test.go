@@ -358,7 +358,6 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
 		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
-		"flag of sip":    {[]string{"--allow-other-images"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
 		"egress of sip":  {[]string{"--sip-egress", "10.0.0.0/8"}, operator.ExitUsage, []string{"needs --controllers=sip"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
@@ -390,7 +389,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, out.String(), "v9.8.7")
 	out.Reset()
 	require.Zero(t, operator.Main(t.Context(), "", []string{"--help"}, &out, io.Discard))
-	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "allow-other-images"} {
+	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "sip-egress"} {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
 	help.TextFits(t, "vdo-operator", out.String())

@@ -29,8 +29,6 @@ const (
 
 // SIPOptions are for the controllers of SIPClusters.
 type SIPOptions struct {
-	// AllowOtherImages has services run the images that SIPClusters name, whatever the bundle has.
-	AllowOtherImages bool
 	// Egress is where services may connect to, as CIDRs with commas between them.
 	Egress string
 }
@@ -78,7 +76,6 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 		bundles, trusting := newStore(mgr, mgr.GetCache(), o)
 		clusters := sipcluster.Options{
 			Namespace: o.Namespace, AssignsUsers: openShift, Egress: egress,
-			AllowOtherImages: o.SIP.AllowOtherImages,
 			Bundles: &sipcluster.Accepted{
 				Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 				FloorID: o.TrustFloorID,

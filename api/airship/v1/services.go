@@ -36,10 +36,9 @@ type Services struct {
 
 // Service is what all services have in common.
 type Service struct {
-	// Image of the service, if the operator allows other images than the bundle's. Else an event reports it.
+	// Image is accepted from the original and has no effect: services run the bundle's. An event reports it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[-A-Za-z0-9_./:@\[\]]*$')`,message="write the reference of an image, such as registry.site/haproxy:2.8.5, or leave it out to take the bundle's"
 	Image string `json:"image,omitempty"`
 	// NodeLabels are those of the management cluster's nodes that the service runs on.
 	// +optional

@@ -62,7 +62,6 @@ var shapes = []shape{
 	{"a class of two words", "", "services: {jumpHost: [{nodePort: 1, loadBalancerClass: a b}]}", "should match"},
 	{"port 0", "", "services: {jumpHost: [{nodePort: 0}]}", "should be greater than or equal to 1"},
 	{"port 65536", "", "services: {jumpHost: [{nodePort: 65536}]}", "should be less than or equal to 65535"},
-	{"image with a space", "", "services: {jumpHost: [{nodePort: 1, image: 'a b'}]}", "write the reference of an image"},
 	{"interface of two lines", "", `services: {jumpHost: [{nodePort: 1, nodeInterfaceId: "a\nb"}]}`, "on one line"},
 	{"no IP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 10.0.0}]}", "write an IP address"},
 	{"an IPv6 clusterIP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 'fd00::7'}]}", ""},

@@ -63,8 +63,6 @@ type Options struct {
 	Egress []netip.Prefix
 	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
 	AssignsUsers bool
-	// AllowOtherImages has services run the images that specs name: see [services.Input].
-	AllowOtherImages bool
 }
 
 // Bundles gives the bundle that services run from.
@@ -119,7 +117,6 @@ type pass struct {
 	former     []*unstructured.Unstructured // of an earlier version
 	apiServers []netip.AddrPort
 	rendered   []services.Service
-	replaced   map[string]bool         // images of services that run, by whether this pass replaces them
 	states     []airship.ServiceStatus // in the order rendered
 	waits      string                  // what services wait for
 	// clusterName is the Cluster that may use the hosts, and foreign are those that another one uses.
@@ -137,7 +134,7 @@ func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
 	return &pass{
 		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
-		extracted: map[types.NamespacedName]*extracted{}, replaced: map[string]bool{},
+		extracted: map[types.NamespacedName]*extracted{},
 	}
 }
 

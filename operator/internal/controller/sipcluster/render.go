@@ -32,7 +32,7 @@ func (p *pass) render(ctx context.Context) error {
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
-		AssignsUsers: p.AssignsUsers, AllowOtherImages: p.AllowOtherImages,
+		AssignsUsers: p.AssignsUsers,
 		Secret: func(name airship.SecretName) (services.Secret, error) {
 			data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
 			return data, secretFault(p.key.Namespace, err)
@@ -47,11 +47,6 @@ func (p *pass) render(ctx context.Context) error {
 	for _, s := range p.rendered {
 		for _, o := range s.Objects {
 			p.mark(o)
-		}
-		if d := running[s.Name]; d != nil && s.Err == nil {
-			for _, c := range d.Spec.Template.Spec.Containers {
-				p.replaced[c.Image] = c.Image != s.Image
-			}
 		}
 		errs = append(errs, s.Err)
 	}
@@ -92,23 +87,25 @@ func (p *pass) findAPIServers(ctx context.Context) error {
 }
 
 // reportIgnored emits an event where the spec has a field that has no effect: when the spec
-// changes, when an upgrade moves the services, and when it replaces an image that the spec names.
+// changes, and when an upgrade moves the services.
 func (p *pass) reportIgnored() {
-	changed := p.sip.Status.ObservedGeneration != p.sip.Generation || len(p.former) > 0 && p.sip.Status.Namespace == ""
+	if p.sip.Status.ObservedGeneration == p.sip.Generation && (len(p.former) == 0 || p.sip.Status.Namespace != "") {
+		return
+	}
 	ignored := func(field, instead string) {
 		p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, "FieldIgnored", "Render", "%s",
 			condition.Cut("spec.services."+field+" has no effect; "+instead, condition.MaxNote))
 	}
 	for i, j := range p.sip.Spec.Services.JumpHost {
-		if changed && j.BMC != nil {
+		if j.BMC != nil {
 			ignored(fmt.Sprintf("jumpHost[%d].bmc", i), "create a HostAction to control power")
 		}
-		if changed && j.NodeSSHPrivateKeys != "" {
+		if j.NodeSSHPrivateKeys != "" {
 			ignored(fmt.Sprintf("jumpHost[%d].nodeSSHPrivateKeys", i), "reach hosts with `ssh -J`")
 		}
 	}
 	for field, s := range p.sip.Spec.Services.All() {
-		if s.Image != "" && !p.AllowOtherImages && (changed || p.replaced[s.Image]) {
+		if s.Image != "" {
 			ignored(field+".image", "the bundle's image runs")
 		}
 	}

@@ -119,8 +119,6 @@ func (r *rendering) base() error {
 func (r *rendering) findImage() (string, error) {
 	why, running := r.in.Unusable, r.in.Running[r.Name]
 	switch {
-	case r.spec.Image != "" && r.in.AllowOtherImages:
-		return r.spec.Image, nil
 	case why == nil:
 		return r.in.Images(r.Kind)
 	case running != nil && len(running.Spec.Template.Spec.Containers) == 1:

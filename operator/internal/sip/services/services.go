@@ -57,8 +57,6 @@ type Input struct {
 	// run.
 	Images   Images
 	Unusable error
-	// AllowOtherImages has services run the image that the spec names.
-	AllowOtherImages bool
 	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
 	PullSecret []byte
 	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
