@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -117,31 +116,6 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	return nil, fault.Errorf(fault.NotFound, "", "", "put the document under the key "+key, "it has no key %s", key)
 }
 
-// recall takes the addresses that the status has for those that could not be read, if all services use one network,
-// and what runs does too. Else the status does not say which network has which: the host is lost, and services on
-// a network of which nothing was read stay as they are.
-func (p *pass) recall(h *choose.Host, e *extracted, running map[string]*appsv1.Deployment) (lost bool) {
-	was, wanted := p.was(h.Key()), p.sip.Spec.Services.Interfaces()
-	if len(was.Addresses) == 0 || len(wanted) == 0 {
-		return false
-	}
-	known := services.Networks(running)
-	unknown := len(known) == 0 && p.sip.Status.ObservedGeneration == p.sip.Generation // what ran has no note of it
-	if len(wanted) > 1 || !unknown && !slices.Equal(known, wanted) {
-		return true
-	}
-	var all []netip.Addr
-	for _, text := range was.Addresses {
-		a, err := netip.ParseAddr(text)
-		if err != nil || slices.ContainsFunc(all, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
-			return true // two of a family are of two networks
-		}
-		all = append(all, a)
-	}
-	e.addresses[wanted[0]] = all
-	return false
-}
-
 // all returns the addresses that services use, each once.
 func (e *extracted) all(wanted []string) (all []string) {
 	for _, id := range wanted {
@@ -149,6 +123,16 @@ func (e *extracted) all(wanted []string) (all []string) {
 			if !slices.Contains(all, a.String()) {
 				all = append(all, a.String())
 			}
+		}
+	}
+	return all
+}
+
+// before are the addresses that the status has of a host.
+func (p *pass) before(key types.NamespacedName) (all []netip.Addr) {
+	for _, text := range p.was(key).Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
 		}
 	}
 	return all

@@ -28,7 +28,7 @@ import (
 // services are rendered all the same, and of services that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
 	kept, running := p.existing()
-	hosts, unread := p.served(running)
+	hosts, unread := p.served()
 	in := services.Input{
 		Cluster: p.key, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts,
 		Kept: kept, Running: running, Egress: p.Egress, APIServers: p.apiServers, Now: p.Now(),
@@ -134,8 +134,8 @@ func (p *pass) labels() map[string]string {
 }
 
 // served are the hosts that services lead to: without those that leave. Where a host's data cannot be
-// read, services go on leading to the addresses that the status has, and the fault tells of it.
-func (p *pass) served(running map[string]*appsv1.Deployment) (map[airship.Role][]services.Host, error) {
+// read, services go on leading to it as before, and the fault tells of it.
+func (p *pass) served() (map[airship.Role][]services.Host, error) {
 	all := map[airship.Role][]services.Host{}
 	var unread []string
 	var first error
@@ -143,14 +143,12 @@ func (p *pass) served(running map[string]*appsv1.Deployment) (map[airship.Role][
 		if p.foreign[h.Key()] != "" {
 			continue
 		}
-		e, lost := p.extracted[h.Key()], false
+		e := p.extracted[h.Key()]
+		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses}
 		if e.problem != nil {
-			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
-			lost = p.recall(h, e, running)
+			unread, first, one.Before = append(unread, h.Key().String()), cmp.Or(first, e.problem), p.before(h.Key())
 		}
-		all[r.Role] = append(all[r.Role], services.Host{
-			Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, Unread: e.problem != nil, Lost: lost,
-		})
+		all[r.Role] = append(all[r.Role], one)
 	}
 	if first == nil {
 		return all, nil

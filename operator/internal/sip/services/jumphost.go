@@ -20,11 +20,11 @@ const sshPort = 22
 // jumpHost is the SSH server before all hosts of the tenant. Each change replaces its pod, which ends what
 // is open to a host that leaves and what a removed key opened.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
-	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
+	r.place(airship.RoleControlPlane, airship.RoleWorker)
 	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
 	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
 	hostKey, hostKeyErr := r.hostKey()
-	if err := errors.Join(placeErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
+	if err := errors.Join(keysErr, authoritiesErr, hostKeyErr); err != nil {
 		return err
 	}
 	principals := s.AuthorizedPrincipals
@@ -52,7 +52,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 	for _, lb := range r.in.Spec.LoadBalancerWorker {
 		reached = append(reached, tcpPort(lb.NodePortRange.Start, lb.NodePortRange.End))
 	}
-	r.egress = to(addresses(r.hosts), reached...)
+	r.egress = to(r.leads, reached...)
 	return nil
 }
 

@@ -2,12 +2,10 @@ package services
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +56,8 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 		c.Check.CAFile = path.Join(balancerDir, balancerCA)
 	}
 	r.serve("api", apiServerPort, s.NodePort, apiServerPort)
-	return errors.Join(caErr, r.balancer(c, airship.RoleControlPlane, files))
+	r.balancer(c, airship.RoleControlPlane, files)
+	return caErr
 }
 
 // workers leads each port of the range to the same port of the hosts whose kubelet
@@ -84,38 +83,32 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 		}
 		checks[check.Port] = check
 	}
-	return r.balancer(haproxy.Config{
+	r.balancer(haproxy.Config{
 		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // validated
 		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
 	}, airship.RoleWorker, map[string]string{})
+	return nil
 }
 
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
-func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
-	if err := r.place(role); err != nil {
-		return err
-	}
+func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) {
+	r.place(role)
 	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
 		return len(h.Addresses) == 0
 	})
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
 	}
-	unread := slices.ContainsFunc(r.in.Hosts[role], func(h Host) bool { return h.Unread })
-	if unread && len(hosts) == 0 { // what runs goes on
-		why := fmt.Sprintf("of %d hosts none has a known address there", len(r.in.Hosts[role]))
-		return r.wrong(".nodeInterfaceId", why, networkHint)
-	}
 	files[balancerFile] = c.Text()
-	reached, listens := addresses(hosts), tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
-	r.roll(reached)
+	listens := tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
+	r.roll()
 	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(haproxy.HealthPort, 0)}
 	ports := []networkingv1.NetworkPolicyPort{listens}
 	if c.Check.Port != c.Listen.First {
 		ports = append(ports, tcpPort(int32(c.Check.Port), 0))
 	}
-	r.egress = to(reached, ports...)
+	r.egress = to(r.leads, ports...)
 	r.size(2, "512Mi")
 	r.probe(haproxy.HealthPort, "/healthz", "/healthz", settle)
 	r.mount("config", balancerDir, r.configMap(suffixConfig, files))
@@ -126,27 +119,19 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 	container.Env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: ip}}}
 	stop := &corev1.ExecAction{Command: haproxy.StopCommand(1)}
 	container.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: stop}}
-	return nil
 }
 
 // roll replaces the pods when a host or an address leaves: that a pod which loads its configuration again
-// leads there no more, nobody tells. Others are loaded. The Deployment notes all that its pods led to.
-func (r *rendering) roll(now []netip.Addr) {
-	var texts []string
-	for _, a := range now {
-		texts = append(texts, a.String())
-	}
-	r.leads = strings.Join(texts, ",")
+// leads there no more, nobody tells. Others are loaded.
+func (r *rendering) roll() {
 	if running := r.in.Running[r.Name]; running != nil {
 		r.hash = running.Spec.Template.Annotations[annotationHash]
-		left := slices.DeleteFunc(strings.Split(running.Annotations[annotationLeads], ","), func(was string) bool {
-			return was == "" || slices.Contains(texts, was)
-		})
+		left := slices.DeleteFunc(r.led(), func(was netip.Addr) bool { return slices.Contains(r.leads, was) })
 		if r.hash != "" && len(left) == 0 {
 			return
 		}
 	}
-	r.hash = hashed(nil, []byte(r.hash), []byte(r.leads))
+	r.hash = hashed(nil, []byte(r.hash), fmt.Append(nil, r.leads))
 }
 
 // authorities are certificates that are trusted, PEM, of a field's Secret, without what is no

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,7 +69,7 @@ type rendering struct {
 	ingress  []networkingv1.NetworkPolicyPort // let in from wherever
 	egress   []networkingv1.NetworkPolicyEgressRule
 	hash     string           // of what the pods read once, at their start; "" for nothing
-	leads    string           // addresses that the pods lead to
+	leads    []netip.Addr     // that the pods lead to, sorted
 	hosts    []jumphost.Host  // of the roles that place was called for
 	before   []runtime.Object // what the Deployment's pods mount
 }
@@ -207,18 +206,19 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 }
 
 // place gives hosts their addresses on the service's network: none where they are not known, which is reported
-// where network data is read, or where services may not connect to one. It fails where one is lost.
-func (r *rendering) place(roles ...airship.Role) error {
-	lost := 0
+// where network data is read, or where services may not connect to one.
+func (r *rendering) place(roles ...airship.Role) {
 	r.LeftOut = map[types.NamespacedName]string{}
+	led := r.led()
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
 			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
 				placed.Addresses = append(placed.Addresses, a.Unmap())
 			}
-			if h.Lost && len(placed.Addresses) == 0 {
-				lost++
+			if len(placed.Addresses) == 0 {
+				others := func(a netip.Addr) bool { return !slices.Contains(led, a) }
+				placed.Addresses = slices.DeleteFunc(slices.Clone(h.Before), others)
 			}
 			for _, a := range placed.Addresses {
 				if !r.in.reaches(a) {
@@ -229,26 +229,25 @@ func (r *rendering) place(roles ...airship.Role) error {
 				}
 			}
 			r.hosts = append(r.hosts, placed)
+			r.leads = append(r.leads, placed.Addresses...)
 		}
 	}
-	if lost > 0 {
-		why := fmt.Sprintf("%d hosts have no known address there, and what runs stays", lost)
-		return r.wrong(".nodeInterfaceId", why, networkHint)
-	}
-	return nil
+	slices.SortFunc(r.leads, netip.Addr.Compare)
+	r.leads = slices.Compact(r.leads)
 }
 
-const networkHint = "name a network that the hosts' network data has, or correct the data"
-
-// Networks are the nodeInterfaceIds that Deployments lead to, sorted.
-func Networks(running map[string]*appsv1.Deployment) []string {
-	all := map[string]bool{}
-	for _, d := range running {
-		if id, ok := d.Annotations[annotationNetwork]; ok {
-			all[id] = true
+// led are the addresses that the service's pods lead to, as the Deployment notes them.
+func (r *rendering) led() (all []netip.Addr) {
+	running := r.in.Running[r.Name]
+	if running == nil {
+		return nil
+	}
+	for text := range strings.SplitSeq(running.Annotations[annotationLeads], ",") {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return all
 }
 
 // reaches tells whether services may connect to an address of a host: never to the management API, which
@@ -263,29 +262,17 @@ func (in Input) reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(in.Egress, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// addresses are all of hosts, sorted, each once.
-func addresses(hosts []jumphost.Host) []netip.Addr {
-	var all []netip.Addr
-	for _, h := range hosts {
-		all = append(all, h.Addresses...)
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all)
-}
-
 // user that all services run as: nobody's on any node, and not root.
 const user int64 = 65532
 
 // Labels of a service's pods, and the annotation that rolls them.
 const (
-	labelInstance  = "app.kubernetes.io/instance"
-	labelComponent = "app.kubernetes.io/component"
-	labelPartOf    = "app.kubernetes.io/part-of"
-	annotationHash = "sip.airshipit.org/configuration"
-	// annotationNetwork of a Deployment is the nodeInterfaceId that its addresses are of.
-	annotationNetwork = "sip.airshipit.org/node-interface-id"
-	annotationLeads   = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods led to
-	container         = "service"
+	labelInstance   = "app.kubernetes.io/instance"
+	labelComponent  = "app.kubernetes.io/component"
+	labelPartOf     = "app.kubernetes.io/part-of"
+	annotationHash  = "sip.airshipit.org/configuration"
+	annotationLeads = "sip.airshipit.org/leads-to" // of a Deployment: the addresses that its pods lead to
+	container       = "service"
 )
 
 func (r *rendering) meta(name string) metav1.ObjectMeta {
@@ -399,11 +386,12 @@ func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) core
 func (r *rendering) objects() []runtime.Object {
 	none, one := intstr.FromInt32(0), intstr.FromInt32(1)
 	deployment, template := r.meta(r.Name), r.meta("")
-	if r.Kind != Auth {
-		deployment.Annotations = map[string]string{annotationNetwork: r.spec.NodeInterfaceID}
-	}
-	if r.leads != "" {
-		deployment.Annotations[annotationLeads] = r.leads
+	if len(r.leads) > 0 {
+		var leads []string
+		for _, a := range r.leads {
+			leads = append(leads, a.String())
+		}
+		deployment.Annotations = map[string]string{annotationLeads: strings.Join(leads, ",")}
 	}
 	if r.hash != "" {
 		template.Annotations = map[string]string{annotationHash: r.hash}

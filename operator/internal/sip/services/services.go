@@ -81,10 +81,9 @@ type Host struct {
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
 	// network. IPv4 before IPv6. None where they are not known.
 	Addresses map[string][]netip.Addr
-	// Unread is whether its data could not be read, so that an address may be missing.
-	Unread bool
-	// Lost is whether services may lead to it already: one on a network where its address is missing stays as it is.
-	Lost bool
+	// Before are the addresses that it had, where its data cannot be read: a service goes on leading to those of
+	// them that it leads to.
+	Before []netip.Addr
 }
 
 // Secret is the data of a Secret. It does not print.
