@@ -53,12 +53,12 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	}
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
 	wanted := p.sip.Spec.Services.Interfaces()
-	if len(wanted) > 0 && h.Spec.NetworkData.Name+h.Spec.MetaData.Name != "" {
-		var data netdata.Data
-		data, subject, err = p.readNetwork(ctx, h)
+	if len(wanted) > 0 && h.Spec.NetworkData.Name != "" {
+		var networks netdata.Networks
+		networks, subject, err = p.readNetwork(ctx, h)
 		for read, i := err == nil, 0; read && i < len(wanted); i++ {
 			var lacking error
-			e.addresses[wanted[i]], lacking = data.Addresses(wanted[i])
+			e.addresses[wanted[i]], lacking = networks.Addresses(wanted[i])
 			err = cmp.Or(err, lacking)
 		}
 		return e, e.fails(err, subject)
@@ -76,44 +76,31 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	return e, nil
 }
 
-// readNetwork reads the Secrets that a host names, and returns the last one's name; the keys are those of Metal3.
-func (p *pass) readNetwork(ctx context.Context, h *choose.Host) (data netdata.Data, subject string, err error) {
-	var documents [2][]byte
-	for i, ref := range []corev1.SecretReference{h.Spec.MetaData, h.Spec.NetworkData} {
-		if ref.Name == "" {
-			continue
-		}
-		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
-		if ref.Namespace != "" && ref.Namespace != h.Namespace {
-			return data, h.String(), fault.Errorf(fault.InvalidInput, "", "",
-				"put the Secret beside the BareMetalHost, and leave the namespace out",
-				"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
-		}
-		name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
-		subject = "Secret " + name.String()
-		if documents[i], err = p.document(ctx, name, []string{"metaData", "networkData"}[i]); err != nil {
-			return data, subject, err
-		}
+// readNetwork reads the Secret that a host names, and returns its name; the keys are those of Metal3.
+func (p *pass) readNetwork(ctx context.Context, h *choose.Host) (all netdata.Networks, subject string, err error) {
+	ref := h.Spec.NetworkData
+	// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
+	if ref.Namespace != "" && ref.Namespace != h.Namespace {
+		return nil, h.String(), fault.Errorf(fault.InvalidInput, "", "",
+			"put the Secret beside the BareMetalHost, and leave the namespace out",
+			"it names the Secret %s/%s, of another namespace", ref.Namespace, ref.Name)
 	}
-	data, err = netdata.Parse(documents[1], documents[0])
-	return data, subject, err
-}
-
-// document reads one key of a Secret, or the key value, as Metal3 does.
-func (p *pass) document(ctx context.Context, name types.NamespacedName, key string) ([]byte, error) {
+	name := types.NamespacedName{Namespace: h.Namespace, Name: ref.Name}
+	subject = "Secret " + name.String()
 	data, err := p.Cluster.Secret(ctx, name)
-	switch {
-	case err != nil:
-		return nil, err
-	case data == nil:
-		return nil, fault.Errorf(fault.NotFound, "", "", "create it, or correct the BareMetalHost", "it is not there")
+	if err != nil {
+		return nil, subject, err
 	}
-	for _, k := range []string{key, "value"} {
-		if v, ok := data[k]; ok {
-			return v, nil
-		}
+	document, ok := data["networkData"]
+	if !ok {
+		document, ok = data["value"]
 	}
-	return nil, fault.Errorf(fault.NotFound, "", "", "put the document under the key "+key, "it has no key %s", key)
+	if !ok {
+		return nil, subject, fault.Errorf(fault.NotFound, "", "", "create it, or correct the BareMetalHost",
+			"it is not there, or has no key networkData")
+	}
+	all, err = netdata.Parse(document)
+	return all, subject, err
 }
 
 // all returns the addresses that services use, each once.

@@ -31,39 +31,32 @@ networks:
   - {id: also, type: ipv6, link: eth0, ip_address: "fd00::5"}
 `
 
-const meta = "provisioningIP: 10.0.0.9\nname: host-1\nindex: 3\nlocal-hostname: host-1\n"
-
 func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
-		networks, meta, id string
-		want               []string
-		reason             fault.Reason
-		message            string
+		networks, id string
+		want         []string
+		reason       fault.Reason
+		message      string
 	}{
-		"v4":                      {networks: networks, id: "oam-ipv4", want: []string{"32.68.51.139"}},
-		"v6":                      {networks: networks, id: "oam-ipv6", want: []string{"2001:1890:1001:293d::139"}},
-		"both, v4 first":          {networks: networks, id: "pxe", want: []string{"172.30.0.11", "fd00:900:100:138::11"}},
-		"by network_id":           {networks: networks, id: "oam", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
-		"by link":                 {networks: networks, id: "bond0.41", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
-		"YAML, the only one":      {networks: asYAML, want: []string{"10.0.0.5", "fd00::5"}},
-		"meta-data":               {networks: asYAML, meta: meta, id: "provisioningIP", want: []string{"10.0.0.9"}},
-		"meta-data alone":         {meta: meta, id: "provisioningIP", want: []string{"10.0.0.9"}},
-		"network before metadata": {networks: asYAML, meta: "only: 10.9.9.9", id: "only", want: []string{"10.0.0.5"}},
-		"unknown":                 {networks: asYAML, id: "oam", reason: fault.NotFound, message: `no address on network "oam"; networks: "also", "only"`},
-		"nothing":                 {reason: fault.NotFound, message: "networks: none"},
-		"by DHCP":                 {networks: networks, id: "dynamic", reason: fault.NotFound, message: "name a network with a fixed address"},
-		"two of a family":         {networks: networks, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
-		"several and no id":       {networks: asYAML + "  - {id: third, type: ipv4, ip_address: 10.0.0.6}\n", reason: fault.InvalidInput, message: `network "" has 3 addresses; networks: "also", "only", "third"`},
-		"no address":              {networks: networks, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no IP address`},
-		"loopback":                {networks: networks, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
-		"link-local":              {networks: networks, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},
-		"meta-data, no address":   {meta: meta, id: "name", reason: fault.InvalidInput, message: `network "name"`},
-		"meta-data, a number":     {meta: meta, id: "index", reason: fault.NotFound, message: `no address on network "index"`},
+		"v4":                 {networks: networks, id: "oam-ipv4", want: []string{"32.68.51.139"}},
+		"v6":                 {networks: networks, id: "oam-ipv6", want: []string{"2001:1890:1001:293d::139"}},
+		"both, v4 first":     {networks: networks, id: "pxe", want: []string{"172.30.0.11", "fd00:900:100:138::11"}},
+		"by network_id":      {networks: networks, id: "oam", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"by link":            {networks: networks, id: "bond0.41", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"YAML, the only one": {networks: asYAML, want: []string{"10.0.0.5", "fd00::5"}},
+		"unknown":            {networks: asYAML, id: "oam", reason: fault.NotFound, message: `no address on network "oam"; networks: "also", "only"`},
+		"nothing":            {reason: fault.NotFound, message: "networks: none"},
+		"by DHCP":            {networks: networks, id: "dynamic", reason: fault.NotFound, message: "name a network with a fixed address"},
+		"two of a family":    {networks: networks, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
+		"several and no id":  {networks: asYAML + "  - {id: third, type: ipv4, ip_address: 10.0.0.6}\n", reason: fault.InvalidInput, message: `network "" has 3 addresses; networks: "also", "only", "third"`},
+		"no address":         {networks: networks, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no IP address`},
+		"loopback":           {networks: networks, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
+		"link-local":         {networks: networks, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := netdata.Parse([]byte(c.networks), []byte(c.meta))
+			all, err := netdata.Parse([]byte(c.networks))
 			require.NoError(t, err)
-			got, err := d.Addresses(c.id)
+			got, err := all.Addresses(c.id)
 			if c.message != "" {
 				require.Contains(t, fault.Text(err), c.message)
 				require.Equal(t, c.reason, fault.ReasonOf(err))
@@ -86,16 +79,9 @@ func addresses(texts []string) []netip.Addr {
 
 // What cannot be read is told of without a byte of it.
 func TestDocumentsThatCannotBeRead(t *testing.T) {
-	for name, c := range map[string]struct{ networks, meta, message string }{
-		"no document":   {networks: "s3cret: [", message: "network data cannot be read"},
-		"another shape": {networks: `{"networks": "s3cret"}`, message: "network data cannot be read"},
-		"a list":        {networks: `["s3cret"]`, message: "network data cannot be read"},
-		"meta-data":     {meta: "s3cret", message: "meta-data cannot be read"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := netdata.Parse([]byte(c.networks), []byte(c.meta))
-			require.ErrorContains(t, err, c.message)
-			require.NotContains(t, fault.Text(err), "s3cret")
-		})
+	for _, document := range []string{"s3cret: [", `{"networks": "s3cret"}`, `["s3cret"]`} {
+		_, err := netdata.Parse([]byte(document))
+		require.ErrorContains(t, err, "network data cannot be read")
+		require.NotContains(t, fault.Text(err), "s3cret")
 	}
 }
