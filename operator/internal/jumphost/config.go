@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -54,15 +53,6 @@ type Host struct {
 	Name      string // a DNS subdomain
 	Role      string // for people
 	Addresses []netip.Addr
-}
-
-// NamedAsAddress tells whether the name is an IPv4 address to a resolver, also as in 10.1 or 0xa000001: a forward
-// to it would lead there, and not to the host.
-func (h Host) NamedAsAddress() bool {
-	return !slices.ContainsFunc(strings.Split(h.Name, "."), func(part string) bool {
-		_, err := strconv.ParseUint(part, 0, 32)
-		return err != nil
-	})
 }
 
 // Files returns the files of [ConfigDir].
@@ -132,10 +122,7 @@ func (c Config) permitted() []string {
 		if len(h.Addresses) == 0 {
 			continue
 		}
-		var names []string
-		if !h.NamedAsAddress() {
-			names = append(names, h.Name)
-		}
+		names := []string{h.Name}
 		for _, a := range h.Addresses {
 			names = append(names, a.String())
 		}

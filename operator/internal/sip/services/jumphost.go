@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 
@@ -58,18 +57,14 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 
 // aliases has each address once, with all its names: the API server takes no two aliases of one address.
 func aliases(hosts []jumphost.Host) (all []corev1.HostAlias) {
-	at := map[netip.Addr]int{}
 	for _, h := range hosts {
 		for _, a := range h.Addresses {
-			i, has := at[a]
-			switch {
-			case h.NamedAsAddress():
-			case !has:
-				at[a] = len(all)
-				all = append(all, corev1.HostAlias{IP: a.String(), Hostnames: []string{h.Name}})
-			case !slices.Contains(all[i].Hostnames, h.Name):
-				all[i].Hostnames = append(all[i].Hostnames, h.Name)
+			ip := a.String()
+			i := slices.IndexFunc(all, func(alias corev1.HostAlias) bool { return alias.IP == ip })
+			if i < 0 {
+				i, all = len(all), append(all, corev1.HostAlias{IP: ip})
 			}
+			all[i].Hostnames = append(all[i].Hostnames, h.Name)
 		}
 	}
 	return all
