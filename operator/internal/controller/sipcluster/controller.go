@@ -84,8 +84,7 @@ type Reconciler struct {
 	Grace   time.Duration // that a host has to be in error before another replaces it
 	Options
 
-	bound   sync.Map // UIDs of services' namespaces in which the operator has its rights
-	written sync.Map // objects of services by their names: written
+	written sync.Map // by SIPCluster: map[objectKey]written
 }
 
 type object = *airship.SIPCluster
@@ -113,8 +112,9 @@ type pass struct {
 	chosen     bool                         // of hosts
 	home       string                       // the services' namespace
 	objects    objects                      // that exist
+	written    map[objectKey]written        // by this operator
 	common     []*unstructured.Unstructured // objects of no service
-	former     []*unstructured.Unstructured // of an earlier version
+	former     objects                      // of an earlier version
 	apiServers []netip.AddrPort
 	rendered   []services.Service
 	states     []airship.ServiceStatus // in the order rendered
@@ -132,7 +132,9 @@ type pass struct {
 // begin starts a pass.
 func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
+	was, _ := r.written.LoadOrStore(key, map[objectKey]written{})
 	return &pass{
+		written: was.(map[objectKey]written), objects: objects{}, //nolint:forcetypeassert,errcheck // all are
 		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
 		extracted: map[types.NamespacedName]*extracted{},
 	}
@@ -192,6 +194,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		o.ready = judgement{reason: airship.ReasonProgressing, message: waits, status: metav1.ConditionUnknown}
 		o.next = reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())}
 	default:
+		r.written.Delete(p.key)
 		return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 	}
 	return o, nil

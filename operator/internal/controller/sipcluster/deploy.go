@@ -24,9 +24,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -58,7 +56,7 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 		p.again = true
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
-	if err := errors.Join(p.read(ctx), p.findAPIServers(ctx)); err != nil {
+	if err := p.findAPIServers(ctx); err != nil {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
 	missing, err := p.render(ctx), p.apply(ctx)
@@ -68,25 +66,22 @@ func (p *pass) deploy(ctx context.Context) (err error) {
 	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
 }
 
-// read lists what exists.
-func (p *pass) read(ctx context.Context) error {
-	p.objects = objects{}
-	if p.sip.Spec.Services.IsEmpty() {
-		return nil
-	}
+// read lists what exists in a namespace for the SIPCluster.
+func (p *pass) read(ctx context.Context, namespace string) (objects, error) {
+	all := objects{}
 	for _, kind := range kinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		err := pages.Each(ctx, p.Reader, list, func() {
 			for i := range list.Items {
-				p.objects[keyOf(&list.Items[i])] = &list.Items[i]
+				all[keyOf(&list.Items[i])] = &list.Items[i]
 			}
-		}, client.InNamespace(p.home), client.MatchingLabels{render.LabelManagedBy: render.ManagedBy})
+		}, client.InNamespace(namespace), client.MatchingLabels(p.labels()))
 		if err != nil {
-			return p.homeFault("list "+kind.Kind+"s in", err)
+			return nil, asked("list "+kind.Kind+"s in", "namespace "+namespace, err)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // apply makes the cluster what was rendered. What is obsolete goes once its replacement is ready.
@@ -139,7 +134,7 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 			return err
 		}
 		p.objects[keyOf(o)] = made
-		p.written.Store(p.home+"/"+o.GetKind()+"/"+o.GetName(), wrote(o, made))
+		p.written[keyOf(o)] = wrote(o, made)
 	}
 	return nil
 }
@@ -164,8 +159,7 @@ func wrote(rendered, made *unstructured.Unstructured) written {
 // isCurrent reports whether an object is as this operator last applied it.
 func (p *pass) isCurrent(o *unstructured.Unstructured) bool {
 	live := p.objects[keyOf(o)]
-	was, found := p.written.Load(p.home + "/" + o.GetKind() + "/" + o.GetName())
-	return found && live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(was, wrote(o, live))
+	return live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(p.written[keyOf(o)], wrote(o, live))
 }
 
 // prune deletes what is not rendered: all of a service that is gone, and of the others what they no
@@ -181,6 +175,7 @@ func (p *pass) prune(ctx context.Context) error {
 			continue
 		}
 		p.again = true
+		delete(p.written, key)
 		errs = append(errs, p.delete(ctx, o))
 	}
 	return errors.Join(errs...)
@@ -310,29 +305,15 @@ func (p *pass) loadFormer(ctx context.Context) error {
 	if err != nil || !record.Found {
 		return err
 	}
-	var ids []inventory.ID
-	for _, e := range record.Entries() {
-		if e.Namespace == p.key.Namespace { // nothing was ever made elsewhere
-			ids = append(ids, e.ID)
-		}
-	}
-	live, refused, err := p.Cluster.Read(ctx, ids)
-	if err != nil {
+	p.former, err = p.read(ctx, p.key.Namespace)
+	switch {
+	case fault.ReasonOf(err) == fault.Forbidden:
+		return fault.Errorf(fault.Forbidden, "read services in", "namespace "+p.key.Namespace,
+			"bind ClusterRole "+servicesRole+" to it by a RoleBinding", "the operator may not")
+	case err != nil || len(p.former) > 0:
 		return err
 	}
-	for _, id := range ids {
-		if err := refused[id.Key]; err != nil {
-			return secretFault(p.key.Namespace, err)
-		}
-		e, _ := record.Get(id.Key)
-		if o := live[id.Key]; o != nil && (e.UID == string(o.GetUID()) || e.UID == "") { // policy.yaml wants our labels
-			p.former = append(p.former, o)
-		}
-	}
-	if len(p.former) == 0 {
-		return p.Cluster.DeleteInventory(ctx, owner)
-	}
-	return nil
+	return p.Cluster.DeleteInventory(ctx, owner)
 }
 
 // removeFormer deletes what an earlier version made for services whose pods run here, or that are gone. Then only

@@ -414,12 +414,12 @@ services:
 func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 	w.Helper()
 	p := r.begin(w.get("t"))
-	require.NoError(w, p.read(w.Context()))
-	all := slices.Collect(maps.Values(p.objects))
+	existing, err := p.read(w.Context(), p.home)
+	require.NoError(w, err)
+	all := slices.Collect(maps.Values(existing))
 	bmc := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}
 	bmc.SetLabels(all[0].GetLabels())
 	bmc.SetName(services.Name("t", services.JumpHost, 0) + "-bmc")
-	inv := inventory.Inventory{}
 	require.NoError(w, w.Delete(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.home}}))
 	w.play("t")
 	for _, o := range append(all, bmc) {
@@ -431,14 +431,10 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 		unstructured.RemoveNestedField(made.Object, "spec", "clusterIP")
 		unstructured.RemoveNestedField(made.Object, "spec", "clusterIPs")
 		require.NoError(w, w.Create(w.Context(), made))
-		kind := made.GroupVersionKind()
-		inv = inv.With(inventory.Entry{UID: string(made.GetUID()), Driver: "x", ID: inventory.ID{
-			Version: kind.Version, Key: inventory.Key{Group: kind.Group, Kind: kind.Kind, Namespace: w.ns, Name: made.GetName()},
-		}})
 	}
 	record := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "sip-inventory-of-" + w.ns + ".t"},
-		Data:       map[string]string{inventory.DataKey: string(inv.Marshal())},
+		Data:       map[string]string{inventory.DataKey: string(inventory.Inventory{}.Marshal())},
 	}
 	require.NoError(w, w.Create(w.Context(), record))
 	w.former = true

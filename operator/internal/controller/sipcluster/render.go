@@ -175,7 +175,7 @@ func (p *pass) leftOut(host types.NamespacedName) string {
 func (p *pass) existing() (kept map[string]services.Secret, running map[string]*appsv1.Deployment) {
 	kept, running = map[string]services.Secret{}, map[string]*appsv1.Deployment{}
 	decode := runtime.DefaultUnstructuredConverter.FromUnstructured
-	for _, o := range slices.Concat(p.former, slices.Collect(maps.Values(p.objects))) {
+	for _, o := range slices.AppendSeq(slices.Collect(maps.Values(p.former)), maps.Values(p.objects)) {
 		switch {
 		case o.GetKind() == "Secret":
 			var s corev1.Secret
