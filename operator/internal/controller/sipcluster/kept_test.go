@@ -515,7 +515,7 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 	}
 	w.settle(r, "t")
 	require.Equal(t, []string{"b"}, names(w.claimed("t")))
-	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "to this namespace, and Metal3Machine t/m uses it")
+	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "its owner does not permit it to this namespace")
 }
 
 // step is one change of a SIPCluster, and what holds when it is carried out.

@@ -46,8 +46,8 @@ func (p *pass) letLeave(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, l := range leaving {
-		errs = append(errs, p.patch(ctx, l.Host, map[string]any{
+	for _, h := range leaving {
+		errs = append(errs, p.patch(ctx, h, map[string]any{
 			"annotations": map[string]any{airship.AnnotationClaim: nil}, "labels": map[string]any{
 				airship.LabelClusterNamespace: nil, airship.LabelClusterName: nil, airship.LabelNodeType: nil,
 			},

@@ -153,12 +153,9 @@ const maxHosts = 1000
 func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 	st.Hosts, st.Missing = nil, nil
 	for _, r := range p.choice.Roles {
-		for _, h := range r.Held() {
-			st.Hosts = append(st.Hosts, p.hostStatus(r, h, r.Problem(h)))
-		}
-		for _, l := range r.Leave {
-			if p.cluster.Holds(l.Host) { // else it is released
-				st.Hosts = append(st.Hosts, p.hostStatus(r, l.Host, "it leaves: "+l.Why))
+		for _, h := range slices.Concat(r.Held(), r.Leave) {
+			if slices.Contains(r.Take, h) || p.cluster.Holds(h) { // else it is released
+				st.Hosts = append(st.Hosts, p.hostStatus(r, h))
 			}
 		}
 		if r.Missing.Count > 0 {
@@ -171,7 +168,7 @@ func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
 }
 
 // hostStatus is that of a host. The addresses of one that leaves, or was not read, are those of before.
-func (p *pass) hostStatus(r choose.Role, h *choose.Host, problem string) airship.HostStatus {
+func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	hs := airship.HostStatus{
 		Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey],
 		Labelled: h.Labelled(p.key, r.Role), Addresses: p.was(h.Key()).Addresses,
@@ -179,7 +176,7 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host, problem string) airship
 	if since := p.failedSince(h); !since.IsZero() {
 		hs.FailedSince = &metav1.Time{Time: since}
 	}
-	problems := []string{problem, p.leftOut(h.Key())}
+	problems := []string{r.Problem(h), p.leftOut(h.Key())}
 	if e := p.extracted[h.Key()]; e != nil {
 		if e.problem == nil || len(hs.Addresses) == 0 {
 			hs.Addresses = e.all(p.sip.Spec.Services.Interfaces())
@@ -256,9 +253,9 @@ func (p *pass) unfinished() string {
 	if out := p.outgoing(); p.applied && len(out) > 0 {
 		all = append(all, "removing "+few(out))
 	}
-	for _, l := range p.choice.Leaving() {
-		if p.cluster.Holds(l.Host) {
-			leave = append(leave, l.Key().String())
+	for _, h := range p.choice.Leaving() {
+		if p.cluster.Holds(h) {
+			leave = append(leave, h.Key().String())
 		}
 	}
 	if len(leave) > 0 {

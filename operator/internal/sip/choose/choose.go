@@ -25,7 +25,6 @@ package choose
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -48,20 +47,13 @@ type Role struct {
 	Role        airship.Role
 	TopologyKey string
 	Wanted      int // hosts, by the spec
-	// Keep are held hosts that stay, Take those to claim, Leave those to release; each in the order of hosts.
-	Keep, Take []*Host
-	Leave      []Leaving
+	// Keep are held hosts that stay, Take those to claim, Leave those to release.
+	Keep, Take, Leave []*Host
 	// Missing is how many are wanted and not held, and why other hosts are not taken.
 	Missing airship.MissingHosts
 
 	selector     labels.Selector
 	releaseInUse bool
-}
-
-// Leaving is a host that is released, and why.
-type Leaving struct {
-	*Host
-	Why string
 }
 
 // Held are the hosts that the cluster has then: in the order of roles, and in theirs.
@@ -78,7 +70,7 @@ func (c Choice) Held() iter.Seq2[Role, *Host] {
 }
 
 // Leaving are the hosts that are released.
-func (c Choice) Leaving() (all []Leaving) {
+func (c Choice) Leaving() (all []*Host) {
 	for _, r := range c.Roles {
 		all = append(all, r.Leave...)
 	}
@@ -103,17 +95,15 @@ func (r Role) InUse() []*Host {
 func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Host) (c Choice, err error) {
 	slices.SortFunc(hosts, (*Host).compare)
 	held, free, others := divide(cluster, hosts)
-	var errs []error
 	all := slices.AppendSeq(slices.Collect(maps.Keys(nodes)), maps.Keys(held)) // of the spec, and of held hosts
 	slices.Sort(all)
 	for _, role := range slices.Compact(all) {
 		set := nodes[role]
 		selector, err := metav1.LabelSelectorAsSelector(&set.LabelSelector)
 		if err != nil {
-			errs = append(errs, fault.Errorf(fault.InvalidInput, "choose hosts by",
+			return Choice{}, fault.Errorf(fault.InvalidInput, "choose hosts by",
 				fmt.Sprintf("spec.nodes.%s.labelSelector", role),
-				"correct the selector: operators are In, NotIn, Exists and DoesNotExist", "%w", err))
-			continue
+				"correct the selector: operators are In, NotIn, Exists and DoesNotExist", "%w", err)
 		}
 		total, standby := set.Wanted()
 		r := Role{
@@ -127,13 +117,8 @@ func Choose(cluster Cluster, nodes map[airship.Role]airship.NodeSet, hosts []*Ho
 		if n := total - len(r.Keep) - len(r.Take); n > 0 {
 			r.Missing = airship.MissingHosts{Role: role, Count: int32(n), Refused: refused.sorted()} //nolint:gosec // at most 2000
 		}
-		slices.SortFunc(r.Take, (*Host).compare)
-		slices.SortFunc(r.Leave, func(a, b Leaving) int { return a.compare(b.Host) })
 		free = without(free, r.Take...)
 		c.Roles = append(c.Roles, r)
-	}
-	if len(errs) > 0 {
-		return Choice{}, errors.Join(errs...)
 	}
 	return c, nil
 }
@@ -174,13 +159,10 @@ func (r *Role) replace(free []*Host, standby int) {
 		stay := without(r.Keep, h)
 		taken := r.fitting(1, without(free, r.Take...), slices.Concat(stay, r.Take), tally{})
 		if len(taken) > 0 {
-			r.Keep, r.Take = stay, append(r.Take, taken...)
-			r.Leave = append(r.Leave, Leaving{Host: h, Why: "it failed and is replaced: " + h.Failed()})
+			r.Keep, r.Take, r.Leave = stay, append(r.Take, taken...), append(r.Leave, h)
 		}
 	}
 }
-
-const notPermitted = "its owner does not permit it to this namespace"
 
 // shrink decides which of the held hosts leave: those that are not permitted, and the excess.
 func (r *Role) shrink(held []*Host) {
@@ -188,7 +170,7 @@ func (r *Role) shrink(held []*Host) {
 	var order []*Host
 	for _, h := range held {
 		if !h.Permitted && !stays(h) {
-			r.Leave = append(r.Leave, Leaving{Host: h, Why: notPermitted})
+			r.Leave = append(r.Leave, h)
 			continue
 		}
 		r.Keep = append(r.Keep, h)
@@ -198,8 +180,7 @@ func (r *Role) shrink(held []*Host) {
 	}
 	slices.SortFunc(order, func(a, b *Host) int { return cmp.Or(r.worth(a)-r.worth(b), b.compare(a)) })
 	for _, h := range order[:min(len(order), max(0, len(r.Keep)-r.Wanted))] {
-		r.Keep = without(r.Keep, h)
-		r.Leave = append(r.Leave, Leaving{Host: h, Why: "fewer hosts are wanted"})
+		r.Keep, r.Leave = without(r.Keep, h), append(r.Leave, h)
 	}
 }
 
@@ -243,15 +224,16 @@ func (r *Role) fitting(n int, free, held []*Host, refused tally) (taken []*Host)
 	return taken
 }
 
-// Problem says what is wrong with a held host that stays; "" for nothing.
+// Problem says what is wrong with a held host; "" for nothing.
 func (r Role) Problem(h *Host) string {
 	var all []string
 	for _, one := range []struct {
 		is   bool
 		text string
 	}{
+		{slices.Contains(r.Leave, h), "it leaves"},
 		{len(r.Keep) > r.Wanted && h.InUse() != "", "it is one too many, and " + h.InUse()},
-		{!h.Permitted, notPermitted + ", and " + h.InUse()},
+		{!h.Permitted, "its owner does not permit it to this namespace"},
 		{h.Failed() != "", h.Failed()},
 		{h.Spec.AutomatedCleaningMode == "disabled", "automatedCleaningMode is disabled: the next tenant gets its disks unwiped"},
 		{!r.selector.Matches(labels.Set(h.Labels)), "labelSelector no longer matches it"},
