@@ -184,7 +184,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	p.live = true
 	err := p.decommission(ctx)
 	waits := p.unfinished()
-	o := outcome{status: sip.Status, degraded: p.degraded(), next: reconciler.Next{Interval: interval}}
+	o := outcome{status: sip.Status, chosen: p.chosen, degraded: p.degraded(), next: reconciler.Next{Interval: interval}}
 	switch {
 	case condition.Outdated(err):
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -31,6 +30,7 @@ const (
 type outcome struct {
 	status airship.SIPClusterStatus // without conditions
 	ready  judgement
+	chosen bool // which hosts it has: else what Degraded says stays
 	// degraded names the hosts that failed; "" for none.
 	degraded string
 	next     reconciler.Next
@@ -79,17 +79,11 @@ func mayPass(err error) bool {
 // outcome sums a pass up.
 func (p *pass) outcome(err error) outcome {
 	o := outcome{
-		status: p.status(), ready: p.judge(err), degraded: p.degraded(),
+		status: p.status(), ready: p.judge(err), chosen: p.chosen, degraded: p.degraded(),
 		next: reconciler.Next{Interval: interval, AtMost: p.graceEnds},
 	}
 	if p.again {
 		o.next.AtMost = soon(p.sip.Status.Conditions, p.Now())
-	}
-	for _, service := range p.rendered {
-		left := max(service.RenewAt.Sub(p.Now()), reconciler.Soon)
-		if !service.RenewAt.IsZero() && (o.next.AtMost == 0 || left < o.next.AtMost) {
-			o.next.AtMost = left
-		}
 	}
 	return o
 }
@@ -100,7 +94,7 @@ func (p *pass) judge(err error) judgement {
 	case err != nil:
 		return failed(err)
 	case missing != "":
-		missing += ". Add BareMetalHosts that fit, or lower spec.nodes' count"
+		missing += ". See status.missing for the causes; add BareMetalHosts that fit, or lower the count"
 		return judgement{reason: airship.ReasonUnschedulable, message: missing, status: metav1.ConditionFalse}
 	case fault != nil:
 		return failed(fault)
@@ -188,31 +182,19 @@ func (p *pass) hostStatus(r choose.Role, h *choose.Host) airship.HostStatus {
 	return hs
 }
 
-// missing says what is missing and why, role by role; "" for nothing.
+// missing says what is missing, role by role; "" for nothing.
 func (p *pass) missing() string {
 	var all []string
 	for _, r := range p.choice.Roles {
-		if r.Missing.Count == 0 {
-			continue
+		if n := r.Missing.Count; n > 0 {
+			all = append(all, fmt.Sprintf("%d of %d %s hosts are missing", n, r.Wanted, r.Role))
 		}
-		why := []string{}
-		for _, x := range r.Missing.Refused {
-			why = append(why, fmt.Sprintf("%d: %s", x.Count, x.Reason))
-		}
-		all = append(all, fmt.Sprintf("%d of %d %s hosts are missing (%s)", r.Missing.Count, r.Wanted, r.Role,
-			cmp.Or(strings.Join(why, "; "), "there are no other hosts")))
 	}
 	return strings.Join(all, "; ")
 }
 
 // degraded names the hosts that are held and failed; "" for none.
 func (p *pass) degraded() string {
-	if !p.chosen {
-		if c := meta.FindStatusCondition(p.sip.Status.Conditions, airship.ConditionDegraded); c != nil {
-			return c.Message
-		}
-		return ""
-	}
 	var all []string
 	held := 0
 	for _, h := range p.choice.Held() {
@@ -283,9 +265,10 @@ func (o outcome) Record(sip object) {
 	sip.Status = o.status
 	sip.Status.Conditions, sip.Status.ObservedGeneration = conds, sip.Generation
 	o.ready.set(&sip.Status.Conditions, sip.Generation)
-	if o.degraded == "" {
+	switch {
+	case o.chosen && o.degraded == "":
 		condition.Remove(&sip.Status.Conditions, airship.ConditionDegraded)
-	} else {
+	case o.chosen:
 		condition.Set(&sip.Status.Conditions, sip.Generation, metav1.Condition{
 			Type: airship.ConditionDegraded, Status: metav1.ConditionTrue,
 			Reason: airship.ReasonHostsFailed, Message: o.degraded,

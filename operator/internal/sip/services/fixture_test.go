@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
 // Words that must be in Secrets alone. Each has what a careless writer would break on.
@@ -51,13 +52,11 @@ type input struct {
 // Set is what was rendered.
 type Set []Service
 
-func (s Set) renewAt() (at time.Time) {
-	for _, one := range s {
-		if !one.RenewAt.IsZero() {
-			at = one.RenewAt
-		}
-	}
-	return at
+// renewAt is when the certificate of the login is to be renewed.
+func (s Set) renewAt(t testing.TB) time.Time {
+	cert, err := certificate.Parse(keep(t, s)[Name("one", Auth, 0)+"-tls"]["tls.crt"])
+	require.NoError(t, err)
+	return renewAt(cert)
 }
 
 func (in input) render() Set {

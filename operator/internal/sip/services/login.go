@@ -119,7 +119,6 @@ func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) 
 	leaf, err := r.read(kept)
 	if err == nil && r.in.Now.Before(renewAt(leaf.Cert)) && leaf.Cert.VerifyHostname(host) == nil &&
 		leaf.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept[balancerCA], trusted) {
-		r.RenewAt = renewAt(leaf.Cert)
 		return kept, nil
 	}
 	template := &x509.Certificate{
@@ -131,14 +130,14 @@ func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) 
 	} else {
 		template.DNSNames = []string{host}
 	}
-	leaf, made, err := r.issue(template, leafLife, &by)
+	made, err := r.issue(template, leafLife, &by)
 	if err != nil {
-		return nil, err
+		return nil, r.defect(err)
 	}
 	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) { // clients need it to get to a root
 		made[tlsCert] = append(made[tlsCert], trusted...)
 	}
-	made[balancerCA], r.RenewAt = trusted, renewAt(leaf.Cert)
+	made[balancerCA] = trusted
 	return made, nil
 }
 
@@ -168,16 +167,17 @@ func (r *rendering) authority(name airship.SecretName) (by certificate.Issued, t
 	}
 	own := r.in.Kept[r.Name+suffixCA]
 	if by, err = r.read(own); err != nil || !r.in.Now.Add(leafLife).Before(by.Cert.NotAfter) {
-		by, own, err = r.issue(&x509.Certificate{
+		own, err = r.issue(&x509.Certificate{
 			Subject: pkix.Name{CommonName: "sip-login-ca " + r.in.Cluster.String()},
 			IsCA:    true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
 		}, authorityLife, nil)
 		if err != nil {
-			return by, nil, err
+			return by, nil, r.defect(err)
 		}
+		by, err = r.read(own)
 	}
 	r.keep(suffixCA, corev1.SecretTypeOpaque, own)
-	return by, own[tlsCert], nil
+	return by, own[tlsCert], err
 }
 
 // read reads a certificate that is valid now, and its private key.
@@ -191,7 +191,7 @@ func (r *rendering) read(data Secret) (certificate.Issued, error) {
 }
 
 // issue issues a certificate, which does not outlive who signs it. Without who signs, it is self-signed.
-func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *certificate.Issued) (certificate.Issued, Secret, error) {
+func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *certificate.Issued) (Secret, error) {
 	now := r.in.Now.UTC()
 	template.NotBefore, template.NotAfter = now.Add(-skew).Truncate(time.Second), now.Add(life).Truncate(time.Second)
 	if by != nil && template.NotAfter.After(by.Cert.NotAfter) {
@@ -199,11 +199,8 @@ func (r *rendering) issue(template *x509.Certificate, life time.Duration, by *ce
 	}
 	made, err := certificate.Issue(template, by, rand.Reader)
 	if err != nil {
-		return made, nil, r.defect(err)
+		return nil, err
 	}
 	key, err := certificate.EncodeKey(made.Key)
-	if err != nil {
-		return made, nil, r.defect(err)
-	}
-	return made, Secret{tlsCert: certificate.Encode(made.Cert.Raw), tlsKey: key}, nil
+	return Secret{tlsCert: certificate.Encode(made.Cert.Raw), tlsKey: key}, err
 }

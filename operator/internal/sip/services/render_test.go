@@ -173,8 +173,8 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 		"a key may log in no more":     {func(in *input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, []Kind{JumpHost}},
 		"a client has another secret":  {func(in *input) { in.Secrets["dex"] = settingsOfDex("other") }, []Kind{Auth}},
 		"another login of the mirror":  {func(in *input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
-		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt() }, []Kind{Auth}},
-		"shortly before":               {func(in *input) { in.Now = first.renewAt().Add(-1) }, nil},
+		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt(t) }, []Kind{Auth}},
+		"shortly before":               {func(in *input) { in.Now = first.renewAt(t).Add(-1) }, nil},
 		"a load balancer trusts others": {func(in *input) {
 			in.Secrets["ca"] = Secret{"ca.crt": in.Kept[Name("one", Auth, 0)+"-ca"]["tls.crt"]}
 			in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
@@ -483,18 +483,18 @@ func TestCertificatesAreRenewedBelowOneAuthority(t *testing.T) {
 	chain := keep(t, set)[Name("one", Auth, 0)+"-tls"]["tls.crt"]
 	require.NoError(t, accepted(t, chain, trusted, "login.tenant.site", start))
 	for range 6 {
-		in.Kept, in.Now = keep(t, set), set.renewAt().Add(-time.Second)
+		in.Kept, in.Now = keep(t, set), set.renewAt(t).Add(-time.Second)
 		same, _, _ := served(t, rendered(t, in))
 		require.Equal(t, first.Raw, same.Raw, "it is kept until it is to be renewed")
-		require.Less(t, 20*24*time.Hour, first.NotAfter.Sub(set.renewAt()), "there is time for a renewal that fails")
+		require.Less(t, 20*24*time.Hour, first.NotAfter.Sub(set.renewAt(t)), "there is time for a renewal that fails")
 
-		in.Now = set.renewAt()
+		in.Now = set.renewAt(t)
 		set = rendered(t, in)
 		next, secret, still := served(t, set)
 		require.NotEqual(t, first.Raw, next.Raw)
 		require.Equal(t, trusted, still)
 		require.NoError(t, accepted(t, secret["tls.crt"], trusted, "login.tenant.site", in.Now))
-		require.True(t, set.renewAt().After(in.Now))
+		require.True(t, set.renewAt(t).After(in.Now))
 		first = next
 	}
 	in.Kept = keep(t, set)

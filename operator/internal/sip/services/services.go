@@ -106,9 +106,6 @@ type Service struct {
 	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
 	// then stays.
 	Objects []*unstructured.Unstructured
-	// RenewAt is when something made here (a certificate) is to be renewed, and the
-	// services rendered again; zero for never.
-	RenewAt time.Time
 	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
 	LeftOut map[types.NamespacedName]string
 	// Err is why it cannot be rendered: a fault that names the field.
