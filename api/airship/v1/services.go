@@ -79,11 +79,6 @@ type LoadBalancerControlPlane struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
-	// CASecret names a Secret, in the resource's own namespace, with the key ca.crt: the
-	// certificates that the health checks hold the tenant's API servers against. Left out,
-	// the checks use TLS without asking who answers.
-	// +optional
-	CASecret SecretName `json:"caSecret,omitempty"`
 	// HealthCheck of the API servers. ReadyZ, the default: GET /readyz answers 200. TCP: the port accepts
 	// a connection, for API servers that let nobody anonymous ask.
 	// +optional

@@ -26,7 +26,7 @@ nodes:
   ControlPlane: {labelSelector: {matchLabels: {flavor: control-plane}}, topologyKey: vino.airshipit.org/rack, count: {active: 3, standby: 1}}
   Worker: {labelSelector: {matchExpressions: [{key: flavor, operator: In, values: [worker]}]}, topologyKey: vino.airshipit.org/host, count: {active: 4}}
 services:
-  loadBalancerControlPlane: [{image: "haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort: 30000, nodeInterfaceId: oam-ipv4, clusterIP: 10.0.0.7, caSecret: tenant-ca}]
+  loadBalancerControlPlane: [{image: "haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort: 30000, nodeInterfaceId: oam-ipv4, clusterIP: 10.0.0.7}]
   loadBalancerWorker: [{image: "haproxy:2.3.2", nodePortRange: {start: 30002, end: 30011}, nodeInterfaceId: oam-ipv4}]
   jumpHost: [{image: "", nodePort: 30001, bmc: {proxy: true, proxyURL: "http://proxy.site:3128", caSecret: bmc-ca}, sshAuthorizedKeys: [ssh-rsa AAAA key], nodeSSHPrivateKeys: ssh-keys}]
   auth:

@@ -311,10 +311,10 @@ func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w, r := start(t)
 	w.hosts("a", "b", "c", "d")
 
-	missing := "services: {loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: oam, caSecret: x}], "
-	w.sip("render", replace(workers, "services: {", missing))
+	nowhere := `services: {loadBalancerControlPlane: [{nodePort: PORT4, nodeInterfaceId: oam, nodeLabels: {"-": x}}], `
+	w.sip("render", replace(workers, "services: {", nowhere))
 	w.settle(r, "render")
-	w.says("render", airship.ReasonInfraServiceFailure, "the Secret "+w.ns+"/x is not there", true)
+	w.says("render", airship.ReasonInfraServiceFailure, "name part must consist", true)
 	require.Len(t, w.claimed("render"), 3)
 	require.Empty(t, w.labelled("render"), "labels wait for the load balancer of the control plane")
 	w.change("render", replace(workers, "nodeInterfaceId: oam", `nodeInterfaceId: oam, nodeLabels: {"-": x}`))

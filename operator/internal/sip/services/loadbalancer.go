@@ -12,7 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/haproxy"
 )
@@ -30,7 +29,6 @@ const maxPorts = 1000
 const (
 	balancerDir  = "/etc/sip-load-balancer"
 	balancerFile = "haproxy.cfg"
-	balancerCA   = "ca.crt"
 )
 
 // checkEvery is how often hosts are checked. settle, in seconds, is how long a new load
@@ -41,7 +39,7 @@ const (
 )
 
 // controlPlane leads to the API servers that answer GET /readyz.
-func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
+func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) {
 	c := haproxy.Config{
 		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
 		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: checkEvery},
@@ -49,15 +47,8 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	if s.HealthCheck == "TCP" {
 		c.Check.Path, c.Check.Plain = "", true
 	}
-	files := map[string]string{}
-	var caErr error
-	if s.CASecret != "" {
-		files[balancerCA], caErr = r.authorities(".caSecret", s.CASecret)
-		c.Check.CAFile = path.Join(balancerDir, balancerCA)
-	}
 	r.serve("api", apiServerPort, s.NodePort, apiServerPort)
-	r.balancer(c, airship.RoleControlPlane, files)
-	return caErr
+	r.balancer(c, airship.RoleControlPlane)
 }
 
 // workers leads each port of the range to the same port of the hosts whose kubelet
@@ -86,13 +77,13 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	r.balancer(haproxy.Config{
 		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // validated
 		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
-	}, airship.RoleWorker, map[string]string{})
+	}, airship.RoleWorker)
 	return nil
 }
 
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
-func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) {
+func (r *rendering) balancer(c haproxy.Config, role airship.Role) {
 	r.place(role)
 	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
 		return len(h.Addresses) == 0
@@ -100,7 +91,6 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, haproxy.Server{Name: h.Name + "." + h.Namespace, Addresses: h.Addresses})
 	}
-	files[balancerFile] = c.Text()
 	listens := tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
 	r.roll()
 	r.ingress = []networkingv1.NetworkPolicyPort{listens, tcpPort(haproxy.HealthPort, 0)}
@@ -111,7 +101,7 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 	r.egress = to(r.leads, ports...)
 	r.size(2, "512Mi")
 	r.probe(haproxy.HealthPort, "/healthz", "/healthz", settle)
-	r.mount("config", balancerDir, r.configMap(suffixConfig, files))
+	r.mount("config", balancerDir, r.configMap(suffixConfig, map[string]string{balancerFile: c.Text()}))
 	r.pod.TerminationGracePeriodSeconds = new(int64(haproxy.Drain.Seconds()))
 	container := r.container()
 	container.Command = haproxy.Command(path.Join(balancerDir, balancerFile))
@@ -132,18 +122,4 @@ func (r *rendering) roll() {
 		}
 	}
 	r.hash = hashed(nil, []byte(r.hash), fmt.Append(nil, r.leads))
-}
-
-// authorities are certificates that are trusted, PEM, of a field's Secret, without what is no
-// certificate: everybody may read a ConfigMap.
-func (r *rendering) authorities(field string, name airship.SecretName) (string, error) {
-	data, err := r.secret(field, name, balancerCA)
-	if err != nil {
-		return "", err
-	}
-	public, err := certificate.Public(data[balancerCA])
-	if err != nil {
-		return "", r.wrong(field, balancerCA+" holds no certificate in PEM, or not certificates alone: "+err.Error(), "write the authority into it, and nothing else")
-	}
-	return string(public), nil
 }

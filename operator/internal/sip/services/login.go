@@ -26,6 +26,8 @@ const (
 	httpsPort = 443
 	tlsCert   = corev1.TLSCertKey
 	tlsKey    = corev1.TLSPrivateKeyKey
+	// tlsTrusted is what clients trust.
+	tlsTrusted = corev1.ServiceAccountRootCAKey
 
 	dexSettings = "config.yaml" // in the Secret of configSecret
 )
@@ -114,11 +116,11 @@ func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) 
 	if err != nil {
 		return nil, err
 	}
-	r.configMap(suffixTrust, map[string]string{balancerCA: string(trusted)})
+	r.configMap(suffixTrust, map[string]string{tlsTrusted: string(trusted)})
 	kept := r.in.Kept[r.Name+suffixTLS]
 	leaf, err := r.read(kept)
 	if err == nil && r.in.Now.Before(renewAt(leaf.Cert)) && leaf.Cert.VerifyHostname(host) == nil &&
-		leaf.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept[balancerCA], trusted) {
+		leaf.Cert.CheckSignatureFrom(by.Cert) == nil && bytes.Equal(kept[tlsTrusted], trusted) {
 		return kept, nil
 	}
 	template := &x509.Certificate{
@@ -137,7 +139,7 @@ func (r *rendering) certify(ca airship.SecretName, host string) (Secret, error) 
 	if !bytes.Equal(by.Cert.RawSubject, by.Cert.RawIssuer) { // clients need it to get to a root
 		made[tlsCert] = append(made[tlsCert], trusted...)
 	}
-	made[balancerCA] = trusted
+	made[tlsTrusted] = trusted
 	return made, nil
 }
 

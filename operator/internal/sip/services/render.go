@@ -41,7 +41,10 @@ const (
 // Render renders the services of a SIPCluster in the order of the spec: load balancers, jump hosts, login.
 func Render(in Input) (all []Service) {
 	for i, s := range in.Spec.LoadBalancerControlPlane {
-		fill := func(r *rendering) error { return r.controlPlane(s) }
+		fill := func(r *rendering) error {
+			r.controlPlane(s)
+			return nil
+		}
 		all = append(all, in.service(LoadBalancerControlPlane, i, s.Service, fill))
 	}
 	for i, s := range in.Spec.LoadBalancerWorker {

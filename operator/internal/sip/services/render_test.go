@@ -175,10 +175,6 @@ func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
 		"another login of the mirror":  {func(in *input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
 		"the certificate is renewed":   {func(in *input) { in.Now = first.renewAt(t) }, []Kind{Auth}},
 		"shortly before":               {func(in *input) { in.Now = first.renewAt(t).Add(-1) }, nil},
-		"a load balancer trusts others": {func(in *input) {
-			in.Secrets["ca"] = Secret{"ca.crt": in.Kept[Name("one", Auth, 0)+"-ca"]["tls.crt"]}
-			in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
-		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := full(t)
@@ -316,11 +312,6 @@ func TestBadInputIsRefused(t *testing.T) {
 				{NodePortRange: airship.PortRange{Start: 30000, End: 30600}}, {NodePortRange: airship.PortRange{Start: 31000, End: 31600}},
 			}
 		}, LoadBalancerWorker, "have 1202 ports together"},
-		"no authority": {func(in *input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
-		"an authority without PEM": {func(in *input) {
-			in.Spec.LoadBalancerControlPlane[0].CASecret = "dex"
-			in.Secrets["dex"]["ca.crt"] = []byte("x")
-		}, LoadBalancerControlPlane, "ca.crt holds no certificate"},
 		"an authority without a key": {func(in *input) { in.Spec.Auth[0].CASecret = "dex" }, Auth, "auth[0].caSecret: the Secret tenants/dex has no tls.crt"},
 		"no issuer":                  {func(in *input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
 		"no settings":                {func(in *input) { in.Spec.Auth[0].ConfigSecret = "gone" }, Auth, "auth[0].configSecret: the Secret tenants/gone is not there"},
@@ -554,24 +545,14 @@ func pairOf(t *testing.T, a pki.Authority) Secret {
 	return Secret{"tls.crt": certificate.Encode(a.Certificate.Raw), "tls.key": key}
 }
 
-// A private key beside a certificate is in no ConfigMap, wherever it came from.
+// A private key beside a certificate is in no ConfigMap.
 func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
-	combined := func(s Secret) []byte { return slices.Concat(s["tls.crt"], s["tls.key"]) }
 	site := pairOf(t, pki.Root(t, "site"))
 	in := full(t)
-	in.Secrets["site"] = Secret{"tls.crt": combined(site), "tls.key": site["tls.key"], "ca.crt": combined(site)}
-	in.Spec.Auth[0].CASecret, in.Spec.LoadBalancerControlPlane[0].CASecret = "site", "site"
-	set := in.render()
-	for _, kind := range []Kind{Auth, LoadBalancerControlPlane} {
-		s := set.of(t, kind)
-		require.Empty(t, s.Objects, kind)
-		require.ErrorContains(t, s.Err, "take the key out", kind)
-		require.NotContains(t, fault.Text(s.Err), "PRIVATE", kind)
-	}
-
-	in = full(t)
-	in.Spec.LoadBalancerControlPlane[0].CASecret = "site"
-	in.Secrets["site"] = Secret{"ca.crt": slices.Concat([]byte("# a remark\n"), site["tls.crt"])}
-	lb := rendered(t, in).of(t, LoadBalancerControlPlane)
-	require.Equal(t, string(site["tls.crt"]), lb.config(t)["ca.crt"])
+	in.Secrets["site"] = Secret{"tls.crt": slices.Concat(site["tls.crt"], site["tls.key"]), "tls.key": site["tls.key"]}
+	in.Spec.Auth[0].CASecret = "site"
+	s := in.render().of(t, Auth)
+	require.Empty(t, s.Objects)
+	require.ErrorContains(t, s.Err, "take the key out")
+	require.NotContains(t, fault.Text(s.Err), "PRIVATE")
 }

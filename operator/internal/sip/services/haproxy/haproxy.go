@@ -71,11 +71,10 @@ type Server struct {
 
 // Check is how servers are asked whether they can take connections.
 type Check struct {
-	Port   uint16
-	Plain  bool          // without TLS
-	Path   string        // of GET; "" for the connection, or the TLS handshake, alone
-	CAFile string        // PEM of who signs the servers' certificates; "" accepts any
-	Every  time.Duration // and how long a connection and its TLS handshake may take
+	Port  uint16
+	Plain bool          // without TLS; else whoever answers: clients know their servers
+	Path  string        // of GET; "" for the connection, or the TLS handshake, alone
+	Every time.Duration // and how long a connection and its TLS handshake may take
 }
 
 // Config is a load balancer.
@@ -182,23 +181,17 @@ func (c Config) backend(b *strings.Builder, name string, check Check) {
     http-check expect status 200
 `, check.Path)
 	}
+	tls := ""
+	if !check.Plain {
+		tls = "check-ssl verify none "
+	}
 	fmt.Fprintf(b, "    default-server check port %d %sinter %dms rise 2 fall 3 tcp-ut 30s\n",
-		check.Port, check.tls(), check.Every.Milliseconds())
+		check.Port, tls, check.Every.Milliseconds())
 	for _, s := range c.Servers {
 		for i, addr := range s.Addresses {
 			c.server(b, s.Name, i, addr)
 		}
 	}
-}
-
-func (c Check) tls() string {
-	switch {
-	case c.Plain:
-		return ""
-	case c.CAFile == "":
-		return "check-ssl verify none "
-	}
-	return "check-ssl verify required ca-file " + c.CAFile + " "
 }
 
 // server writes an address of a server; all but the first stand by.

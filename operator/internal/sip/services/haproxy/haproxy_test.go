@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -36,10 +35,7 @@ func workers(ports Ports, servers ...Server) Config {
 // listen on.
 func TestTheRealProgramAcceptsIt(t *testing.T) {
 	program := toolchain.Installed(t, "haproxy")
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	require.NoError(t, os.WriteFile(ca, pemOf(pki.Root(t, "tenant")), 0o600))
 	checked := controlPlane(server("cp-0", "10.0.0.1", "fd00::1"), server("cp-1.rack-7", "fd00::2"), server("cp-2", "::ffff:10.0.0.3"))
-	checked.Check.CAFile = ca
 	var many []Server
 	for i := range 1000 {
 		many = append(many, server(fmt.Sprintf("w-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
