@@ -138,7 +138,7 @@ func (c Config) permitted() []string {
 	return all
 }
 
-// hosts returns what `host list -l` prints.
+// hosts returns what `host list` prints.
 func (c Config) hosts() string {
 	var b strings.Builder
 	for _, h := range c.Hosts {

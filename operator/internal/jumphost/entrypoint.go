@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -41,21 +40,13 @@ func start(args []string) error {
 
 // shell runs the only command that there is.
 func shell(command string, stdout io.Writer) error {
-	if command != "host list" && command != "host list -l" {
-		return fmt.Errorf("no command but `host list [-l]`; to reach a host, use `ssh -J %s@…`", User)
+	if command != "host list" {
+		return fmt.Errorf("no command but `host list`; to reach a host, use `ssh -J %s@…`", User)
 	}
 	data, err := os.ReadFile(filepath.Join(ConfigDir, hostsFile))
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(data)) {
-		if command == "host list" {
-			line, _, _ = strings.Cut(line, "\t")
-			line += "\n"
-		}
-		if _, err := io.WriteString(stdout, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = stdout.Write(data)
+	return err
 }

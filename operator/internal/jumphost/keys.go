@@ -19,8 +19,6 @@ func AuthorizedKey(line string) (string, error) {
 	line = strings.TrimSpace(line)
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	switch {
-	case strings.Contains(line, "PRIVATE KEY"):
-		return "", errors.New("it is a private key: replace it, since it is no secret any more")
 	case err != nil || len(rest) > 0 || strings.ContainsAny(line, "\n\r"):
 		return "", errors.New("it is not one line of authorized_keys")
 	case len(options) > 0:

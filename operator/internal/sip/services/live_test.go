@@ -323,13 +323,9 @@ func TestJumpHostRunsWhatIsRendered(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "there and back\n", line)
 	}
-	for command, want := range map[string]string{
-		"host list": "cp-0\ncp-1\nw-0\n", "host list -l": "cp-0\tControlPlane\t" + address.Addr().String() + "\ncp-1\t",
-	} {
-		out, err := session(t, client).Output(command)
-		require.NoError(t, err)
-		require.Contains(t, string(out), want)
-	}
+	listed, err := session(t, client).Output("host list")
+	require.NoError(t, err)
+	require.Contains(t, string(listed), "cp-0\tControlPlane\t"+address.Addr().String()+"\ncp-1\t")
 	for _, command := range []string{"", "id", "host list; id", "/usr/sbin/sshd"} {
 		out, err := session(t, client).Output(command)
 		require.Error(t, err, command)
