@@ -19,7 +19,7 @@ import (
 )
 
 // ClusterRoles that the operator binds in each namespace that it creates: to itself, and to the namespace's
-// default account, which of all services the first login alone has.
+// default account, which of all services the login alone has.
 const (
 	servicesRole = "vdo-sip-services"
 	dexRole      = "vdo-sip-dex"

@@ -32,9 +32,13 @@ const (
 	dexSettings = "config.yaml" // in the Secret of configSecret
 )
 
-// auth is a login. The state of the first one outlives its pod: see package dex.
-func (r *rendering) auth(s airship.Auth, first bool) error {
-	config := dex.Config{Field: r.field, Issuer: s.Issuer, Durable: first}
+// auth is the login. There is one: those of a namespace would share keys and codes, so that who logs in at one could
+// redeem the code at another.
+func (r *rendering) auth(s airship.Auth, index int) error {
+	if index > 0 {
+		return r.wrong("", "a tenant cluster has one OIDC provider", "write its connectors into the first entry of auth")
+	}
+	config := dex.Config{Field: r.field, Issuer: s.Issuer}
 	if s.ConfigSecret != "" {
 		data, err := r.secret(".configSecret", s.ConfigSecret, dexSettings)
 		if err != nil {
@@ -53,14 +57,13 @@ func (r *rendering) auth(s airship.Auth, first bool) error {
 	}
 	r.hash = hashed(tls[tlsKey], text, tls[tlsCert])
 	r.size(1, "256Mi")
-	r.pod.TerminationGracePeriodSeconds, r.pod.AutomountServiceAccountToken = new(int64(60)), &first
+	r.pod.TerminationGracePeriodSeconds, r.pod.AutomountServiceAccountToken = new(int64(60)), new(true)
 	r.serve("https", httpsPort, s.NodePort, dex.Port)
 	r.probe(dex.HealthPort, "/healthz/live", "/healthz/ready", 0)
 	r.ingress = []networkingv1.NetworkPolicyPort{tcpPort(dex.Port, 0), tcpPort(dex.HealthPort, 0)}
-	r.egress = r.dexReach(len(connectors) > 0, first)
+	r.egress = r.dexReach(len(connectors) > 0)
 	r.mount("config", path.Dir(dex.ConfigFile), r.keep(suffixConfig, corev1.SecretTypeOpaque, Secret{path.Base(dex.ConfigFile): text}))
 	r.mount("tls", dex.TLSDir, r.keep(suffixTLS, corev1.SecretTypeTLS, tls))
-	r.mount("state", dex.StateDir, corev1.VolumeSource{})
 	r.container().Command = dex.Command()
 	env := dex.Env()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -82,12 +85,10 @@ func (r *rendering) allowed(connectors []string) error {
 
 // dexReach lets the login out to its state, and to where its connectors' users are: as far as the site
 // allows that. Policies see the port of the pod behind the Service of DNS, which is 5353 on OpenShift.
-func (r *rendering) dexReach(connects, durable bool) []networkingv1.NetworkPolicyEgressRule {
+func (r *rendering) dexReach(connects bool) []networkingv1.NetworkPolicyEgressRule {
 	rules := []networkingv1.NetworkPolicyEgressRule{}
-	if durable {
-		for _, at := range r.in.APIServers {
-			rules = append(rules, to([]netip.Addr{at.Addr()}, tcpPort(int32(at.Port()), 0))...)
-		}
+	for _, at := range r.in.APIServers {
+		rules = append(rules, to([]netip.Addr{at.Addr()}, tcpPort(int32(at.Port()), 0))...)
 	}
 	if !connects || len(r.in.Egress) == 0 {
 		return rules

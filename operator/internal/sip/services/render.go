@@ -54,7 +54,7 @@ func Render(in Input) (all []Service) {
 		all = append(all, in.service(JumpHost, i, s.Service, func(r *rendering) error { return r.jumpHost(s) }))
 	}
 	for i, s := range in.Spec.Auth {
-		all = append(all, in.service(Auth, i, s.Service, func(r *rendering) error { return r.auth(s, i == 0) }))
+		all = append(all, in.service(Auth, i, s.Service, func(r *rendering) error { return r.auth(s, i) }))
 	}
 	return all
 }

@@ -282,20 +282,14 @@ func TestWhereHostsMayBe(t *testing.T) {
 	}
 }
 
-// The state of one login is shared with none: who may log in at one may not at another.
-func TestOneLoginKeepsItsState(t *testing.T) {
+// A tenant cluster has one login: who may log in at one could at another.
+func TestASecondLoginIsRefused(t *testing.T) {
 	in := full(t)
-	second := in.Spec.Auth[0]
-	second.NodePort++
-	in.Spec.Auth = append(in.Spec.Auth, second)
-	set := rendered(t, in)
-	for i, storage := range []string{`"type": "kubernetes"`, `"type": "sqlite3"`} {
-		s := set[3+i]
-		config := object[corev1.Secret](t, s, "Secret", s.Name+"-config").Data
-		require.Contains(t, string(config["config.json"]), storage)
-		require.Equal(t, i == 0, *s.deployment(t).Spec.Template.Spec.AutomountServiceAccountToken)
-		require.Equal(t, i == 0, strings.Contains(mustJSON(t, s.policy(t).Spec.Egress), "10.96.0.1/"))
-	}
+	in.Spec.Auth = append(in.Spec.Auth, in.Spec.Auth[0])
+	set := in.render()
+	require.NoError(t, set[3].Err)
+	require.ErrorContains(t, set[4].Err, "auth[1]: a tenant cluster has one OIDC provider")
+	require.Empty(t, set[4].Objects)
 }
 
 // A fault of one service is told with its field and what to do, and keeps nothing else

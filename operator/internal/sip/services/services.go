@@ -62,7 +62,7 @@ type Input struct {
 	// Egress is where services may connect to. Without it they reach hosts in private networks (RFC 1918,
 	// RFC 4193), and no provider of users.
 	Egress []netip.Prefix
-	// APIServers are the addresses of the management API. No host has one of them; the first login keeps its
+	// APIServers are the addresses of the management API. No host has one of them; the login keeps its
 	// state there.
 	APIServers []netip.AddrPort
 	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and

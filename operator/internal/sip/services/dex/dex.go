@@ -6,8 +6,6 @@
 // Settings are those that Dex documents, and pass through: Dex says what is wrong with them when it
 // starts, and the pod that runs stays until one is ready. This package decides what the pod decides: where
 // Dex listens, its certificate and its state. That is in resources of the pod's namespace, which outlive it.
-// All that run in a namespace would share keys and codes there: who logs in at one could redeem the code at
-// another. So one of them is Durable; the others have a file (SQLite) that ends with the pod.
 //
 // It refuses settings that make a login worthless: see refused.
 //
@@ -36,7 +34,6 @@ const (
 	HealthPort = 5558 // HTTP: /healthz/live, /healthz/ready
 	ConfigFile = "/etc/dex/config/config.json"
 	TLSDir     = "/etc/dex/tls" // tls.crt, tls.key
-	StateDir   = "/var/lib/dex"
 )
 
 // Command starts Dex, without its image's entry point.
@@ -53,7 +50,6 @@ type Config struct {
 	Field    string // that it comes from, for errors: spec.services.auth[0]
 	Issuer   string // https://HOST[:PORT][/PATH]
 	Settings []byte // YAML, of which oauth2 and expiry have defaults; nil for none. It has secrets
-	Durable  bool   // at most one in a namespace
 }
 
 // refused are settings of connectors, with what to do.
@@ -95,7 +91,8 @@ func (c Config) Text() (text []byte, connectors []string, err error) {
 	}
 	maps.Copy(document, given)
 	for name, value := range map[string]any{
-		"issuer": c.Issuer, "storage": c.storage(),
+		"issuer":  c.Issuer,
+		"storage": map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}},
 		"web": map[string]any{
 			"https": fmt.Sprintf(":%d", Port), "tlsCert": TLSDir + "/tls.crt", "tlsKey": TLSDir + "/tls.key",
 			"headers": map[string]any{"X-Frame-Options": "deny", "X-Content-Type-Options": "nosniff"},
@@ -110,13 +107,6 @@ func (c Config) Text() (text []byte, connectors []string, err error) {
 		return nil, nil, &fault.Error{Reason: fault.Internal, Op: "configure login", Subject: c.Field}
 	}
 	return append(text, '\n'), connectors, nil
-}
-
-func (c Config) storage() map[string]any {
-	if c.Durable {
-		return map[string]any{"type": "kubernetes", "config": map[string]any{"inCluster": true}}
-	}
-	return map[string]any{"type": "sqlite3", "config": map[string]any{"file": StateDir + "/dex.db"}}
 }
 
 // connectors returns the types of connectors. Dex says what else is wrong with them.

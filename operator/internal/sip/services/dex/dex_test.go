@@ -36,7 +36,7 @@ connectors: [{type: ldap, id: l, config: {bindPW: '` + secret + `', future: {set
 	}
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, "https://login.site:30556/dex", got.Issuer)
-	require.Equal(t, "sqlite3", got.Storage.Type, "whatever configSecret says, in whatever letters")
+	require.Equal(t, "kubernetes", got.Storage.Type, "whatever configSecret says, in whatever letters")
 	require.NotContains(t, string(text), "memory")
 	require.Equal(t, "debug", got.Logger.Level)
 	require.Equal(t, map[string]any{"alwaysShowLoginScreen": true}, got.OAuth2)
