@@ -11,10 +11,6 @@ import (
 
 // Services stand before the hosts of a tenant cluster. Their ports are NodePorts of the
 // management cluster's nodes, which share one space: each is used once.
-//
-// +kubebuilder:validation:XValidation:rule="[(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, ports.exists_one(q, q == p)))",message="each nodePort has to be another one: all services share the ports of the nodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || [(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, self.loadBalancerWorker.all(w, p < w.nodePortRange.start || p > w.nodePortRange.end)))",message="a nodePort is in the nodePortRange of a loadBalancerWorker: all services share the ports of the nodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.all(w, self.loadBalancerWorker.exists_one(v, v.nodePortRange.start <= w.nodePortRange.end && w.nodePortRange.start <= v.nodePortRange.end))",message="two nodePortRanges of loadBalancerWorker overlap: all services share the ports of the nodes"
 type Services struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=8

@@ -48,11 +48,6 @@ var shapes = []shape{
 	{"negative count", "", "nodes: {Worker: {count: {active: -1}}}", "should be greater than or equal to 0"},
 	{"too large a count", "", "nodes: {Worker: {count: {standby: 1001}}}", "should be less than or equal to 1000"},
 	{"topology key", "", "nodes: {Worker: {topologyKey: 'a rack'}}", "write the key of a label"},
-	{"two alike nodePorts", "", "services: {jumpHost: [{nodePort: 30000}], auth: [{nodePort: 30000}]}", "each nodePort has to be another one"},
-	{"two alike of one kind", "", "services: {jumpHost: [{nodePort: 30000}, {nodePort: 30000}]}", "each nodePort has to be another one"},
-	{"a nodePort in a range", "", "services: {jumpHost: [{nodePort: 30005}], loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}]}", "is in the nodePortRange"},
-	{"ranges that overlap", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}, {nodePortRange: {start: 30005, end: 30006}}]}", "two nodePortRanges of loadBalancerWorker overlap"},
-	{"ranges side by side", "", "services: {jumpHost: [{nodePort: 30007}], loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}, {nodePortRange: {start: 30006, end: 30006}}]}", ""},
 	{"an inverted range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 30001, end: 30000}}]}", "start is above end"},
 	{"too wide a range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 1, end: 1001}}]}", "at most 1000 ports"},
 	{"checks", "", "services: {loadBalancerControlPlane: [{nodePort: 1, healthCheck: TCP, tolerations: [{operator: Exists}]}], " +
