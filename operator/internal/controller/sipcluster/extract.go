@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -46,9 +45,7 @@ func (p *pass) extract(ctx context.Context) error {
 
 func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, error) {
 	machine, err := p.machineOf(ctx, h)
-	switch fault.ReasonOf(err) {
-	case "", fault.NotFound, fault.InvalidInput:
-	default:
+	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return nil, err
 	}
 	e, subject, lacks := &extracted{machine: machine, addresses: map[string][]netip.Addr{}}, h.Consumer(), false
@@ -216,8 +213,8 @@ func (p *pass) expectedCluster() string {
 	return p.sip.Status.ClusterName
 }
 
-// machineOf reads the Metal3Machine that uses a host; nil where none does. Faults of one that is not there, or
-// cannot be understood, have the reasons NotFound and InvalidInput; of the latter it returns its Cluster.
+// machineOf reads the Metal3Machine that uses a host; nil where none does. The fault of one that is not there has
+// the reason NotFound.
 func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) {
 	ref := h.Spec.ConsumerRef
 	kind := ref.GroupVersionKind()
@@ -233,29 +230,16 @@ func (p *pass) machineOf(ctx context.Context, h *choose.Host) (*machine, error) 
 	case err != nil:
 		return nil, asked("read", h.Consumer(), err)
 	}
-	var read struct {
-		Spec struct {
-			HostSelector struct {
-				MatchLabels map[string]string `json:"matchLabels"`
-			} `json:"hostSelector"`
-		} `json:"spec"`
-		Status struct {
-			Addresses []struct {
-				Type    string `json:"type"`
-				Address string `json:"address"`
-			} `json:"addresses"`
-		} `json:"status"`
-	}
-	m := &machine{cluster: o.GetLabels()[labelCluster]}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &read); err != nil {
-		return m, &fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "correct its spec and status"}
-	}
-	selects, _ := choose.HolderByLabels(read.Spec.HostSelector.MatchLabels)
-	m.selected = selects == p.key
-	families := map[bool][]netip.Addr{} // by whether it is IPv4
-	for _, one := range read.Status.Addresses {
-		a, err := netip.ParseAddr(one.Address)
-		if a = a.Unmap(); err == nil && one.Type == "InternalIP" && a.IsGlobalUnicast() {
+	selector, _, _ := unstructured.NestedStringMap(o.Object, "spec", "hostSelector", "matchLabels") //nolint:errcheck // else none
+	selects, _ := choose.HolderByLabels(selector)
+	m := &machine{cluster: o.GetLabels()[labelCluster], selected: selects == p.key}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "addresses") //nolint:errcheck // else none
+	families := map[bool][]netip.Addr{}                                    // by whether it is IPv4
+	for _, one := range all {
+		entry, _ := one.(map[string]any)
+		text, _ := entry["address"].(string)
+		a, err := netip.ParseAddr(text)
+		if a = a.Unmap(); err == nil && entry["type"] == "InternalIP" && a.IsGlobalUnicast() {
 			families[a.Is4()] = append(families[a.Is4()], a)
 		}
 	}
