@@ -159,8 +159,17 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 	return p.outcome(err), nil
 }
 
+// run makes the four steps. While a host is in use, a SIPCluster that is being deleted keeps everything.
 func (p *pass) run(ctx context.Context) error {
+	if p.cluster.Deleting {
+		if err := p.exists(ctx, "remove what is of"); err != nil {
+			return err
+		}
+	}
 	if err := p.gather(ctx); err != nil {
+		return err
+	}
+	if err := p.inUse(); err != nil && p.cluster.Deleting {
 		return err
 	}
 	if err := p.extract(ctx); err != nil {
@@ -182,7 +191,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	empty.Spec = airship.SIPClusterSpec{}
 	p := r.begin(empty)
 	p.live = true
-	err := p.decommission(ctx)
+	err := p.run(ctx)
 	waits := p.unfinished()
 	o := outcome{status: sip.Status, chosen: p.chosen, degraded: p.degraded(), next: reconciler.Next{Interval: interval}}
 	switch {
@@ -198,23 +207,6 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 	}
 	return o, nil
-}
-
-func (p *pass) decommission(ctx context.Context) error {
-	if err := p.exists(ctx, "remove what is of"); err != nil {
-		return err
-	}
-	all, err := p.readHosts(ctx, true)
-	if err == nil {
-		err = p.choose(ctx, all)
-	}
-	if err == nil {
-		err = p.inUse()
-	}
-	if err == nil { // no host is held any more
-		err = errors.Join(p.deploy(ctx), p.label(ctx))
-	}
-	return err
 }
 
 // cause is an error with the reason that it gives the condition Ready.
