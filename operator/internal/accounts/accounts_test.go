@@ -566,7 +566,7 @@ func TestAVCenterThatIsGoneKeepsNothingBack(t *testing.T) {
 	err := w.remove(whole())
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
 	require.ErrorContains(t, err, `for ["east" "west"] any more`)
-	require.Contains(t, fault.HintOf(err), "vdoctl users delete --username ADMIN --secret vc")
+	require.Contains(t, fault.HintOf(err), "vdoctl users delete --username ADMIN --forget --secret vc")
 	require.Contains(t, w.recorded(), "east")
 	s = w.site(whole())
 	s.Forget = true

@@ -40,7 +40,7 @@ func (s *Site) Delete(ctx context.Context) error {
 		}
 		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account,
 			Err:  fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
-			Hint: "apply it again, and run the same command again; or, to leave what is there: " + s.command("delete")}
+			Hint: "apply it again, and run the same command again; or, to leave what is there: " + s.command("delete", "--forget")}
 	}
 	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }

@@ -50,7 +50,7 @@ type accountOptions struct {
 
 	do                   func(*accounts.Site, context.Context, accounts.Login) error
 	makes                bool // roles and permissions, as they are planned
-	outputSecret         bool
+	outputSecret, forget bool
 	secret, passwordFrom string
 	open                 []*vcenter.Admin
 	timeout              time.Duration
@@ -109,6 +109,9 @@ func newAccountCommand(
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about; needed where the configuration has several")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
+		if !makes {
+			fl.BoolVar(&o.forget, "forget", false, "drop the record of what was made in vCenters that no VsphereCloudConfig has; it stays there")
+		}
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
 			fl.StringVar(&o.passwordFrom, "account-password-file", "", "`FILE` with the password of an account that is made elsewhere (else "+accountPasswordEnv+"); - for standard input")
@@ -457,7 +460,6 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 		}
 	}
 	s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.config == nil })
-	named := o.secret != ""
 	if err := o.only(&s); err != nil {
 		return nil, err
 	}
@@ -465,7 +467,7 @@ func (o *accountOptions) site(ctx context.Context) (*accounts.Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	at.Forget = named
+	at.Forget = o.forget
 	var errs []error
 	for _, v := range s.vcenters {
 		p, err := o.place(ctx, &s, v, vcenter.Ask{Nodes: state.Nodes, Features: s.wants.FeaturesAt(v.Use)})
