@@ -215,7 +215,7 @@ func TestVersionSaysWhichRightsAreMissing(t *testing.T) {
 	as := &shop{t: t, k: s.k, ns: s.ns, conf: s.kubeconfig(func(c *clientcmdapi.Config) { c.AuthInfos["user"].Impersonate = "bob" })}
 	out := as.run("version").is(6)
 	require.Contains(t, out, "vdo-operator  -\n")
-	require.Contains(t, out, "the right to get deployments.apps in namespace "+s.ns)
+	require.Contains(t, out, "the right to list driverbundles.vdo.vmware.com in namespace "+s.ns)
 	require.Equal(t, 1, strings.Count(out, "error: "), out)
 	require.Contains(t, s.ok("version"), "vdo-operator  -\n")
 	as.run("describe").is(6,
