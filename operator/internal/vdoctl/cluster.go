@@ -1,14 +1,12 @@
 package vdoctl
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -169,9 +167,8 @@ type traced struct {
 
 func (t traced) RoundTrip(req *http.Request) (*http.Response, error) {
 	begun := time.Now()
-	req, operation := soapOperation(req)
 	res, err := t.next.RoundTrip(req)
-	line := fmt.Sprintf("%s %s%s ", req.Method, req.URL.Redacted(), operation)
+	line := fmt.Sprintf("%s %s ", req.Method, req.URL.Redacted())
 	if err != nil {
 		line += err.Error()
 	} else {
@@ -187,32 +184,4 @@ func (t traced) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	_, _ = io.WriteString(t.to, line) // one write, since requests run side by side
 	return res, err
-}
-
-// soapBody is the begin of a SOAP body, with the name of the operation.
-var soapBody = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
-
-// maxSOAPHeader bounds what is read for the operation: before it is a token, of some kB.
-const maxSOAPHeader = 64 << 10
-
-// soapOperation returns the operation of a SOAP request, which is in its body alone, after a space, and the
-// request with that body.
-func soapOperation(req *http.Request) (*http.Request, string) {
-	if req.Header.Get("SoapAction") == "" || req.Body == nil {
-		return req, ""
-	}
-	begin, err := io.ReadAll(io.LimitReader(req.Body, maxSOAPHeader))
-	rest := req.Body
-	if err != nil {
-		return req, "" // sending it fails too
-	}
-	req = req.Clone(req.Context())
-	req.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(begin), rest), rest}
-	if name := soapBody.FindSubmatch(begin); name != nil {
-		return req, " " + string(name[1])
-	}
-	return req, ""
 }

@@ -54,7 +54,7 @@ func TestTracesHaveNoSecrets(t *testing.T) {
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, "canary of "+login, said.String())
 		require.NotContains(t, out.String(), "canary")
-		require.Equal(t, level > 0, strings.Contains(out.String(), "/sdk Login 200 OK in "), out.String())
+		require.Equal(t, level > 0, strings.Contains(out.String(), "/sdk 200 OK in "), out.String())
 		require.Equal(t, level > 1, strings.Contains(out.String(), "  Server: envoy\n"), out.String())
 	}
 }

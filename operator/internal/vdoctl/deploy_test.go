@@ -151,7 +151,7 @@ func TestFirstRun(t *testing.T) {
 	require.Contains(t, users("create"), "set      Secret vmware-system-vdo/vcenter-account for vdo-")
 	again := users("create")
 	require.Contains(t, again, "nothing to do")
-	require.Contains(t, again, "/sdk Login 200 OK in ", "what -v shows")
+	require.Contains(t, again, "/sdk 200 OK in ", "what -v shows")
 	info, err := os.Stat(accounts)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
