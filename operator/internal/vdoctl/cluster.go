@@ -16,7 +16,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -44,10 +43,9 @@ func (f *clusterFlags) bind(fl *pflag.FlagSet) {
 }
 
 func (f *clusterFlags) config() (*rest.Config, error) {
-	rules, loader := f.loader()
-	cfg, err := loader.ClientConfig()
+	cfg, err := f.loader().ClientConfig()
 	if err != nil {
-		return nil, f.unread(rules, err)
+		return nil, f.unread(err)
 	}
 	cfg.Timeout, cfg.QPS, cfg.Burst = requestTimeout, 50, 100
 	cfg.WarningHandler = rest.NoWarnings{}
@@ -55,10 +53,10 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	return cfg, nil
 }
 
-func (f *clusterFlags) loader() (*clientcmd.ClientConfigLoadingRules, clientcmd.ClientConfig) {
+func (f *clusterFlags) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	return rules, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
 }
 
 // target returns the context and the API server that commands write to, as prompts name them.
@@ -67,8 +65,7 @@ func (f *clusterFlags) target() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, loader := f.loader()
-	raw, err := loader.RawConfig()
+	raw, err := f.loader().RawConfig()
 	if name := cmp.Or(f.context, raw.CurrentContext); err == nil && name != "" {
 		return fmt.Sprintf("context %s (%s)", name, cfg.Host), nil
 	}
@@ -84,23 +81,15 @@ func (f *clusterFlags) named() string {
 	return ", " + target
 }
 
-// unread is why the kubeconfig cannot be used. A file or a context that was named and is not
-// there is not found, as everywhere, and so is one that nothing names; what cannot be understood is bad input.
-func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err error) error {
+// unread is why the kubeconfig cannot be used: there is none, or it is wrong.
+func (f *clusterFlags) unread(err error) error {
 	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
 		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
-	read, unread := rules.Load()
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		out.Reason, out.Err = fault.NotFound, errors.New("no such file")
+	case errors.Is(err, os.ErrNotExist), clientcmd.IsEmptyConfig(err), strings.HasSuffix(err.Error(), "does not exist"):
+		out.Reason = fault.NotFound // the file, anything in it, or the context
 	case errors.Is(err, os.ErrPermission):
-		out.Reason, out.Err = fault.Storage, errors.New("permission denied")
-	case unread == nil && clientcmdapi.IsConfigEmpty(read):
-		out.Reason, out.Err = fault.NotFound, fmt.Errorf("there is none at %s", strings.Join(rules.GetLoadingPrecedence(), " or "))
-	case unread == nil && f.context != "" && read.Contexts[f.context] == nil:
-		out.Reason, out.Err = fault.NotFound, fmt.Errorf("it has no context %q", f.context)
-	case unread != nil:
-		out.Hint = "name a file that `kubectl config view --kubeconfig FILE` shows with --kubeconfig or KUBECONFIG"
+		out.Reason = fault.Storage
 	}
 	return out
 }
