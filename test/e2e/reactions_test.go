@@ -571,7 +571,7 @@ func (l *job) approvedAndTakenBack() {
 	require.Equal(l.t, first.Name, waits.csi().Name)
 
 	out := l.vdoctl("upgrade", "approve", name)
-	require.Contains(l.t, out, "VDOConfig site: spec.upgradePolicy.approval: "+name+" by admin")
+	require.Contains(l.t, out, `"by":"admin","revision":"`+name+`"`)
 	l.installed("site", "1.33.1", "3.7.3")
 	l.eventually("the upgrade is healthy", func() string {
 		r := l.revisions().csi()
@@ -585,8 +585,8 @@ func (l *job) approvedAndTakenBack() {
 	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
 	defer l.site.Mirror.Heal()
 	out = l.vdoctl("upgrade", "rollback", "--yes")
-	require.Contains(l.t, out, "VDOConfig site: spec.drivers[csi].version: 3.5.1")
-	require.Contains(l.t, out, "DriverBundle site: spec.reference: \""+l.site.Mirror.Host+"/vdo/drivers@sha256:")
+	require.Contains(l.t, out, `{"driver":"csi","version":"3.5.1"}`)
+	require.Contains(l.t, out, " -> "+l.site.Mirror.Host+"/vdo/drivers@sha256:")
 	l.installed("site", "1.33.1", "3.5.1")
 	l.eventually("what was gone back to is healthy", func() string {
 		if r := l.revisions().csi(); r.Name != first.Name {

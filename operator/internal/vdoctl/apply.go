@@ -274,25 +274,38 @@ func (a *app) changes(l *lines, all []changedObject) {
 	}
 }
 
-// changes are the fields of the spec, or of the data, that differ.
+// changes are the fields that differ. Of long values the begin is shown.
 func (x applied) changes() changedObject {
-	c := changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == ""}
-	was, is := x.before.DeepCopy(), x.after.DeepCopy()
+	fields := differing(x.before, x.after)
+	for i, f := range fields {
+		if fields[i].From, fields[i].To = cut(f.From, maxValue), cut(f.To, maxValue); f.From != f.To && fields[i].From == fields[i].To {
+			fields[i].To = "(differs in what is not shown)"
+		}
+	}
+	return changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == "", Fields: fields}
+}
+
+// differing are the fields of the spec and of the data, and the annotations, that differ.
+func differing(before, after *unstructured.Unstructured) (out []changedField) {
+	was, is := before.DeepCopy(), after.DeepCopy()
 	sections := []string{"spec", "data", "binaryData"}
-	for _, section := range sections { // what lies below is told apart where there was none too
-		for _, u := range []*unstructured.Unstructured{was, is} {
+	for _, u := range []*unstructured.Unstructured{was, is} { // what lies below is told apart where there was none too
+		for _, section := range sections {
 			if u.Object[section] == nil {
 				u.Object[section] = map[string]any{}
 			}
 		}
-	}
-	for _, path := range plan.Diff(was, is) {
-		if slices.Contains(sections, path[0]) {
-			c.Fields = append(c.Fields, shownField(x.after.GetKind(), path, valueAt(was, path), valueAt(is, path)))
+		if u.GetAnnotations() == nil {
+			u.SetAnnotations(map[string]string{})
 		}
 	}
-	slices.SortFunc(c.Fields, func(a, b changedField) int { return strings.Compare(a.Field, b.Field) })
-	return c
+	for _, path := range plan.Diff(was, is) {
+		if slices.Contains(sections, path[0]) || len(path) > 1 && path[1] == "annotations" {
+			out = append(out, shownField(after.GetKind(), path, valueAt(was, path), valueAt(is, path)))
+		}
+	}
+	slices.SortFunc(out, func(a, b changedField) int { return strings.Compare(a.Field, b.Field) })
+	return out
 }
 
 func valueAt(u *unstructured.Unstructured, path []string) string {
@@ -307,7 +320,7 @@ func valueAt(u *unstructured.Unstructured, path []string) string {
 // maxValue is what is shown of a value: a thumbprint, not a certificate.
 const maxValue = 100
 
-// shownField shows of a Secret the user name alone, and of what is long the begin.
+// shownField shows of a Secret the user name alone.
 func shownField(kind string, path []string, from, to string) changedField {
 	name := strings.Join(path, ".")
 	if kind == "Secret" {
@@ -316,11 +329,7 @@ func shownField(kind string, path []string, from, to string) changedField {
 		}
 		from, to = decoded(from), decoded(to)
 	}
-	f := changedField{Field: name, From: cut(from, maxValue), To: cut(to, maxValue)}
-	if f.From == f.To {
-		f.To = "(differs in what is not shown)"
-	}
-	return f
+	return changedField{Field: name, From: from, To: to}
 }
 
 func decoded(value string) string {
@@ -342,23 +351,33 @@ type changed struct {
 }
 
 // edit changes fields of a resource.
-type edit struct {
-	before, after client.Object
-	changes       []string // field: value
-}
+type edit struct{ before, after client.Object }
 
 // asRead is an edit of a resource that was read; what is changed of it from now on is the edit.
 func asRead(x client.Object) edit {
 	return edit{before: x.DeepCopyObject().(client.Object), after: x} //nolint:forcetypeassert // a copy of one
 }
 
+// changes are the fields that differ, whole, so that a person can set them in another place, or put them back.
+func (x edit) changes() []string {
+	out := []string{}
+	was, errWas := manifest(x.before)
+	is, errIs := manifest(x.after)
+	if errWas == nil && errIs == nil { // resources of the API can be written
+		for _, f := range differing(was, is) {
+			out = append(out, f.String())
+		}
+	}
+	return out
+}
+
 // changing are those that change something.
 func changing(all ...edit) []edit {
-	return slices.DeleteFunc(all, func(x edit) bool { return len(x.changes) == 0 })
+	return slices.DeleteFunc(all, func(x edit) bool { return len(x.changes()) == 0 })
 }
 
 func (x edit) shown(dryRun bool) changed {
-	return changed{Object: kindOf(x.after) + " " + x.after.GetName(), Changes: append([]string{}, x.changes...),
+	return changed{Object: kindOf(x.after) + " " + x.after.GetName(), Changes: x.changes(),
 		DryRun: dryRun, AppliedBy: plan.AppliedBy(x.after)}
 }
 
@@ -368,7 +387,7 @@ func (a *app) agree(ctx context.Context, f consentFlags, question string, edits 
 		return nil
 	}
 	for _, x := range edits {
-		for _, line := range x.changes {
+		for _, line := range x.changes() {
 			if !f.yes {
 				_ = command.Say(a.err, "%s: %s", describeObject(x.after), line)
 			}

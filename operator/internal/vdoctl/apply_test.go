@@ -248,7 +248,7 @@ func TestFieldsOfOthersAreNotTakenOut(t *testing.T) {
 // has changed that already.
 func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 	const from, to = "mirror.site/vdo:1", "other.site/vdo:2"
-	const accepts = "vdo.vmware.com/accept-repository of the DriverBundle: - -> other.site/vdo"
+	const accepts = "metadata.annotations.vdo.vmware.com/accept-repository: other.site/vdo"
 	for _, c := range []struct {
 		url, to string
 		want    []string // FIELD stands for the field of the resource
@@ -262,7 +262,7 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 		m.Data = map[string]string{legacyURL: "oci://" + c.url}
 		n := &v1alpha1.CompatibilityConfig{ObjectMeta: metaOf("vdo", "old")}
 		n.Spec.MatrixURL = "oci://" + c.url
-		for field, x := range map[string]client.Object{legacyURL: m, "spec.matrixURL": n} {
+		for field, x := range map[string]client.Object{"data." + legacyURL: m, "spec.matrixURL": n} {
 			b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", v1alpha1.LegacyMatrixName)}
 			b.Spec.Reference = from
 			b.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(x, fullKindOf(x))}
@@ -273,7 +273,7 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 			require.NoError(t, err)
 			var got []string
 			for _, x := range edits {
-				got = append(got, x.changes...)
+				got = append(got, x.changes()...)
 			}
 			require.Equal(t, strings.ReplaceAll(strings.Join(c.want, "\n"), "FIELD", field), strings.Join(got, "\n"))
 			would := b.DeepCopy()
@@ -283,7 +283,7 @@ func TestMatrixSetAcceptsAnotherRepository(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(x), x))
 			require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(b), b))
-			is := map[string]string{legacyURL: m.Data[legacyURL], "spec.matrixURL": n.Spec.MatrixURL}
+			is := map[string]string{"data." + legacyURL: m.Data[legacyURL], "spec.matrixURL": n.Spec.MatrixURL}
 			require.Equal(t, "oci://"+c.to, is[field])
 			require.Equal(t, c.to == to, b.Annotations[v1alpha1.AnnotationAcceptRepository] == "other.site/vdo")
 		}

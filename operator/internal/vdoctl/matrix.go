@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -107,16 +106,17 @@ func (o *matrixOptions) follow(ctx context.Context, c client.Client, was, would 
 		return out, nil
 	}
 	for _, x := range edits {
-		out.Object, out.Changes = describeObject(x.after), append(out.Changes, x.changes...)
+		out.Object, out.Changes = describeObject(x.after), append(out.Changes, x.changes()...)
 	}
 	moves := "matrix: -"
 	if m := was.Status.Matrix; m != nil {
 		moves = fmt.Sprintf("matrix: serial %d", m.Serial)
 	}
 	moves += " -> " + matrixOf(would)
-	out.Changes, edits[len(edits)-1].changes = append(out.Changes, moves), append(edits[len(edits)-1].changes, moves)
+	out.Changes = append(out.Changes, moves)
 	out.Message = "watch it with `vdoctl status --watch`"
-	if err := o.agree(ctx, o.consentFlags, "Have the operator follow that bundle"+o.cluster.named()+"?", edits); err != nil {
+	question := "Have the operator follow that bundle, with " + moves + o.cluster.named() + "?"
+	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
 		return out, err
 	}
 	op := "have the operator follow " + would.Spec.Reference
@@ -130,28 +130,23 @@ func edited(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, refe
 	after := x.after.(*v1alpha1.DriverBundle) //nolint:forcetypeassert,errcheck // a copy of one
 	if owner == nil {
 		after.Spec.Reference, after.Spec.Versions = reference, "" // versions would choose another tag
-		x.changes = slices.Concat(differs("spec.reference", b.Spec.Reference, reference), differs("spec.versions", b.Spec.Versions, ""))
 		return changing(x), nil
 	}
 	made, err := editedLegacy(ctx, c, b.Namespace, owner, "oci://"+reference)
 	if err != nil {
 		return nil, err
 	}
-	x.changes = accept(after, reference)
+	accept(after, reference)
 	return changing(x, made), nil
 }
 
 // accept consents to another repository, without which the operator keeps the DriverBundle's own.
-func accept(b *v1alpha1.DriverBundle, reference string) []string {
+func accept(b *v1alpha1.DriverBundle, reference string) {
 	was, none := image.ParseReference(b.Spec.Reference)
 	is, err := image.ParseReference(reference)
-	if none != nil || err != nil || is.Repository() == was.Repository() {
-		return nil
+	if none == nil && err == nil && is.Repository() != was.Repository() {
+		metav1.SetMetaDataAnnotation(&b.ObjectMeta, v1alpha1.AnnotationAcceptRepository, is.Repository())
 	}
-	const key = v1alpha1.AnnotationAcceptRepository
-	accepted := b.Annotations[key]
-	metav1.SetMetaDataAnnotation(&b.ObjectMeta, key, is.Repository())
-	return differs(key+" of the DriverBundle", accepted, is.Repository())
 }
 
 // legacyURL is the key of the predecessor's ConfigMap that says where the matrix is.
@@ -169,23 +164,14 @@ func editedLegacy(ctx context.Context, c client.Reader, namespace string, owner 
 	}
 	x := asRead(read)
 	if read == client.Object(compat) {
-		x.changes, compat.Spec.MatrixURL = differs("spec.matrixURL", compat.Spec.MatrixURL, url), url
+		compat.Spec.MatrixURL = url
 		return x, nil
 	}
-	x.changes = differs(legacyURL, config.Data[legacyURL], url)
 	if config.Data == nil {
 		config.Data = map[string]string{}
 	}
 	config.Data[legacyURL] = url
 	return x, nil
-}
-
-// differs says that a field changes; nothing where it does not.
-func differs(field, from, to string) []string {
-	if from == to {
-		return nil
-	}
-	return []string{field + ": " + dash(from) + " -> " + dash(to)}
 }
 
 func matrixOf(b *v1alpha1.DriverBundle) string {

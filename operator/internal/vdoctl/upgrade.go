@@ -13,6 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -175,24 +176,26 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	out := changed{Object: "VDOConfig " + config.Name, Changes: []string{}, DryRun: o.dryRun}
 	p := config.Spec.UpgradePolicy
 	if config.Status.Candidate == nil && p != nil && p.Approval != nil && p.Approval.Revision == name {
-		out.Message = name + " is approved already; nothing waits"
-		return o.print(out, out.text)
+		return o.approved(asRead(config), name+" is approved already; nothing waits")
 	}
 	x := asRead(config)
-	if out.Changes, err = o.consentTo(config, name, by); err != nil {
+	if err = o.consentTo(config, name, by); err != nil {
 		return err
 	}
-	if len(out.Changes) == 0 {
-		out.Message = name + " is approved already; it waits for: " + config.Status.Candidate.Message
-		return o.print(out, out.text)
+	if len(x.changes()) == 0 {
+		return o.approved(x, name+" is approved already; it waits for: "+config.Status.Candidate.Message)
 	}
-	out.Message = "watch it with `vdoctl status --watch`"
 	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
 		return err
 	}
+	return o.approved(x, "watch it with `vdoctl status --watch`")
+}
+
+func (o *approveOptions) approved(x edit, message string) error {
+	out := x.shown(o.dryRun)
+	out.Message = message
 	return o.print(out, out.text)
 }
 
@@ -222,16 +225,15 @@ func (a *app) who(ctx context.Context, given string) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// consentTo changes the spec so that the candidate may proceed, as far as somebody's
-// consent decides, and says what it changed.
-func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) ([]string, error) {
+// consentTo changes the spec so that the candidate may proceed, as far as somebody's consent decides.
+func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) error {
 	waiting := config.Status.Candidate
 	if waiting == nil || waiting.Name != name {
-		return nil, notWaiting(config, name)
+		return notWaiting(config, name)
 	}
 	older := downgrades(config, waiting.Releases)
 	if len(older) > 0 && !o.downgrade {
-		return nil, &fault.Error{Reason: fault.Refused, Op: "approve", Subject: name,
+		return &fault.Error{Reason: fault.Refused, Op: "approve", Subject: name,
 			Err:  fmt.Errorf("%s: older than what runs", strings.Join(older, ", ")),
 			Hint: "read what the release notes say of going back, then add --allow-downgrade"}
 	}
@@ -239,34 +241,24 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	if waiting.Reason == "WindowClosed" || waiting.Reason == "Interlocked" {
 		approves = "" // no consent opens a window
 	}
-	done := consent(config, older, approves, by)
+	consent(config, older, approves, by)
 	if waiting.Reason == "Failed" {
 		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // it is tried once for each value
 		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
-		done = append(done, v1alpha1.AnnotationRetry+": "+wish)
 	}
-	return done, nil
+	return nil
 }
 
-// consent puts the consent to older releases and to a revision, "" for none, into the spec, and says what
-// was not in it.
-func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) (done []string) {
-	policy := config.Spec.UpgradePolicy
-	if policy == nil {
-		policy = &v1alpha1.UpgradePolicy{}
-	}
-	for _, id := range older {
-		policy.AllowDowngrade = append(policy.AllowDowngrade, id)
-		done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
-	}
+// consent puts the consent to older releases and to a revision, "" for none, into the spec.
+func consent(config *v1alpha1.VDOConfig, older []string, revision, by string) {
+	policy := ptr.Deref(config.Spec.UpgradePolicy, v1alpha1.UpgradePolicy{})
+	policy.AllowDowngrade = append(policy.AllowDowngrade, older...)
 	if revision != "" && (policy.Approval == nil || policy.Approval.Revision != revision) {
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: revision, By: by}
-		done = append(done, "spec.upgradePolicy.approval: "+revision+" by "+by)
 	}
-	if len(done) > 0 {
-		config.Spec.UpgradePolicy = policy
+	if len(older) > 0 || revision != "" {
+		config.Spec.UpgradePolicy = &policy
 	}
-	return done
 }
 
 func notWaiting(config *v1alpha1.VDOConfig, name string) error {
@@ -358,42 +350,11 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err := o.agree(ctx, o.consentFlags, question, edits); err != nil {
 		return err
 	}
-	again := forward(both[0], both[1])
 	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
 		return err
 	}
-	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases." + again
+	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases until you put the fields back."
 	return o.show(out)
-}
-
-// forward says what undoes what a rollback changes.
-func forward(config, bundle edit) string {
-	var todo []string
-	was, is := config.before.(*v1alpha1.VDOConfig), config.after.(*v1alpha1.VDOConfig) //nolint:forcetypeassert // they are
-	for _, d := range is.Spec.Drivers {
-		switch before := was.Spec.PolicyOf(d.Driver).Version; before {
-		case d.Version:
-		case "":
-			todo = append(todo, "take spec.drivers["+d.Driver+"].version out")
-		default:
-			todo = append(todo, fmt.Sprintf("set spec.drivers[%s].version to %q", d.Driver, before))
-		}
-	}
-	if p := is.Spec.UpgradePolicy; p != nil {
-		for _, id := range p.AllowDowngrade {
-			if was.Spec.UpgradePolicy == nil || !slices.Contains(was.Spec.UpgradePolicy.AllowDowngrade, id) {
-				todo = append(todo, "take "+id+" out of spec.upgradePolicy.allowDowngrade")
-			}
-		}
-	}
-	if b := bundle.before.(*v1alpha1.DriverBundle); len(bundle.changes) > 0 { //nolint:forcetypeassert // it is one
-		todo = append(todo, fmt.Sprintf("give DriverBundle %s spec.reference %q, spec.versions %q and spec.acceptOlder %q again",
-			b.Name, b.Spec.Reference, b.Spec.Versions, b.Spec.AcceptOlder))
-	}
-	if len(todo) == 0 {
-		return ""
-	}
-	return " To go forward again: " + strings.Join(todo, "; ") + "."
 }
 
 // warn names the GitOps tools that may undo the changes, and what to commit for them instead.
@@ -434,11 +395,11 @@ func (o *rollbackOptions) plan(
 	}
 	both = []edit{asRead(config), asRead(bundle)}
 	if bundle.Status.Repository+"@"+bundle.Status.Digest != to.Bundle || bundle.Spec.Versions != "" {
-		if both[1].changes, err = pointAt(bundle, to); err != nil {
+		if err = pointAt(bundle, to); err != nil {
 			return to, nil, err
 		}
 	}
-	both[0].changes = pin(config, to, approvalOf(config, to), by)
+	pin(config, to, approvalOf(config, to), by)
 	return to, both, nil
 }
 
@@ -531,29 +492,19 @@ func bundleOf(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) 
 }
 
 // pointAt has a DriverBundle hold the bundle of a revision.
-func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) ([]string, error) {
+func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) error {
 	if b.Name == v1alpha1.LegacyMatrixName {
-		return nil, &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,
+		return &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,
 			Err:  errors.New("it follows the earlier operator's ConfigMap or CompatibilityConfig"),
 			Hint: "push the bundle of that digest under the tag that it names, or go over to a DriverBundle of your own"}
 	}
 	_, digest, _ := strings.Cut(to.Bundle, "@")
-	var done []string
-	set := func(field string, at *string, value string) {
-		if *at != value {
-			*at = value
-			done = append(done, fmt.Sprintf("%s: %q", field, value))
-		}
-	}
-	set("spec.reference", &b.Spec.Reference, to.Bundle)
-	set("spec.versions", &b.Spec.Versions, "")
-	set("spec.acceptOlder", &b.Spec.AcceptOlder, digest)
-	return done, nil
+	b.Spec.Reference, b.Spec.Versions, b.Spec.AcceptOlder = to.Bundle, "", digest
+	return nil
 }
 
 // pin has a VDOConfig ask for the releases of a revision, and consents to them.
-func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by string) []string {
-	var done []string
+func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by string) {
 	for _, id := range splitList(to.Releases) {
 		driver, version, _ := strings.Cut(id, "@")
 		i := slices.IndexFunc(config.Spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == driver })
@@ -561,10 +512,7 @@ func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, approves, by st
 			i = len(config.Spec.Drivers)
 			config.Spec.Drivers = append(config.Spec.Drivers, v1alpha1.DriverPolicy{Driver: driver})
 		}
-		if p := &config.Spec.Drivers[i]; p.Version != version {
-			p.Version = version
-			done = append(done, fmt.Sprintf("spec.drivers[%s].version: %s", driver, version))
-		}
+		config.Spec.Drivers[i].Version = version
 	}
-	return append(done, consent(config, downgrades(config, to.Releases), approves, by)...)
+	consent(config, downgrades(config, to.Releases), approves, by)
 }
