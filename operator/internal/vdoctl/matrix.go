@@ -67,7 +67,7 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 	}
 	was, would, err := preview.Candidate(ctx, options, config, reference)
 	if err != nil {
-		return asTyped(err, "REFERENCE")
+		return err
 	}
 	out, err := o.follow(ctx, c, was, would)
 	if err != nil {

@@ -91,11 +91,7 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 		return nil, err
 	}
 	p, err := preview.Make(ctx, options, config, wish)
-	err = asCaller(err)
-	if wish.Reference != "" {
-		err = asTyped(err, "--bundle")
-	}
-	return p, err
+	return p, asCaller(err)
 }
 
 // asCaller has hints about a right speak of the account of who runs vdoctl: the passes that are made
@@ -104,18 +100,6 @@ func asCaller(err error) error {
 	for _, f := range fault.All(err) {
 		if right := clusterstate.MissingRight(f); right != "" && f.Reason == fault.Forbidden {
 			f.Hint = "use an account with the right to " + right + ": plan reads and tries all that the operator would, with a cluster administrator's rights or the operator's own"
-		}
-	}
-	return err
-}
-
-// asTyped has hints about a bundle's reference name what was typed here, also those that are part of
-// what a condition would say.
-func asTyped(err error, flag string) error {
-	for _, f := range fault.All(err) {
-		f.Hint = strings.ReplaceAll(f.Hint, "spec.reference", flag)
-		if f.Err != nil && errors.Unwrap(f.Err) == nil && strings.Contains(f.Err.Error(), "spec.reference") {
-			f.Err = errors.New(strings.ReplaceAll(f.Err.Error(), "spec.reference", flag))
 		}
 	}
 	return err
@@ -136,23 +120,17 @@ func (o *planOptions) wish() (w preview.Wish, err error) {
 		}
 	}
 	w.VCenters, errs[1] = readVSphere(o.vSphere)
-	errs[2] = inMirror(o.bundle)
+	if o.bundle != "" {
+		_, bad := image.ParseHosted(o.bundle)
+		if isFile(o.bundle) {
+			bad = errors.New("it is a file")
+		}
+		if bad != nil {
+			errs[2] = flags.Bad("--bundle", o.bundle, bad,
+				"push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
+		}
+	}
 	return w, fault.Join(errs[:]...)
-}
-
-// inMirror says what is wrong with the name of a bundle that has to be in the mirror, if it is given.
-func inMirror(bundle string) error {
-	if bundle == "" {
-		return nil
-	}
-	const hint = "push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST"
-	if _, err := image.ParseReference(bundle); err != nil || isFile(bundle) {
-		return flags.Bad("--bundle", bundle, errors.New("not a registry reference"), hint)
-	}
-	if _, err := image.ParseHosted(bundle); err != nil {
-		return flags.Bad("--bundle", bundle, err, hint)
-	}
-	return nil
 }
 
 // readVSphere reads VERSION and NAME=VERSION of vCenters, by name; "" is for those not named.
