@@ -39,8 +39,7 @@ type objects struct {
 
 	namespace string // of what says none
 	config    *v1alpha1.VDOConfig
-	bundle    *v1alpha1.DriverBundle // of bundles the one that counts
-	bundles   []*v1alpha1.DriverBundle
+	bundle    *v1alpha1.DriverBundle
 	vcenters  []v1alpha1.VsphereCloudConfig
 	all       map[string]client.Object // these, Secrets and ConfigMaps, by describeObject
 }
@@ -60,9 +59,6 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // errors, so that what is wrong with it is told with them. What says no namespace is of the operator's.
 func parseSite(name string, data []byte, namespace string) (*objects, error) {
 	out, err := readObjects(name, data, namespace)
-	if err == nil {
-		err = out.chooseBundle(name)
-	}
 	if err == nil && out.config == nil && len(out.vcenters) == 0 {
 		err = fault.Errorf(fault.NotFound, "read", name,
 			"name a YAML file with them: `vdoctl configure -o site.yaml` writes one",
@@ -134,7 +130,13 @@ func (o *objects) add(object runtime.Object) error {
 		if _, err := image.ParseHosted(object.Spec.Reference); err != nil {
 			return err
 		}
-		o.bundles = append(o.bundles, object)
+		switch {
+		case object.Namespace != o.namespace: // another operator's, which reads it there
+		case o.bundle != nil:
+			return fmt.Errorf("a second DriverBundle: the drivers are from one, and %s is there", describeObject(o.bundle))
+		default:
+			o.bundle = object
+		}
 	case *v1alpha1.VsphereCloudConfig:
 		if err := isHost(object.Spec.VcIP); err != nil { // no connection says as well what is wrong with it
 			return fmt.Errorf("spec.vcIp of %s, %q: %w", describeObject(object), object.Spec.VcIP, err)
@@ -164,24 +166,6 @@ func (o *objects) values() []client.Object {
 	all = slices.DeleteFunc(all, func(x client.Object) bool { return kindOf(x) != "ConfigMap" && kindOf(x) != "Secret" })
 	slices.SortFunc(all, func(a, b client.Object) int { return strings.Compare(describeObject(a), describeObject(b)) })
 	return all
-}
-
-// chooseBundle takes the DriverBundle that the VDOConfig would be installed from, in the operator's namespace: a file
-// may have those of other operators too, which read them in theirs.
-func (o *objects) chooseBundle(file string) error {
-	fit := slices.DeleteFunc(slices.Clone(o.bundles), func(b *v1alpha1.DriverBundle) bool {
-		other := o.config != nil && o.config.Spec.Bundle != nil && o.config.Spec.Bundle.Name != b.Name
-		return other || b.Namespace != o.namespace
-	})
-	if len(fit) > 1 {
-		return fault.Errorf(fault.InvalidInput, "read", file,
-			"take away all but one, or name it in spec.bundle of the VDOConfig",
-			"it does not say which of its DriverBundles counts: %s", strings.Join(described(fit), "; "))
-	}
-	if len(fit) == 1 {
-		o.bundle = fit[0]
-	}
-	return nil
 }
 
 // within refuses resources of another namespace than the operator's, where it reads none.

@@ -49,7 +49,7 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		file(named(config, "a"), named(config, "b")):                               "document 2: a second VDOConfig: a cluster has one, and VDOConfig ns/a is there",
 		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):         "document 3: VsphereCloudConfig ns/b is there twice",
-		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "which of its DriverBundles counts: DriverBundle ns/b; DriverBundle ns/c",
+		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):           "document 3: a second DriverBundle: the drivers are from one, and DriverBundle ns/b is there",
 		file(named(config, "a"), in(named(secret, "b"), "ns"), named(secret, "b")): "document 3: Secret ns/b is there twice",
 		file(named(config, "a"), list):                                             "document 3: ConfigMap ns/a is there twice",
 	} {
@@ -57,10 +57,6 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, want, text)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	}
-	names := named(config, "a") + "spec: {bundle: {name: c}}\n"
-	read, err := parseSite("site.yaml", []byte(file(names, named(bundle, "b"), named(bundle, "c"))), "ns")
-	require.NoError(t, err)
-	require.Equal(t, "c", read.bundle.Name)
 }
 
 // A file of a site has the bundles of other operators beside, in the namespaces where these read them.
@@ -88,9 +84,6 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		require.NoError(t, read.within(), text)
 		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
 	}
-	more := strings.Join([]string{config, drivers, strings.Replace(in(drivers), "drivers", "more", 1), other}, "---\n")
-	_, err := parseSite("site.yaml", []byte(more), "vmware-system-vdo")
-	require.ErrorContains(t, err, "DriverBundle vmware-system-vdo/drivers; DriverBundle vmware-system-vdo/more")
 	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
 	require.NoError(t, err)
 	require.Nil(t, read.bundle, "it is another operator's")
