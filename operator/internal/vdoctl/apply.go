@@ -32,9 +32,6 @@ type applier struct {
 	client.Client
 
 	force bool
-	// seen has the resource versions that a person has seen, "" for an object that does not exist. An
-	// object that is another by now is a conflict. nil accepts any.
-	seen map[string]string
 	// partial tells which objects were read in the cluster, and are as they are to be. Of these only that is
 	// applied which changes, or which this program has applied before: what is applied too stays when its owner
 	// removes it. A field that was taken out and that somebody else has set stays, which is a conflict too.
@@ -45,7 +42,8 @@ type applied struct {
 	before, after *unstructured.Unstructured // before has no resource version where nothing was there
 }
 
-// apply applies an object; in a dry run the API server only checks it.
+// apply applies an object; in a dry run the API server only checks it. One that was read in the cluster has the
+// version that a person has seen, and is a conflict where it is another by now.
 func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRun bool) (applied, error) {
 	name := describeObject(u)
 	out := applied{&unstructured.Unstructured{}, u.DeepCopy()}
@@ -54,12 +52,8 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		return out, clusterstate.Fault("read "+name, err)
 	}
 	version := out.before.GetResourceVersion()
-	if a.seen != nil {
-		if was, ok := a.seen[name]; ok && was != version {
-			return out, changedMeanwhile(name, errors.New("it is another one now"))
-		}
-		a.seen[name] = version
-		out.after.SetResourceVersion(version)
+	if was := u.GetResourceVersion(); was != "" && was != version {
+		return out, changedMeanwhile(name, errors.New("it is another one now"))
 	}
 	var removed [][]string
 	var err error
@@ -76,8 +70,6 @@ func (a *applier) apply(ctx context.Context, u *unstructured.Unstructured, dryRu
 		err = leftOver(out.after, removed)
 	}
 	switch {
-	case err == nil && !dryRun && a.seen != nil:
-		a.seen[name] = out.after.GetResourceVersion()
 	case err == nil, dryRun && isGone(err): // its namespace or kind comes before it
 	case fault.ReasonOf(err) == fault.Conflict:
 		return out, err

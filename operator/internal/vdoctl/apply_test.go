@@ -43,9 +43,6 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 			s.Data = map[string][]byte{"password": []byte("theirs")}
 			return c.Update(t.Context(), &s)
 		},
-		"DriverBundle made": func(c client.Client) error {
-			return c.Create(t.Context(), &v1alpha1.DriverBundle{ObjectMeta: metaOf(operatorNamespace, "drivers")})
-		},
 		"VsphereCloudConfig deleted": func(c client.Client) error {
 			return c.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf(operatorNamespace, "west")})
 		},
@@ -111,19 +108,14 @@ func drafted(t *testing.T, c client.Client) ([]*unstructured.Unstructured, *appl
 	require.NoError(t, err)
 	require.NoError(t, d.readResources(t.Context(), c))
 	d.readers = append(d.readers, c)
+	d.makeMissing()
 	o.offer(d)
 	require.NoError(t, o.chosen(t.Context(), d))
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
 	require.NoError(t, o.take(d))
 	objects, err := d.manifests(t.Context())
 	require.NoError(t, err)
-	to := &applier{Client: c, seen: d.seen, partial: d.isOfCluster}
-	for _, u := range objects { // as its check does, which the client of the test would write
-		is := u.DeepCopy()
-		require.NoError(t, client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(u), is)))
-		to.seen[describeObject(u)] = is.GetResourceVersion()
-	}
-	return objects, to
+	return objects, &applier{Client: c, partial: d.isOfCluster}
 }
 
 // Somebody may save the file while configure waits for an answer.

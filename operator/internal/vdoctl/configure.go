@@ -171,7 +171,7 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 	if err != nil {
 		return err
 	}
-	to := applier{Client: c, force: o.force, seen: d.seen, partial: d.isOfCluster}
+	to := applier{Client: c, force: o.force, partial: d.isOfCluster}
 	r := configurationReport{DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
 	if r.Changes, err = to.check(ctx, objects); err != nil {
 		return err

@@ -38,15 +38,14 @@ type draft struct {
 	secret    *corev1.Secret    // nil where it stays as it is
 	caMap     *corev1.ConfigMap // as secret
 
-	user, password string            // of the Secret that is there
-	ca             []byte            // the vCenter's authority
-	file           *objects          // what it was begun with; nil for the cluster
-	readers        []client.Reader   // of Secrets and ConfigMaps: the file before the cluster
-	seen           map[string]string // what the cluster has, with its resource version, for applier
+	user, password string          // of the Secret that is there
+	ca             []byte          // the vCenter's authority
+	file           *objects        // what it was begun with; nil for the cluster
+	readers        []client.Reader // of Secrets and ConfigMaps: the file before the cluster
 }
 
 func (o *configureOptions) begin() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, seen: map[string]string{}}
+	d := &draft{namespace: o.cluster.namespace}
 	if o.file == "" {
 		return d, nil
 	}
@@ -88,24 +87,11 @@ func (d *draft) readResources(ctx context.Context, c client.Client) error {
 			"install the operator first, by `vdoctl deploy`, or write a file: -o site.yaml",
 			"the operator's resources are not known to it")
 	}
-	for _, x := range append(has.configs, has.rest...) {
-		d.seen[describeObject(x)] = x.GetResourceVersion()
-	}
-	if len(has.configs) > 0 && d.config != nil && d.seen[describeObject(d.config)] == "" {
+	if len(has.configs) > 0 && d.config != nil && has.configs[0].GetName() != d.config.Name {
 		return fault.Errorf(fault.Conflict, "configure", describeObject(d.config), "give it that name in the file",
 			"the cluster has another one, %s, and the operator takes no second", has.configs[0].GetName())
 	}
-	d.beginWith(has)
-	for _, x := range d.own() {
-		if _, ok := d.seen[describeObject(x)]; !ok {
-			d.seen[describeObject(x)] = "" // it is made, unless somebody does that first
-		}
-	}
-	return nil
-}
-
-// beginWith takes the resources that are there, of kinds that the file has none of.
-func (d *draft) beginWith(has resources) {
+	// What is there is taken of kinds that the file has none of.
 	if configs := ofType[*v1alpha1.VDOConfig](has.configs); d.config == nil && len(configs) > 0 {
 		d.config = configs[0]
 	}
@@ -120,7 +106,7 @@ func (d *draft) beginWith(has resources) {
 			d.bundle = b
 		}
 	}
-	d.makeMissing()
+	return nil
 }
 
 func (d *draft) meta(name string) metav1.ObjectMeta {
@@ -246,7 +232,7 @@ func (d *draft) account(name string) *corev1.Secret {
 	for _, from := range slices.Backward(d.readers) {
 		var has corev1.Secret
 		if from.Get(context.Background(), client.ObjectKeyFromObject(out), &has) == nil { // what cannot be read stays
-			out.Type = has.Type
+			out.Type, out.ResourceVersion = has.Type, has.ResourceVersion
 			maps.Copy(out.Data, has.Data)
 		}
 	}
@@ -288,7 +274,7 @@ func (o *configureOptions) takeCertificate(d *draft) (err error) {
 
 func (o *configureOptions) takeDrivers(d *draft) {
 	spec := &d.config.Spec
-	if spec.Bundle != nil || d.bundle.Name != "drivers" && d.seen[describeObject(d.bundle)] != "" {
+	if spec.Bundle != nil || d.bundle.Name != "drivers" {
 		spec.Bundle = &v1alpha1.LocalReference{Name: d.bundle.Name}
 	}
 	var topology *v1alpha1.Topology
@@ -367,7 +353,12 @@ func (d *draft) manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 			return slices.Contains(made, describeObject(x))
 		})...)
 	}
-	return manifests(append(out, d.own()...)...)
+	out = append(out, d.own()...)
+	all, err := manifests(out...)
+	for i, u := range all { // of what was read in the cluster the version: a file's is of another time
+		u.SetResourceVersion(out[i].GetResourceVersion())
+	}
+	return all, err
 }
 
 // writeFile writes the resources as YAML, in the place of another file with consent only, and says what

@@ -115,6 +115,7 @@ func (o *objects) add(object runtime.Object) error {
 	case *v1alpha1.VDOConfig, *v1alpha1.DriverBundle, *v1alpha1.VsphereCloudConfig, *corev1.Secret, *corev1.ConfigMap:
 		own := object.(client.Object) //nolint:forcetypeassert,errcheck // all are
 		own.SetNamespace(cmp.Or(own.GetNamespace(), o.namespace))
+		own.SetResourceVersion("")
 		if of := describeObject(own); o.all[of] != nil {
 			return fmt.Errorf("%s is there twice", of)
 		}
