@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -56,8 +55,8 @@ func newTopologyTagCommand(a *app) *cobra.Command {
 		Long: `Makes the tag categories of the configuration in a vCenter that lacks them, the tags
 that --attach names, and attaches those to datacenters, folders, clusters or hosts. What
 is there is left as it is, so that it can be run again. A tag of the same category that
-an object has is taken off with --replace only. No node loses a tag that it or a
-PersistentVolume uses. Other clusters that use the vCenter are not asked.
+an object has is taken off with --replace only. A tag that a node or a PersistentVolume
+uses is not taken off, and none of its category attached above or below it. Other clusters that use the vCenter are not asked.
 ` + adminHelp,
 		Example: "  vdoctl topology tag --username administrator@vsphere.local --dry-run\n" +
 			"  vdoctl topology tag --username administrator@vsphere.local --attach k8s-region:north=/dc-1 --attach k8s-zone:a=/dc-1/host/cluster-a",
@@ -156,7 +155,7 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	if err != nil {
 		return s, nil, err
 	}
-	if o.use, err = o.tagUse(ctx, &s, state); err != nil {
+	if o.use, err = o.tagUse(ctx, state); err != nil {
 		return s, nil, err
 	}
 	if o.vcenter != "" {
@@ -228,7 +227,6 @@ func tagText(l *lines, r tagReport) {
 // tagUse knows what of the cluster depends on tags: nodes by their labels, volumes by the node
 // affinity of their PersistentVolumes, which nobody can change.
 type tagUse struct {
-	wants   preflight.Wants
 	cluster preflight.Cluster
 	volumes map[string][]label // by PersistentVolume
 }
@@ -267,27 +265,28 @@ func boundVolumes(ctx context.Context, c client.Reader) (map[string][]label, err
 }
 
 // refuse returns why steps may not be done in a vCenter: nodes or volumes of the cluster use a tag that the
-// steps take off an object, or that a node of this vCenter would not have any more.
+// steps take off an object, or that is above or below an object that gets another one of the category: which
+// of the two counts differs between drivers.
 func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
-	after := v
-	after.Tagged = stepped(&v, steps)
-	then := u.placed(after)
 	lost := map[preflight.Category]bool{}
-	for node, tags := range u.placed(v) {
-		for _, t := range tags {
-			lost[t] = lost[t] || !slices.Contains(then[node], t)
-		}
-	}
 	for _, s := range steps {
-		if s.Do != topology.Detach {
-			continue
+		switch s.Do {
+		case topology.Detach:
+			if u.cluster.Err != nil {
+				return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
+					Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
+					Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
+			}
+			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
+		case topology.Attach:
+			for object, tags := range v.Tagged {
+				path := v.Path(object)
+				for _, t := range tags {
+					nested := strings.HasPrefix(path+"/", s.Path+"/") || strings.HasPrefix(s.Path+"/", path+"/")
+					lost[t] = lost[t] || nested && t.Name == s.Category && t.Tag != s.Tag
+				}
+			}
 		}
-		if u.cluster.Err != nil {
-			return &fault.Error{Reason: fault.ReasonOf(u.cluster.Err), Op: "take tags off in", Subject: v.Name,
-				Err:  fmt.Errorf("the cluster does not say whether nodes or volumes use them: %w", u.cluster.Err),
-				Hint: "name the cluster with --kubeconfig and --context; before there is one, add --no-cluster"}
-		}
-		lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
 	}
 	var errs []error
 	for tag, gone := range lost {
@@ -320,40 +319,8 @@ func (u *tagUse) users(tag preflight.Category) []string {
 	return slices.Compact(out)
 }
 
-// placed are the tags that each node gets.
-func (u *tagUse) placed(v preflight.VCenter) map[string][]preflight.Category {
-	out := map[string][]preflight.Category{}
-	list := []preflight.VCenter{v}
-	for _, p := range preflight.Placements(preflight.Snapshot{Wants: u.wants, Cluster: u.cluster, VCenters: list}) {
-		for _, l := range p.Levels {
-			if l.Tag != "" {
-				out[p.Node] = append(out[p.Node], preflight.Category{Name: l.Category, Tag: l.Tag})
-			}
-		}
-	}
-	return out
-}
-
-// stepped are the tags on objects after the steps.
-func stepped(v *preflight.VCenter, steps []topology.Step) map[preflight.Ref][]preflight.Category {
-	out := maps.Clone(v.Tagged)
-	for r := range v.Objects {
-		for _, s := range steps {
-			if s.Path == "" || s.Path != v.Path(r) {
-				continue
-			}
-			tag := preflight.Category{Name: s.Category, Tag: s.Tag}
-			out[r] = slices.DeleteFunc(slices.Clone(out[r]), func(t preflight.Category) bool { return t == tag })
-			if s.Do == topology.Attach {
-				out[r] = append(out[r], tag)
-			}
-		}
-	}
-	return out
-}
-
-func (o *topologyOptions) tagUse(ctx context.Context, s *site, state preflight.Cluster) (*tagUse, error) {
-	u := &tagUse{wants: s.wants, cluster: state}
+func (o *topologyOptions) tagUse(ctx context.Context, state preflight.Cluster) (*tagUse, error) {
+	u := &tagUse{cluster: state}
 	c, err := o.cluster.client()
 	if o.noCluster || state.Err != nil || err != nil {
 		return u, nil //nolint:nilerr // state has it, and it matters only where a tag is taken off
