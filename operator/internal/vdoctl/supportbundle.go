@@ -421,29 +421,18 @@ func (x *collection) podLogs(ctx context.Context, known bool) {
 	}
 }
 
+// logsOf writes the log of each container, and that of its run before. The API server calls it a bad request
+// where there is none: a container has not begun, or was never started again.
 func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		var status corev1.ContainerStatus
-		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			if s.Name == c.Name {
-				status = s
-			}
-		}
-		ended := status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
-		begun := status.State.Running != nil || ended
-		for _, previous := range []bool{false, true} {
-			if previous && status.RestartCount == 0 {
-				continue
-			}
-			name := "logs/" + p.Namespace + "/" + p.Name + "/" + c.Name
-			if previous {
-				name += ".previous"
-			}
+		name := "logs/" + p.Namespace + "/" + p.Name + "/" + c.Name
+		for suffix, previous := range map[string]bool{"": false, ".previous": true} {
 			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
-			if err == nil {
-				x.put(name+".log", data)
-			} else if begun { // else it has no log
-				x.missed(name, err)
+			switch {
+			case err == nil:
+				x.put(name+suffix+".log", data)
+			case !apierrors.IsBadRequest(err):
+				x.missed(name+suffix, err)
 			}
 		}
 	}

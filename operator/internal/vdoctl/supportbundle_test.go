@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,11 +49,10 @@ func leaky() string {
 	}, "\n") + "\n"
 }
 
-// leaks has a node with a kubelet, a driver's pod on it whose log has secrets, and objects
-// that have them in other places.
-func (s *shop) leaks() {
+// kubelet makes a node whose kubelet answers so.
+func (s *shop) kubelet(answer http.HandlerFunc) *corev1.Node {
 	s.t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, leaky()) }))
+	server := httptest.NewTLSServer(answer)
 	s.t.Cleanup(server.Close)
 	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	require.NoError(s.t, err)
@@ -63,6 +63,20 @@ func (s *shop) leaks() {
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
 	require.NoError(s.t, s.k.Status().Update(s.t.Context(), n))
+	return n
+}
+
+// leaks has a node with a kubelet, a driver's pod on it whose log has secrets, and objects
+// that have them in other places.
+func (s *shop) leaks() {
+	s.t.Helper()
+	n := s.kubelet(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("previous") == "true" {
+			http.Error(w, "previous terminated container not found", http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, leaky())
+	})
 
 	login := base64.StdEncoding.EncodeToString([]byte("puller:" + registryCanary))
 	s.create(&corev1.ServiceAccount{ObjectMeta: s.meta("default")})
@@ -157,12 +171,10 @@ func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
 func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-away"}}
-	s.create(node)
+	var code atomic.Int32
+	code.Store(http.StatusBadRequest) // as of a container that has not begun
+	node := s.kubelet(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no log", int(code.Load())) })
 	t.Cleanup(func() { require.NoError(t, s.k.Delete(context.Background(), node)) })
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
-	require.NoError(t, s.k.Status().Update(t.Context(), node))
 	s.create(&corev1.ServiceAccount{ObjectMeta: s.meta("default")})
 	pod := &corev1.Pod{ObjectMeta: s.meta("vsphere-csi-node-y"), Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "driver", Image: "x"}}}}
 	s.create(pod)
@@ -172,15 +184,14 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 		return out, unpacked(t, file)["unread.txt"], code
 	}
 	log := "logs/" + s.ns + "/vsphere-csi-node-y/driver: "
-	out, unread, code := collect()
-	require.Zero(t, code, out)
+	out, unread, exit := collect()
+	require.Zero(t, exit, out)
 	require.Contains(t, out, "\ncomplete: ")
 	require.Equal(t, "complete: all that is there was read\n", unread)
 
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "driver", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	require.NoError(t, s.k.Status().Update(t.Context(), pod))
-	out, unread, code = collect()
-	require.Equal(t, 9, code, out)
+	code.Store(http.StatusInternalServerError)
+	out, unread, exit = collect()
+	require.Equal(t, 9, exit, out)
 	require.Contains(t, out, "\nincomplete: something that is there could not be read\n  "+log)
 	require.True(t, strings.HasPrefix(unread, "incomplete: something that is there could not be read\n"+log), unread)
 }
