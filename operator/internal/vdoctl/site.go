@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -210,20 +208,10 @@ func (f *siteFlags) effective(instead bool) error {
 	return nil
 }
 
-// isOffline reports whether no cluster is asked: before there is one, or with --no-cluster.
+// isOffline reports whether no cluster is asked: before there is one, when no kubeconfig exists, or with --no-cluster.
 func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
 	_, err := a.cluster.client()
-	return f.file != "" && (noCluster || a.cluster.isNone(err))
-}
-
-// isNone reports whether no kubeconfig exists and nothing else reaches a cluster, or KUBECONFIG is /dev/null.
-func (f *clusterFlags) isNone(unreached error) bool {
-	read, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
-	if f.isNamed() || err != nil || !clientcmdapi.IsConfigEmpty(read) {
-		return false
-	}
-	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
-	return named == os.DevNull || named == "" && unreached != nil
+	return f.file != "" && (noCluster || fault.ReasonOf(err) == fault.NotFound && !a.cluster.isNamed())
 }
 
 func (f *siteFlags) fileSite(a *app) (site, error) {
