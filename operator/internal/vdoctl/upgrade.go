@@ -435,10 +435,9 @@ func approvalOf(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus) string {
 	return rev.Name()
 }
 
-// revisionToGoBackTo finds the revision, which has to have been healthy. Without a name it is the last one of the
-// group of drivers that was changed last.
+// revisionToGoBackTo finds an earlier revision that was healthy. Without a name it is the last one of the group of
+// drivers that was changed last.
 func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
-	const op = "go back to"
 	changed := map[string]time.Time{} // by group
 	for _, r := range config.Status.Revisions {
 		if r.Current {
@@ -448,33 +447,22 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 	var healthy []string
 	var last v1alpha1.RevisionStatus
 	for _, r := range slices.Backward(config.Status.Revisions) {
-		switch {
-		case r.Current && r.Name == name:
-			return r, fault.Errorf(fault.Conflict, op, name, "see `vdoctl upgrade list`", "it is current")
-		case r.Current:
-		case r.Name == name && r.Outcome != string(revision.Healthy):
-			return r, &fault.Error{Reason: fault.Refused, Op: op, Subject: name,
-				Err: fmt.Errorf("it was not healthy: %s", strings.ToLower(r.Outcome)), Hint: "choose one that was: see `vdoctl upgrade list`"}
-		case r.Name == name:
+		if r.Current || r.Outcome != string(revision.Healthy) {
+			continue
+		}
+		if r.Name == name {
 			return r, nil
-		case r.Outcome == string(revision.Healthy):
-			healthy = append(healthy, r.Name)
-			if last.Name == "" || changed[r.Group].After(changed[last.Group]) {
-				last = r
-			}
+		}
+		healthy = append(healthy, r.Name)
+		if last.Name == "" || changed[r.Group].After(changed[last.Group]) {
+			last = r
 		}
 	}
 	if name == "" && last.Name != "" {
 		return last, nil
 	}
-	f := &fault.Error{Reason: fault.NotFound, Op: op, Subject: "an earlier revision", Err: errors.New("none is remembered that was healthy"), Hint: "see `vdoctl upgrade list`"}
-	if name != "" {
-		f.Subject, f.Err = name, errors.New("no such revision is remembered")
-	}
-	if len(healthy) > 0 {
-		f.Hint = "those that were healthy: " + strings.Join(healthy, ", ")
-	}
-	return last, f
+	return last, fault.Errorf(fault.NotFound, "go back to", name, "see `vdoctl upgrade list`",
+		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
 }
 
 func bundleOf(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
