@@ -93,19 +93,11 @@ func selected(nodes []preflight.Node, names []string) ([]preflight.Node, error) 
 	if len(names) == 0 {
 		return nodes, nil
 	}
-	var all []string
-	for i := range nodes {
-		all = append(all, nodes[i].Name)
-	}
-	slices.Sort(all)
-	hint := "the cluster has no nodes"
-	if len(all) > 0 {
-		hint = "the nodes are " + firstOf(all)
-	}
 	var errs []error
-	for _, n := range names {
-		if !slices.Contains(all, n) {
-			errs = append(errs, flags.Bad("--nodes", n, errors.New("there is no such node, or spec.excludedNodes leaves it out"), hint))
+	for _, name := range names {
+		if !slices.ContainsFunc(nodes, func(n preflight.Node) bool { return n.Name == name }) {
+			errs = append(errs, flags.Bad("--nodes", name,
+				errors.New("there is no such node, or spec.excludedNodes leaves it out"), "see `kubectl get nodes`"))
 		}
 	}
 	return slices.DeleteFunc(nodes, func(n preflight.Node) bool { return !slices.Contains(names, n.Name) }), fault.Join(errs...)

@@ -57,7 +57,7 @@ func TestVMsAreCheckedAndPutRight(t *testing.T) {
 	check := func(args ...string) result { return run(append([]string{"check"}, args...)...) }
 	for _, f := range []func(...string) result{fix, check} {
 		out := f("--nodes", "other,vm-node").is(2)
-		require.Equal(t, "error: read flag --nodes \"other\": there is no such node, or spec.excludedNodes leaves it out\nhint: the nodes are vm-node\n", out)
+		require.Equal(t, "error: read flag --nodes \"other\": there is no such node, or spec.excludedNodes leaves it out\nhint: see `kubectl get nodes`\n", out)
 	}
 	run("check", "--nodes", "vm-node").is(8)
 	fix("-o", "json").is(0, `"disk.EnableUUID"`)
