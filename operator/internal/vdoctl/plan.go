@@ -43,7 +43,7 @@ func newPlanCommand(a *app) *cobra.Command {
 bundle would mean for the drivers of this cluster: which release of each would be chosen
 and why, what the running ones do not serve any more, in which order what is upgraded,
 what cannot be gone back from, what would hold it back, what the bundle lacks and how it
-is fetched, and how many objects would change; -o json has each of them.
+is fetched. -o json has each object that would change, too.
 
 It is found out by what the operator does itself, with its trust policy. A bundle that is
 named is read from the mirror and verified; one that the operator would refuse is refused.
@@ -201,15 +201,11 @@ func (o *planOptions) text(l *lines, r planReport) {
 	o.aboutDrivers(l, r)
 	o.route(l, r)
 	o.heldBack(l, r)
-	o.ahead(l, r)
-	o.objects(l, r)
-	switch {
-	case !r.GoesOn:
-		l.printf("\n%s", o.paint(red, "it would be held back"))
-	case len(r.Held) > 0:
-		l.printf("\n%s", o.paint(green, "that would hold up nothing of this"))
-	default:
+	o.notes(l, r)
+	if r.GoesOn {
 		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
+	} else {
+		l.printf("\n%s", o.paint(red, "it would be held back"))
 	}
 }
 
@@ -285,14 +281,13 @@ func (o *planOptions) heldBack(l *lines, r planReport) {
 	}
 }
 
-// ahead shows what later versions lack, how what is lacking is fetched, and what else is worth
-// knowing.
-func (o *planOptions) ahead(l *lines, r planReport) {
-	if len(r.Ahead) > 0 && len(r.Route) == 1 {
-		l.printf("\n%s", o.paint(bold, "ahead"))
-		for _, why := range r.Ahead {
-			l.block("next", why)
-		}
+// notes shows what later versions lack, what else is worth knowing, and how what is lacking is fetched.
+func (o *planOptions) notes(l *lines, r planReport) {
+	for _, why := range r.Ahead {
+		l.block("ahead", why)
+	}
+	for _, text := range r.Warnings {
+		l.block("note", text)
 	}
 	if len(r.Fetch) > 0 {
 		l.printf("\n%s, on a connected host but for the last", o.paint(bold, "fetch"))
@@ -300,21 +295,4 @@ func (o *planOptions) ahead(l *lines, r planReport) {
 	for _, line := range r.Fetch {
 		l.command("  " + line)
 	}
-	if len(r.Warnings) > 0 {
-		l.printf("")
-	}
-	for _, text := range r.Warnings {
-		l.block("note", text)
-	}
-}
-
-func (o *planOptions) objects(l *lines, r planReport) {
-	if r.Plan == nil {
-		return
-	}
-	var counts []string
-	for _, a := range r.Plan.Actions {
-		counts = append(counts, fmt.Sprintf("%d %s", a.Count, a.Action))
-	}
-	l.printf("\n%s  %s", o.paint(bold, "objects"), strings.Join(counts, ", "))
 }
