@@ -286,29 +286,13 @@ func verified(a *asked) usersVerification {
 	if len(a.found.Datastores) > 0 && a.features.Block && !slices.ContainsFunc(a.found.Datastores, func(d preflight.Datastore) bool { return d.MayHold }) {
 		v.Missing = addTo(v.Missing, privileges.Needed(a.features, privileges.Datastore), "any datastore")
 	}
-	for _, object := range a.access.Objects {
-		has, known := a.access.Existing.Effective[object.Path]
-		if _, tooMuch := privileges.Compare(has, neededOn(a, object.Path)); known && len(tooMuch) > 0 {
-			v.TooMuch = addTo(v.TooMuch, tooMuch, object.Path)
-			delete(a.access.Existing.Effective, object.Path) // an object may be of two kinds
-		}
+	for _, x := range a.found.Excess {
+		v.TooMuch = addTo(v.TooMuch, x.Privileges, x.Object)
 	}
 	for _, m := range slices.Concat(v.Missing, v.TooMuch) {
 		slices.Sort(m.Objects)
 	}
 	return v
-}
-
-// neededOn are the privileges that an object needs, of whatever kinds it is; a folder those for its VMs.
-func neededOn(a *asked, path string) []string {
-	var out []string
-	for _, x := range a.access.Objects {
-		folder := x.Path[:strings.LastIndex(x.Path, "/")]
-		if x.Path == path || x.Kind == privileges.VM && folder == path {
-			out = append(out, privileges.Needed(a.features, x.Kind)...)
-		}
-	}
-	return out
 }
 
 func addTo(list []privilegesOn, privileges []string, object string) []privilegesOn {
