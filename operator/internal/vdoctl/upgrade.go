@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -143,7 +144,6 @@ func shortBundle(s string) string {
 type approveOptions struct {
 	*app
 
-	by        string
 	downgrade bool
 	dryRun    bool
 }
@@ -159,7 +159,6 @@ the revision. A revision that failed is tried once more.`,
 		Args:    flags.Exactly("REVISION"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you; from Kubernetes 1.28 on)")
 	cmd.Flags().BoolVar(&o.downgrade, "allow-downgrade", false, "approve releases that are older than what runs, too")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the API server check it, and change nothing")
 	o.bindFormat(cmd)
@@ -172,7 +171,7 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	by, err := o.who(ctx, o.by)
+	by, err := o.who(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,11 +198,8 @@ func (o *approveOptions) approved(x edit, message string) error {
 	return o.print(out, out.text)
 }
 
-// who is the user that consents, unless one is given.
-func (a *app) who(ctx context.Context, given string) (string, error) {
-	if given != "" {
-		return given, nil
-	}
+// who is the user that consents, as the API server knows them; before Kubernetes 1.28 this program.
+func (a *app) who(ctx context.Context) (string, error) {
 	cfg, err := a.cluster.config()
 	if err != nil {
 		return "", err
@@ -213,14 +209,11 @@ func (a *app) who(ctx context.Context, given string) (string, error) {
 		return "", clusterstate.Fault("reach the cluster", err)
 	}
 	review, err := k.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		err = clusterstate.Fault("ask the API server for your name", err)
-		for _, f := range fault.All(err) {
-			if f.Reason == fault.NotFound || f.Reason == fault.Forbidden {
-				f.Hint = "give it with --by"
-			}
-		}
-		return "", err
+	switch {
+	case apierrors.IsNotFound(err):
+		return fieldManager, nil
+	case err != nil:
+		return "", clusterstate.Fault("ask the API server for your name", err)
 	}
 	return review.Status.UserInfo.Username, nil
 }
@@ -295,8 +288,6 @@ func downgrades(config *v1alpha1.VDOConfig, releases string) (out []string) {
 type rollbackOptions struct {
 	*app
 	consentFlags
-
-	by string
 }
 
 func newUpgradeRollbackCommand(a *app) *cobra.Command {
@@ -316,7 +307,6 @@ by itself, unless spec.upgradePolicy.rollback is Never.`,
 		Args:    flags.Exactly("[REVISION]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
-	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you)")
 	o.consentFlags.bind(cmd)
 	o.bindFormat(cmd)
 	return cmd
@@ -327,7 +317,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	by, err := o.who(ctx, o.by)
+	by, err := o.who(ctx)
 	if err != nil {
 		return err
 	}
