@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -394,21 +393,14 @@ func apply(ctx context.Context, c client.Client, op string, dryRun bool, edits [
 	c = dry(c, dryRun)
 	for _, x := range edits {
 		is := x.before.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
-		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
-				return err
-			}
-			if !sameButStatus(x.before, is) {
-				return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
-			}
-			x.before.SetResourceVersion(is.GetResourceVersion())
-			patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
-			return c.Patch(ctx, x.after.DeepCopyObject().(client.Object), patch) //nolint:forcetypeassert // a copy
-		})
-		if fault.ReasonOf(err) == fault.Conflict {
-			return err
+		if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
+			return clusterstate.Fault(op, err)
 		}
-		if err != nil {
+		if !sameButStatus(x.before, is) {
+			return changedMeanwhile(describeObject(is), errors.New("its spec is another one now"))
+		}
+		after := x.after.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+		if err := c.Patch(ctx, after, client.MergeFrom(x.before)); err != nil {
 			return clusterstate.Fault(op, err)
 		}
 	}

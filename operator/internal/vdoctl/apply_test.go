@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -315,25 +313,14 @@ func TestARollbackGoesOnWhereAStatusWasWrittenMeanwhile(t *testing.T) {
 			{Name: "r-new", Current: true, Bundle: "mirror.site/vdo@sha256:a", Releases: "csi@3.7.3", Outcome: "Healthy"}}
 		b := &v1alpha1.DriverBundle{ObjectMeta: metaOf("vdo", "site")}
 		b.Status.Repository, b.Status.Digest = "mirror.site/vdo", "sha256:a"
-		meanwhile := c.meanwhile
-		patch := func(ctx context.Context, k client.WithWatch, o client.Object, p client.Patch,
-			opts ...client.PatchOption,
-		) error {
-			if meanwhile != nil {
-				var is v1alpha1.VDOConfig
-				require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(o), &is))
-				meanwhile(&is)
-				meanwhile = nil
-				require.NoError(t, k.Update(ctx, &is))
-			}
-			return k.Patch(ctx, o, p, opts...)
-		}
-		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, b).
-			WithInterceptorFuncs(interceptor.Funcs{Patch: patch}).Build()
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, b).Build()
 		o := &rollbackOptions{app: &app{}}
 		o.cluster.namespace = "vdo"
 		_, both, err := o.plan(t.Context(), k, "", "jane")
 		require.NoError(t, err)
+		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+		c.meanwhile(v)
+		require.NoError(t, k.Update(t.Context(), v))
 		err = apply(t.Context(), k, "go back", false, changing(both...))
 		require.Equal(t, c.reason, fault.ReasonOf(err), "%s: %v", name, err)
 		require.NoError(t, k.Get(t.Context(), client.ObjectKeyFromObject(v), v))
