@@ -179,7 +179,7 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) erro
 		}
 	}
 	x := accountChanges{Secret: at.Namespace + "/" + at.Secret, DryRun: dry, Changes: []accounts.Change{}}
-	say("%s", to.paint(bold, "Secret "+x.Secret))
+	say("Secret %s", x.Secret)
 	does := false
 	at.DryRun = dry
 	at.Progress = func(c accounts.Change) {

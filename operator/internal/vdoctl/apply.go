@@ -258,7 +258,7 @@ func (a *app) changes(l *lines, all []changedObject) {
 		if c.New {
 			was = "new"
 		}
-		l.printf("%s (%s)", a.paint(bold, c.Object), was)
+		l.printf("%s (%s)", c.Object, was)
 		for _, f := range c.Fields {
 			l.printf("  %s", f)
 		}

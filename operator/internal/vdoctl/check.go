@@ -253,9 +253,9 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 			passed++
 			switch {
 			case x.Override != nil:
-				l.printf("off     %s: %s", o.paint(bold, string(x.ID)), turned(x))
+				l.printf("off     %s: %s", x.ID, turned(x))
 			case o.all:
-				l.printf("%s  %s: %s", o.paint(green, "pass"), x.ID, x.Found)
+				l.printf("pass  %s: %s", x.ID, x.Found)
 			}
 			continue
 		}
@@ -265,21 +265,21 @@ func (o *checkOptions) text(l *lines, r checkReport) {
 	if n := len(r.Results) - passed; n > 0 {
 		findings = ", " + command.Plural(n, "finding", "findings")
 	}
-	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, o.verdict(r.Verdict))
+	l.printf("%s%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), findings, r.Verdict)
 }
 
 const indent = "        "
 
 func (o *checkOptions) show(l *lines, r preflight.Result) {
-	word, c := "warn ", yellow
+	word := "warn "
 	if r.Severity == preflight.Error {
-		word, c = "block", red
+		word = "block"
 	}
 	where := ""
 	if r.On != "" {
 		where = " in " + r.On
 	}
-	l.printf("%s   %s%s: %s", o.paint(c, word), o.paint(bold, string(r.ID)), where, strings.ReplaceAll(r.Found, "\n", "; "))
+	l.printf("%s   %s%s: %s", word, r.ID, where, strings.ReplaceAll(r.Found, "\n", "; "))
 	for _, part := range []struct{ label, text string }{{"on  ", r.Named()}, {"why ", r.Why}, {"do  ", r.Remedy}, {"was ", turned(r)}} {
 		l.prose(indent+part.label, indent+"    ", part.text)
 	}
@@ -291,14 +291,4 @@ func turned(r preflight.Result) string {
 		return ""
 	}
 	return fmt.Sprintf("%s, turned to %s by spec.preflight: %s", r.Override.Was, r.Override.To, r.Override.Reason)
-}
-
-func (a *app) verdict(v preflight.Action) string {
-	switch {
-	case v >= preflight.BlockUpgrade:
-		return a.paint(red, v.String())
-	case v == preflight.Warn:
-		return a.paint(yellow, v.String())
-	}
-	return a.paint(green, v.String())
 }

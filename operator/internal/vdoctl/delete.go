@@ -182,13 +182,13 @@ func (o *deleteOptions) text(l *lines, r removal) {
 		l.printf("Nothing of what was asked for is there.")
 	}
 	for _, s := range r.Stages {
-		l.printf("%s", o.paint(bold, s.Name))
+		l.printf("%s", s.Name)
 		for _, x := range s.Objects {
 			l.printf("  %s", x)
 		}
 	}
 	if len(r.Stays) > 0 {
-		l.printf("%s", o.paint(yellow, "stays"))
+		l.printf("stays")
 	}
 	for _, x := range r.Stays {
 		l.printf("  %s", x)

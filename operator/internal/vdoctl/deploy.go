@@ -225,7 +225,7 @@ func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects [
 func (o *deployOptions) text(l *lines, d deployment) {
 	l.printf("%s, namespace %s", d.Target, o.cluster.namespace)
 	if d.Operator != "" {
-		l.printf("%s %s %s, bundle %s", o.paint(bold, "vdo-operator"), d.Operator, signedBy(d), d.Bundle)
+		l.printf("vdo-operator %s %s, bundle %s", d.Operator, signedBy(d), d.Bundle)
 	}
 	for _, x := range d.Objects {
 		l.printf("  %-9s  %s", x.State, x.Object)

@@ -50,23 +50,6 @@ func written(w io.Writer, text func(*lines)) error {
 	return l.err
 }
 
-type colour string
-
-const (
-	green  colour = "32"
-	yellow colour = "33"
-	red    colour = "31"
-	bold   colour = "1"
-)
-
-// paint colours a word where the output is a terminal and NO_COLOR is not set.
-func (a *app) paint(c colour, s string) string {
-	if _, plain := a.getenv("NO_COLOR"); plain || !a.terminal {
-		return s
-	}
-	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
-}
-
 // lines prints lines, and keeps the first error. On a terminal what is wider is folded, but for
 // lines that are a script.
 type lines struct {

@@ -203,9 +203,9 @@ func (o *planOptions) text(l *lines, r planReport) {
 	o.heldBack(l, r)
 	o.notes(l, r)
 	if r.GoesOn {
-		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
+		l.printf("\nnothing would hold it back")
 	} else {
-		l.printf("\n%s", o.paint(red, "it would be held back"))
+		l.printf("\nit would be held back")
 	}
 }
 
@@ -214,12 +214,12 @@ func (o *planOptions) head(l *lines, r planReport) {
 	if len(r.Signers) > 0 {
 		signed = ", signed by " + strings.Join(r.Signers, " and ")
 	}
-	l.printf("%s  %s%s", o.paint(bold, "bundle"), shortBundle(r.Bundle), signed)
+	l.printf("bundle  %s%s", shortBundle(r.Bundle), signed)
 	is := []string{"Kubernetes " + r.Kubernetes}
 	for _, vc := range r.VCenters {
 		is = append(is, "vCenter "+vc.Name+" "+vc.Version)
 	}
-	l.printf("%s     %s\n", o.paint(bold, "now"), strings.Join(is, ", "))
+	l.printf("now     %s\n", strings.Join(is, ", "))
 }
 
 func (o *planOptions) aboutDrivers(l *lines, r planReport) {
@@ -243,7 +243,7 @@ func (o *planOptions) aboutDrivers(l *lines, r planReport) {
 }
 
 func (o *planOptions) route(l *lines, r planReport) {
-	l.printf("\n%s", o.paint(bold, "order"))
+	l.printf("\norder")
 	n := 0
 	step := func(text string) {
 		n++
@@ -254,7 +254,7 @@ func (o *planOptions) route(l *lines, r planReport) {
 			step("you upgrade to " + h.To)
 		}
 		for _, why := range h.Lacks {
-			l.block("   "+o.paint(red, "not yet"), why)
+			l.block("   not yet", why)
 		}
 		for _, m := range h.Moves {
 			step(fmt.Sprintf("the operator: %s@%s to %s", m.Driver, dash(m.From), m.To))
@@ -267,7 +267,7 @@ func (o *planOptions) route(l *lines, r planReport) {
 
 func (o *planOptions) heldBack(l *lines, r planReport) {
 	if len(r.Held) > 0 {
-		l.printf("\n%s", o.paint(yellow, "held back"))
+		l.printf("\nheld back")
 	}
 	for _, h := range r.Held {
 		of := ""
@@ -290,7 +290,7 @@ func (o *planOptions) notes(l *lines, r planReport) {
 		l.block("note", text)
 	}
 	if len(r.Fetch) > 0 {
-		l.printf("\n%s, on a connected host but for the last", o.paint(bold, "fetch"))
+		l.printf("\nfetch, on a connected host but for the last")
 	}
 	for _, line := range r.Fetch {
 		l.command("  " + line)

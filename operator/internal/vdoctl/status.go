@@ -274,21 +274,21 @@ func (o *statusOptions) text(l *lines, r statusReport) {
 		return
 	}
 	if len(r.Nodes) > 0 {
-		l.printf("\n%s  %s ready", o.paint(bold, "nodes"), r.NodesReady)
+		l.printf("\nnodes  %s ready", r.NodesReady)
 	}
 	for _, n := range r.Nodes {
 		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
 	}
 	o.checks(l, r.Preflight, r.PreflightBefore)
 	if c := r.Candidate; c != nil {
-		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
+		l.printf("\nupgrade  %s: %s (%s)", c.Name, c.Releases, c.Reason)
 		l.block("why", c.Message)
 		l.block("do", c.ToDo)
 	}
-	o.listed(l, o.paint(bold, "ahead"), r.Ahead)
-	o.listed(l, o.paint(yellow, "waits"), r.Waiting)
+	o.listed(l, "ahead", r.Ahead)
+	o.listed(l, "waits", r.Waiting)
 	if len(r.Waiting) == 0 {
-		l.printf("\n%s", o.paint(green, "everything is ready"))
+		l.printf("\neverything is ready")
 	}
 }
 
@@ -333,7 +333,7 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus, before boo
 		}
 		looked += "; to look now: vdoctl check"
 	}
-	l.printf("\n%s  %d passed, %s", o.paint(bold, "checks"), p.Passed, looked)
+	l.printf("\nchecks  %d passed, %s", p.Passed, looked)
 	for i := range p.Results {
 		r := &p.Results[i]
 		where := ""

@@ -106,7 +106,7 @@ func (a *app) revisions(l *lines, r revisionList) {
 		}
 	}
 	if c := r.Candidate; c != nil {
-		l.printf("\n%s %s (%s)", a.paint(yellow, "waits"), c.Name, c.Reason)
+		l.printf("\nwaits %s (%s)", c.Name, c.Reason)
 		l.block("releases", c.Releases)
 		l.block("why", c.Message)
 		for _, g := range c.Gates {
@@ -351,8 +351,8 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 func (o *rollbackOptions) warn(out []changed) {
 	for _, x := range out {
 		if x.AppliedBy != "" {
-			_ = command.Say(o.err, "%s: %s applies %s and may undo this; commit to its source: %s",
-				o.paint(yellow, "warning"), x.AppliedBy, x.Object, strings.Join(x.Changes, "; "))
+			_ = command.Say(o.err, "warning: %s applies %s and may undo this; commit to its source: %s",
+				x.AppliedBy, x.Object, strings.Join(x.Changes, "; "))
 		}
 	}
 }

@@ -211,7 +211,7 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 		if i > 0 {
 			l.printf("")
 		}
-		l.printf("%s (%s), account %s\n", o.paint(bold, p.VCenter), p.Server, p.Principal)
+		l.printf("%s (%s), account %s\n", p.VCenter, p.Server, p.Principal)
 		roles := command.NewTable("ROLE", "STATE", "PRIVILEGES")
 		for _, r := range p.Roles {
 			roles.Row(r.Name, r.State, strings.Join(r.Privileges, " ")+difference(r))
@@ -228,7 +228,7 @@ func (o *usersOptions) planText(l *lines, plans []usersPlan) {
 		l.printf("")
 		l.table(permissions)
 		if lost := p.lost(); lost != "" {
-			l.printf("%s: %s; %s", o.paint(yellow, "warning"), lost, otherAccount)
+			l.printf("warning: %s; %s", lost, otherAccount)
 		}
 		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
@@ -307,15 +307,15 @@ func addTo(list []privilegesOn, privileges []string, object string) []privileges
 
 func (o *usersOptions) verifyText(l *lines, list []usersVerification) {
 	for _, v := range list {
-		l.printf("%s (%s), account %s", o.paint(bold, v.VCenter), v.Server, v.Principal)
+		l.printf("%s (%s), account %s", v.VCenter, v.Server, v.Principal)
 		for _, m := range v.Missing {
-			l.printf("  %s  %s on %s", o.paint(red, "missing "), firstOf(m.Privileges), firstOf(m.Objects))
+			l.printf("  missing   %s on %s", firstOf(m.Privileges), firstOf(m.Objects))
 		}
 		for _, m := range v.TooMuch {
-			l.printf("  %s  %s on %s", o.paint(yellow, "too much"), firstOf(m.Privileges), firstOf(m.Objects))
+			l.printf("  too much  %s on %s", firstOf(m.Privileges), firstOf(m.Objects))
 		}
 		if len(v.Missing)+len(v.TooMuch) == 0 {
-			l.printf("  %s, and no more than that", o.paint(green, "has what the drivers need"))
+			l.printf("  has what the drivers need, and no more than that")
 		}
 	}
 }
@@ -331,7 +331,7 @@ func (a *asked) noDatastore() error {
 }
 
 func (o *usersOptions) warning(err error) {
-	_ = command.Say(o.err, "%s: %v\nhint: %s", o.paint(yellow, "warning"), err, fault.HintOf(err))
+	_ = command.Say(o.err, "warning: %v\nhint: %s", err, fault.HintOf(err))
 }
 
 func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
