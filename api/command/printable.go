@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -11,28 +10,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// coloured are the colours that programs here give words, each alone: bold, red, green, yellow, and
-// none. Others could hide a text, such as black on black.
-var coloured = regexp.MustCompile("\x1b\\[(0|1|31|32|33)m")
-
 // Printable is a text as a terminal may get it. Names and messages come from registries,
-// vCenters and media that others have: what would move the cursor, take lines away or turn
-// the direction of writing or hide what follows is shown as U+FFFD. Line breaks, tabs and the
-// colours of the programs here stay.
-func Printable(text string) string {
-	if !strings.ContainsFunc(text, moves) && utf8.ValidString(text) {
-		return text
-	}
-	var b strings.Builder
-	at := 0
-	for _, colour := range coloured.FindAllStringIndex(text, -1) {
-		b.WriteString(strings.Map(shown, text[at:colour[0]]))
-		b.WriteString(text[colour[0]:colour[1]])
-		at = colour[1]
-	}
-	b.WriteString(strings.Map(shown, text[at:]))
-	return b.String()
-}
+// vCenters and media that others have: what would move the cursor, take lines away, turn
+// the direction of writing, colour or hide what follows is shown as U+FFFD. Line breaks and
+// tabs stay.
+func Printable(text string) string { return strings.Map(shown, text) }
 
 // Line is a printable line.
 func Line(format string, args ...any) string {
@@ -49,12 +31,8 @@ func Say(w io.Writer, format string, args ...any) error {
 	return err
 }
 
-func moves(r rune) bool {
-	return r != '\n' && r != '\t' && fault.Control(r)
-}
-
 func shown(r rune) rune {
-	if moves(r) {
+	if r != '\n' && r != '\t' && fault.Control(r) {
 		return utf8.RuneError
 	}
 	return r
