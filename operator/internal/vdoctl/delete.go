@@ -386,8 +386,8 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		kinds, err := presentKinds(ctx, c)
 		add(stageCRDs, kinds, err)
 	}
-	out.Stays, err = o.stays(ctx, c)
-	return out, fault.Join(append(errs, err)...)
+	out.Stays = o.stays()
+	return out, fault.Join(errs...)
 }
 
 // observe reads the operator's resources. What speaks against what is asked for is an error.
@@ -488,23 +488,17 @@ func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error)
 // stays is what a person deletes: the operator's namespace, in which others may keep something, and what the
 // drivers made themselves. That is the namespace with the cluster id, and kinds whose objects map volumes and
 // snapshots.
-func (o *deleteOptions) stays(ctx context.Context, c client.Reader) (out []string, err error) {
-	namespace := func(name, why string) {
-		left, errOf := present(ctx, c, []client.Object{unnamespaced("v1", "Namespace", name)})
-		err = fault.Join(err, errOf)
-		for range left {
-			out = append(out, "Namespace "+name+": "+why+": kubectl delete namespace "+name)
-		}
-	}
+func (o *deleteOptions) stays() (out []string) {
 	if o.operator && o.settings {
-		namespace(o.cluster.namespace, "others may keep something in it; if nothing of that is needed")
+		out = append(out, "Namespace "+o.cluster.namespace+": others may keep something in it; if nothing of that is needed: "+
+			"kubectl delete namespace "+o.cluster.namespace)
 	}
-	if !o.drivers {
-		return out, err
+	if o.drivers {
+		out = append(out, "Namespace "+drivers.CSINamespace+": keeps the cluster id of volumes; if no volume is left: "+
+			"kubectl delete namespace "+drivers.CSINamespace,
+			"CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; if none is left: kubectl delete crd NAME")
 	}
-	namespace(drivers.CSINamespace, "keeps the cluster id of volumes; if no volume is left")
-	return append(out, "CRDs of cns.vmware.com and snapshot.storage.k8s.io: may map volumes and snapshots; "+
-		"if none is left: kubectl delete crd NAME"), err
+	return out
 }
 
 // orphan has the operator leave the drivers where they are.
