@@ -330,9 +330,6 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
 			}
 			return nil
 		}
-		for _, f := range fault.All(err) {
-			f.Hint = inFlags.Replace(f.Hint)
-		}
 		if !o.prompts || ctx.Err() != nil {
 			return err
 		}
@@ -402,13 +399,6 @@ func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
 	}
 	return t, nil
 }
-
-// inFlags has hints name the flags for the fields of resources, which may not exist yet. A login that
-// flags give is tried again.
-var inFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters",
-	"the key that spec.ca names", "the file that --vcenter-ca-file names",
-	"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint",
-	"; it is not tried again before it changes, so that the account is not locked", "")
 
 // readAuthority reads a file with certificates, and refuses one with more than these: it goes into a
 // ConfigMap, and into a file that many read.

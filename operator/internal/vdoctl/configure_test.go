@@ -44,7 +44,7 @@ func TestConfigureByFlags(t *testing.T) {
 		code  int
 		text  string
 	}{
-		"--datacenters": {"/no/such", 4, "hint: correct --datacenters"}, "--thumbprint": {west.SHA256, 5, "set --thumbprint to the new one"}, "--port": {"1", 5, "hint: correct --server and --port"},
+		"--datacenters": {"/no/such", 4, "hint: correct spec.datacenters"}, "--thumbprint": {west.SHA256, 5, "set spec.thumbprint to the new one"}, "--port": {"1", 5, "hint: correct spec.vcIp and spec.port"},
 		"--server":          {"vc.site:8443", 2, "give the port with --port"},
 		"--username":        {"vdo", 2, "it has no domain"},
 		"--region-category": {"k8s-region", 2, `--zone-category "": it is needed`}, "--zone-category": {"k8s-zone", 2, "zones need regions"}, "--drivers": {"none", 2, "not one of both, csi, cpi"},

@@ -143,7 +143,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	// The datacenter.
 	w.sees("the account sees /lab, /site/prod/east, /site/west")
 	w.answers("Datacenters, with commas", "/no/such")
-	w.sees("hint: correct --datacenters")
+	w.sees("hint: correct spec.datacenters")
 	w.answers("Datacenters, with commas", "/site/prod/east")
 	w.accepts("Tag category of regions")
 	w.accepts("Upgrades")
