@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 type planReport struct {
@@ -155,38 +154,26 @@ func readVSphere(values []string) (map[string]matrix.Version, error) {
 	return all, fault.Join(errs...)
 }
 
+// goesOn tells whether nothing holds the plan back. What holds a driver counts where anything but a repair is done.
 func goesOn(p *preview.Preview) bool {
+	does := p.Plan == nil
 	for _, h := range p.Route {
 		if len(h.Lacks) > 0 {
 			return false
 		}
+		does = does || len(h.Moves) > 0
 	}
-	does := changes(p)
+	if p.Plan != nil {
+		for i := range p.Plan.Steps {
+			does = does || p.Plan.Steps[i].Cause != string(plan.Drift)
+		}
+	}
 	for _, h := range p.Held {
-		if p.Plan == nil || h.Driver == "" || does[revision.GroupOf(matrix.Driver(h.Driver))] {
+		if does || h.Driver == "" {
 			return false
 		}
 	}
 	return true
-}
-
-// changes are the drivers, by their groups, that anything but a repair would be done with: what holds others holds up
-// nothing.
-func changes(p *preview.Preview) map[revision.Group]bool {
-	all := map[revision.Group]bool{}
-	for _, h := range p.Route {
-		for _, m := range h.Moves {
-			all[revision.GroupOf(m.Driver)] = true
-		}
-	}
-	if p.Plan != nil {
-		for i := range p.Plan.Steps {
-			if x := &p.Plan.Steps[i]; x.Cause != string(plan.Drift) {
-				all[revision.GroupOf(matrix.Driver(x.Driver))] = true
-			}
-		}
-	}
-	return all
 }
 
 func (o *planOptions) text(l *lines, r planReport) {
