@@ -65,25 +65,23 @@ func newUsersChangeCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newAccountCommand(a, true, (*accounts.Site).Create, &cobra.Command{
 			Use: "create", Short: "Make the account, its roles and permissions, verify them, and write the Secret",
-			Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of
-the vCenter's own single sign-on, its permissions. Then it logs in as the account, asks the
-vCenter what it may do, and writes the Secret that the VsphereCloudConfigs name.
+			Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of the
+vCenter's own single sign-on, its permissions. Then it logs in as the account, asks the vCenter
+what it may do, and writes the Secret that the VsphereCloudConfigs name. What was made is noted
+in the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator, both
+are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
 
-An account of another directory is made there; name it with --principal and give its
-password with --account-password-file. What was made is noted beside the Secret, in
-the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator,
-both are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
+An account of another directory is made there; name it with --principal and give its password
+with --account-password-file.
 `,
 			Example: "  vdoctl users create --username administrator@vsphere.local --dry-run\n" +
 				"  vdoctl users create -f site.yaml --username administrator@vsphere.local --password-file admin",
 		}),
 		newAccountCommand(a, true, (*accounts.Site).Rotate, &cobra.Command{
 			Use: "rotate", Short: "Put another account into the Secret, and remove the first when nothing uses it",
-			Long: `A vCenter's account has one password. So that drivers never run with one that is not
-valid, a second account is made with the same roles (NAME-b, and NAME the next time) and a
-password of its own, verified, and put into the Secret. When the operator has logged in
-with it, and all pods of the drivers that had the first one were started with it, and
-nobody is logged in with that any more, it is removed. Until then both work.
+			Long: `Makes a second account with the same roles, verifies it, and puts it into the Secret. When the
+operator and all pods of the drivers use it, and nobody is logged in with the first one any
+more, that is removed. Until then both work.
 `,
 		}),
 		newAccountCommand(a, false, func(s *accounts.Site, ctx context.Context, _ accounts.Login) error { return s.Delete(ctx) },

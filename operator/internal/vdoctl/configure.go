@@ -69,18 +69,11 @@ func configureCommand(a *app, name string) *cobra.Command {
 with its account, and the drivers. Run it once for each vCenter (--vcenter).
 
 On a terminal it asks for what no flag gives, and tries the answers at the vCenter. It shows
-what changes, has the API server check it, and asks before it writes. Fields that others have
-set are not taken from them without --force-conflicts.
+what changes, has the API server check it, and asks before it writes.
 
 With --from-file it begins with a file, of which all is written that its vCenters and bundle
-need. With -o FILE the resources are written to a file, for GitOps, and no cluster is asked. An
-existing file is the start; it is replaced with consent, keeps its other resources, and loses
-its comments. A new one starts empty. To write one of a cluster:
-kubectl get -n vmware-system-vdo driverbundles,vspherecloudconfigs,vdoconfigs -o yaml
-Add the ConfigMaps of CAs that these name. The password belongs into a Secret, not into the
-file.
-
---thumbprint "" trusts the authorities of the system again.`,
+need. With -o FILE the resources are written to a file, for GitOps, and no cluster is asked.
+An existing one is the start, and loses its comments. The password belongs into a Secret.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east -o site.yaml
@@ -484,7 +477,7 @@ func (a *answers) fields() []field {
 		{flag: "port", title: "Port of its API", standard: "443", to: &a.port, valid: isPort,
 			usage: "`PORT` of its API"},
 		{flag: "thumbprint", to: &a.thumbprint, flagAlone: true,
-			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate"},
+			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
 		{flag: "username", title: "Account of the drivers", to: &a.username, valid: a.isAccount,

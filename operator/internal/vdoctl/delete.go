@@ -57,14 +57,12 @@ func newDeleteCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
 		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
-each part is gone. The namespaces of operator and drivers stay, and are named.
+each part is gone. The namespaces of operator and drivers stay, and are named. It refuses
+while volumes use the storage driver, accounts are left that users create made, or others
+need the kinds.
 
-It refuses while volumes use the storage driver, while an account is left that users create made
-(vdoctl users delete), while others need the kinds, and where spec.onDelete: Orphan of the
-VDOConfig would leave the drivers. With --keep-drivers the VDOConfig goes and the drivers stay
-installed, but for the registration of the storage driver's webhook, whose certificate nobody
-would renew; an operator that is installed later takes them over. Interrupted, it goes on when
-it is run again.`,
+With --keep-drivers the VDOConfig goes and the drivers stay installed, but for the registration
+of the storage driver's webhook; an operator that is installed later takes them over.`,
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers
   vdoctl delete --operator --crds --configuration --keep-drivers --yes`,

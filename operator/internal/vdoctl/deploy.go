@@ -74,14 +74,10 @@ func newDeployCommand(a *app) *cobra.Command {
 	o := &deployOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "deploy BUNDLE", Short: "Install or upgrade the operator from the mirror",
-		Long: `Installs the operator that a bundle holds, or upgrades the one that is there: the bundle's
-signature is verified first, and the image is REGISTRY/REPO@DIGEST of the mirror. BUNDLE is
-REGISTRY/REPO:TAG of the mirror. It waits until the operator runs. Interrupted, it goes on when
-it is run again. With -f it then writes the configuration of a file, and moves what users create
-made before into the cluster.
-
-Fields that somebody else has set are not taken from them without --force-conflicts: an
-argument that was added to the Deployment, --trust-floor for instance, would be lost.`,
+		Long: `Verifies the signature of a bundle in the mirror, REGISTRY/REPO:TAG, installs the operator that
+it holds or upgrades the one that is there, and waits until it runs. With -f it then writes the
+configuration of a file, and moves what users create made before into the cluster. Interrupted, it
+goes on when it is run again.`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
   vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub -f site.yaml
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,

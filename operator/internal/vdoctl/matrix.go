@@ -20,12 +20,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 )
 
-const matrixHelp = `Has the operator follow a bundle in the mirror, and with it the bundle's compatibility
-matrix: the matrix is signed as a part of the bundle. The bundle is verified as the operator does
-it before anything is changed. What it would mean for the drivers: vdoctl plan --bundle REFERENCE.
-
-Of a matrix in a file, and of the earlier operator's JSON, it says with which commands it becomes
-part of a bundle.`
+const matrixHelp = `Verifies a bundle in the mirror as the operator does, and has it follow that bundle, with its
+compatibility matrix. What it would mean: vdoctl plan --bundle REFERENCE. Of a matrix in a file
+it says with which commands it becomes part of a bundle.`
 
 type matrixOptions struct {
 	*app

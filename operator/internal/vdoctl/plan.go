@@ -38,17 +38,12 @@ func newPlanCommand(a *app) *cobra.Command {
 	cmd := runs(o.run, &cobra.Command{
 		Use:   "plan",
 		Short: "Show what an upgrade of Kubernetes, of vCenter or of the bundle would mean",
-		Long: `Shows, before anything is touched, what an upgrade of Kubernetes, of a vCenter or of the
-bundle would mean for the drivers of this cluster: which release of each would be chosen
-and why, what the running ones do not serve any more, in which order what is upgraded,
-what cannot be gone back from, what would hold it back, what the bundle lacks and how it
-is fetched. -o json has each object that would change, too.
+		Long: `Shows what an upgrade of Kubernetes, of a vCenter or of the bundle would mean for the drivers
+of this cluster: releases, their order, what cannot be gone back from, what would hold it back,
+and how what the bundle lacks is fetched. -o json has each object that would change, too.
 
-It is found out by what the operator does itself, with its trust policy. A bundle that is
-named is read from the mirror and verified; one that the operator would refuse is refused.
-Nothing is changed: the API server is asked for reads and dry runs alone. What the
-operator's checks of cluster and vCenters found last is taken from the status; to make
-them now: vdoctl check.`,
+It decides as the operator does, with its trust policy, and changes nothing. What checks found
+is taken from the status; to make them now: vdoctl check.`,
 		Example: `  vdoctl plan
   vdoctl plan --k8s 1.35
   vdoctl plan --k8s 1.35 --vsphere 9.0

@@ -57,16 +57,10 @@ func newSupportBundleCommand(a *app) *cobra.Command {
 		Use: "support-bundle [FILE]", Short: "Write what helps to find a fault into one file, without secrets",
 		Long: `Writes a tar.gz for who helps to find a fault: the operator's resources, the drivers'
 workloads and pods with their logs, events, nodes, classes, and the output of status, version
-and preflight. Of Secrets the keys are in it and no values; every value of a Secret of the
-operator's and the drivers' namespaces, its base64 and what logs make of it is taken out of
-all files. So are the values of ConfigMaps that are not the operator's or the drivers'.
-Arguments, variables and annotations of pods are hidden unless they are plain names, numbers
-or paths that do not sound secret. Where the Secrets cannot be read there are no logs in it.
-Nothing is sent anywhere, and nothing is changed; preflight logs in to the
-vCenters once, unless it is left out.
+and check. Values of Secrets are taken out of all files, and settings that sound secret.
+Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere.
 
-Where something that is there could not be read, a log for instance, it ends with 9; the
-output and unread.txt in the archive say what is not in it, and why.`,
+Where something that is there could not be read it ends with 9, and unread.txt says what.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
 		Args:    flags.Exactly("[FILE]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },

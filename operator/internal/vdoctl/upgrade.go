@@ -42,9 +42,8 @@ type candidate struct {
 func newUpgradeListCommand(a *app) *cobra.Command {
 	cmd := runs(a.listUpgrades, &cobra.Command{
 		Use: "list", Short: "List the revisions that were installed, and the upgrade that waits",
-		Long: `Lists what the drivers were installed from, newest first: the releases of drivers that
-change together, what became of them, and who consented. An upgrade that waits or is held back is shown with the reason
-and what to do about it.`,
+		Long: `Lists what the drivers were installed from, newest first, what became of it and who consented,
+and the upgrade that waits, with the reason and what to do.`,
 		Example: "  vdoctl upgrade list\n  vdoctl upgrade list -o json | jq .candidate.name",
 	})
 	a.bindFormat(cmd)
@@ -294,15 +293,11 @@ func newUpgradeRollbackCommand(a *app) *cobra.Command {
 	o := &rollbackOptions{app: a}
 	cmd := &cobra.Command{
 		Use: "rollback [REVISION]", Short: "Go back to an earlier revision that was healthy",
-		Long: `Goes back to an earlier revision that was healthy: the one named, or the last one of the
-drivers that changed last. It pins the releases of that revision in the VDOConfig, consents
-to what is older than what runs, and, where the revision is of another bundle, points the
-DriverBundle at that one by its digest: then other drivers that were healthy with that
-bundle go back too. The operator does the rest; it refuses what a release says cannot be
-gone back from. Where the mirror does not answer or has that bundle no more, it takes the
-copy in the cluster, if the trust policy of now accepts it; nodes that do not have its images
-need the mirror for these. An upgrade that fails needs none of this: the operator goes back
-by itself, unless spec.upgradePolicy.rollback is Never.`,
+		Long: `Goes back to the revision named, or to the last healthy one of the drivers that changed last.
+It pins the releases in the VDOConfig, consents to what is older than what runs, and points the
+DriverBundle at the bundle by its digest: then other drivers that were healthy with that bundle
+go back too. Where the mirror does not have the bundle, the operator takes its copy in the
+cluster. An upgrade that fails needs none of this: the operator goes back by itself.`,
 		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r-9c41aa07f0c3b1d2a4e5968778695a4b --yes",
 		Args:    flags.Exactly("[REVISION]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },

@@ -69,14 +69,9 @@ func newUsersPlanCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := runs(o.plan, &cobra.Command{
 		Use: "plan", Short: "Compute the roles that an account needs, and compare with what is there",
-		Long: `Computes from the drivers and features of the configuration which roles the account
-needs in each vCenter, on which objects, propagating or not, and compares it with what is
-there. -o govc and -o powercli print it as a script for who may change the vCenter.
-Nothing is changed.
-
-The nodes' VMs are those behind the nodes of the cluster. What new nodes, hosts and
-datastores need is found by running it again. The role for VMs is on the folders that
-they are in, and counts for new ones there; with --vm-folders=false it is on each VM.`,
+		Long: `Computes from the configuration which roles the account needs in each vCenter, on which objects,
+and compares it with what is there. -o govc and -o powercli print it as a script for who may
+change the vCenter. Run it again for new nodes, hosts and datastores.`,
 		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
 	})
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
@@ -91,10 +86,8 @@ func newUsersVerifyCommand(a *app) *cobra.Command {
 	o := &usersOptions{app: a}
 	cmd := runs(o.verify, &cobra.Command{
 		Use: "verify", Short: "Ask the vCenters what the account lacks, and has too much; see check",
-		Long: `Asks each vCenter which privileges the account of the configuration has in effect,
-through groups and inheritance too, and names what is missing and what is more than the
-drivers need, with the objects. What is missing is looked for on every object; what is
-too much, on the first 200.`,
+		Long: `Asks each vCenter which privileges the account of the configuration has in effect, and names
+what is missing and what is more than the drivers need.`,
 	})
 	o.bindSite(cmd, func(*pflag.FlagSet) {})
 	o.bindFormat(cmd)

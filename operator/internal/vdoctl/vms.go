@@ -49,20 +49,14 @@ func newVMsFixCommand(a *app) *cobra.Command {
 	o := &vmsOptions{app: a}
 	cmd := runs(o.fix, &cobra.Command{
 		Use: "fix", Short: "Put the settings of the nodes' VMs right, node by node",
-		Long: `Puts right what can be: disk.EnableUUID, a hardware version older than 15, a missing
-paravirtual SCSI controller. None of it can be changed while a VM runs, so without
---power-off it is only shown. With it, node by node, workers first: cordon, evict the pods
-(--drain; disruption budgets are respected), wait until volumes are detached, shut the
-guest down, change the settings, power on, wait for the kubelet, uncordon. Of the control
-plane one node at a time, and only where the others that are ready are a majority of it.
-
-It can be stopped with Ctrl-C at any time; the same command goes on with the node that it
-was at, known by the annotation ` + maintenance.Annotation + `. Only what was cordoned here is
-uncordoned. The VMs are changed with the login that --username names.
+		Long: `Puts right disk.EnableUUID, a hardware version older than 15, and a missing paravirtual SCSI
+controller. None of it can be changed while a VM runs, so without --power-off it is only shown.
+With it, one node at a time, workers first: cordon, evict the pods (--drain), shut the guest
+down, change the settings, power on, uncordon. Of the control plane only where the others that
+are ready are a majority of it. Interrupted, the same command goes on.
 
 With --vm, --folder or --template it is about VMs that are no nodes, also before a cluster
-exists (--from-file). They are left on, off, or a template as they were. A template is a VM
-for that time, in the root resource pool of its host.`,
+exists (--from-file). They are left on, off, or a template as they were.`,
 		Example: "  vdoctl vms fix --username administrator@vsphere.local\n" +
 			"  vdoctl vms fix --username administrator@vsphere.local --power-off --drain --nodes worker-1\n" +
 			"  vdoctl vms fix -f site.yaml --username administrator@vsphere.local --template /dc-1/vm/ubuntu --hardware-version 19",
