@@ -291,10 +291,6 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 		return fault.Errorf(fault.InvalidInput, "read the password of", o.username,
 			"name a file with --password-file, or set "+passwordEnv, "there is no password")
 	}
-	return o.askPassword(ctx, d, has)
-}
-
-func (o *configureOptions) askPassword(ctx context.Context, d *draft, has bool) error {
 	q := question{title: "Password of " + o.username, secret: true, valid: required}
 	if has {
 		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
@@ -306,37 +302,26 @@ func (o *configureOptions) askPassword(ctx context.Context, d *draft, has bool) 
 	return err
 }
 
+// tryVCenter tries the answers at the vCenter, and a second time where a person trusts its certificate.
 func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
-	for {
-		target, err := o.target(d)
-		if err != nil {
-			return err
-		}
-		target.Datacenters = splitList(o.datacenters)
-		o.paced(&target)
-		o.progress().show("asking " + target.Address())
-		report, err := vcenter.Check(ctx, target)
-		if o.seen = report.Datacenters; err == nil {
-			if o.prompts {
-				_ = command.Say(o.err, "vCenter %s answers: version %s, user %s",
-					target.Address(), report.Version, report.User)
-			}
-			return nil
-		}
-		if !o.prompts || ctx.Err() != nil {
-			return err
-		}
-		switch why := fault.ReasonOf(err); why {
-		case fault.CertificateInvalid:
-			err = o.trusts(ctx, target.Address(), err)
-		default:
-			command.Report(o.err, err, false)
-			err = o.askAgain(ctx, d, why)
-		}
-		if err != nil {
-			return err
-		}
+	target, err := o.target(d)
+	if err != nil {
+		return err
 	}
+	target.Datacenters = splitList(o.datacenters)
+	o.paced(&target)
+	o.progress().show("asking " + target.Address())
+	report, err := vcenter.Check(ctx, target)
+	if fault.ReasonOf(err) == fault.CertificateInvalid && o.prompts && o.thumbprint == "" {
+		if err := o.trusts(ctx, target.Address(), err); err != nil {
+			return err
+		}
+		return o.tryVCenter(ctx, d)
+	}
+	if o.seen = report.Datacenters; err == nil && o.prompts {
+		_ = command.Say(o.err, "vCenter %s answers: version %s, user %s", target.Address(), report.Version, report.User)
+	}
+	return err
 }
 
 // trusts asks, as ssh does, whether to trust a certificate of an authority that is not known here, such as the
@@ -354,25 +339,6 @@ func (o *configureOptions) trusts(ctx context.Context, address string, refusal e
 	}
 	o.thumbprint = u.SHA256
 	return err
-}
-
-// askAgain asks for the datacenters where they are wrong, and else for all that a login takes.
-func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
-	again := []string{"server", "port", "username"}
-	if why == fault.NotFound {
-		again = []string{"datacenters"}
-	}
-	for _, f := range o.fields() {
-		if slices.Contains(again, f.flag) {
-			if err := o.ask(ctx, f); err != nil {
-				return err
-			}
-		}
-	}
-	if why == fault.NotFound {
-		return nil
-	}
-	return o.askPassword(ctx, d, false)
 }
 
 func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
