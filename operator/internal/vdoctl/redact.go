@@ -326,16 +326,12 @@ func (r *redactor) arguments(list []any) {
 	for i := range list {
 		text, _ := list[i].(string)
 		name, value, both := strings.Cut(text, "=")
-		isOption := strings.HasPrefix(text, "-")
-		if isOption {
-			before = ""
-		}
 		if both && soundsSecret.MatchString(name) {
 			r.found(value)
 		}
 		list[i] = r.shown(before, text)
 		before = ""
-		if isOption && !both {
+		if strings.HasPrefix(text, "-") && !both {
 			before = name
 		}
 	}

@@ -169,22 +169,16 @@ func (x *collection) collect(ctx context.Context, cfg *rest.Config, w *tar.Write
 		x.hide.add([]byte(v))
 	}
 	p := x.progress()
-	known := false
-	for _, part := range []struct {
-		what string
-		work func()
-	}{
-		{"secrets", func() { known = x.secrets(ctx) }},
-		{"resources", func() { x.resources(ctx) }},
-		{"logs", func() { x.podLogs(ctx, known) }},
-		{"status and version", func() { x.ownOutput(ctx) }},
-		{"preflight", func() { x.checks(ctx) }},
-	} {
-		p.show("collecting " + part.what)
-		part.work()
-		if err := errors.Join(ctx.Err(), x.err); err != nil {
-			return err
-		}
+	p.show("collecting resources")
+	known := x.secrets(ctx)
+	x.resources(ctx)
+	p.show("collecting logs")
+	x.podLogs(ctx, known)
+	p.show("collecting status, version and checks")
+	x.ownOutput(ctx)
+	x.checks(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(len(x.unread))}, x.unread...), "\n")+"\n"))
 	return x.err
