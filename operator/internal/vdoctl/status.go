@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -240,8 +239,11 @@ func (o *statusOptions) table(l *lines, r statusReport) {
 			add(object, true, "", message)
 		}
 	}
-	if r.Operator.Installed || r.Operator.Leader != "" {
-		well("Deployment "+o.cluster.namespace+"/"+operatorDeployment, r.Operator.says())
+	operator := "Deployment " + o.cluster.namespace + "/" + operatorDeployment
+	if r.Operator.Installed {
+		well(operator, dash(r.Operator.Version)+", "+r.Operator.Ready+" ready")
+	} else if r.Operator.Leader != "" {
+		well(operator, "it runs beside the cluster, "+r.Operator.Leader+" leads")
 	}
 	for _, b := range r.Bundles {
 		well("DriverBundle "+b.Name, b.says())
@@ -397,65 +399,42 @@ func bidesItsTime(upgraded *metav1.Condition) bool {
 	return slices.Contains([]string{"NotApproved", "WindowClosed", "Interlocked"}, upgraded.Reason)
 }
 
-// operatorStatus is how the operator itself fares: of its Deployment, and of the Lease by
-// which its replicas choose who works.
+// operatorStatus is how the operator itself fares.
 type operatorStatus struct {
-	Installed bool       `json:"installed"`
-	Version   string     `json:"version,omitempty"` // of the bundle that it was installed from, else the image
-	Ready     string     `json:"ready,omitempty"`   // pods: "1/1"
-	Leader    string     `json:"leader,omitempty"`  // pod; "" while none leads, or where replicas elect none
-	Renewed   *time.Time `json:"renewed,omitempty"` // when that was last said
-	Unread    []string   `json:"unread,omitempty"`  // what of this may not be read
+	Installed bool   `json:"installed"`
+	Version   string `json:"version,omitempty"` // of the bundle that it was installed from, else the image
+	Ready     string `json:"ready,omitempty"`   // pods: "1/1"
+	Leader    string `json:"leader,omitempty"`  // of one that runs outside of the cluster
 }
 
-// operator reads how the operator fares. One that runs outside of the cluster has no Deployment, and a leader. Who
-// may not read that sees all the rest.
+// operator reads how the operator fares. One that runs outside of the cluster has no Deployment, and a Lease.
 func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace string) error {
-	key := client.ObjectKey{Namespace: namespace, Name: operatorDeployment}
-	var lease coordinationv1.Lease
 	var d appsv1.Deployment
-	var missing bool // the Deployment
-	for _, x := range []client.Object{&lease, &d} {
-		err := c.Get(ctx, key, x)
-		object := kindOf(x) + " " + key.String()
-		switch {
-		case apierrors.IsForbidden(err):
-			r.Operator.Unread = append(r.Operator.Unread, object)
-			r.wait(object, "Forbidden", "vdoctl cannot read it: "+err.Error())
-		case isGone(err):
-			missing = x == client.Object(&d)
-		case err != nil:
-			return clusterstate.Fault("read "+object, err)
+	key := client.ObjectKey{Namespace: namespace, Name: operatorDeployment}
+	object := "Deployment " + key.String()
+	switch err := c.Get(ctx, key, &d); {
+	case isGone(err):
+		var lease coordinationv1.Lease
+		if err := c.Get(ctx, key, &lease); err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+			r.Operator.Leader, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_") // POD_UUID
+			return nil
 		}
+		r.wait(object, "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+
+			"installs one; where it is in another namespace, name that with -n")
+		return nil
+	case err != nil:
+		return clusterstate.Fault("read "+object, err)
 	}
-	if holder := lease.Spec.HolderIdentity; holder != nil { // POD_UUID; who is gone is named until another one leads
-		r.Operator.Leader, _, _ = strings.Cut(*holder, "_")
-	}
-	if lease.Spec.RenewTime != nil && r.Operator.Leader != "" {
-		r.Operator.Renewed = &lease.Spec.RenewTime.Time
-	}
-	switch {
-	case d.Name != "":
-		r.deployed(&d)
-	case missing && r.Operator.Leader == "":
-		r.wait("Deployment "+key.String(), "NotFound", "there is no operator in namespace "+namespace+": `vdoctl deploy BUNDLE` "+
-			"installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen "+
-			"by its Lease, with --leader-elect")
-	}
-	return nil
-}
-
-func (r *statusReport) deployed(d *appsv1.Deployment) {
-	object := "Deployment " + d.Namespace + "/" + d.Name
 	want := ptr.Deref(d.Spec.Replicas, 1)
-	r.Operator.Installed, r.Operator.Version = true, operatorVersion(d)
-	r.Operator.Ready = fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
+	ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
+	r.Operator = operatorStatus{Installed: true, Version: operatorVersion(&d), Ready: ready}
 	switch {
 	case want == 0:
 		r.wait(object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: `kubectl -n "+d.Namespace+" scale deployment "+operatorDeployment+" --replicas=1`")
 	case d.Status.ReadyReplicas < want:
 		r.wait(object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment))
 	}
+	return nil
 }
 
 // operatorVersion is the release that a bundle's operator is, or its image.
@@ -465,15 +444,4 @@ func operatorVersion(d *appsv1.Deployment) string {
 		version = cmp.Or(version, c.Image)
 	}
 	return version
-}
-
-func (s operatorStatus) says() string {
-	text := dash(s.Version) + ", " + s.Ready + " ready"
-	if !s.Installed {
-		text = "it runs beside the cluster"
-	}
-	if s.Leader != "" {
-		text += ", " + s.Leader + " leads"
-	}
-	return text
 }

@@ -96,13 +96,15 @@ func TestDescribeExplainsWhatIsNotReady(t *testing.T) {
 		"no pod of the operator": {func(s *installed) { s.operator.Status.ReadyReplicas = 0 }, false,
 			[]string{"0 of 1 pods of the operator are ready"}},
 		"scaled to 0": {func(s *installed) { s.operator.Spec.Replicas = ptr.To(int32(0)) }, false, []string{"the operator is scaled to 0"}},
-		"a leader, and the version of a bundle": {func(s *installed) {
-			holder := "vdo-operator-abc_0c2f"
+		"an operator outside of the cluster": {func(s *installed) {
+			holder := "host-abc_0c2f"
 			lease := &coordinationv1.Lease{ObjectMeta: metaOf("vdo", "vdo-operator")}
 			lease.Spec.HolderIdentity = &holder
+			s.operator, s.more = nil, append(s.more, lease)
+		}, true, []string{"it runs beside the cluster, host-abc leads"}},
+		"the version of a bundle": {func(s *installed) {
 			s.operator.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
-			s.more = append(s.more, lease)
-		}, true, []string{"1.2.4, 1/1 ready, vdo-operator-abc leads"}},
+		}, true, []string{"1.2.4, 1/1 ready"}},
 		"no VDOConfig": {func(s *installed) { s.config = nil }, false, []string{"no VDOConfig in namespace vdo; use -n, or create one with `vdoctl configure`"}},
 		"not observed": {func(s *installed) { s.config.Generation = 2 }, false, []string{"the operator has not seen it as it is now"}},
 		"a vCenter that refuses": {func(s *installed) {
