@@ -345,7 +345,7 @@ func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
 	port, _ := strconv.Atoi(o.port) // it was checked
 	t := vcenter.Target{Host: o.server, Port: port,
 		Username: o.username, Password: vcenter.Password(o.password),
-		Given: "--username, or its password: --password-file, " + passwordEnv + " or the prompt"}
+		Given: givenLogin}
 	switch {
 	case o.caFile != "":
 		ca, err := o.readAuthority(o.caFile)

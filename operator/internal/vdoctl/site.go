@@ -291,32 +291,18 @@ func (a *app) givenPassword(file string) (password string, known bool, err error
 // needed, a prompt, which names the server: that is in a resource that somebody else may have written. A
 // file that does not exist is a wrong flag, and no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
-	s.proof = f.proof
 	password, known, err := a.givenPassword(f.passwordFile)
-	if err != nil {
+	isProven := f.proof.Given() && !known
+	if err != nil || f.username == "" && !isProven {
 		return err
 	}
-	if f.proof.Given() && !known {
-		s.given = "--username, or the files in the place of its password"
-		s.ask = func(context.Context, string) (credentials.Credentials, error) {
-			return credentials.Credentials{Username: f.username}, nil
-		}
-		return nil
+	if s.proof, s.given = f.proof, givenLogin; isProven {
+		s.given, known = "--username, or the files in the place of its password", true
 	}
-	if f.username == "" {
-		return nil
-	}
-	given := "the password that you type"
-	switch {
-	case f.passwordFile != "":
-		given = "the password in --password-file " + fault.Quote(f.passwordFile)
-	case known:
-		given = "the password in " + passwordEnv
-	case !a.interactive():
+	if !known && !a.interactive() {
 		return flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"),
 			"name a file with --password-file, or set "+passwordEnv)
 	}
-	s.given = "--username, or " + given
 	s.ask = func(ctx context.Context, server string) (_ credentials.Credentials, err error) {
 		if !known {
 			_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
@@ -328,3 +314,6 @@ func (f *siteFlags) asks(a *app, s *site) error {
 	}
 	return nil
 }
+
+// givenLogin says where a login comes from that flags give.
+const givenLogin = "--username, or its password: --password-file, " + passwordEnv + " or the prompt"

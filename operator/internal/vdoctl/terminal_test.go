@@ -217,7 +217,7 @@ func TestUsersOnATerminal(t *testing.T) {
 	require.Equal(t, "130", w.ends(), w.screen())
 	w = open("canary-wrong")
 	require.Equal(t, "6", w.ends(), w.screen())
-	require.Contains(t, w.screen(), "hint: correct --username, or the password that you type")
+	require.Contains(t, w.screen(), "hint: correct --username, or its password")
 	require.NotContains(t, w.screen(), "canary")
 
 	for _, x := range [][2]string{{"perhaps", "8"}, {"y", "0"}} { // an answer, and the exit code
