@@ -34,8 +34,8 @@ type PreflightPolicy struct {
 
 // PreflightCheck turns one check down.
 type PreflightCheck struct {
-	// ID of the check, as in status.preflight and in what vdoctl check prints. vm-folder was one
-	// once: it is accepted, so that stored VDOConfigs stay valid, and has no effect.
+	// ID of the check, as in status.preflight and in what vdoctl check prints. Those that were one
+	// once, such as vm-folder, are accepted, so that stored VDOConfigs stay valid, and have no effect.
 	// +kubebuilder:validation:Enum=cluster;cluster-id;node-vm;node-name;node-address;node-provider-id;node-cloud-provider;node-uninitialized;node-control-plane;node-zone-labels;node-registered;vcenter-connection;vcenter-account;vcenter-privileges;vcenter-excess;vcenter-datacenters;vcenter-version;vcenter-certificate;vcenter-clock;vcenter-tasks;vcenter-cns;vcenter-upgrade;host-version;vm-disk-uuid;vm-folder;vm-hardware;vm-scsi;vm-tools;vm-snapshots;vm-change-tracking;vm-disk-latency;datastore-shared;datastore-space;datastore-cluster;storage-class;topology-category;topology-tag;topology-host-group;topology-vcenters;image-platform;image-mirror-set
 	ID string `json:"id"`
 	// Action: Warn shows what the check finds and keeps nothing back; Disabled leaves it out.

@@ -132,22 +132,6 @@ func IsZoneLabel(name string) bool {
 	return prefix == oldZones || prefix == newZones || prefix == csiZones
 }
 
-func zoneLabels(s *Snapshot) (out []found) {
-	mixed := false
-	for i := range s.Cluster.Nodes {
-		for label := range s.Cluster.Nodes[i].Zones {
-			mixed = mixed || strings.HasPrefix(label, newZones)
-			if strings.HasPrefix(label, oldZones) {
-				out = append(out, found{object: s.Cluster.Nodes[i].Name, what: "nodes carry zone labels of both generations"})
-			}
-		}
-	}
-	if !mixed {
-		return nil
-	}
-	return out
-}
-
 func registered(s *Snapshot, n *Node) found {
 	switch {
 	case !n.Registered:

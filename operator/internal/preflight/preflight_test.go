@@ -173,10 +173,6 @@ var failing = []struct {
 		s.Cluster.Nodes[2].Uninitialized = true
 	}, "node-uninitialized", preflight.Warn, []string{"none is configured"}},
 	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
-	{"zone labels of both generations", func(s *preflight.Snapshot) {
-		s.Cluster.Nodes[0].Zones = map[string]string{"failure-domain.beta.kubernetes.io/zone": "a"}
-		s.Cluster.Nodes[1].Zones = map[string]string{"topology.kubernetes.io/zone": "a"}
-	}, "node-zone-labels", preflight.Warn, []string{"node-0", "both generations"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
 	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
 

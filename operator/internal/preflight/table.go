@@ -154,13 +154,6 @@ func checks() []check {
 			remedy: "kubectl label node NAME node-role.kubernetes.io/control-plane=", source: "manifests of both drivers",
 		},
 		{
-			id: "node-zone-labels", worst: Warn, of: matrix.CSI, when: nodesKnown, run: zoneLabels,
-			reads: "node labels", fails: "nodes carry zone labels of both generations",
-			why:    "the storage driver 2.4 refuses a mix, and volumes are placed by one family only",
-			remedy: "keep one family: kubectl label node {} failure-domain.beta.kubernetes.io/zone- failure-domain.beta.kubernetes.io/region-",
-			source: "vsphere-csi-driver issue 1474",
-		},
-		{
 			id: "node-registered", worst: Warn, of: matrix.CSI, when: storageInstalled, run: nodes(registered),
 			reads: "CSINode", fails: "the storage driver is not registered, or without topology keys",
 			why:    "pods with volumes are not scheduled on a node that is not registered",

@@ -74,7 +74,7 @@ PersistentVolume uses is not taken off, and none of its category attached above 
 }
 
 // topologyChecks are the checks that are about topology.
-var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-zone-labels", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
+var topologyChecks = []preflight.ID{"topology-category", "topology-tag", "topology-vcenters", "node-registered", "datastore-shared", "vcenter-connection", "vcenter-account"}
 
 // problemIn says what is to be done about what cannot be done in a vCenter.
 func problemIn(vCenter string, p topology.Problem) error {
