@@ -37,7 +37,7 @@ func healthy() preflight.Snapshot {
 			one: {Name: "esx1", Parent: cluster, Version: "8.0.3"}, two: {Name: "esx2", Parent: cluster, Version: "8.0.2"},
 		},
 		Datastores: []preflight.Datastore{{Ref: ref("Datastore", "vsan"),
-			Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Capacity: 1000, Free: 100, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
+			Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
 		Categories: map[string]bool{"region": true, "zone": true},
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
@@ -237,7 +237,6 @@ var failing = []struct {
 		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
 	}, "datastore-shared", preflight.Warn, []string{"no datastore", "north/b"}},
 	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
-	{"datastore without room", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Free = 99 }, "datastore-space", preflight.Warn, []string{"vsan (9 % free)", "less than 10 %", "govc datastore.info 'vsan'"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
 	{"a host of the zone, without nodes, lacks the datastore", func(s *preflight.Snapshot) { s.VCenters[0].Objects[ref("HostSystem", "h3")] = inZoneA(s) }, "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts", "north/a"}},
 	{"no vSAN cluster for file shares", func(s *preflight.Snapshot) {

@@ -216,8 +216,6 @@ type Datastore struct {
 	Name, URL  string
 	Type       string       // VMFS, NFS, NFS41, vsan, VVOL
 	Accessible bool         // and not in maintenance
-	Capacity   int64        // bytes; 0 where it is not known
-	Free       int64        // bytes
 	Hosts      map[Ref]bool // that mount it
 	// MayHold says that the account may keep volumes there.
 	MayHold bool

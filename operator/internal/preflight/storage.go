@@ -79,22 +79,6 @@ func (v *VCenter) working(hosts []Ref) []Ref {
 	return out
 }
 
-// leastFree is the part of a datastore, in hundredths, that is free where there is room.
-const leastFree = 10
-
-// fullDatastores are those among the datastores that volumes may be made on.
-func fullDatastores(s *Snapshot) (out []found) {
-	for _, a := range s.areas() {
-		for _, d := range a.shared(true) {
-			if free := d.Free / max(d.Capacity/100, 1); d.Capacity > 0 && free < leastFree {
-				out = append(out, found{on: a.vcenter.Name, object: d.Name, of: fmt.Sprintf("%d %% free", free),
-					what: fmt.Sprintf("less than %d %% of a datastore that volumes may be made on is free", leastFree)})
-			}
-		}
-	}
-	return out
-}
-
 func sharedDatastores(s *Snapshot) (out []found) {
 	for _, a := range s.areas() {
 		f := found{on: a.vcenter.Name, object: strings.Join(a.tags, "/")}

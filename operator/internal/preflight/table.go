@@ -219,13 +219,6 @@ func checks() []check {
 			source: "vsphere-csi-driver v3.7.3 pkg/csi/service/common/topology.go",
 		},
 		{
-			id: "datastore-space", worst: Warn, of: matrix.CSI, when: machinesKnown, run: fullDatastores,
-			reads: "summary.capacity and freeSpace of these", fails: "less than a tenth is free",
-			why:    "a volume is not made where there is no room, and one that grows when it is written to stops the VM",
-			remedy: "extend it or move VMs away: govc datastore.info '{}'; or take it out of the storage policies that StorageClasses name",
-			source: "vSphere documentation, datastore alarms",
-		},
-		{
 			id: "datastore-cluster", worst: Warn, of: matrix.CSI, part: StorageDRS,
 			when: machinesKnown, run: storageDRS,
 			reads: "podStorageDrsEntry of datastore clusters", fails: "Storage DRS is on for a datastore for volumes",

@@ -178,7 +178,7 @@ var objectKinds = map[string][]string{
 	"ComputeResource": {"name", "parent"},
 	"ResourcePool":    {"name", "parent"},
 	"HostSystem":      {"name", "parent", "datastore", "summary.config.product.version", "runtime.inMaintenanceMode"},
-	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode", "summary.capacity", "summary.freeSpace"},
+	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode"},
 }
 
 // treeKinds are what datacenters are found by.
@@ -217,7 +217,7 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 			return err
 		}
 		i.found.Datastores = append(i.found.Datastores, preflight.Datastore{
-			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type, Capacity: d.Summary.Capacity, Free: d.Summary.FreeSpace,
+			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type,
 			Accessible: d.Summary.Accessible && (d.Summary.MaintenanceMode == "" || d.Summary.MaintenanceMode == "normal")})
 	case "HostSystem":
 		var h mo.HostSystem

@@ -59,8 +59,6 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	require.NoError(t, v.Tag(t.Context(), "k8s-zone", "a", "/site/prod/east/host/DC0_C0"))
 	require.NoError(t, v.Tag(t.Context(), "unrelated", "x", "/site/prod/east"))
 
-	vcsim.ChangeEach(v, "Datastore", func(d *simulator.Datastore) { d.Summary.FreeSpace = d.Summary.Capacity / 4 })
-
 	before := v.Logins(vcsim.Admin.Username)
 	nodes := nodesOf(vms)
 	nodes[1].UUID = preflight.Swapped(nodes[1].UUID) // as some kernels show it
@@ -93,7 +91,6 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	require.NotEmpty(t, got.Policies)
 	require.NotEmpty(t, got.Datastores)
 	for _, d := range got.Datastores {
-		require.True(t, d.Capacity > 0 && d.Free == d.Capacity/4, "%+v", d)
 		require.True(t, d.Accessible && d.MayHold && len(d.Hosts) > 0 && d.URL != "", "%+v", d)
 	}
 	require.Empty(t, got.Lacking)
