@@ -76,7 +76,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 // uninitialized is what the cloud provider needs of a node.
 const uninitialized = "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, " +
 	"its guest name has to be the node's, VMware Tools have to run, and its addresses and tags have to fit spec.cloudProvider: " +
-	"`vdoctl check --only node-address,topology-tag`"
+	"`vdoctl check --only vm-tools,topology-tag`"
 
 // storageNode: the node plugin registers on the node's CSINode.
 func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, settled bool) []Finding {

@@ -31,7 +31,6 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 		"disk.EnableUUID is the storage driver's": {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskUUID = false }, none, release},
 		"Tools are the cloud provider's":          {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].ToolsRunning = false }, release, none},
 		"an in-tree cloud provider":               {func(s *preflight.Snapshot) { s.Cluster.CloudProviders["0"] = "vsphere" }, release, none},
-		"addresses are the cloud provider's":      {func(s *preflight.Snapshot) { s.Wants.IPFamilies = []string{"ipv6"} }, release, none},
 		"a category of the storage driver alone":  {func(s *preflight.Snapshot) { s.Wants.Categories = []string{"region", "zone", "rack"} }, none, all},
 		"a category of both":                      {func(s *preflight.Snapshot) { delete(s.VCenters[0].Categories, "zone") }, all, all},
 		"a category of the cloud provider alone":  {func(s *preflight.Snapshot) { s.Wants.Zone = "rack" }, all, none},
@@ -156,7 +155,7 @@ func TestTheCRDKnowsTheChecks(t *testing.T) {
 	got, found, err := unstructured.NestedStringSlice(schema, checks...)
 	require.NoError(t, err)
 	require.True(t, found)
-	want := []string{"vm-folder", "node-zone-labels", "datastore-space"} // were ones once
+	want := []string{"vm-folder", "node-zone-labels", "datastore-space", "node-address"} // were ones once
 	for _, id := range preflight.IDs() {
 		want = append(want, string(id))
 	}

@@ -58,7 +58,7 @@ func healthy() preflight.Snapshot {
 		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
 			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true, TopologyKeys: []string{"topology.csi.vmware.com/zone"}})
 		v.Machines = append(v.Machines, preflight.Machine{
-			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, HostName: name, Addresses: 1, NICs: []preflight.NIC{nic("k8s", "10.0.0.10")}, DiskUUID: true, Hardware: "vmx-19",
+			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, HostName: name, Addresses: 1, DiskUUID: true, Hardware: "vmx-19",
 			Controllers: []string{"pvscsi"}, ToolsRunning: true, Folder: folder, Pool: pool, Host: host})
 	}
 	s.VCenters = []preflight.VCenter{v}
@@ -154,7 +154,6 @@ var failing = []struct {
 		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: errors.New("connection refused")})
 	}, "node-vm", preflight.Warn, []string{"may be in another"}},
 	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
-	{"no address of a family that nodes get", func(s *preflight.Snapshot) { s.Wants.IPFamilies = []string{"ipv4", "ipv6"} }, "node-address", preflight.BlockInstall, []string{"no ipv6 address", "(node node-0, with 10.0.0.10 on k8s)", "spec.cloudProvider"}},
 	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
 	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"--disable-cloud-controller"}},
 	{"provider id of another cloud", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "aws:///x" }, "node-provider-id", preflight.BlockInstall, []string{"another cloud"}},

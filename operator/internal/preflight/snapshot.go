@@ -3,12 +3,10 @@ package preflight
 import (
 	"encoding/hex"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
@@ -33,9 +31,6 @@ type Wants struct {
 	Snapshots    bool   // VolumeSnapshotClasses are asked for
 	ClusterID    string // as the configuration gives it
 	CSIVersion   string // that is pinned; "" for a current one
-	// NodeAddresses and IPFamilies say which of a VM's addresses are the node's.
-	NodeAddresses v1alpha1.NodeAddresses
-	IPFamilies    []string
 }
 
 // AllCategories are the tag categories of both drivers, sorted, each once.
@@ -187,8 +182,6 @@ type Machine struct {
 	UUID           string // BIOS UUID, lower case
 	HostName       string // as the guest says
 	Addresses      int    // how many addresses the guest reports
-	NICs           []NIC  // the VM's adapters, with those that can be a node's
-	MoreAddresses  bool   // than are kept
 	On             bool
 	DiskUUID       bool
 	Hardware       string   // vmx-15
@@ -201,13 +194,6 @@ type Machine struct {
 	Pool           Ref
 	Host           Ref
 	Template       bool
-}
-
-// NIC is an adapter of a VM, as its guest reports it. What the guest has made by itself, such as
-// interfaces of the cluster's network, is none.
-type NIC struct {
-	Network   string // its port group, by name
-	Addresses []netip.Addr
 }
 
 // Datastore is one.

@@ -120,13 +120,6 @@ func checks() []check {
 			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
 		},
 		{
-			id: "node-address", worst: BlockInstall, of: matrix.CPI, when: machinesKnown, run: machines(nodeAddresses),
-			reads: "guest.net, nodeAddresses, ipFamilies", fails: "the cloud provider finds no address of a family",
-			why:    "a node without an address of a family stays uninitialized",
-			remedy: "compare spec.cloudProvider with govc object.collect '{}' guest.net; hide interfaces of the cluster's network by exclude-nics in the guest's tools.conf",
-			source: "cloud-provider-vsphere pkg/cloudprovider/vsphere/nodemanager.go",
-		},
-		{
 			id: "node-provider-id", worst: BlockInstall, when: nodesKnown, run: providerIDs,
 			reads: "spec.providerID", fails: "it is of another VM or cloud, or the cloud provider cannot set it",
 			why:    "it is set once, by the cloud provider, and only on nodes that the kubelet has tainted",

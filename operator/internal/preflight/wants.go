@@ -30,7 +30,6 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	cloud, storage := render.CloudVCenters(spec.CloudProvider), render.StorageVCenters(spec.StorageProvider)
 	w := Wants{CPI: len(cloud) > 0 && !disabled(spec, matrix.CPI), CSI: len(storage) > 0 && !disabled(spec, matrix.CSI)}
 	if c := spec.CloudProvider; c != nil {
-		w.NodeAddresses, w.IPFamilies = ptr.Deref(c.NodeAddresses, v1alpha1.NodeAddresses{}), c.IPFamilies
 		topology := ptr.Deref(c.Topology, v1alpha1.Topology{})
 		w.Zone, w.Region = topology.Zone, topology.Region
 	}

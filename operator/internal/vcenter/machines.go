@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"unique"
 
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -137,39 +136,12 @@ func machine(vm *mo.VirtualMachine) preflight.Machine {
 	if g := vm.Guest; g != nil {
 		m.HostName = g.HostName
 		m.ToolsRunning = g.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
-		adapters(&m, g.Net)
+		for _, nic := range g.Net {
+			m.Addresses += len(nic.IpAddress)
+		}
 	}
 	m.Snapshots = len(vm.RootSnapshot)
 	return m
-}
-
-// maxAddresses is how many addresses of a VM are kept: a guest reports as many as it has, and
-// there are thousands of VMs.
-const maxAddresses = 32
-
-// adapters keeps the addresses that can be a node's. What the guest has made by itself has no
-// device of the VM.
-func adapters(m *preflight.Machine, net []types.GuestNicInfo) {
-	kept := 0
-	for _, nic := range net {
-		m.Addresses += len(nic.IpAddress)
-		if nic.DeviceConfigId < 0 {
-			continue
-		}
-		n := preflight.NIC{Network: unique.Make(nic.Network).Value()} // one text for all VMs on it
-		for _, text := range nic.IpAddress {
-			a, can := preflight.NodeAddress(text)
-			switch {
-			case !can:
-			case kept == maxAddresses:
-				m.MoreAddresses = true
-			default:
-				kept++
-				n.Addresses = append(n.Addresses, a)
-			}
-		}
-		m.NICs = append(m.NICs, n)
-	}
 }
 
 func controllers(devices []types.BaseVirtualDevice) []string {
