@@ -81,7 +81,7 @@ type PreflightStatus struct {
 // PreflightResult is what one check found.
 type PreflightResult struct {
 	ID string `json:"id"`
-	// Action: Warn, BlockUpgrade, BlockInstall, Degrade, or Disabled where it was left out.
+	// Action: Warn, BlockInstall, or Disabled where it was left out.
 	Action string `json:"action"`
 	// Drivers that it concerns.
 	// +optional

@@ -11,10 +11,8 @@ import (
 
 // Hold is what the checks keep back of one driver. The zero value keeps back nothing.
 type Hold struct {
-	Upgrade       bool  // no other release, where one is installed
-	Install       bool  // nor where none is
-	Configuration bool  // nor another configuration than the one that it runs with
-	Err           error // the findings, each with its remedy; nil where nothing is kept back
+	Configuration bool  // no other configuration than the one that it runs with
+	Err           error // the findings, each with its remedy, that keep releases back; nil for none
 }
 
 // maxHeldFor is how many findings a Hold names, the gravest; status.preflight has the others.
@@ -30,15 +28,12 @@ func Gate(results []Result) map[matrix.Driver]Hold {
 		var h Hold
 		var errs []error
 		for _, r := range results {
-			if r.Action < BlockUpgrade || !slices.Contains(r.Drivers, d) {
-				continue
+			if r.Action == BlockInstall && slices.Contains(r.Drivers, d) {
+				h.Configuration = h.Configuration || r.Stops
+				errs = append(errs, r.fault())
 			}
-			h.Upgrade = true
-			h.Install = h.Install || r.Action >= BlockInstall
-			h.Configuration = h.Configuration || r.Action >= BlockInstall && r.Stops
-			errs = append(errs, r.fault())
 		}
-		if h.Upgrade {
+		if len(errs) > 0 {
 			h.Err = fault.Join(errs[:min(len(errs), maxHeldFor)]...)
 			all[d] = h
 		}

@@ -53,12 +53,10 @@ func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
 			results := preflight.Check(s)
 			held := func(d matrix.Driver) string {
 				h := preflight.Gate(results)[d]
-				require.Equal(t, h.Err != nil, h.Upgrade)
-				require.Equal(t, h.Upgrade, h.Install, "all blocking checks block installations")
 				switch {
 				case h.Configuration:
 					return all
-				case h.Upgrade:
+				case h.Err != nil:
 					return release
 				}
 				return none
@@ -78,14 +76,6 @@ func TestAHoldSaysWhatToDo(t *testing.T) {
 	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "govc tags.category.create -m=false 'rack'"} {
 		require.Contains(t, fault.Text(err), want)
 	}
-}
-
-func TestBlockUpgradeLetsInstallations(t *testing.T) {
-	h := preflight.Gate([]preflight.Result{{ID: "x", Action: preflight.BlockUpgrade, Stops: true, Drivers: []matrix.Driver{matrix.CSI}}})
-	require.Len(t, h, 1)
-	require.Equal(t, []bool{true, false, false}, []bool{h[matrix.CSI].Upgrade, h[matrix.CSI].Install, h[matrix.CSI].Configuration})
-	h = preflight.Gate([]preflight.Result{{ID: "x", Action: preflight.Degrade, Drivers: []matrix.Driver{matrix.CPI}}})
-	require.True(t, h[matrix.CPI].Install)
 }
 
 func turn(id string, a v1alpha1.PreflightAction) v1alpha1.PreflightCheck {
@@ -126,7 +116,7 @@ func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
 		}
 	}
 	results = append(results,
-		preflight.Result{ID: "vm-scsi", Action: preflight.BlockUpgrade, Drivers: []matrix.Driver{matrix.CSI}, Found: "of csi"},
+		preflight.Result{ID: "vm-scsi", Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CSI}, Found: "of csi"},
 		preflight.Result{ID: "topology-tag", Action: preflight.BlockInstall, Stops: true, Drivers: []matrix.Driver{matrix.CSI}, Found: "stops csi"})
 	st := preflight.Status(results)
 	data, err := json.Marshal(st)

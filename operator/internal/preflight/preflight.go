@@ -15,9 +15,8 @@
 // reconcile makes them, and they block drivers that use no vCenter too.
 //
 // A result names the first [MaxObjects] objects, how many there are, and the drivers that
-// it concerns. What results keep back of a driver is [Gate]: BlockUpgrade another release,
-// BlockInstall and Degrade a new installation too. What a driver would not start with keeps
-// its configuration back besides: the one that it runs with stays. A site turns single
+// it concerns. What results keep back of a driver is [Gate]: a release, and where it would not
+// start, its configuration besides: the one that it runs with stays. A site turns single
 // checks to Warn or Disabled, with a reason ([Turned]); what was turned down stays visible.
 package preflight
 
@@ -41,12 +40,10 @@ type Action int
 const (
 	Pass         Action = iota // nothing to do
 	Warn                       // something will not work, or not well; nothing is held back
-	BlockUpgrade               // what runs goes on; nothing newer is installed
 	BlockInstall               // nothing is installed or upgraded: the driver would not start, or find nothing
-	Degrade                    // what runs is not well
 )
 
-var actions = []string{"Pass", "Warn", "BlockUpgrade", "BlockInstall", "Degrade"}
+var actions = []string{"Pass", "Warn", "BlockInstall"}
 
 // String is the action's name.
 func (a Action) String() string { return actions[a] }
@@ -347,7 +344,7 @@ func allAnswered(s *Snapshot) bool {
 // hold back: it may be for them that others could not be made.
 func Only(all []Result, wanted func(ID) bool) []Result {
 	return slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
-		blind := r.Action >= BlockUpgrade && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
+		blind := r.Action == BlockInstall && (r.ID == "cluster" || strings.HasPrefix(string(r.ID), "vcenter-"))
 		return !wanted(r.ID) && !blind
 	})
 }

@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -63,13 +62,12 @@ func limit(st *v1alpha1.PreflightStatus) {
 		return cmp.Compare(read(b).gravity(), read(a).gravity())
 	})
 	var first, bundle, others []v1alpha1.PreflightResult
-	seen := map[string]bool{}
+	seen := map[matrix.Driver]bool{}
 	for _, s := range st.Results {
 		r, decides := read(s), false
 		for _, d := range r.Drivers {
-			key := fmt.Sprint(d, r.gravity())
-			decides = decides || r.Action >= BlockUpgrade && !seen[key]
-			seen[key] = true
+			decides = decides || r.Action == BlockInstall && !seen[d]
+			seen[d] = true
 		}
 		switch {
 		case decides:

@@ -33,7 +33,7 @@ type checkReport struct {
 }
 
 func refused(results []preflight.Result) error {
-	if preflight.Worst(results) >= preflight.BlockUpgrade {
+	if preflight.Worst(results) == preflight.BlockInstall {
 		return &resultError{code: command.ExitRefused}
 	}
 	return nil
@@ -74,9 +74,7 @@ what ` + "`vms fix --power-off --drain`" + ` does.
 Each result has an action:
   Pass          nothing
   Warn          something will not work, or not well
-  BlockUpgrade  what runs goes on; nothing newer is to be installed
-  BlockInstall  nothing is to be installed: a driver would not start, or find nothing
-  Degrade       what runs is not well`,
+  BlockInstall  nothing is to be installed: a driver would not start, or find nothing`,
 		Example: `  vdoctl check
   vdoctl check --from-file site.yaml --no-cluster
   vdoctl check --only vm-disk-uuid,vm-hardware

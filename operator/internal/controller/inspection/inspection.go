@@ -162,7 +162,7 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	s.running = false
 	if ctx.Err() == nil { // nothing was found out by a run that the operator's end cut short
 		s.answer = &preflight.Answer{Question: q.ID, Pass: q.Pass, At: i.Now().Truncate(time.Second), Results: results}
-		if s.failed++; preflight.Worst(preflight.Turned(results, q.Spec.Preflight)) < preflight.BlockUpgrade {
+		if s.failed++; preflight.Worst(preflight.Turned(results, q.Spec.Preflight)) < preflight.BlockInstall {
 			s.failed = 0
 		}
 	}

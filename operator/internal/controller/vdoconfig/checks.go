@@ -79,7 +79,7 @@ func (p *pass) question() preflight.Question {
 	q.Pass = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt)
 	if st := p.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
-		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
+		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) == preflight.BlockInstall
 	}
 	return q
 }
@@ -186,11 +186,7 @@ func (s *site) beingChecked(d matrix.Driver) bool {
 
 // blocked is what was found that keeps a new release of a driver back, nil for nothing.
 func (s *site) blocked(d matrix.Driver) error {
-	h := s.checks.holds[d]
-	if _, there := s.installed[d]; (there && h.Upgrade) || (!there && h.Install) {
-		return h.Err
-	}
-	return nil
+	return s.checks.holds[d].Err
 }
 
 const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"

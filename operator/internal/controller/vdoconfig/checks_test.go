@@ -167,11 +167,9 @@ func TestWhatChecksHoldBackOfReleases(t *testing.T) {
 		"nobody checks":                         {checks{}, false, false},
 		"not known yet, new":                    {checks{made: true, pending: true}, false, true},
 		"not known yet, installed":              {checks{made: true, pending: true}, true, true},
-		"blocks installations, new":             {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, false, true},
-		"blocks installations, installed":       {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, true, true},
-		"blocks upgrades, new":                  {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Err: errors.New("x")}}}, false, false},
-		"blocks upgrades, installed":            {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Err: errors.New("x")}}}, true, true},
-		"blocks the other driver, this one new": {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CPI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, false, false},
+		"blocks installations, new":             {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Err: errors.New("x")}}}, false, true},
+		"blocks installations, installed":       {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Err: errors.New("x")}}}, true, true},
+		"blocks the other driver, this one new": {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CPI: {Err: errors.New("x")}}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(pairAsked(), nil).site
@@ -194,7 +192,7 @@ func (r *tellings) Eventf(_, _ runtime.Object, kind, reason, _, note string, arg
 // After a restart of the operator the status alone tells that something is kept back, and so
 // that it is looked at again soon.
 func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
-	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockUpgrade: true, preflight.BlockInstall: true} {
+	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockInstall: true} {
 		g := &pass{result: result{site: *withCSI(t)}}
 		q := g.question()
 		require.False(t, q.KeptBack)

@@ -272,7 +272,7 @@ func (p *pass) explain(out *Preview) {
 	if st := s.checks.status; st != nil {
 		for i := range st.Results {
 			var a preflight.Action
-			if a.UnmarshalText([]byte(st.Results[i].Action)) == nil && a >= preflight.BlockUpgrade {
+			if a.UnmarshalText([]byte(st.Results[i].Action)) == nil && a == preflight.BlockInstall {
 				out.Checks = append(out.Checks, st.Results[i])
 			}
 		}

@@ -76,7 +76,7 @@ func testBound(t *testing.T, long string, limit int) {
 	}
 	var found []preflight.Result
 	for i := range 64 {
-		found = append(found, preflight.Result{ID: preflight.ID(fmt.Sprintf("check-%d", i)), Action: preflight.BlockUpgrade, On: fmt.Sprintf("%s%d", name, i),
+		found = append(found, preflight.Result{ID: preflight.ID(fmt.Sprintf("check-%d", i)), Action: preflight.BlockInstall, On: fmt.Sprintf("%s%d", name, i),
 			Objects: slices.Repeat([]string{long}, preflight.MaxObjects), Count: nodes, Found: long, Why: long, Remedy: long})
 	}
 	p.site.checks.made, p.site.checks.status = true, preflight.Status(found)
