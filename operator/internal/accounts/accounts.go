@@ -16,10 +16,9 @@
 //     is refused, [Rotate] gives the drivers another account.
 //
 // The record is a ConfigMap, which others may be able to write who may change nothing in a
-// vCenter. So [Delete] removes roles by the drivers' names alone, changes none, and
-// puts back no permission that gives an account more than it has by then: that is left, and
-// named. What a forged record can do is to have permissions with the drivers' roles or
-// ReadOnly taken away.
+// vCenter. So [Delete] removes roles by the drivers' names alone, changes none, and gives no
+// permission: one that was there before is named. What a forged record can do is to have
+// permissions with the drivers' roles or ReadOnly taken away.
 //
 // An account has one role on an object, so that a role that is given takes the place of
 // what was there. [Create] and [Rotate] change no account that would lose something by that,
@@ -155,15 +154,14 @@ type Do string
 
 // What can be done.
 const (
-	Make    Do = "make"
-	Reset   Do = "reset" // the password of an account that nobody uses
-	Set     Do = "set"
-	Edit    Do = "change"
-	Print   Do = "print"
-	Remove  Do = "remove"
-	Restore Do = "restore"
-	Leave   Do = "leave"
-	Wait    Do = "wait"
+	Make   Do = "make"
+	Reset  Do = "reset" // the password of an account that nobody uses
+	Set    Do = "set"
+	Edit   Do = "change"
+	Print  Do = "print"
+	Remove Do = "remove"
+	Leave  Do = "leave"
+	Wait   Do = "wait"
 )
 
 func (s *Site) did(c Change) {

@@ -14,8 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Delete takes away what was made, and nothing else: it puts back what was changed, and
-// leaves what somebody has changed since. It refuses while a driver uses the account.
+// Delete takes away what was made, and nothing else: it leaves what somebody has changed since. It refuses while a driver uses the account.
 func (s *Site) Delete(ctx context.Context) error {
 	r, err := s.readRecord(ctx)
 	if err != nil {
@@ -139,8 +138,7 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 	return s.clearRoles(ctx, r, p)
 }
 
-// takeAway takes an account's permissions away, or puts back what was there before, and
-// removes the account where it was made here. What is said to be made here, and by its
+// takeAway takes an account's permissions away, and removes the account where it was made here. What is said to be made here, and by its
 // description is not, is touched in nothing.
 func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
 	found := vcenter.Account{}
@@ -168,13 +166,9 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 }
 
-// takePermissions undoes those of an account that are noted, with what was there before.
+// takePermissions takes those of an account away that are noted, but for one that is as it was before.
 func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]*privileges.Permission, of permission) error {
 	has, err := p.Permissions(ctx, of.account)
-	if err != nil {
-		return err
-	}
-	roles, err := p.Roles(ctx)
 	if err != nil {
 		return err
 	}
@@ -183,7 +177,7 @@ func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]
 		if !there || before[id] != nil && *before[id] == now {
 			continue
 		}
-		if err := s.undo(ctx, p, permission{of.account, id, now, before[id], of.own}, roles); err != nil {
+		if err := s.undo(ctx, p, permission{of.account, id, now, before[id], of.own}); err != nil {
 			return err
 		}
 	}
@@ -202,40 +196,19 @@ type permission struct {
 	own         bool // of an account that is there, and was made for this Secret
 }
 
-// undo takes a permission away that was set here, or puts back the one before. The record
-// of that is no more than a ConfigMap, and whoever may write it is no administrator of the
-// vCenter: what would give the account more than it has now is left, and named.
-func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[string]vcenter.Role) error {
+// undo takes a permission away that was set here, and names the one before it: the record of that is
+// no more than a ConfigMap, and whoever may write it is no administrator of the vCenter.
+func (s *Site) undo(ctx context.Context, p *Place, x permission) error {
+	c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id}
 	if !x.own && !isOurs(x.now.Role) {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id, Note: "somebody else has set it"})
+		c.Do, c.Note = Leave, "somebody else has set it"
+		s.did(c)
 		return nil
 	}
-	var role vcenter.Role
-	restore := false
 	if x.before != nil {
-		role, restore = roles[x.before.Role]
+		c.Note = fmt.Sprintf("by the record %s had %s there before: where it needs that, give it by hand", x.account, shown(*x.before))
 	}
-	if restore && !noMore(*x.before, x.now, roles) {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id,
-			Note: fmt.Sprintf("by the record %s had %s there before, which is more than it has now: give it by hand, or take this one away", x.account, shown(*x.before))})
-		return nil
-	}
-	if restore {
-		return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, Account: x.account, On: x.id}, func() error {
-			return p.SetPermission(ctx, x.id, x.account, role, x.before.Propagate)
-		})
-	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id}, func() error {
-		return p.RemovePermission(ctx, x.id, x.account)
-	})
-}
-
-// noMore says whether a permission gives no more than another one, and nothing that the
-// drivers do not need.
-func noMore(before, now privileges.Permission, roles map[string]vcenter.Role) bool {
-	_, more := privileges.Compare(roles[before.Role].Privileges, roles[now.Role].Privileges)
-	beyond := privileges.Beyond(privileges.Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}, roles[before.Role].Privileges)
-	return len(more)+len(beyond) == 0 && (now.Propagate || !before.Propagate)
+	return s.act(c, func() error { return p.RemovePermission(ctx, x.id, x.account) })
 }
 
 func shown(p privileges.Permission) string {

@@ -88,7 +88,7 @@ more, that is removed. Until then both work.
 			&cobra.Command{
 				Use: "delete", Short: "Take away what users create made, and nothing else",
 				Long: `Removes the Secret, the permissions, the account and the roles that users create has
-made, and puts back the permissions that it changed. A role that was there before keeps
+made, and names the permissions that were there before. A role that was there before keeps
 what was added to it. What somebody else uses, and what somebody has changed since stays.
 Refused while a driver uses the account.
 `,
