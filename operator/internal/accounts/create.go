@@ -274,7 +274,7 @@ func (s *Site) replicated(ctx context.Context, p *Place, name string) error {
 	if s.DryRun {
 		return nil
 	}
-	return s.until(ctx, func() (string, error) {
+	return s.until(ctx, "wait for account "+name, func() (string, error) {
 		found, err := s.ours(ctx, p, name)
 		if err != nil || found {
 			return "", err

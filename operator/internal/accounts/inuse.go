@@ -3,7 +3,6 @@ package accounts
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -24,24 +23,8 @@ import (
 
 func (s *Site) poll() time.Duration { return cmp.Or(s.Poll, 2*time.Second) }
 
-// until looks again and again until nothing is to be waited for. What answers no more for a
-// while, as an API server whose node is restarted, is waited for too.
-func (s *Site) until(ctx context.Context, look func() (string, error), hint string) error {
-	limit := cmp.Or(s.Wait, 15*time.Minute)
-	end := time.Now().Add(limit)
-	for {
-		why, err := look()
-		if err == nil && why == "" {
-			return nil
-		}
-		if time.Now().After(end) {
-			err = cmp.Or(err, errors.New(why))
-			return &fault.Error{Reason: fault.Incomplete, Op: "wait", Subject: "for " + limit.String(), Err: err, Hint: hint}
-		}
-		if err := pause(ctx, s.poll()); err != nil {
-			return err
-		}
-	}
+func (s *Site) until(ctx context.Context, op string, look func() (string, error), hint string) error {
+	return clusterstate.Until(ctx, s.Wait, s.Poll, op, hint, look)
 }
 
 // behind says what does not run with the next account yet; "" when everything does. What
@@ -202,7 +185,7 @@ const recent = 2 * time.Minute
 // unused waits until nobody uses an account. Who still does after that is something else
 // than this cluster's drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
-	return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, account) },
+	return s.until(ctx, "wait until nobody uses "+account, func() (string, error) { return s.inUse(ctx, p, account) },
 		"nothing of it is changed: see what else logs in with it (another cluster, a backup), end its session, and run the same command again; one that nobody ends is ended by the vCenter when it was idle for long, by default after 30 minutes")
 }
 

@@ -146,7 +146,7 @@ func (s *Site) admitted(ctx context.Context, r *record, now Login) error {
 
 func (s *Site) switched(ctx context.Context, r *record) error {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
-	return s.until(ctx, func() (string, error) { return s.behind(ctx, r) },
+	return s.until(ctx, "wait for the drivers", func() (string, error) { return s.behind(ctx, r) },
 		fmt.Sprintf("both accounts, %s and %s, work meanwhile; see why with vdoctl status, and run the same command again", r.Account, r.Next))
 }
 

@@ -9,12 +9,15 @@
 package clusterstate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -52,6 +55,35 @@ func Fault(op string, err error) error {
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"
 	}
 	return f
+}
+
+// Until looks every so often until nothing is to be waited for, a refusal says that waiting does not help, or
+// the limit (default: 15 minutes) is over. An API server that is away for a while is waited for too.
+func Until(ctx context.Context, limit, every time.Duration, op, hint string, look func() (string, error)) error {
+	limit, every = cmp.Or(limit, 15*time.Minute), cmp.Or(every, 2*time.Second)
+	for end := time.Now().Add(limit); ; {
+		why, err := look()
+		var known *fault.Error
+		switch {
+		case err == nil && why == "":
+			return nil
+		case errors.As(err, &known):
+			if known.Reason != fault.Internal && !known.Reason.Passing() {
+				return err
+			}
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			return Fault(op, err)
+		}
+		if time.Now().After(end) {
+			err = fmt.Errorf("not within %s: %w", limit, cmp.Or(err, errors.New(why)))
+			return &fault.Error{Reason: fault.Incomplete, Op: op, Err: err, Hint: hint}
+		}
+		select {
+		case <-ctx.Done():
+			return &fault.Error{Reason: fault.Interrupted, Op: op, Err: ctx.Err(), Hint: "run the same command again"}
+		case <-time.After(every):
+		}
+	}
 }
 
 // forbidden is how the API server says which right is missing.

@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,32 +17,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
-// until looks again and again until nothing is to be waited for. An API server that is
-// away for a while, as its node may be the one that is worked on, is waited for too.
 func (r *Run) until(ctx context.Context, op string, look func() (string, error)) error {
-	limit, poll := cmp.Or(r.Wait, 15*time.Minute), cmp.Or(r.Poll, 2*time.Second)
-	for end := time.Now().Add(limit); ; {
-		why, err := look()
-		if err == nil && why == "" {
-			return nil
-		}
-		var refused *fault.Error
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			return clusterstate.Fault(op, err)
-		}
-		if errors.As(err, &refused) && !refused.Reason.Passing() {
-			return err
-		}
-		if time.Now().After(end) {
-			err = cmp.Or(err, errors.New(why))
-			return &fault.Error{Reason: fault.Incomplete, Op: op, Err: fmt.Errorf("not within %s: %w", limit, err), Hint: "see what holds it up, and run the same command again"}
-		}
-		select {
-		case <-ctx.Done():
-			return &fault.Error{Reason: fault.Interrupted, Op: op, Err: ctx.Err(), Hint: "run the same command again"}
-		case <-time.After(poll):
-		}
-	}
+	return clusterstate.Until(ctx, r.Wait, r.Poll, op, "see what holds it up, and run the same command again", look)
 }
 
 // drain evicts the node's pods and waits until they are gone. kubectl's own code for it is
