@@ -36,8 +36,6 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		if err := s.replace(ctx, r, secret, a); err != nil || s.Output != nil {
 			return err // once the cluster has the Secret that is printed, a further run goes on
 		}
-	} else if err := s.admitted(ctx, r, now); err != nil {
-		return err
 	}
 	if s.DryRun {
 		s.ahead(r)
@@ -125,23 +123,6 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a 
 		}
 	}
 	return s.writeSecret(ctx, r, secret, login)
-}
-
-// admitted refuses to wait for drivers that cannot log in: two runs at once may each have set a password.
-func (s *Site) admitted(ctx context.Context, r *record, now Login) error {
-	if !r.NextMade || s.DryRun {
-		return nil
-	}
-	return s.each(func(p *Place) error {
-		_, err := p.Verify(ctx, now)
-		if fault.ReasonOf(err) != fault.Unauthorized { // what else is wrong is seen when it is waited for
-			return nil
-		}
-		return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + r.Next + " in",
-			Subject: p.Server, Err: err,
-			Hint: fmt.Sprintf("set its password there to that of Secret %s/%s; or put %s with its password back into the Secret, "+
-				"and run the same command again", s.Namespace, s.Secret, r.Account)}
-	})
 }
 
 func (s *Site) switched(ctx context.Context, r *record) error {
