@@ -31,7 +31,6 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // Fix is a setting that is put right while the VM is off.
@@ -68,11 +67,10 @@ func Plan(list []preflight.NodeMachine, hardware int) []Machine {
 	var out []Machine
 	for _, n := range list {
 		m := n.Machine
-		state := vcenter.MachineState{DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers}
 		out = append(out, Machine{
 			Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path,
 			ID: m.Ref.Type + "-" + m.Ref.Value, On: m.On, Template: m.Template,
-			Off: fixes(state, hardware), ByHand: byHand(&m)})
+			Off: fixes(m, hardware), ByHand: byHand(&m)})
 	}
 	slices.SortStableFunc(out, func(a, b Machine) int {
 		return cmp.Or(cmp.Compare(rank(a.ControlPlane), rank(b.ControlPlane)), cmp.Compare(a.Name(), b.Name()))
@@ -87,7 +85,7 @@ func rank(b bool) int {
 	return 0
 }
 
-func fixes(s vcenter.MachineState, hardware int) []Fix {
+func fixes(s preflight.Machine, hardware int) []Fix {
 	out := []Fix{}
 	if !s.DiskUUID {
 		out = append(out, DiskUUID)

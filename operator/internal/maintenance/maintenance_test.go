@@ -24,7 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // world is a cluster whose VMs are not as they have to be, and kubelets that follow their power. It
@@ -45,7 +44,7 @@ type world struct {
 }
 
 type vm struct {
-	state      vcenter.MachineState
+	state      preflight.Machine
 	boot, shut int
 }
 
@@ -88,7 +87,7 @@ func (w *world) evict(
 }
 
 func (w *world) bad(name string) {
-	on := vcenter.MachineState{On: true, ToolsRunning: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
+	on := preflight.Machine{On: true, ToolsRunning: true, Hardware: "vmx-13", Controllers: []string{"pvscsi"}}
 	w.vms[name].state = on
 }
 
@@ -117,14 +116,14 @@ func (w *world) report(name string, ready bool) {
 	require.NoError(w.t, w.api.Status().Update(context.Background(), n))
 }
 
-func (w *world) MachineState(_ context.Context, id string) (vcenter.MachineState, error) {
+func (w *world) MachineState(_ context.Context, id string) (preflight.Machine, error) {
 	if w.looks++; w.looking != nil {
 		w.looking(w, w.looks)
 	}
 	return w.vms[id].state, nil
 }
 
-func (w *world) ExposeDisks(_ context.Context, id string, _ vcenter.MachineState) error {
+func (w *world) ExposeDisks(_ context.Context, id string) error {
 	w.vms[id].state.DiskUUID = !w.ignores
 	return nil
 }
@@ -384,19 +383,19 @@ func TestWhatOthersDoMeanwhileCounts(t *testing.T) {
 // VMs that are no nodes are left on, off or a template as they were, also where a run before was interrupted.
 func TestVMsThatAreNoNodesStayAsTheyWere(t *testing.T) {
 	for name, c := range map[string]struct {
-		state vcenter.MachineState
+		state preflight.Machine
 		named bool   // as a template
 		says  string // what puts back what a run that is stopped leaves, and a further one takes for as it was
 		why   string
 	}{
-		"on":       {state: vcenter.MachineState{On: true, ToolsRunning: true}, says: "govc vm.power -on '/lab/a worker'\n"},
-		"off":      {state: vcenter.MachineState{Off: true}},
-		"template": {state: vcenter.MachineState{Off: true, Template: true}, named: true, says: "govc vm.markastemplate '/lab/a worker'\n"},
+		"on":       {state: preflight.Machine{On: true, ToolsRunning: true}, says: "govc vm.power -on '/lab/a worker'\n"},
+		"off":      {state: preflight.Machine{Off: true}},
+		"template": {state: preflight.Machine{Off: true, Template: true}, named: true, says: "govc vm.markastemplate '/lab/a worker'\n"},
 		"template by now": {
-			state: vcenter.MachineState{Off: true, Template: true}, says: "govc vm.markastemplate '/lab/a worker'\n"},
-		"interrupted": {state: vcenter.MachineState{Off: true}, named: true},
-		"no template": {state: vcenter.MachineState{On: true}, named: true, why: "it is a VM that runs"},
-		"no Tools":    {state: vcenter.MachineState{On: true}, why: "VMware Tools does not run in it"},
+			state: preflight.Machine{Off: true, Template: true}, says: "govc vm.markastemplate '/lab/a worker'\n"},
+		"interrupted": {state: preflight.Machine{Off: true}, named: true},
+		"no template": {state: preflight.Machine{On: true}, named: true, why: "it is a VM that runs"},
+		"no Tools":    {state: preflight.Machine{On: true}, why: "VMware Tools does not run in it"},
 	} {
 		w := newWorld(t, 0, 0)
 		c.state.Hardware = "vmx-15"

@@ -16,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // Annotation is on a node that work was begun on.
@@ -29,10 +28,10 @@ type begun struct {
 
 // VMs is a session of who may power VMs off and change them. [vcenter.Admin] is one.
 type VMs interface {
-	MachineState(ctx context.Context, id string) (vcenter.MachineState, error)
+	MachineState(ctx context.Context, id string) (preflight.Machine, error)
 	ShutDown(ctx context.Context, id string) error
 	PowerOn(ctx context.Context, id string) error
-	ExposeDisks(ctx context.Context, id string, now vcenter.MachineState) error
+	ExposeDisks(ctx context.Context, id string) error
 	UpgradeHardware(ctx context.Context, id, version string) error
 	AddController(ctx context.Context, id string) error
 	// UnmarkTemplate makes a VM of a template, MarkTemplate a template of a VM that is off.
@@ -350,13 +349,13 @@ func (r *Run) detached(ctx context.Context, _ VMs, m Machine) error {
 func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 	for _, f := range []struct {
 		fix Fix
-		do  func(vcenter.MachineState) error
+		do  func() error
 	}{
-		{Hardware, func(vcenter.MachineState) error {
+		{Hardware, func() error {
 			return vms.UpgradeHardware(ctx, m.ID, fmt.Sprintf("vmx-%d", max(r.Hardware, preflight.LeastHardware)))
 		}},
-		{DiskUUID, func(s vcenter.MachineState) error { return vms.ExposeDisks(ctx, m.ID, s) }},
-		{Controller, func(vcenter.MachineState) error { return vms.AddController(ctx, m.ID) }},
+		{DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID) }},
+		{Controller, func() error { return vms.AddController(ctx, m.ID) }},
 	} {
 		state, err := vms.MachineState(ctx, m.ID)
 		if err != nil {
@@ -370,7 +369,7 @@ func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
 				Err: errors.New("the VM is not powered off any more"), Hint: "run the same command again"}
 		}
 		r.say(m.Name(), "setting "+string(f.fix)+" of "+m.Path)
-		if err := f.do(state); err != nil {
+		if err := f.do(); err != nil {
 			return err
 		}
 	}

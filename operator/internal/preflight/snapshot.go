@@ -182,7 +182,7 @@ type Machine struct {
 	UUID           string // BIOS UUID, lower case
 	HostName       string // as the guest says
 	Addresses      int    // how many addresses the guest reports
-	On             bool
+	On, Off        bool   // neither where it is suspended
 	DiskUUID       bool
 	Hardware       string   // vmx-15
 	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …

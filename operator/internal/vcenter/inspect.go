@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmware/govmomi/view"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -275,30 +276,23 @@ func (i *inspection) datacenterPaths() []string {
 	return out
 }
 
-// view reads all objects of some kinds, a page at a time.
-func (i *inspection) view(ctx context.Context, kinds map[string][]string, each func([]types.ObjectContent) error) (err error) {
+// view reads all objects of some kinds, a page at a time. What was read of a page is not kept here.
+func (i *inspection) view(ctx context.Context, kinds map[string][]string, each func([]types.ObjectContent) error) error {
 	names := slices.Sorted(maps.Keys(kinds))
-	created, err := methods.CreateContainerView(ctx, i.c, &types.CreateContainerView{
-		This: *i.c.ServiceContent.ViewManager, Container: i.c.ServiceContent.RootFolder, Type: names, Recursive: true})
+	v, err := view.NewManager(i.c).CreateContainerView(ctx, i.c.ServiceContent.RootFolder, names, true)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_, _ = methods.DestroyView(ctx, i.c, &types.DestroyView{This: created.Returnval}) // it ends with the session in any case
+		_ = v.Destroy(ctx) // it ends with the session in any case
 	}()
 	spec := types.PropertyFilterSpec{ObjectSet: []types.ObjectSpec{{
-		Obj: created.Returnval, Skip: types.NewBool(true),
-		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: created.Returnval.Type, Path: "view"}}}}}
+		Obj: v.Reference(), Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{v.TraversalSpec()}}}}
 	for _, k := range names {
 		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: kinds[k]})
 	}
-	return i.pages(ctx, spec, each)
-}
-
-// pages reads what a filter finds. What was read of a page is not kept here.
-func (i *inspection) pages(ctx context.Context, spec types.PropertyFilterSpec, each func([]types.ObjectContent) error) error {
 	collector := i.c.ServiceContent.PropertyCollector
 	first, err := methods.RetrievePropertiesEx(ctx, i.c, &types.RetrievePropertiesEx{
 		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: pageSize}})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -79,26 +80,21 @@ func text(o types.ObjectContent, name string) string {
 	return ""
 }
 
+// machineProperties are what is read of a VM.
+var machineProperties = []string{
+	"name", "parent", "resourcePool", "runtime.host", "runtime.powerState", "config.uuid", "config.version", "config.flags", "config.template",
+	"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
+}
+
 func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectReference) error {
-	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
-		"name", "parent", "resourcePool", "runtime.host", "runtime.powerState", "config.uuid", "config.version", "config.flags", "config.template",
-		"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
-	}}}}
-	for _, r := range refs {
-		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: r})
+	var list []mo.VirtualMachine
+	err := property.DefaultCollector(i.c).Retrieve(ctx, refs, machineProperties, &list)
+	for n := range list {
+		if m := machine(&list[n]); i.configured(m) {
+			i.found.Machines = append(i.found.Machines, m)
+		}
 	}
-	return i.pages(ctx, spec, func(page []types.ObjectContent) error {
-		var list []mo.VirtualMachine
-		if err := mo.LoadObjectContent(page, &list); err != nil {
-			return err
-		}
-		for n := range list {
-			if m := machine(&list[n]); i.configured(m) {
-				i.found.Machines = append(i.found.Machines, m)
-			}
-		}
-		return nil
-	})
+	return err
 }
 
 // configured says whether a VM is in one of the datacenters that the drivers look at. One
@@ -127,6 +123,7 @@ func machine(vm *mo.VirtualMachine) preflight.Machine {
 		Ref: ref(vm.Self), Name: unescaped(vm.Name), Folder: parent(vm.Parent), Pool: parent(vm.ResourcePool), Host: parent(vm.Runtime.Host),
 	}
 	m.On = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
+	m.Off = vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff
 	if c := vm.Config; c != nil {
 		m.UUID, m.Hardware, m.Template = strings.ToLower(c.Uuid), c.Version, c.Template
 		m.DiskUUID = isOn(c.Flags.DiskUuidEnabled)

@@ -8,39 +8,21 @@ import (
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// MachineState is what a VM is like now.
-type MachineState struct {
-	On, Off      bool // neither where it is suspended
-	Template     bool
-	ToolsRunning bool
-	DiskUUID     bool
-	Hardware     string   // vmx-15
-	Controllers  []string // kinds of its SCSI controllers, sorted
-
-	flags types.VirtualMachineFlagInfo
-}
-
 // MachineState reads a VM by its id, Type-Value.
-func (a *Admin) MachineState(ctx context.Context, id string) (MachineState, error) {
+func (a *Admin) MachineState(ctx context.Context, id string) (preflight.Machine, error) {
 	ref, err := refOf(id)
 	var vm mo.VirtualMachine
 	if err == nil {
-		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, []string{"runtime.powerState", "guest.toolsRunningStatus", "config.flags", "config.version", "config.template", "config.hardware.device"}, &vm)
+		err = property.DefaultCollector(a.c).RetrieveOne(ctx, ref, machineProperties, &vm)
 	}
 	if err != nil {
-		return MachineState{}, a.fault("read the VM "+id+" of", err)
+		return preflight.Machine{}, a.fault("read the VM "+id+" of", err)
 	}
-	m := machine(&vm)
-	s := MachineState{
-		On: m.On, Off: vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOff, Template: m.Template,
-		ToolsRunning: m.ToolsRunning, DiskUUID: m.DiskUUID, Hardware: m.Hardware, Controllers: m.Controllers,
-	}
-	if vm.Config != nil {
-		s.flags = vm.Config.Flags
-	}
-	return s, nil
+	return machine(&vm), nil
 }
 
 // ShutDown asks the guest to shut down, and does not wait for it.
@@ -54,11 +36,15 @@ func (a *Admin) PowerOn(ctx context.Context, id string) error {
 	return a.task(ctx, "power on "+id+" in", id, func(vm *object.VirtualMachine) (*object.Task, error) { return vm.PowerOn(ctx) })
 }
 
-// ExposeDisks sets disk.EnableUUID of a VM that is off.
-func (a *Admin) ExposeDisks(ctx context.Context, id string, now MachineState) error {
-	flags, on := now.flags, true
-	flags.DiskUuidEnabled = &on
+// ExposeDisks sets disk.EnableUUID of a VM that is off, and leaves its other flags.
+func (a *Admin) ExposeDisks(ctx context.Context, id string) error {
 	return a.task(ctx, "set disk.EnableUUID of "+id+" in", id, func(vm *object.VirtualMachine) (*object.Task, error) {
+		now, on := mo.VirtualMachine{Config: &types.VirtualMachineConfigInfo{}}, true
+		if err := vm.Properties(ctx, vm.Reference(), []string{"config.flags"}, &now); err != nil {
+			return nil, err
+		}
+		flags := now.Config.Flags
+		flags.DiskUuidEnabled = &on
 		return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{Flags: &flags})
 	})
 }
