@@ -256,41 +256,30 @@ func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
 // What other sets say of a source is not hidden by the operator's, nor contradicted, and nothing
 // that the set has or had is taken away.
 func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
-	const source, mirror, general = "up.example/k8s/driver", "m.site/vdo/up.example/k8s/driver", "general.site/k8s/driver"
+	const source, mirror = "up.example/k8s/driver", "m.site/vdo/up.example/k8s/driver"
+	const hides = "left: an entry of the operator would hide what "
 	is := func(policy mirrorset.Policy, mirrors ...string) mirrorset.Entries {
 		return mirrorset.Entries{{Source: source, Mirrors: mirrors, Policy: policy}}
 	}
 	as := func(r MirrorRule, policy mirrorset.Policy) MirrorRule { r.Policy = policy; return r }
-	tags := rule("ImageTagMirrorSet t", "up.example", "general.site/up")
-	tags.Tags = true
 	const never = mirrorset.NeverContactSource
 	for name, c := range map[string]struct {
-		set    OwnSet
-		others []MirrorRule
-		want   string
+		wanted, live mirrorset.Entries
+		others       []MirrorRule
+		want         string
 	}{
-		"alone":                     {OwnSet{Wanted: is("", mirror)}, nil, mirror},
-		"a folder is led elsewhere": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
-		"a host is, to several":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site", "two.site/x"), rule("b", "up.example", "one.site")}, mirror + " one.site/k8s/driver two.site/x/k8s/driver"},
-		"the longest counts":        {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
-		"any host of the domain":    {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "w.site"), rule("b", "up.example", "up.example")}, mirror + " w.site/k8s/driver"},
-		"to where it is led anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "m.site/vdo/up.example")}, mirror},
-		"to itself":                 {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "up.example")}, mirror},
-		"of just that source the nodes have both anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", source, "two.site")}, mirror},
-		"it has had more":                 {OwnSet{Wanted: is("", mirror), Live: is("", "older.site", "old.site")}, nil, mirror + " older.site old.site"},
-		"another source is not asked":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror + " never"},
-		"nor that of a broader one":       {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example/k8s", "general.site/k8s"), never)}, mirror + " " + general + " never"},
-		"a narrower one says otherwise":   {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example", "one.site"), never), rule("b", source, "two.site")}, mirror},
-		"an entry that is there stays":    {OwnSet{Wanted: is("", mirror), Live: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror},
-		"as it is":                        {OwnSet{Wanted: is("", mirror), Live: is(never, mirror)}, []MirrorRule{rule("b", source, "two.site")}, mirror + " never"},
-		"names with a tag would be lost":  {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags}, "left: an entry of the operator would hide from names with a tag what ImageTagMirrorSet t says of up.example"},
-		"unless a set has just that":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("b", source, "two.site")}, mirror},
-		"or they are hidden already":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
-		"what is there stays in any case": {OwnSet{Wanted: is("", mirror), Live: is("", mirror)}, []MirrorRule{tags}, mirror},
+		"alone":                        {is("", mirror), nil, nil, mirror},
+		"the longest counts":           {is("", mirror), nil, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", "up.example/k8s", "general.site/k8s")}, hides + "b says of up.example/k8s"},
+		"to itself":                    {is("", mirror), nil, []MirrorRule{rule("a", "*.example", "up.example")}, hides + "a says of *.example"},
+		"a set has just that":          {is("", mirror), nil, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", source, "two.site")}, mirror},
+		"it has had more":              {is("", mirror), is("", "older.site", "old.site"), nil, mirror + " older.site old.site"},
+		"another source is not asked":  {is("", mirror), nil, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror + " never"},
+		"an entry that is there stays": {is("", mirror), is("", mirror), []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror},
+		"as it is":                     {is("", mirror), is(never, mirror), []MirrorRule{rule("a", "up.example", "one.site")}, mirror + " never"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entries, left := c.set.Beside(c.others)
-			got := "left: " + left[source].Why
+			entries, left := Beside(c.wanted, c.live, c.others)
+			got := "left: " + left[source]
 			if e, there := entries.Get(source); there {
 				got = strings.Join(e.Mirrors, " ")
 				if e.Policy == never {
@@ -298,7 +287,7 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.want, got)
-			again, _ := OwnSet{Wanted: c.set.Wanted, Live: entries}.Beside(c.others)
+			again, _ := Beside(c.wanted, entries, c.others)
 			require.Equal(t, entries, again, "it stays as it is")
 		})
 	}

@@ -23,8 +23,8 @@ type Mirrors struct {
 	// Own is the set that the operator writes, "Kind name", "" where it writes none. Its Rules
 	// are as they are going to be: whether each node has taken them up is not known.
 	Own string
-	// Left are repositories that it does not lead, or adds nothing to.
-	Left map[string]Left
+	// Left are repositories that it does not lead, and why.
+	Left map[string]string
 	// Unwritten is why the operator cannot write it though it is asked to.
 	Unwritten error
 }
@@ -77,7 +77,7 @@ func mirrorSets(s *Snapshot) []found {
 // what is wrong with repositories that no set leads to the bundle's.
 func (m *Mirrors) what(source string) string {
 	text := "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository
-	if why := m.Left[source].Why; why != "" {
+	if why := m.Left[source]; why != "" {
 		text += "; the operator does not lead them there: " + why
 	}
 	if m.Unwritten != nil {
@@ -87,9 +87,6 @@ func (m *Mirrors) what(source string) string {
 }
 
 func (m *Mirrors) remedy(source string) string {
-	if remedy := m.Left[source].Remedy; remedy != "" {
-		return remedy
-	}
 	if hint := fault.HintOf(m.Unwritten); hint != "" {
 		return hint
 	}
@@ -113,10 +110,9 @@ func (i *Images) users() map[string][]matrix.Driver {
 
 // led is what counts of all rules for a repository.
 type led struct {
-	repository string
-	source     string // "" where nothing leads it
-	rest       string // of the name, which follows the mirror
-	rules      []MirrorRule
+	source string // "" where nothing leads it
+	rest   string // of the name, which follows the mirror
+	rules  []MirrorRule
 }
 
 // leading knows, as the nodes' registries.conf, which the Machine Config Operator makes of all sets,
@@ -124,7 +120,7 @@ type led struct {
 // begins with, the longest alone counts, be it of tags; and what follows the source in the name
 // follows the mirror. An entry that has the source as its only mirror is none.
 func leading(rules []MirrorRule, repository string) led {
-	l := led{repository: repository}
+	var l led
 	for _, r := range rules {
 		if n := covers(r.Source, repository); n >= 0 && len(r.Source) > len(l.source) && r.real() {
 			l.source, l.rest = r.Source, repository[n:]
@@ -138,10 +134,15 @@ func leading(rules []MirrorRule, repository string) led {
 	return l
 }
 
-// broader tells whether the source is not the repository itself.
-func (l led) broader() bool { return l.source != "" && l.source != l.repository }
-
-func (l led) sets() string { return setsOf(l.rules) }
+// sets are the names of those that lead it.
+func (l led) sets() string {
+	var names []string
+	for _, r := range l.rules {
+		names = append(names, r.Set)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
 
 // mirrors are those for names with a digest.
 func (l led) mirrors() []string {
@@ -154,25 +155,6 @@ func (l led) mirrors() []string {
 		}
 	}
 	return all
-}
-
-// tags are the sets that lead names with a tag, "" where none does.
-func (l led) tags() string {
-	return setsOf(slices.DeleteFunc(slices.Clone(l.rules), func(r MirrorRule) bool { return !r.Tags }))
-}
-
-// never tells whether the source itself is never asked.
-func (l led) never() bool {
-	return slices.ContainsFunc(l.rules, func(r MirrorRule) bool { return r.Policy == mirrorset.NeverContactSource })
-}
-
-func setsOf(rules []MirrorRule) string {
-	var names []string
-	for _, r := range rules {
-		names = append(names, r.Set)
-	}
-	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ", ")
 }
 
 func (r MirrorRule) real() bool {
@@ -193,4 +175,27 @@ func covers(source, repository string) int {
 		return len(source)
 	}
 	return -1
+}
+
+// Beside returns what the operator's set has beside others' rules, and why it leaves sources out: of sources the
+// longest alone counts on a node, so that an entry of one repository hides what sets of a broader source say of it.
+// Nothing is taken away that the set has: nodes would be drained. The policy of an entry that is there stays for the
+// nodes' sake, else it is that of others' entries: nodes take up nothing while two sets differ in it.
+func Beside(wanted, live mirrorset.Entries, others []MirrorRule) (entries mirrorset.Entries, left map[string]string) {
+	left = map[string]string{}
+	for _, e := range mirrorset.Union(wanted, live) {
+		l := leading(others, e.Source)
+		had, isLive := live.Get(e.Source)
+		switch {
+		case isLive:
+			e.Policy = had.Policy
+		case l.source != "" && l.source != e.Source:
+			left[e.Source] = "an entry of the operator would hide what " + l.sets() + " says of " + l.source
+			continue
+		case l.source != "":
+			e.Policy = l.rules[0].Policy
+		}
+		entries = append(entries, e)
+	}
+	return entries, left
 }

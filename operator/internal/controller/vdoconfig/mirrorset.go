@@ -104,7 +104,7 @@ func (s *site) mirrored(from []*opened) mirrorset.Entries {
 }
 
 // ownEntries are those, and the repositories that are left out beside others' sets, with why.
-func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]preflight.Left) {
+func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[string]string) {
 	if !s.leads {
 		return nil, nil
 	}
@@ -120,7 +120,7 @@ func (s *site) ownEntries(from []*opened) (entries mirrorset.Entries, left map[s
 	if len(all) == 0 {
 		return nil, nil
 	}
-	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Live: s.sets.own}.Beside(s.sets.others)
+	return preflight.Beside(mirrorset.Union(all...), s.sets.own, s.sets.others)
 }
 
 // mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts
