@@ -21,9 +21,7 @@ type Images struct {
 	Workloads []render.Workload
 	// Platforms are those that each image is for; one that is not there is not known.
 	Platforms map[image.Digest][]image.Platform
-	// Kept is the one platform that the bundle was made of; zero for all that upstream has.
-	Kept  image.Platform
-	Nodes []render.Node
+	Nodes     []render.Node
 	// Mirrors lead names of upstream's to the mirror; nil where pods name images in the mirror
 	// itself, or the cluster is not OpenShift.
 	Mirrors *Mirrors
@@ -73,7 +71,7 @@ func imagePlatforms(s *Snapshot) []found {
 		about := map[image.Platform]found{}
 		for p := range present {
 			if images := i.lacking(w, p); len(images) > 0 {
-				about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: i.remedy(w, p),
+				about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: away(w),
 					what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s",
 						w.Release, w.Kind, w.Name, p, fault.Few(images, maxImages))}
 			}
@@ -132,13 +130,8 @@ func heldWith(d matrix.Driver) []matrix.Driver {
 	return []matrix.Driver{d}
 }
 
-// remedy is another bundle where there may be one with the platform, and to keep the pods away
-// else.
-func (i *Images) remedy(w *render.Workload, p image.Platform) string {
-	away := fmt.Sprintf("keep its pods away from them by a nodeSelector in spec.drivers[%s].workloads[%s], or, "+
-		"where they are not on vSphere, by spec.excludedNodes", w.Driver, w.Name)
-	if i.Kept == (image.Platform{}) {
-		return "upstream has none for " + p.String() + ": " + away
-	}
-	return fmt.Sprintf("the bundle is of %s alone: make one by `vdo-bundle lock --platform all`, pull and push it; or %s", i.Kept, away)
+// away is what keeps a workload's pods away from nodes, where no bundle has images for them.
+func away(w *render.Workload) string {
+	return fmt.Sprintf("make a bundle of these platforms, `vdo-bundle lock --platform=all`, where upstream has them; or keep its pods "+
+		"away by a nodeSelector in spec.drivers[%s].workloads[%s], or by spec.excludedNodes where they are not on vSphere", w.Driver, w.Name)
 }

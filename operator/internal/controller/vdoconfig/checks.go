@@ -331,11 +331,7 @@ func (s *site) images() *preflight.Images {
 	if s.bundle == nil {
 		return nil
 	}
-	lock := s.bundle.contents.Lock
 	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.mirrors}
-	if len(lock.Platforms) == 1 {
-		out.Kept = lock.Platforms[0]
-	}
 	free := s.unchecked()
 	free.revisions.gates = nil
 	chosen := free.keep(nil, nil)
