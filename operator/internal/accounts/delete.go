@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -117,7 +118,7 @@ func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) 
 		return s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	})
 	if client.IgnoreNotFound(err) != nil {
-		return clusterFault("delete "+kind+" "+name, err, "run the same command again")
+		return clusterstate.Fault("delete "+kind+" "+name, err)
 	}
 	return nil
 }

@@ -75,23 +75,14 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 		}
 	}
 	if err != nil {
-		return nil, clusterFault(op, err,
-			"it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made")
+		return nil, &fault.Error{Reason: fault.Corrupt, Op: op, Err: err,
+			Hint: "it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made"}
 	}
 	r.object = &m
 	if r.Places == nil {
 		r.Places = map[string]*placeRecord{}
 	}
 	return r, nil
-}
-
-// clusterFault is clusterstate's, with one more hint.
-func clusterFault(op string, err error, hint string) error {
-	out := clusterstate.Fault(op, err)
-	for _, f := range fault.All(out) {
-		f.Hint = strings.TrimPrefix(f.Hint+"; "+hint, "; ")
-	}
-	return out
 }
 
 // writeRecord writes it to the state that was read.
@@ -113,9 +104,8 @@ func (s *Site) writeRecord(ctx context.Context, r *record) error {
 		err = s.API.Update(ctx, m)
 	}
 	if err != nil {
-		return clusterFault("write ConfigMap "+s.Namespace+"/"+s.recordName(), err,
-			"the ConfigMap is the record of what is made in the vCenters, and nothing is made before it is written; "+
-				"run the same command again")
+		op := "write ConfigMap " + s.Namespace + "/" + s.recordName() + " (nothing is made before it is written)"
+		return clusterstate.Fault(op, err)
 	}
 	r.object = m
 	return nil
@@ -230,7 +220,7 @@ func (s *Site) writeSecret(ctx context.Context, r *record, secret *corev1.Secret
 	err := s.act(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: l.Username}, write)
 	if err != nil {
 		op := "write Secret " + s.Namespace + "/" + s.Secret + " (the account is ready, and not yet in it)"
-		return clusterFault(op, err, "run the same command again")
+		return clusterstate.Fault(op, err)
 	}
 	return nil
 }
