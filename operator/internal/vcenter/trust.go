@@ -3,7 +3,6 @@ package vcenter
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,8 +25,8 @@ type Trust struct {
 func (t Trust) config(host string, seen func(*tls.ConnectionState)) (*tls.Config, error) {
 	var roots *x509.CertPool // nil is the system's
 	if !t.Insecure && t.Thumbprint == "" && t.CA != nil {
-		roots = x509.NewCertPool()
-		if err := addAll(roots, t.CA); err != nil {
+		var err error
+		if roots, err = authorities(t.CA); err != nil {
 			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read the CA certificates of", Err: err,
 				Hint: "put the PEM certificates, -----BEGIN CERTIFICATE-----, into the key that spec.ca names"}
 		}
@@ -46,29 +45,18 @@ func (t Trust) config(host string, seen func(*tls.ConnectionState)) (*tls.Config
 	}, nil
 }
 
-// CheckCA tells what is wrong with the PEM certificates of authorities, as they are read for a
-// connection.
-func CheckCA(data []byte) error { return addAll(x509.NewCertPool(), data) }
+// CheckCA tells what is wrong with the PEM certificates of authorities, as they are read for a connection.
+func CheckCA(data []byte) error {
+	_, err := authorities(data)
+	return err
+}
 
-// addAll is strict where x509's own loop is not: a damaged certificate is an error
-// rather than a certificate less.
-func addAll(pool *x509.CertPool, data []byte) error {
-	n := 0
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("there is a %s among the certificates", block.Type)
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return fmt.Errorf("certificate %d: %w", n+1, err)
-		}
-		pool.AddCert(cert)
-		n++
+func authorities(data []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, errors.New("there is no PEM certificate in it")
 	}
-	if n == 0 {
-		return errors.New("there is no PEM certificate in it")
-	}
-	return nil
+	return pool, nil
 }
 
 // verify returns why a certificate is refused, after what to do.

@@ -201,7 +201,7 @@ func TestAnAuthorityIsCertificatesAlone(t *testing.T) {
 		ca + key[:50]:                    "there is a private key in it",
 		string(server.Certificate().Raw): "there is no PEM certificate in it",
 		"":                               "there is no PEM certificate in it",
-		strings.Replace(ca, "CERTIFICATE", "PUBLIC KEY", 2): "there is a PUBLIC KEY among the certificates",
+		strings.Replace(ca, "CERTIFICATE", "PUBLIC KEY", 2): "there is no PEM certificate in it",
 	} {
 		file := filepath.Join(t.TempDir(), "ca.pem")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
