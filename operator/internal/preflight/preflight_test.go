@@ -218,7 +218,6 @@ var failing = []struct {
 	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users plan"}},
 	{"certificate that ends soon", func(s *preflight.Snapshot) { s.VCenters[0].CertificateExpires = now.Add(time.Hour) }, "vcenter-certificate", preflight.Warn, []string{"ends on 2027-01-01"}},
 	{"certificate that is not checked", func(s *preflight.Snapshot) { s.VCenters[0].Insecure = true }, "vcenter-certificate", preflight.Warn, []string{"spec.thumbprint"}},
-	{"clock behind", func(s *preflight.Snapshot) { s.VCenters[0].Skew = -90 * time.Second }, "vcenter-clock", preflight.Warn, []string{"differs from ours by 1m30s"}},
 	{"Integrated Windows Authentication before vCenter 9", func(s *preflight.Snapshot) {
 		s.VCenters[0].Removed.WindowsDomains = []string{"corp.example"}
 	}, "vcenter-upgrade", preflight.Warn, []string{"corp.example", "Integrated Windows", "AD over LDAPS"}},

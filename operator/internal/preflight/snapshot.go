@@ -102,7 +102,6 @@ const (
 	CNS        Part = "cloud native storage"
 	Privileges Part = "privileges"
 	Excess     Part = "all privileges of the account"
-	Clock      Part = "clock"
 	Tasks      Part = "tasks"
 	Inventory  Part = "inventory"
 	Upgrade    Part = "what vSphere 9 removes"
@@ -128,9 +127,8 @@ type VCenter struct {
 
 	Username           string // as the Secret has it
 	Version            string
-	Skew               time.Duration // how far its clock is ahead of ours
-	CertificateExpires time.Time     // zero where it is not known
-	Insecure           bool          // the certificate is not checked
+	CertificateExpires time.Time // zero where it is not known
+	Insecure           bool      // the certificate is not checked
 
 	Machines   []Machine          // the VMs that may be nodes
 	Objects    map[Ref]Object     // folders, datacenters, clusters, hosts, resource pools

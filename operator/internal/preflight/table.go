@@ -75,13 +75,6 @@ func checks() []check {
 			source: "vSphere documentation, Certificate Management",
 		},
 		{
-			id: "vcenter-clock", worst: Warn, when: someReadable, part: Clock, run: vcenters(clocks),
-			reads: "CurrentTime", fails: "the clocks of vCenter and of this program differ by more than 30 s",
-			why:    "tokens and certificates are refused, and events of vCenter and cluster do not match, where clocks differ",
-			remedy: "give vCenter, hosts, nodes and this machine the same time server: VAMI, port 5480 > Time",
-			source: "vSphere documentation, Time Synchronization",
-		},
-		{
 			id: "vcenter-tasks", worst: Warn, when: someReadable, part: Tasks, run: nothing,
 			reads: "TaskManager.recentTask", fails: "tasks cannot be read",
 			why:    "the drivers wait for tasks: without reading them a volume is made and the call fails all the same",

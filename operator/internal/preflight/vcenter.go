@@ -15,7 +15,6 @@ import (
 
 const (
 	certificateEnds = 30 * 24 * time.Hour // before its end it is worth a warning
-	clocksApart     = 30 * time.Second    // more is worth a warning: logins by token fail with minutes
 	maxVCenters     = 5                   // that the storage driver takes
 )
 
@@ -158,13 +157,6 @@ func certificates(s *Snapshot, v *VCenter) []found {
 		return is("its certificate ends on " + v.CertificateExpires.UTC().Format(time.DateOnly))
 	}
 	return nil
-}
-
-func clocks(_ *Snapshot, v *VCenter) []found {
-	if v.Skew.Abs() <= clocksApart {
-		return nil
-	}
-	return is(fmt.Sprintf("its clock differs from ours by %s", v.Skew.Abs().Round(time.Second)))
 }
 
 // removedByNine finds what vSphere 9 removes: Broadcom KB 314324 and KB 379388.

@@ -96,7 +96,6 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 
 // read reads part after part. The tree of objects is what the others start from.
 func (i *inspection) read(ctx context.Context) error {
-	i.clock(ctx)
 	if err := i.look(ctx, objectKinds); err != nil {
 		return err
 	}
@@ -157,18 +156,6 @@ func (i *inspection) parts(ctx context.Context) {
 			i.found.Failed[p.of] = i.target.classify("read "+string(p.of)+" of", err)
 		}
 	}
-}
-
-// clock compares the vCenter's clock with the middle of the time that asking took.
-func (i *inspection) clock(ctx context.Context) {
-	before := time.Now()
-	now, err := methods.GetCurrentTime(ctx, i.c)
-	if err != nil {
-		i.found.Failed[preflight.Clock] = i.target.classify("read the clock of", err)
-		return
-	}
-	took := time.Since(before)
-	i.found.Skew = now.Sub(before.Add(took / 2))
 }
 
 // objectKinds are what the tree of objects is made of, and what is read of each. None is a

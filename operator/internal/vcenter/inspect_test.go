@@ -62,7 +62,6 @@ func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
 	require.NoError(t, got.Err)
 	require.Empty(t, got.Failed)
 	require.Equal(t, "8.0.3", got.Version)
-	require.Less(t, got.Skew.Abs(), 5*time.Second)
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), got.CertificateExpires, 2*time.Hour)
 
 	require.Len(t, got.Machines, 2)
@@ -234,7 +233,7 @@ func TestAPartThatCannotBeReadHidesNoOther(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	vms := vmsOf(t, v, "/site/prod/east")
 	for method, part := range map[string]preflight.Part{
-		"HasUserPrivilegeOnEntities": preflight.Privileges, "PbmQueryProfile": preflight.Policies, "CnsQueryVolume": preflight.CNS, "CurrentTime": preflight.Clock, "FetchUserPrivilegeOnEntities": preflight.Excess,
+		"HasUserPrivilegeOnEntities": preflight.Privileges, "PbmQueryProfile": preflight.Policies, "CnsQueryVolume": preflight.CNS, "FetchUserPrivilegeOnEntities": preflight.Excess,
 	} {
 		v.Break(method, &types.NoPermission{PrivilegeId: "X.Y"})
 		got := vcenter.Inspect(t.Context(), target(v), vcenter.Ask{Nodes: nodesOf(vms), Features: everything, Categories: []string{"zone"}})
