@@ -188,6 +188,9 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := mgr.Add(checks); err != nil {
 		return err
 	}
+	trusting.Retained = func(ctx context.Context) ([]string, error) {
+		return vdoconfig.Retained(ctx, mgr.GetAPIReader(), o.Namespace)
+	}
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -29,7 +28,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -170,34 +168,6 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	}
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(out[plan.IDOf(bad).Key].Err))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "dry"}, &corev1.ConfigMap{})))
-}
-
-// The copy of a revision's bundle belongs to the revision too, so that it does not go with
-// its DriverBundle; another bundle's does not.
-func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
-	c, k, ns := start(t)
-	digest := "sha256:" + strings.Repeat("a", 64)
-	copies := map[string]string{"mine": strings.Repeat("a", 63), "other": strings.Repeat("b", 63)}
-	for name, label := range copies {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{revision.LabelCopy: label}}, Immutable: ptr.To(true)}
-		cm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "vdo.vmware.com/v1alpha1", Kind: "DriverBundle", Name: "site", UID: "u", Controller: ptr.To(true)}}
-		require.NoError(t, k.Create(ctx, cm))
-	}
-	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	owners := func(name string) (all []string) {
-		var cm corev1.ConfigMap
-		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, &cm))
-		for _, r := range cm.OwnerReferences {
-			all = append(all, r.Kind+" "+r.Name)
-		}
-		return all
-	}
-	rev := revision.Revision{Bundle: "mirror.site/b@" + digest}
-	for range 2 { // also of a pass that was interrupted
-		require.NoError(t, c.KeepRevision(ctx, of, rev))
-		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", rev.Name())}, owners("mine"))
-	}
-	require.Equal(t, []string{"DriverBundle site"}, owners("other"))
 }
 
 // site is a reader of a site with volumes: a page of each list, or the same page for ever.

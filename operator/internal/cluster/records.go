@@ -83,12 +83,8 @@ func (c *Cluster) SaveInventory(
 	return was, classify("write", "ConfigMap "+of.Namespace+"/"+c.Records.ConfigMap(of.Name), err)
 }
 
-// DeleteInventory removes the record, once everything in it is gone, after what is kept of its
-// revisions.
+// DeleteInventory removes the record, once everything in it is gone.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
-	if err := c.DropRevisions(ctx, of, nil); err != nil {
-		return err
-	}
 	if err := c.drop(ctx, of.Namespace, c.Records.Copy(of.Name)); err != nil { // of an earlier program
 		return err
 	}
@@ -198,4 +194,11 @@ func (c *Cluster) Key(ctx context.Context, namespace string, secrets ...string) 
 		}
 	}
 	return nil, "", nil
+}
+
+// deleteAsRead deletes an object in the state that it was read in; one that is gone is
+// deleted.
+func (c *Cluster) deleteAsRead(ctx context.Context, o client.Object) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return client.IgnoreNotFound(c.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version}))
 }

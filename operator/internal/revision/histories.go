@@ -41,20 +41,6 @@ func (h Histories) OfBundle(bundle string) (Record, bool) {
 	return Record{}, false
 }
 
-// Bundles are those that retained revisions come from, sorted.
-func (h Histories) Bundles(limit int) []string {
-	var all []string
-	for _, g := range Groups {
-		for _, r := range h[g].Retained(limit) {
-			if r.Bundle != "" {
-				all = append(all, r.Bundle)
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // With returns the histories with another one of a group.
 func (h Histories) With(g Group, one History) Histories {
 	out := maps.Clone(h)

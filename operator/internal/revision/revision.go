@@ -13,9 +13,9 @@
 //
 // # Where it is kept
 //
-// The [Histories] are a part of the inventory, which is written before anything else is. Beside them each
-// revision that is retained has an immutable ConfigMap (see [ConfigMapName]); the copy of its bundle stays in
-// the cluster as long as that is there. So neither repair nor rollback needs the mirror.
+// The [Histories] are a part of the inventory, which is written before anything else is. Copies of the bundles of
+// current and healthy revisions, as a VDOConfig's status lists them, stay in the cluster (package store). So neither
+// repair nor rollback needs the mirror.
 //
 // # What becomes of a revision
 //

@@ -3,7 +3,6 @@ package revision_test
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,12 +99,6 @@ func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
 	require.Equal(t, h, again)
 }
 
-func TestTheNamesOfAConfigMapAreBounded(t *testing.T) {
-	require.LessOrEqual(t, len(revision.ConfigMapName(strings.Repeat("x", 253), rev(1).Name())), 253)
-	require.Equal(t, strings.Repeat("0", 63), revision.DigestLabel(rev(1).Bundle))
-	require.Empty(t, revision.DigestLabel("mirror/vdo"))
-}
-
 // One history of all drivers, as earlier programs wrote it, is read as one of each group. Revisions of which a
 // group has the same are one, and what failed for the sake of another group did not fail.
 func TestAHistoryOfAllDriversIsReadAsOneOfEachGroup(t *testing.T) {
@@ -159,7 +152,6 @@ func TestAnotherBundleWithTheSameOfAGroup(t *testing.T) {
 	require.Equal(t, rev(2).Bundle, cur.Bundle)
 	require.Equal(t, revision.Healthy, cur.Outcome)
 	require.Len(t, h.Records, 1, "names are not given twice")
-	require.Equal(t, []string{rev(2).Bundle}, revision.Histories{"csi": h}.Bundles(3))
 }
 
 // An approval is of what it was given for, whatever is offered later.

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -28,15 +29,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Labels and annotations of the copy; see the package comment.
 const (
 	labelManagedBy  = "app.kubernetes.io/managed-by"
 	labelCopy       = "vdo.vmware.com/copy"
-	labelDigest     = revision.LabelCopy
+	labelDigest     = "vdo.vmware.com/digest"
 	annotationPart  = "vdo.vmware.com/part"
 	annotationParts = "vdo.vmware.com/parts"
 	managedBy       = "vdo-operator"
@@ -203,14 +202,8 @@ func digestLabels(b *v1alpha1.DriverBundle, d image.Digest) map[string]string {
 	return labels.Merge(copyLabels(b), labels.Set{labelDigest: d.Hex()[:63]})
 }
 
-// parts are the ConfigMaps that hold a copy, with the revisions that were installed from it.
-func parts(
-	b *v1alpha1.DriverBundle, d image.Digest, packed []byte, revisions ...metav1.PartialObjectMetadata,
-) (out []*corev1.ConfigMap) {
-	owners := []metav1.OwnerReference{owner(b)}
-	for i := range revisions {
-		owners = append(owners, revision.Owner(&revisions[i]))
-	}
+// parts are the ConfigMaps that hold a copy.
+func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) (out []*corev1.ConfigMap) {
 	chunks := slices.Collect(slices.Chunk(packed, partSize))
 	for i, chunk := range chunks {
 		out = append(out, &corev1.ConfigMap{
@@ -221,7 +214,7 @@ func parts(
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
 				},
-				OwnerReferences: owners,
+				OwnerReferences: []metav1.OwnerReference{owner(b)},
 			},
 			Immutable:  ptr.To(true),
 			BinaryData: map[string][]byte{partKey: chunk},
@@ -231,12 +224,7 @@ func parts(
 }
 
 func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, packed []byte) error {
-	with := client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]}
-	revisions, err := s.configMaps(ctx, b.Namespace, with)
-	if err != nil {
-		return copyFault("write", b, err)
-	}
-	all := parts(b, d, packed, revisions...)
+	all := parts(b, d, packed)
 	if len(all) > maxParts {
 		err := fmt.Errorf("it takes %d ConfigMaps, more than %d", len(all), maxParts)
 		return copyFault("write", b, &fault.Error{Reason: fault.Refused, Err: err})
@@ -266,7 +254,11 @@ func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
 	case same(part, &is):
 		return nil
 	}
-	return anew.Make(ctx, s.opts.Client, s.opts.Reader, &is, create)
+	uid := client.Preconditions{UID: &is.UID}
+	if err := client.IgnoreNotFound(s.opts.Client.Delete(ctx, &is, uid)); err != nil {
+		return err
+	}
+	return create()
 }
 
 // same reports whether a part has all that it should have; it may have more owners, labels and annotations.
@@ -341,53 +333,35 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	return f
 }
 
-// Forget removes the copies of a DriverBundle but that of the accepted digest, and those
-// of digests that retained revisions were installed from.
-func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
+// Forget removes the copies of a DriverBundle but that of the accepted digest, and those of the given bundles,
+// REPOSITORY@DIGEST.
+func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle, but ...string) error {
 	if s.opts.InMemory {
 		return nil
 	}
-	old, err := s.obsolete(ctx, b)
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	err := s.opts.Reader.List(ctx, &all, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b)))
 	if err != nil {
 		return copyFault("list", b, err)
 	}
+	keep := map[string]bool{}
+	for _, bundle := range append(but, "@"+b.Status.Digest) {
+		_, text, _ := strings.Cut(bundle, "@")
+		if d, err := image.ParseDigest(text); err == nil {
+			keep[d.Hex()[:63]] = true
+		}
+	}
 	var errs []error
-	for i := range old {
-		uid := client.Preconditions{UID: &old[i].UID}
-		errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &old[i], uid)))
+	for i := range all.Items {
+		old := &all.Items[i]
+		if !keep[old.Labels[labelDigest]] {
+			uid := client.Preconditions{UID: &old.UID}
+			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, old, uid)))
+		}
 	}
 	if err := fault.Join(errs...); err != nil {
 		return copyFault("remove old parts of", b, err)
 	}
 	return nil
-}
-
-// obsolete are the parts of copies that [Store.Forget] removes.
-func (s *Store) obsolete(ctx context.Context, b *v1alpha1.DriverBundle) ([]metav1.PartialObjectMetadata, error) {
-	all, err := s.configMaps(ctx, b.Namespace, client.MatchingLabels(copyLabels(b)))
-	if err != nil {
-		return nil, err
-	}
-	kept, err := s.configMaps(ctx, b.Namespace, client.HasLabels{revision.LabelDigest})
-	if err != nil {
-		return nil, err
-	}
-	keep := map[string]bool{}
-	for i := range kept {
-		keep[kept[i].Labels[revision.LabelDigest]] = true
-	}
-	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
-		keep[d.Hex()[:63]] = true
-	}
-	return slices.DeleteFunc(all, func(o metav1.PartialObjectMetadata) bool { return keep[o.Labels[labelDigest]] }), nil
-}
-
-// configMaps are those with labels, without what is in them.
-func (s *Store) configMaps(
-	ctx context.Context, namespace string, with client.ListOption,
-) ([]metav1.PartialObjectMetadata, error) {
-	var list metav1.PartialObjectMetadataList
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	err := s.opts.Reader.List(ctx, &list, client.InNamespace(namespace), with)
-	return list.Items, err
 }

@@ -26,8 +26,7 @@
 // manifests, signatures, and the configuration of an image where nothing else says what
 // platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
 // serving while the mirror is away, and after a restart of the operator meanwhile. They
-// are owned by the DriverBundle, and by the retained revisions that were installed from
-// it: with the last of them the garbage collector takes them. The copy is one stream:
+// are owned by the DriverBundle: with it the garbage collector takes them. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order
@@ -43,8 +42,7 @@
 // vdo-bundle-HASH-HEX16-PART, by which it is read. The
 // copy is not trusted: it is verified from the root digest each time it is read, and
 // a copy that fails is as good as none. Copies of bundles that were accepted before stay
-// while a revision that was installed from them is retained (package revision); the rest
-// goes once another bundle is accepted.
+// while a revision of them may be gone back to, or is current; the rest goes once another bundle is accepted.
 package store
 
 import (

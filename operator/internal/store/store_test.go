@@ -22,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -210,52 +209,30 @@ func (s *site) parts() []corev1.ConfigMap {
 	return list.Items
 }
 
-// A copy goes with the last of the accepted bundle and of the revisions that were installed from it,
-// and serves until then.
-func TestForgetKeepsWhatRetainedRevisionsWereInstalledFrom(t *testing.T) {
+// A copy of a bundle that is retained serves until it is no more.
+func TestForgetKeepsWhatIsRetained(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
-	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
 	st := store.New(s.opts)
 	s.accept(st)
 	first := s.bundle.DeepCopy()
-	forget := func(left int) {
+	retained := first.Status.Repository + "@" + first.Status.Digest
+	forget := func(left int, but ...string) {
 		t.Helper()
-		require.NoError(t, st.Forget(t.Context(), s.bundle))
+		require.NoError(t, st.Forget(t.Context(), s.bundle, but...))
 		require.Len(t, s.parts(), left)
 	}
 	forget(1)
-
-	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", Labels: map[string]string{
-		revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}}}
-	require.NoError(t, s.Create(t.Context(), kept))
 	for seed := range 2 {
 		s.repo.Push(t, "1", mirror.Bundle{Seed: int64(seed + 2)})
 		s.accept(st)
-		forget(2)
+		forget(2, "not a bundle", retained)
 	}
-
-	// A copy that was lost and is made anew belongs to the revision again.
-	of := func() (part *corev1.ConfigMap) {
-		for _, p := range s.parts() {
-			if p.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
-				part = &p
-			}
-		}
-		return part
-	}
-	newest := s.bundle.DeepCopy()
-	require.NoError(t, s.Delete(t.Context(), of()))
-	s.repo.Retag(t, "1", root)
-	s.accept(st)
-	require.Equal(t, kept.UID, of().OwnerReferences[1].UID, "it goes with the last of both")
-
-	s.bundle = newest
 	require.NoError(t, s.reg.Close())
 	_, err := store.New(s.opts).Contents(t.Context(), first)
 	require.NoError(t, err)
 	_, err = store.New(s.opts).Evidence(t.Context(), first)
 	require.NoError(t, err, "signatures are in the copy")
-	require.NoError(t, s.Delete(t.Context(), kept))
 	forget(1)
 }
 

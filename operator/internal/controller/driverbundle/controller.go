@@ -77,6 +77,9 @@ type Options struct {
 	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
 	Floor   *trust.Policy
 	FloorID string
+	// Retained are the bundles, REPOSITORY@DIGEST, of which copies stay beside that of the accepted one;
+	// default: none.
+	Retained func(context.Context) ([]string, error)
 	// Watched has the metadata of ConfigMaps and Secrets; default: the manager's cache.
 	Watched cache.Cache
 }
@@ -134,7 +137,7 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 	out := r.look(ctx, known, unknown)
 	if out.accepted != nil && out.accepted.root.Digest.String() == b.Status.Digest {
 		// copies of bundles before it; an old state of the resource names none that is still accepted
-		out.fault = fault.Join(out.fault, r.Store.Forget(ctx, b))
+		out.fault = fault.Join(out.fault, r.forget(ctx, b))
 	}
 	out.highest, out.at = known.Status.HighestSerial, r.Now()
 	out.requested = v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
@@ -153,6 +156,18 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (
 		}
 	}
 	return out, nil
+}
+
+// forget removes the copies of bundles that nothing is retained of.
+func (r *Reconciler) forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	var retained []string
+	if r.Retained != nil {
+		var err error
+		if retained, err = r.Retained(ctx); err != nil {
+			return err
+		}
+	}
+	return r.Store.Forget(ctx, b, retained...)
 }
 
 // reads reports whether a DriverBundle reads a ConfigMap or Secret.

@@ -139,9 +139,6 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	}
 	a.rendering.blocked = a.blocked
 	wide = a.site.remember(wide, a.rendering)
-	if err := a.keepRevisions(ctx, wide.Memory().Revisions); err != nil {
-		return err
-	}
 	was := a.inventory
 	if err := a.record(ctx, wide); err != nil {
 		return err
@@ -154,7 +151,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 		a.tell(corev1.EventTypeWarning, "SettingsDropped", "Apply", dropped)
 	}
 	a.tellRevisions(was.Memory().Revisions, wide.Memory().Revisions)
-	return a.dropRevisions(ctx, was, wide)
+	return nil
 }
 
 // takesOver tells whether a driver of which settings were found is adopted in this pass.

@@ -351,33 +351,6 @@ func timeUnlessZero(t time.Time) *metav1.Time {
 	return timeOf(t)
 }
 
-// keepRevisions writes what revisions consist of, before the histories say that they are current;
-// what is not retained any more goes after.
-func (a *applier) keepRevisions(ctx context.Context, now revision.Histories) error {
-	for group, h := range now {
-		cur, ok := h.InForce()
-		known, _ := a.inventory.Memory().Revisions[group].InForce()
-		if !ok || known.Same(cur.Revision) {
-			continue
-		}
-		if err := a.Cluster.KeepRevision(ctx, a.name, cur.Revision); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dropRevisions removes what is kept of revisions that are not retained any more, where
-// those have changed.
-func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) error {
-	limit := historyLimit(&p.config.Spec)
-	before, after := was.Memory().Revisions.Bundles(limit), now.Memory().Revisions.Bundles(limit)
-	if slices.Equal(before, after) {
-		return nil
-	}
-	return p.Cluster.DropRevisions(ctx, p.name, after)
-}
-
 // current is what a driver is now: its release, what that is made of, and where it comes from. A
 // driver that something gates (gates.go) stays that, and is repaired from there, whatever the accepted
 // bundle makes of the same release.

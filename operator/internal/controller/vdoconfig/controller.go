@@ -60,7 +60,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const (
@@ -110,8 +109,6 @@ type Cluster interface {
 		ctx context.Context, of types.NamespacedName, inv inventory.Inventory, was cluster.Loaded,
 	) (cluster.Loaded, error)
 	DeleteInventory(ctx context.Context, of types.NamespacedName) error
-	KeepRevision(ctx context.Context, of types.NamespacedName, r revision.Revision) error
-	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
 	Key(ctx context.Context, namespace string, secrets ...string) (key []byte, in string, err error)
 	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 }

@@ -212,12 +212,11 @@ func (p *pass) judgeRevisions(ctx context.Context) error {
 	}
 	memory := p.inventory.Memory()
 	memory.Revisions = now
-	before := p.inventory
 	if err := p.record(ctx, p.inventory.WithMemory(memory)); err != nil {
 		return err
 	}
 	p.tellRevisions(was, now)
-	return p.dropRevisions(ctx, before, p.inventory)
+	return nil
 }
 
 // afterLook are histories after a look at those of groups that are not healthy, and whether one is that now.

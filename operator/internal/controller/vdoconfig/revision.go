@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -318,4 +320,22 @@ func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
 		return int(*limit)
 	}
 	return defaultHistoryLimit
+}
+
+// Retained returns the bundles of revisions that are current or may be gone back to, as the status of VDOConfigs
+// lists them.
+func Retained(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
+	var all v1alpha1.VDOConfigList
+	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil {
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "VDOConfigs", Err: err}
+	}
+	var bundles []string
+	for i := range all.Items {
+		for _, r := range all.Items[i].Status.Revisions {
+			if r.Current || r.Outcome == string(revision.Healthy) {
+				bundles = append(bundles, r.Bundle)
+			}
+		}
+	}
+	return bundles, nil
 }
