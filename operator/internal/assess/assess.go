@@ -14,8 +14,7 @@
 //     one finding, which counts them and names a few.
 //   - The storage driver's controller asks for more replicas than a small control
 //     plane has nodes. As many as there are nodes for are enough.
-//   - A Deployment is held against the replicas that the operator wants of it, not
-//     against those that somebody has scaled it to; and without any it does not work.
+//   - A Deployment without replicas does not work.
 //   - The cloud provider has no probes: a running pod proves nothing. It is judged
 //     by what it does to the nodes: providerID, and the taint that it takes away.
 //   - Of a container that falls over one line is quoted, of its termination message or,
@@ -105,9 +104,6 @@ type Input struct {
 	Topology bool
 	// Missing are workloads that were installed and are not there.
 	Missing []Missing
-	// Replicas are those that the operator wants of Deployments, by "Deployment namespace/name".
-	// Of one that is not there, those in its spec count, and no fewer than one.
-	Replicas map[string]int32
 	// Secrets are values that the drivers know and nobody may read: in what is quoted they
 	// are hidden, wherever they are.
 	Secrets []string

@@ -181,7 +181,7 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 	needed, wanted := w.Desired, w.Desired
 	a := in.away(w)
 	if w.Kind != "DaemonSet" {
-		wanted = in.replicas(w)
+		wanted = max(w.Desired, 1)
 		needed = min(max(needed, wanted), in.capacity(w))
 	}
 	switch {
@@ -200,14 +200,6 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		return Finding{}, false
 	}
 	return f, true
-}
-
-// replicas are those that are wanted of a Deployment.
-func (in *Input) replicas(w Workload) int32 {
-	if wanted, known := in.Replicas[w.String()]; known {
-		return wanted
-	}
-	return max(w.Desired, 1)
 }
 
 // away is what a DaemonSet has on nodes that are not ready.

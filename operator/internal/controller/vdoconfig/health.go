@@ -5,14 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -61,7 +59,7 @@ func (p *pass) assessed(ctx context.Context) error {
 	report := assess.Assess(assess.Input{
 		Observed: *p.observed, Now: p.now, Wanted: p.judged(),
 		Topology: storage != nil && len(storage.TopologyCategories) > 0,
-		Missing:  p.missing(), Secrets: p.site.secrets(), Replicas: p.replicas(),
+		Missing:  p.missing(), Secrets: p.site.secrets(),
 	})
 	p.outcome.report = &report
 	return nil
@@ -122,24 +120,6 @@ func (p *result) missing() []assess.Missing {
 			continue
 		}
 		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec)})
-	}
-	return all
-}
-
-// replicas are those that Deployments were last applied with. Of what was not applied yet as
-// it is rendered now, and of replicas that are left to others, nothing is said.
-func (p *result) replicas() map[string]int32 {
-	all := map[string]int32{}
-	if p.outcome.plan == nil {
-		return all
-	}
-	for _, s := range p.outcome.plan.Steps {
-		if s.Object == nil || s.Kind != "Deployment" || s.Cause != plan.Drift {
-			continue
-		}
-		if n, found, err := unstructured.NestedInt64(s.Object.Object, "spec", "replicas"); found && err == nil {
-			all[s.Key.String()] = int32(min(n, math.MaxInt32)) //nolint:gosec // bounded
-		}
 	}
 	return all
 }
