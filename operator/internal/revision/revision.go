@@ -225,32 +225,13 @@ type Gate struct {
 	// Spent is the time without progress, in seconds.
 	Spent int64 `json:"spent"`
 	// Mark is the highest progress that was seen, in pods that are updated and that are
-	// available; of Wanted pods each. Lent is what was taken off it for pods that are not
-	// wanted any more.
+	// available; of Wanted pods each.
 	Mark   int64 `json:"mark"`
 	Wanted int64 `json:"wanted,omitempty"`
-	Lent   int64 `json:"lent,omitempty"`
 	// Before are the findings that there were already when the roll-out was begun.
 	Before []string `json:"before,omitempty"`
 	// Good is since when all is healthy, the zero time while something is not.
 	Good time.Time `json:"good,omitzero"`
-}
-
-// Rescaled is the gate where another number of pods is wanted: what nodes that have left had
-// is not made up for by others, and when as many come back that is no progress.
-func (g Gate) Rescaled(wanted, progress int64) Gate {
-	change := 2 * (wanted - g.Wanted)
-	switch {
-	case g.Wanted == 0:
-	case change < 0:
-		mark := min(g.Mark, max(g.Mark+change, progress))
-		g.Lent, g.Mark = g.Lent+g.Mark-mark, mark
-	case change > 0:
-		back := min(g.Lent, change)
-		g.Lent, g.Mark = g.Lent-back, g.Mark+back
-	}
-	g.Wanted = wanted
-	return g
 }
 
 // VCenter is a vCenter as it was last seen.

@@ -69,6 +69,15 @@ func (l Look) New(before []string) []string {
 	return slices.DeleteFunc(slices.Clone(l.Amiss), func(a string) bool { return slices.Contains(before, a) })
 }
 
+// wanted is the gate with the pods that there shall be now: what nodes that have left had is no progress lost.
+func (l Look) wanted(g revision.Gate) revision.Gate {
+	if l.Wanted < g.Wanted {
+		g.Mark = min(g.Mark, l.Progress)
+	}
+	g.Wanted = l.Wanted
+	return g
+}
+
 // Judge returns the history after a look at the revision in force. It is the same one where
 // there is nothing to note.
 func Judge(h revision.History, l Look) revision.History {
@@ -114,7 +123,7 @@ func soak(h revision.History, g revision.Gate, l Look) revision.History {
 	if !begins && !c.Passed && recent(g.Seen, l.Now) {
 		return h
 	}
-	g = g.Rescaled(l.Wanted, l.Progress)
+	g = l.wanted(g)
 	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
 	if c.Passed {
 		g.Spent = 0 // else it stays: what falls over again and again is healthy in between
@@ -161,7 +170,7 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // count counts time without progress, and fails the revision once there is too much.
 func count(h revision.History, g revision.Gate, l Look) revision.History {
 	was := g
-	g = g.Rescaled(l.Wanted, l.Progress)
+	g = l.wanted(g)
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	g.Seen = l.Now
 	if l.Elsewhere && l.Progress <= g.Mark {
