@@ -76,9 +76,6 @@ func poolOf(o *unstructured.Unstructured) decide.Pool {
 			p.Updated = observed >= o.GetGeneration()
 		case "Degraded", "RenderDegraded", "NodeDegraded":
 			p.Degraded = true
-			if why, _ := condition["message"].(string); p.Why == "" {
-				p.Why = why
-			}
 		}
 	}
 	return p

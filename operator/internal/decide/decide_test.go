@@ -3,7 +3,6 @@ package decide_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -380,9 +379,9 @@ func TestNodesThatChangeAreWaitedFor(t *testing.T) {
 	}{
 		"none":                         {},
 		"all the same":                 {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.33.1")}},
-		"two minors":                   {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.34.0"), node("c", "v1.33.1")}, want: "nodes are being upgraded: kubelets are of v1.33.1 (2 nodes), v1.34.0 (1 node)"},
+		"two minors":                   {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.34.0"), node("c", "v1.33.1")}, want: "nodes are being upgraded: kubelets are of v1.33.1, v1.34.0"},
 		"pools of two patches":         {nodes: []*corev1.Node{node("a", "v1.33.1"), node("b", "v1.33.4")}},
-		"two patches, one is cordoned": {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), 9*time.Hour), node("b", "v1.33.4")}, want: "nodes are being upgraded: kubelets are of v1.33.1 (1 node), v1.33.4 (1 node)"},
+		"two patches, one is cordoned": {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), 9*time.Hour), node("b", "v1.33.4")}, want: "nodes are being upgraded: kubelets are of v1.33.1, v1.33.4"},
 		"cordoned lately":              {nodes: []*corev1.Node{cordoned(node("b", "v1.33.1"), time.Minute), cordoned(node("a", "v1.33.1"), time.Minute)}, want: "nodes are being emptied: a, b"},
 		"cordoned long ago":            {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), 2*time.Hour), node("b", "v1.33.1")}},
 		"cordoned just ahead of us":    {nodes: []*corev1.Node{cordoned(node("a", "v1.33.1"), -time.Minute)}, want: "nodes are being emptied: a"},
@@ -431,7 +430,7 @@ func TestPoolsThatTakeUpAMirrorSetAreWaitedFor(t *testing.T) {
 	}
 	rolls := with(func(p *decide.Pool) { p.Target, p.Updated, p.Updates = "b", false, 1 })
 	paused, degraded := rolls, rolls
-	paused.Paused, degraded.Degraded, degraded.Why = true, true, strings.Repeat("é", 200)
+	paused.Paused, degraded.Degraded = true, true
 	const not = "not all nodes have taken up " + set + ": MachineConfigPool worker "
 	for name, c := range map[string]struct {
 		ago   time.Duration
@@ -448,7 +447,7 @@ func TestPoolsThatTakeUpAMirrorSetAreWaitedFor(t *testing.T) {
 		"it is behind of its own": {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Updated = false })}, want: not + "(3 of 3 nodes updated)"},
 		"one is paused":           {ago: time.Hour, pools: []decide.Pool{paused}, want: not + "(paused: its nodes take nothing up)"},
 		"it is, and has it":       {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Paused = true })}},
-		"one is degraded":         {ago: time.Hour, pools: []decide.Pool{degraded}, want: not + "(degraded: " + strings.Repeat("é", 80) + ")"},
+		"one is degraded":         {ago: time.Hour, pools: []decide.Pool{degraded}, want: not + "(degraded)"},
 		"nothing can be rendered": {ago: time.Hour, pools: []decide.Pool{with(func(p *decide.Pool) { p.Degraded = true })}, want: not + "(degraded)"},
 	} {
 		require.Equal(t, c.want, decide.PoolsChange(set, t0.Add(-c.ago), c.pools, t0), name)

@@ -2,8 +2,8 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,18 +27,18 @@ const (
 // are of different minor versions, or of different patches while a node is cordoned, or a node
 // was cordoned lately. Pools that stay at different patches are no upgrade.
 func NodesChange(nodes []*corev1.Node, now time.Time) string {
-	counts, minors := map[string]int{}, map[matrix.Minor]bool{}
-	var lately, cordoned []string
+	kubelets, minors := map[string]bool{}, map[matrix.Minor]bool{}
+	cordoned := false
+	var lately []string
 	for _, n := range nodes {
 		kubelet := n.Status.NodeInfo.KubeletVersion
 		if v, err := matrix.ParseKubernetes(kubelet); err == nil {
-			counts[kubelet]++
-			minors[v.Minor()] = true
+			kubelets[kubelet], minors[v.Minor()] = true, true
 		}
 		if !n.Spec.Unschedulable {
 			continue
 		}
-		cordoned = append(cordoned, n.Name)
+		cordoned = true
 		for _, t := range n.Spec.Taints {
 			if t.Key != corev1.TaintNodeUnschedulable || t.TimeAdded == nil {
 				continue
@@ -49,27 +49,13 @@ func NodesChange(nodes []*corev1.Node, now time.Time) string {
 		}
 	}
 	switch {
-	case len(minors) > 1, len(counts) > 1 && len(cordoned) > 0:
-		return "nodes are being upgraded: kubelets are of " + counted(counts)
+	case len(minors) > 1, len(kubelets) > 1 && cordoned:
+		return "nodes are being upgraded: kubelets are of " + few(slices.Sorted(maps.Keys(kubelets)))
 	case len(lately) > 0:
 		slices.Sort(lately)
 		return "nodes are being emptied: " + few(lately)
 	}
 	return ""
-}
-
-// counted is "v1.33.1 (2 nodes), v1.34.0 (1 node)".
-func counted(all map[string]int) string {
-	var out []string
-	for version, n := range all {
-		plural := "s"
-		if n == 1 {
-			plural = ""
-		}
-		out = append(out, fmt.Sprintf("%s (%d node%s)", version, n, plural))
-	}
-	slices.Sort(out)
-	return few(out)
 }
 
 func few(all []string) string { return fault.Few(all, 5) }
@@ -122,9 +108,8 @@ type Pool struct {
 	// are how many have it, of how many.
 	Updated        bool
 	Updates, Nodes int64
-	Paused         bool   // its nodes get nothing new
-	Degraded       bool   // something is amiss with what they are to have
-	Why            string // it is degraded
+	Paused         bool // its nodes get nothing new
+	Degraded       bool // something is amiss with what they are to have
 }
 
 func (p Pool) taken() bool { return p.Updated && !p.Degraded && p.Target == p.Has }
@@ -135,9 +120,6 @@ func (p Pool) String() string {
 	switch {
 	case p.Paused:
 		return text + " (paused: its nodes take nothing up)"
-	case p.Degraded && p.Why != "":
-		const most = 160
-		return text + " (degraded: " + strings.ToValidUTF8(p.Why[:min(len(p.Why), most)], "") + ")"
 	case p.Degraded:
 		return text + " (degraded)"
 	}
