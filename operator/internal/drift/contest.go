@@ -12,14 +12,12 @@ import (
 )
 
 // An object that was repaired Repairs times within Window is contested: somebody sets its
-// fields again each time. It is left alone for FirstPause, and then tried once more; each
-// time that this was in vain the pause is twice as long, up to LongestPause. It is contested
-// no more once it is as it shall be at the end of a pause.
+// fields again each time. It is left alone for Pause, and then tried once more, again and again.
+// It is contested no more once it is as it shall be at the end of a pause.
 const (
-	Repairs      = 5
-	Window       = 10 * time.Minute
-	FirstPause   = 5 * time.Minute
-	LongestPause = 6 * time.Hour
+	Repairs = 5
+	Window  = 10 * time.Minute
+	Pause   = 30 * time.Minute
 )
 
 // maxKept bounds the memory of a ledger; an object that is forgotten is counted anew.
@@ -70,25 +68,10 @@ func Paused(s v1alpha1.DriftStatus, now time.Time) bool {
 // window: contested is false where nobody has fought over it enough yet.
 func Repaired(was v1alpha1.DriftStatus, count int, now time.Time) (s v1alpha1.DriftStatus, contested bool) {
 	s = was
-	switch {
-	case was.Until != nil:
-		s.Repairs++
-	case count >= Repairs:
-		s.Repairs = count
-	default:
+	if was.Until == nil && count < Repairs {
 		return s, false
 	}
-	s.Until = &metav1.Time{Time: now.Add(Pause(s.Repairs)).Truncate(time.Second)}
+	s.Repairs = max(was.Repairs+1, count)
+	s.Until = &metav1.Time{Time: now.Add(Pause).Truncate(time.Second)}
 	return s, true
-}
-
-// Pause is how long an object is left alone that was repaired so often in a row.
-func Pause(repairs int) time.Duration {
-	d := FirstPause
-	for range repairs - Repairs {
-		if d *= 2; d >= LongestPause {
-			return LongestPause
-		}
-	}
-	return d
 }

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	maxDrift       = 20  // objects listed with their fields
-	maxContested   = 128 // objects listed that are left alone for a while: what is not listed is not left
+	maxDrift       = 50  // objects listed; of those that are left alone for a while, what is not listed is not left
 	maxDriftFields = 256 // bytes of an object's fields
 
 	reasonDrift     = "DriftFound"
@@ -71,14 +70,11 @@ func (a *applier) noteDrift() {
 	a.outcome.drift, a.outcome.driftAll = listed(a.outcome.drift), len(a.outcome.drift)
 }
 
-// listed is what the status has room for: what is left alone for a while comes first, workloads
-// before all else, as the next pass knows of it from there.
+// listed is what the status has room for: what is left alone for a while comes first, as the next pass knows of it
+// from there.
 func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
 	place := func(e v1alpha1.DriftStatus) int {
-		switch {
-		case e.Until == nil:
-			return 2
-		case e.Kind == "DaemonSet" || e.Kind == "Deployment":
+		if e.Until != nil {
 			return 0
 		}
 		return 1
@@ -86,15 +82,7 @@ func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
 	slices.SortFunc(all, func(x, y v1alpha1.DriftStatus) int {
 		return cmp.Or(place(x)-place(y), drift.KeyOf(x).Compare(drift.KeyOf(y)))
 	})
-	contested := slices.IndexFunc(all, func(e v1alpha1.DriftStatus) bool { return e.Until == nil })
-	if contested < 0 {
-		contested = len(all)
-	}
-	all = all[:min(len(all), max(maxDrift, min(contested, maxContested)))]
-	for i := maxDrift; i < len(all); i++ {
-		all[i].Fields, all[i].Manager = "", ""
-	}
-	return all
+	return all[:min(len(all), maxDrift)]
 }
 
 // driftOf is the entry of a step's object, with what was known of it before.

@@ -123,7 +123,7 @@ func TestAFieldIsLeftToOthers(t *testing.T) {
 }
 
 // Two managers of one field would write for ever: the other one is named, and the object is
-// left alone for longer and longer, also by an operator that starts anew.
+// left alone for a while, also by an operator that starts anew.
 func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 	w, v := installed(t)
 	was := w.scaled()
@@ -149,12 +149,12 @@ func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
 	w.look(v)
 	require.Equal(t, written, v.ResourceVersion, "nor is the status written again and again")
 
-	w.ahead += drift.FirstPause
+	w.ahead += drift.Pause
 	again("it is tried again", was)
-	again("and left for longer", was+1)
+	again("and left again", was+1)
 	require.Equal(t, drift.Repairs+1, v.Status.Drift[0].Repairs)
 
-	w.ahead += 3 * drift.FirstPause
+	w.ahead += drift.Pause
 	w.scale(was)
 	w.look(v)
 	require.Empty(t, v.Status.Drift, "it is as it shall be")

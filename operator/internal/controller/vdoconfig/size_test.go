@@ -84,7 +84,7 @@ func testBound(t *testing.T, long string, limit int) {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Namespace: name, Name: name, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
 	until := metav1.NewTime(now)
-	for i := range maxContested {
+	for i := range maxDrift {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{
 			Driver: "csi", Kind: "ValidatingWebhookConfiguration", Name: fmt.Sprintf("%s%03d", name[:60], i), Repairs: 5, Until: &until, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
@@ -109,7 +109,7 @@ func testBound(t *testing.T, long string, limit int) {
 	require.NoError(t, err)
 	require.Less(t, len(size), limit)
 	require.Contains(t, p.config.Status.NodesReady, fmt.Sprintf("/%d", nodes))
-	require.Len(t, p.config.Status.Drift, maxContested, "what is left alone is known from there")
+	require.Len(t, p.config.Status.Drift, maxDrift, "what is left alone is known from there")
 	csi := slices.IndexFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Driver == "csi" })
 	require.Contains(t, p.config.Status.Drivers[csi].Message, fmt.Sprintf("%d nodes (node-00000", nodes))
 }
