@@ -234,40 +234,30 @@ func (p *pass) goBackTo(ctx context.Context, rec revision.Record) error {
 // unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
 // own bundle, or by what the accepted one says of the same releases since.
 func (p *pass) unsuited(o *opened, rec revision.Record) string {
-	why := p.misfits(o.matrix, rec)
+	facts := matrix.Facts{Kubernetes: p.kubernetes.version, VCenters: p.versions, Distribution: p.distribution,
+		Installed: map[matrix.Driver]matrix.Version{}}
+	for _, d := range rec.Drivers() {
+		if v, err := matrix.ParseVersion(rec.Version(d)); err == nil {
+			facts.Installed[matrix.Driver(d)] = v
+		}
+	}
+	why := misfits(o.matrix, facts, matrix.WarnInstalledUnknown, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
 	if why != "" || !p.bundle.verified {
 		return why
 	}
-	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
-		lists := func(r matrix.Release) bool { return r.ReleaseID.String() == id }
-		return !slices.ContainsFunc(p.bundle.matrix.Releases, lists)
-	})
-	return p.misfits(p.bundle.matrix, rec)
+	return misfits(p.bundle.matrix, facts, matrix.WarnInstalledWithdrawn, matrix.WarnInstalledUnfit)
 }
 
-// misfits says why a revision's releases do not suit the cluster any more, "" where they do.
-func (p *pass) misfits(doc *matrix.Document, rec revision.Record) string {
-	pins, rules, own := matrix.Pins{}, map[matrix.Driver]matrix.Rule{}, *doc
-	own.Releases = slices.Clone(doc.Releases)
-	for i, r := range own.Releases { // another group's driver that is installed is there, whatever it is
-		own.Releases[i].Requires = slices.DeleteFunc(slices.Clone(r.Requires), func(need matrix.Requirement) bool {
-			_, there := p.installed[need.Driver]
-			return there && rec.Version(string(need.Driver)) == ""
-		})
-	}
-	for _, d := range inOrder {
-		v, err := matrix.ParseVersion(rec.Version(string(d)))
-		if err != nil {
-			rules[d] = matrix.Disabled
-			continue
+// misfits are those of what a document warns about of what is installed.
+func misfits(doc *matrix.Document, facts matrix.Facts, of ...matrix.WarningCode) string {
+	selection, _ := matrix.Resolve(doc, facts, nil, matrix.Policy{}, nil)
+	var all []string
+	for _, w := range selection.Warnings {
+		if slices.Contains(of, w.Code) {
+			all = append(all, w.Text)
 		}
-		pins[d], rules[d] = v, matrix.Latest
 	}
-	facts := matrix.Facts{Kubernetes: p.kubernetes.version, VCenters: p.versions, Distribution: p.distribution}
-	if _, refusal := matrix.Resolve(&own, facts, pins, matrix.Policy{Rules: rules}, nil); refusal != nil {
-		return refusal.Error()
-	}
-	return ""
+	return strings.Join(all, "; ")
 }
 
 // openSource opens a bundle that releases came from, whether or not that may be installed from: the
