@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -251,8 +250,7 @@ func core(kind, namespace, name string) inventory.ID {
 // waits for a person) it is what would be done without the hold: see pass.foresee. It names
 // fields and never their values, so there is nothing secret in it.
 const (
-	maxPlanSteps  = 200
-	maxPlanBytes  = 16 << 10 // of all steps, as they are stored
+	maxPlanSteps  = 100
 	maxPlanReason = 256
 	maxPlanHeld   = 1 << 10
 )
@@ -266,9 +264,9 @@ type shown struct {
 }
 
 // status is the plan for a person, as far as a status has room: pure.
-func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps, maxPlanBytes) }
+func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps) }
 
-func (s shown) within(steps, bytes int) *v1alpha1.PlanStatus {
+func (s shown) within(steps int) *v1alpha1.PlanStatus {
 	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.held, maxPlanHeld)}
 	if from := s.decision.sources(); len(from) == 1 {
 		st.Bundle = from[0].reference()
@@ -299,7 +297,7 @@ func (s shown) within(steps, bytes int) *v1alpha1.PlanStatus {
 		st.Actions = append(st.Actions, v1alpha1.PlanCount{Action: string(action), Count: n})
 	}
 	slices.SortFunc(st.Actions, func(a, b v1alpha1.PlanCount) int { return cmp.Compare(a.Action, b.Action) })
-	st.Steps, st.Omitted = planSteps(todo, steps, bytes)
+	st.Steps, st.Omitted = planSteps(todo, steps)
 	return st
 }
 
@@ -307,12 +305,12 @@ func has(steps []plan.Step, key inventory.Key) bool {
 	return slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Key == key })
 }
 
-// planSteps lists as many steps as there is room for, and counts the others.
-func planSteps(todo []plan.Step, steps, room int) (listed []v1alpha1.PlanStep, omitted int) {
+// planSteps lists the first of the steps, and counts the others.
+func planSteps(todo []plan.Step, most int) (listed []v1alpha1.PlanStep, omitted int) {
 	slices.SortStableFunc(todo, func(a, b plan.Step) int {
 		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
 	})
-	for i, s := range todo {
+	for _, s := range todo[:min(len(todo), most)] {
 		step := v1alpha1.PlanStep{
 			Action: string(s.Action), Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
 			Cause: string(s.Cause), Reason: condition.Cut(s.Reason, maxPlanReason),
@@ -320,21 +318,9 @@ func planSteps(todo []plan.Step, steps, room int) (listed []v1alpha1.PlanStep, o
 		if !s.Writes() || s.Action == plan.Prune {
 			step.Cause = ""
 		}
-		room -= size(step)
-		if i == steps || room < 0 {
-			return listed, len(todo) - i
-		}
 		listed = append(listed, step)
 	}
-	return listed, 0
-}
-
-func size(s v1alpha1.PlanStep) int {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return maxPlanBytes // never: it is made of texts
-	}
-	return len(data) + 1
+	return listed, len(todo) - len(listed)
 }
 
 // planStatus is what is still to be done, or what was known before where this pass could not plan.

@@ -59,7 +59,7 @@ func TestAPlanIsBounded(t *testing.T) {
 			require.Equal(t, []v1alpha1.PlanCount{{Action: "create", Count: 1000}}, st.Actions)
 			data, err := json.Marshal(st)
 			require.NoError(t, err)
-			require.Less(t, len(data), maxPlanBytes+maxPlanHeld+512)
+			require.Less(t, len(data), maxPlanSteps*1<<10)
 		})
 	}
 }

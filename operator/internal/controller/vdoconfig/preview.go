@@ -219,7 +219,7 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 	}
 	if s.plan != nil {
 		out.Held = append(out.Held, heldBy("", s.plan.Conflicts())...)
-		out.Plan = s.within(math.MaxInt, math.MaxInt)
+		out.Plan = s.within(math.MaxInt)
 	}
 }
 
