@@ -292,10 +292,10 @@ func (f *Facts) failedBefore(revision.Record, []string) string {
 
 // again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
-	if f.History.Asks(f.Attempt.Retry, known.Revision) || f.History.Asks(f.Attempt.Retry, f.offered()) {
+	was := known.Attempt
+	if f.Attempt.Asks(was, known.Revision, f.offered()) {
 		return true
 	}
-	was := known.Attempt
 	return !f.Policy.Manual && (was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation)
 }
 

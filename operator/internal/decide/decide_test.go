@@ -274,10 +274,9 @@ func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
 	}{
 		{wish: "r9-00000000"}, {wish: name, closed: true}, {wish: name, begins: true}, {wish: name},
 		{wish: name + " at noon", begins: true}, {wish: name + " at noon"},
-		{wish: name, begins: true}, {wish: ""}, {wish: name, begins: true}, {wish: name}, {wish: name + "0"}, {wish: name, begins: true},
+		{wish: name, begins: true}, {wish: ""}, {wish: name}, {wish: name + "0"}, {wish: name + " again", begins: true},
 	} {
 		attempt := revision.Attempt{Retry: c.wish}
-		h = h.Wished(c.wish)
 		f := decide.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
 		if c.closed {
 			f.Interlock = "something changes"
@@ -317,7 +316,6 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 				attempt.Retry = fmt.Sprintf("%s %d", candidate.Name(), step)
 				changed()
 			}
-			h = h.Wished(attempt.Retry)
 			v := decide.Decide(decide.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
 				Policy: decide.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
 			switch {

@@ -86,7 +86,7 @@ const otherBundle = "/bundle"
 
 // of is the history of a group: that of each of its parts is of the first revision that had it.
 func (t *together) of(g Group) History {
-	out := History{Last: t.Last, Wish: t.Wish}
+	out := History{Last: t.Last}
 	for i := range t.Records {
 		r := &t.Records[i]
 		part, ok := r.Of(g)

@@ -17,8 +17,6 @@ type History struct {
 	Current int      `json:"current,omitempty"` // number of the current one; 0: none
 	Last    int      `json:"last,omitempty"`    // highest number that was given
 	Records []Record `json:"records,omitempty"`
-	// Wish is the wish for another try that was acted on, while it is still there.
-	Wish string `json:"wish,omitempty"`
 	// Consent is the approval that there is; nil for none that is of something that was offered.
 	Consent *Consent `json:"consent,omitempty"`
 }
@@ -32,26 +30,6 @@ func (h History) Consented(name string, offered, part Revision) History {
 		h.Consent = &Consent{Name: name, Revision: part.Name()}
 	default:
 		h.Consent = nil
-	}
-	return h
-}
-
-// Asks tells whether a wish, which is a revision's name and what follows after a space, is
-// for a revision, and was not acted on yet.
-func (h History) Asks(wish string, r Revision) bool {
-	return wish != h.Wish && r.Called(wishedFor(wish))
-}
-
-func wishedFor(wish string) string {
-	name, _, _ := strings.Cut(wish, " ")
-	return name
-}
-
-// Wished forgets a wish that was acted on once there is another one or none: the same may
-// be asked for again after.
-func (h History) Wished(wish string) History {
-	if wish != h.Wish {
-		h.Wish = ""
 	}
 	return h
 }
@@ -88,8 +66,6 @@ type Beginning struct {
 	Approval *Approval
 	Before   []string
 	Canary   bool // chosen nodes have it first
-	// Offered is all that is offered with it, over the groups: a retry may name that.
-	Offered *Revision
 }
 
 // Begin puts a revision in force. One that was begun before goes on under its name, and was not
@@ -124,10 +100,6 @@ func (h History) Begin(r Revision, b Beginning) History {
 		}
 	})
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
-	name := wishedFor(b.Attempt.Retry)
-	if rec.Called(name) || (b.Offered != nil && b.Offered.Called(name)) {
-		out.Wish = b.Attempt.Retry
-	}
 	return out.With(rec)
 }
 

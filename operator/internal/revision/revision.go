@@ -201,7 +201,14 @@ type Consent struct {
 type Attempt struct {
 	Program    string `json:"program,omitempty"`
 	Generation int64  `json:"generation,omitempty"` // of the VDOConfig
-	Retry      string `json:"retry,omitempty"`      // the wish that there was: see [History.Asks]
+	Retry      string `json:"retry,omitempty"`      // the wish that there was, a revision's name and what follows
+}
+
+// Asks tells whether the wish for another try is for a revision by one of its names, after an attempt that was made
+// with another wish or without one.
+func (a Attempt) Asks(before Attempt, revisions ...Revision) bool {
+	name, _, _ := strings.Cut(a.Retry, " ")
+	return a.Retry != before.Retry && slices.ContainsFunc(revisions, func(r Revision) bool { return r.Called(name) })
 }
 
 // Canary is how an upgrade fares on the nodes that have it first.

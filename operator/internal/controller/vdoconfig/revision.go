@@ -252,7 +252,7 @@ func revisionOf(d decision) *revision.Revision {
 func (s *site) begun(r rendering) revision.Histories {
 	out := s.revisions.history
 	for _, group := range revision.Groups {
-		h := out[group].Wished(s.attempt().Retry)
+		h := out[group]
 		if s.frozen == "" && s.mayBegin(group, r) {
 			h = s.begunOf(group, h)
 			if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
@@ -298,7 +298,7 @@ func (s *site) begunOf(group revision.Group, h revision.History) revision.Histor
 	case v.Begins, !installed: // or it is adopted as it runs
 		return h.Begin(*candidate, revision.Beginning{
 			Now: s.at0(), Attempt: s.attempt(), Approval: s.approval(h, *candidate), Before: s.before(),
-			Canary: s.canaryBegins(group), Offered: u.offered})
+			Canary: s.canaryBegins(group)})
 	}
 	return h.Moved(*candidate)
 }
