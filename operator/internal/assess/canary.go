@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,8 +23,9 @@ type Canaries struct {
 	Replace *Canary
 	// Why is what they lack, "" where all of them that are ready have ready new pods.
 	Why string
-	// Others are nodes that are not chosen and have a new pod nevertheless, by name.
-	Others []Other
+	// Others are nodes that are not chosen and have a new pod nevertheless, by name: a DaemonSet that replaces no
+	// pods by itself still makes one wherever one is missing, and makes it from its newest template.
+	Others []*corev1.Node
 }
 
 // Canary is the pod of the node plugin on a node.
@@ -46,19 +46,6 @@ const (
 	canaryNew
 )
 
-// Other is a node that is not chosen to be first and has a new pod of the storage driver's
-// node plugin: a DaemonSet that replaces no pods by itself still makes one wherever one is
-// missing, and makes it from its newest template.
-type Other struct {
-	Node string
-	// Joined tells why: the node came after the pods of before were made, and this is its
-	// first one. Else its pod of before was deleted.
-	Joined bool
-}
-
-// firstPod is how soon after it has joined a node gets its first pod.
-const firstPod = 5 * time.Minute
-
 // Canaries looks at the chosen nodes. A node that is not ready counts when it is back, as
 // long as there is another one, unless it has the new pod: that may be what ails it. One pod
 // is replaced at a time, and only while the DaemonSet replaces none by itself.
@@ -69,10 +56,8 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	up, busy := 0, false
 	for _, n := range o.Nodes {
 		if !chosen.Matches(labels.Set(n.Labels)) {
-			if at, ok := plugins.made[n.Name]; ok {
-				since := n.CreationTimestamp.Time
-				joined := !since.Before(plugins.before) && at.Sub(since) < firstPod
-				c.Others = append(c.Others, Other{Node: n.Name, Joined: joined})
+			if plugins.made[n.Name] {
+				c.Others = append(c.Others, n)
 			}
 			continue
 		}
@@ -105,7 +90,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 		}
 		busy = true
 	}
-	slices.SortFunc(c.Others, func(a, b Other) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(c.Others, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(c.Nodes)
 	slices.Sort(c.Missing)
 	if busy || !plugins.held {
@@ -124,30 +109,22 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 
 // plugins are the pods of the storage driver's DaemonSets.
 type plugins struct {
-	held bool                 // the DaemonSets replace no pods by themselves
-	pods map[string]Canary    // by node; of several the one that is least new
-	made map[string]time.Time // when the new ones were made, by node
-	// before is when the youngest of the old ones was made. Times are those of the API server.
-	before time.Time
+	held bool              // the DaemonSets replace no pods by themselves
+	pods map[string]Canary // by node; of several the one that is least new
+	made map[string]bool   // nodes that have a new one
 }
 
 func (o *Observed) plugins() plugins {
-	all := plugins{pods: map[string]Canary{}, made: map[string]time.Time{}}
+	all := plugins{pods: map[string]Canary{}, made: map[string]bool{}}
 	sets := slices.DeleteFunc(o.Workloads(matrix.CSI), func(w Workload) bool { return w.Kind != "DaemonSet" })
 	for i, w := range sets {
 		all.held = (i == 0 || all.held) && w.onDelete && w.Observed
 		for p := range o.podsOf(w) {
-			node, at, state := p.Spec.NodeName, p.CreationTimestamp.Time, w.canaryState(p)
+			node, state := p.Spec.NodeName, w.canaryState(p)
 			if was, known := all.pods[node]; !known || state < was.state {
 				all.pods[node] = Canary{Node: node, Namespace: p.Namespace, Name: p.Name, UID: p.UID, state: state}
 			}
-			switch {
-			case p.DeletionTimestamp != nil || w.generation == "":
-			case w.updated(p):
-				all.made[node] = at
-			case at.After(all.before):
-				all.before = at
-			}
+			all.made[node] = all.made[node] || (p.DeletionTimestamp == nil && w.updated(p))
 		}
 	}
 	return all

@@ -194,10 +194,10 @@ func (p *result) canaryStatus(all revision.Histories) *v1alpha1.CanaryStatus {
 	st.OtherNodes = len(c.Others)
 	for _, n := range c.Others[:min(len(c.Others), maxOthers)] {
 		reason := v1alpha1.CanaryPodReplaced
-		if n.Joined {
+		if n.CreationTimestamp.After(cur.Since) {
 			reason = v1alpha1.CanaryJoined
 		}
-		st.Others = append(st.Others, v1alpha1.CanaryNode{Name: n.Node, Reason: reason})
+		st.Others = append(st.Others, v1alpha1.CanaryNode{Name: n.Name, Reason: reason})
 	}
 	st.HealthySince = timeUnlessZero(cur.Canary.Good)
 	return st
