@@ -253,26 +253,18 @@ func (p *result) preflightCondition() metav1.Condition {
 	return out
 }
 
-const maxSummed = 5
-
-// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight".
+// checkSummary is "30 checks passed; vm-disk-uuid (BlockInstall): …", and where the rest is.
 func checkSummary(st *v1alpha1.PreflightStatus) string {
+	const most = 5
 	text := fmt.Sprintf("%d checks passed", st.Passed)
-	for i := range st.Results[:min(len(st.Results), maxSummed)] {
+	for i := range st.Results[:min(len(st.Results), most)] {
 		r := &st.Results[i]
-		text += "; " + findingOf(r) + ": " + r.Found
+		text += fmt.Sprintf("; %s (%s): %s", r.ID, r.Action, r.Found)
 	}
 	if len(st.Results) > 0 {
-		text += "; status.preflight says on which objects, and what to do"
+		text += "; status.preflight says where, and what to do"
 	}
 	return text
-}
-
-func findingOf(r *v1alpha1.PreflightResult) string {
-	if r.VCenter != "" {
-		return r.ID + " in " + r.VCenter + " (" + r.Action + ")"
-	}
-	return r.ID + " (" + r.Action + ")"
 }
 
 // gatherImages checks what the bundle holds against the cluster as it is now, which needs no

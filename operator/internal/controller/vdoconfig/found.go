@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -113,12 +112,8 @@ func (p *pass) gatherCloud(ctx context.Context) error {
 	c.UnsureOfNodes = p.unsureOfNodes(config)
 	if named && !render.NamesVCenters(config) {
 		c.UnsureOfNodes = true
-		where := "neither a ConfigMap nor a Secret"
-		if place != (v1alpha1.KeyReference{}) {
-			where = source.Subject(render.CPINamespace, place) + ", key " + place.Key
-		}
-		p.notes = append(p.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read or "+
-			"names no vCenter (%s): where it looks for nodes and what was set by hand is not known", where))
+		p.notes = append(p.notes, "the cloud provider that is taken over is configured by what cannot be read or "+
+			"names no vCenter: where it looks for nodes and what was set by hand is not known")
 	}
 	return nil
 }
