@@ -385,20 +385,8 @@ func (r *router) route(upgrades []onward) []Hop {
 	hops := []Hop{now}
 	for _, to := range upgrades {
 		t := to(r.facts)
-		h := Hop{To: t.name}
-		for _, d := range asked(r.policy.Rules) {
-			if why := r.installedLacks(d, t); why != "" {
-				h.Lacks = append(h.Lacks, why)
-			}
-		}
-		moves, refused := r.arrive(t.facts)
-		h.Moves = moves
-		if refused != nil {
-			if why := r.bundleLacks(t); why != "" {
-				refused = []string{why}
-			}
-			h.Lacks = append(h.Lacks, refused...)
-		}
+		h := Hop{To: t.name, Lacks: r.lacks(t)}
+		h.Moves, _ = r.arrive(t.facts)
 		hops = append(hops, h)
 	}
 	return hops
@@ -512,16 +500,20 @@ func lookAhead(q question) ahead {
 	var a ahead
 	for _, t := range q.targets() {
 		a.looked = append(a.looked, t.name)
-		for _, d := range asked(q.policy.Rules) {
-			if why := q.installedLacks(d, t); why != "" {
-				a.lacks = append(a.lacks, t.name+": "+why)
-			}
-		}
-		if why := q.bundleLacks(t); why != "" {
+		for _, why := range q.lacks(t) {
 			a.lacks = append(a.lacks, t.name+": "+why)
 		}
 	}
 	return a
+}
+
+// lacks is why an upgrade must not be made yet: what is installed does not serve it, or the bundle has nothing for it.
+func (q *question) lacks(t target) []string {
+	var all []string
+	for _, d := range asked(q.policy.Rules) {
+		all = append(all, q.installedLacks(d, t))
+	}
+	return slices.DeleteFunc(append(all, q.bundleLacks(t)), func(why string) bool { return why == "" })
 }
 
 func (q *question) targets() []target {
