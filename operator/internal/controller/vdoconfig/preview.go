@@ -13,9 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
@@ -444,31 +442,10 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 		push += " --key KEY.pub"
 	}
 	return []string{
-		strings.Join(append(append(words, inside(b)...), "-o lock.yaml"), " "),
+		strings.Join(append(words, "-o lock.yaml"), " "),
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		push,
 	}
-}
-
-// inside are the flags that take what else a bundle holds.
-func inside(b *opened) (words []string) {
-	services := false
-	for _, rel := range b.contents.Lock.Releases {
-		services = services || slices.Contains(matrix.Services(), rel.Driver)
-		flag := map[matrix.Driver]string{bundle.Operator: "--operator", bundle.JumpHost: "--jump-host"}[rel.Driver]
-		if flag != "" && len(rel.Images) > 0 {
-			words = append(words, flag, slices.Sorted(maps.Values(rel.Images))[0])
-		}
-	}
-	if services {
-		words = append(words, "--services sip")
-	}
-	for _, p := range b.contents.Lock.Platforms {
-		if p != (image.Platform{}) {
-			words = append(words, "--platform", p.String())
-		}
-	}
-	return words
 }
 
 // ahead is what is known of the next upgrades of what the drivers depend on.

@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
@@ -111,10 +109,6 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	commands := way.fetching(b, matrix.Minor{Major: 1, Minor: 33})
 	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX -o")
 	require.Contains(t, commands[2], "mirror.site/vdo:TAG --key KEY.pub", "the site verified what runs")
-	b.contents.MatrixSignature = nil
-	b.contents.Lock.Platforms = []image.Platform{{OS: "linux", Architecture: "amd64"}}
-	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "ghcr.example/vdo-operator:v1.2.3"}}, bundle.Release{Driver: matrix.HAProxy})
-	require.Contains(t, way.fetching(b, matrix.Minor{Major: 1, Minor: 34})[0], "--k8s 1.34 --vsphere 9.0.0 --operator ghcr.example/vdo-operator:v1.2.3 --services sip --platform linux/amd64 -o")
 }
 
 func TestWhatTheNextUpgradesNeed(t *testing.T) {
