@@ -180,16 +180,8 @@ func Trial(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 func immutableConflict(live *unstructured.Unstructured, field string) error {
-	id := IDOf(live)
-	in, pods := "", ""
-	if id.Namespace != "" {
-		in = "-n " + id.Namespace + " "
-	}
-	if field == "spec.selector" {
-		pods = ", pods included,"
-	}
-	return fault.Errorf(fault.Conflict, "take over", id.Key.String(),
-		fmt.Sprintf("delete it with `kubectl delete %s%s %s`%s and it is installed again as the bundle has it", in, strings.ToLower(id.Kind), id.Name, pods),
+	return fault.Errorf(fault.Conflict, "take over", IDOf(live).Key.String(),
+		"delete it, and it is installed again as the bundle has it, pods included",
 		"it was installed from another source: its %s differs and cannot be changed", field)
 }
 
@@ -219,17 +211,11 @@ func (in *Input) wants(d matrix.Driver) bool {
 }
 
 func otherConflict(o Other) error {
-	hint := "remove it first, or take the driver out of the VDOConfig: two at once work against each other"
-	switch {
-	case o.Helm != "":
-		hint = "take the driver out of the VDOConfig; or " + helmHint(o.Kind, o.Helm, o.Namespace)
-		if o.Driver == matrix.SnapshotController {
-			hint = "set policy: disabled for driver snapshot-controller in spec.drivers to leave it to Helm; or " + helmHint(o.Kind, o.Helm, o.Namespace)
-		}
-	case strings.HasPrefix(o.Namespace, "openshift-"):
-		hint = "OpenShift manages it: take the driver out of the VDOConfig, or have OpenShift remove its own"
-	case o.Driver == matrix.SnapshotController:
-		hint = "remove it or install that version; to keep it and care for it yourself, set policy: disabled for driver snapshot-controller in spec.drivers"
+	hint := "remove it first, or leave the driver to it: take it out of the VDOConfig, or, of snapshot-controller, " +
+		"set policy: disabled in spec.drivers; two at once work against each other"
+	if o.Helm != "" {
+		hint = "leave the driver to Helm: take it out of the VDOConfig, or, of snapshot-controller, " +
+			"set policy: disabled in spec.drivers; or " + helmHint(o.Kind, o.Helm, o.Namespace)
 	}
 	what := o.Key.String()
 	if o.Version != "" {

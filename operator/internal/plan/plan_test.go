@@ -124,7 +124,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 			in.Refused = map[inventory.Key]error{plan.IDOf(base).Key: errors.New("daemonsets is forbidden")}
 		}, action: plan.Conflict, says: "is forbidden"},
 		"another source's selector": {live: alive(otherSelector), action: plan.Conflict, says: "another source",
-			hint: "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager"},
+			hint: "delete it"},
 		"upstream's deprecated manifests'": {live: alive(deprecated), action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, put in the place of ours": {live: alive(deprecated), edit: func(in *plan.Input) {
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another",
