@@ -61,14 +61,7 @@ func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attach
 	if err != nil {
 		return err
 	}
-	if err := w.layOut(ctx, g); err != nil {
-		return err
-	}
-	at, err := w.begin()
-	if err != nil {
-		return err
-	}
-	missing, err := w.missing(ctx, at)
+	missing, err := w.begin(ctx, g)
 	if err != nil {
 		return err
 	}

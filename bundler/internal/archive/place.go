@@ -26,14 +26,10 @@ func identity(g *bundle.Graph, o Options) string {
 	if g.Base != nil {
 		id += " base=" + g.Base.Root.String()
 	}
-	return id + volumeID(o)
-}
-
-func volumeID(o Options) string {
-	if o.VolumeSize == 0 {
-		return ""
+	if o.VolumeSize != 0 {
+		id += fmt.Sprintf(" volume=%d", o.VolumeSize)
 	}
-	return fmt.Sprintf(" volume=%d", o.VolumeSize)
+	return id
 }
 
 // checkTarget refuses to write a file where something is that is not to be replaced.

@@ -72,17 +72,10 @@ func (w *FileWriter) need() int64 {
 // what an interrupted run left, and returns what is still to put, in the order of
 // the archive.
 func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.layOut(ctx, g); err != nil {
-		return nil, err
-	}
 	if err := w.acquire(); err != nil {
 		return nil, err
 	}
-	at, err := w.begin()
-	var missing []ocispec.Descriptor
-	if err == nil {
-		missing, err = w.missing(ctx, at)
-	}
+	missing, err := w.begin(ctx, g)
 	if err != nil {
 		return nil, w.giveUp(err)
 	}
@@ -107,8 +100,11 @@ func (w *FileWriter) acquire() (err error) {
 	return err
 }
 
-// begin opens the partial files, under the lock, and returns how far an interrupted run came.
-func (w *FileWriter) begin() (map[string]progress, error) {
+// begin is Begin under the lock.
+func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if err := w.layOut(ctx, g); err != nil {
+		return nil, err
+	}
 	if err := w.checkTargets(); err != nil {
 		return nil, err
 	}
@@ -123,7 +119,10 @@ func (w *FileWriter) begin() (map[string]progress, error) {
 	if before.about != w.id {
 		before.at = nil
 	}
-	return before.at, storageFault("write", w.path+partialSuffix, w.prepare())
+	if err := w.prepare(); err != nil {
+		return nil, storageFault("write", w.path+partialSuffix, err)
+	}
+	return w.missing(ctx, before.at)
 }
 
 // takeUp goes on with the journal that is there, or begins it: a file that is not
