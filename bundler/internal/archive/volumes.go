@@ -54,9 +54,6 @@ func (v *storage) allocated() (n int64) {
 // size is the number of bytes of an archive.
 func (v *storage) size() (size int64, err error) {
 	for _, f := range v.files {
-		if err := mustBeRegular(f); err != nil {
-			return 0, err
-		}
 		info, err := f.Stat()
 		if err != nil {
 			return 0, openFault(v.path, err)
