@@ -140,8 +140,7 @@ func (c *Copy) Contents(ctx context.Context, _ ocispec.Descriptor) (*bundle.Cont
 	return c.store.Contents(ctx, c.bundle)
 }
 
-// Keep has nothing to do: the revisions that the copy is retained for own it, as does the one that is
-// installed from it next.
+// Keep has nothing to do: the copy of what is accepted stays.
 func (c *Copy) Keep(context.Context, ocispec.Descriptor, *bundle.Contents) error { return nil }
 
 // pack makes the stream, the same for the same blobs.

@@ -12,7 +12,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
@@ -53,7 +52,6 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	requireIs(t, w.pass(), good, good, second)
 	require.Len(t, w.parts(second), 1, "a copy that was lost is made again")
 
-	require.NoError(t, w.reg.Close())
 	o := Options{Store: w.store, Floor: w.floor, Timeout: w.limit, Now: time.Now}
 	_, err := (&Reconciler{Reader: w.Client, Options: o}).Pass(t.Context(), b)
 	require.NoError(t, err)
@@ -266,9 +264,7 @@ func upgraded(t *testing.T) (w *world, first, second image.Digest) {
 	t.Helper()
 	w = newWorld(t)
 	first = w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
-	kept := &corev1.ConfigMap{ObjectMeta: w.named(revision.ConfigMapName("site", "r1"))}
-	kept.Labels = map[string]string{revision.LabelDigest: revision.DigestLabel(w.at(first))}
-	w.create(kept)
+	w.keeps = []string{w.at(first)}
 	second = w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
 	requireIs(t, w.pass(), good, good, second)
 	require.Len(t, w.parts(first), 1)

@@ -1,6 +1,7 @@
 package driverbundle
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -135,6 +136,7 @@ type world struct {
 	now    time.Time // the zero value: the clock
 	floor  *trust.Policy
 	limit  time.Duration
+	keeps  []string // what revisions retain
 	store  *store.Store
 	events []string
 	log    strings.Builder
@@ -176,7 +178,7 @@ func (w *world) pass(change ...func(*v1alpha1.DriverBundle)) *v1alpha1.DriverBun
 				return time.Now()
 			}
 			return w.now
-		}},
+		}, Retained: func(context.Context) ([]string, error) { return w.keeps, nil }},
 	}
 	write := func(prefix, args string) { w.log.WriteString(prefix + args + "\n") }
 	lines := funcr.New(write, funcr.Options{Verbosity: 10})
