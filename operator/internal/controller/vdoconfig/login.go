@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -26,7 +24,7 @@ import (
 // in, else what the pods have already.
 type login struct {
 	data []byte // .dockerconfigjson; empty where pods need none
-	// kept is set where data is not of the Secret: the copies that there are stay as they are.
+	// kept is set where data is of no Secret: the copies that there are stay as they are.
 	kept bool
 }
 
@@ -50,18 +48,16 @@ func (p *pass) gatherLogin(ctx context.Context) error {
 		p.login = login{data: given}
 		return nil
 	}
-	if p.login, err = p.installedLogin(ctx); err != nil {
-		return err
-	}
+	p.login = p.installedLogin()
 	secret := p.name.Namespace + "/" + name
 	switch {
 	case len(given) > 0:
 		p.unverifiedLogin(secret)
 	case named || data != nil || b.Status.VerifiedLogin != v1alpha1.NoLogin:
-		p.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, p.login.note()),
+		p.hold(loginFault(secret, errors.New("it is not there, or has no key "+corev1.DockerConfigJsonKey),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
 	case p.login.kept:
-		p.notes = append(p.notes, "Secret "+secret+" is gone and the mirror needs none"+p.login.note())
+		p.notes = append(p.notes, "Secret "+secret+" is gone and the mirror needs none; pods keep the login that they have")
 	}
 	return nil
 }
@@ -74,9 +70,9 @@ func (p *pass) unverifiedLogin(secret string) {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		p.hold(fault.Errorf(fault.Reason(ready.Reason), "use pull secret", secret,
 			"correct what the conditions of DriverBundle "+b.Name+" name first",
-			"the mirror has not let it in%s: %s", p.login.note(), ready.Message))
+			"the mirror has not let it in: %s", ready.Message))
 	case b.Spec.Suspend:
-		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+p.login.note()),
+		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"),
 			"set spec.suspend of the DriverBundle to false"))
 	default:
 		p.waiting = "the login in Secret " + secret + " is being tried at the mirror"
@@ -106,38 +102,21 @@ func (l login) secrets() []string {
 	return all
 }
 
-// note says what pods do meanwhile.
-func (l login) note() string {
-	if l.kept {
-		return "; pods keep the login that they have"
+// installedLogin is what the drivers' pods have, where they refer to any: the copies that are there stay, and one that
+// is not is made without a login, so that no pods roll.
+func (p *pass) installedLogin() login {
+	if slices.ContainsFunc(copies, p.isRecorded) {
+		return login{data: []byte("{}"), kept: true}
 	}
-	return ""
+	return login{}
 }
 
-// installedLogin is what the drivers' pods have: nothing that lets in, where all copies are gone.
-func (p *pass) installedLogin(ctx context.Context) (login, error) {
-	recorded := false
-	for i, key := range copies {
-		if _, is := p.site.inventory.Get(key); !is {
-			continue
-		}
-		recorded = true
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
-		if err := p.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
-			return login{}, err
-		}
-		if have := data[corev1.DockerConfigJsonKey]; len(have) > 0 {
-			return login{data: have, kept: true}, nil
-		}
-	}
-	if recorded {
-		return login{data: []byte("{}"), kept: true}, nil
-	}
-	return login{}, nil
+func (p *pass) isRecorded(key inventory.Key) bool {
+	_, is := p.site.inventory.Get(key)
+	return is
 }
 
-// keepLogin takes the copies of a login that are there for those rendered. One that is not there is made from another
-// one, or without a login, so that pods that refer to it do not roll.
+// keepLogin takes the copies of a login that are there for those rendered.
 func keepLogin(rendered *render.Rendered, live plan.Live) {
 	eachRendered(rendered, func(o render.Object) (render.Object, bool) {
 		if key := plan.IDOf(o.Unstructured).Key; slices.Contains(copies, key) && live[key] != nil {
