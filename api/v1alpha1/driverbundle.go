@@ -343,7 +343,7 @@ type DriverBundleStatus struct {
 	// +optional
 	// +listType=atomic
 	Releases []ReleaseStatus `json:"releases,omitempty"`
-	// Kubernetes versions that the bundle has drivers for: "1.32-1.34".
+	// Kubernetes versions that the bundle has drivers for: "1.32, 1.33".
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// AcceptedAt is when the digest was accepted.

@@ -35,14 +35,14 @@ func TestCoveredMinorsNeedBothDriversThatTheBundleHas(t *testing.T) {
 	gone := release(t, matrix.CSI, matrix.Withdrawn, "1.20", "1.40")
 	cni := release(t, matrix.CNI, matrix.Current, "1.23", "")
 	for want, in := range map[string][]matrix.Release{
-		"":                {cni},
-		"1.32":            {cpi("1.32"), cni},
-		"1.32-1.34":       {cpi("1.34"), cpi("1.32"), cpi("1.33")},
-		"1.32, 1.34":      {cpi("1.34"), cpi("1.32")},
-		"1.33":            {cpi("1.33"), cpi("1.35"), csi("1.31", "1.33")},
-		"1.31-1.33":       {csi("1.31", "1.33"), gone},
-		"1.9-1.11, 1.13":  {csi("1.9", "1.10"), csi("1.10", "1.11"), csi("1.13", "1.13")},
-		"1.31-1.32, 1.35": {csi("1.31", "1.32"), csi("1.35", "")},
+		"":                      {cni},
+		"1.32":                  {cpi("1.32"), cni},
+		"1.32, 1.33, 1.34":      {cpi("1.34"), cpi("1.32"), cpi("1.33")},
+		"1.32, 1.34":            {cpi("1.34"), cpi("1.32")},
+		"1.33":                  {cpi("1.33"), cpi("1.35"), csi("1.31", "1.33")},
+		"1.31, 1.32, 1.33":      {csi("1.31", "1.33"), gone},
+		"1.9, 1.10, 1.11, 1.13": {csi("1.9", "1.10"), csi("1.10", "1.11"), csi("1.13", "1.13")},
+		"1.31, 1.32, 1.35":      {csi("1.31", "1.32"), csi("1.35", "")},
 	} {
 		require.Equal(t, want, covered(in))
 	}

@@ -104,28 +104,26 @@ func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {
 }
 
 // covered says for which Kubernetes minors there are drivers: a CPI and a CSI, as
-// far as the bundle has any of them, that are not withdrawn. "1.32-1.34, 1.36".
+// far as the bundle has any of them, that are not withdrawn. "1.32, 1.33, 1.36".
 func covered(releases []matrix.Release) string {
-	has := map[matrix.Driver]map[matrix.Minor]bool{}
-	all := map[matrix.Minor]bool{}
+	of := map[matrix.Driver][]matrix.Minor{}
 	for _, r := range releases {
-		if r.Driver != matrix.CPI && r.Driver != matrix.CSI {
-			continue
-		}
-		if has[r.Driver] == nil {
-			has[r.Driver] = map[matrix.Minor]bool{}
-		}
-		for _, m := range minors(r) {
-			has[r.Driver][m], all[m] = true, true
+		if r.Driver == matrix.CPI || r.Driver == matrix.CSI {
+			of[r.Driver] = append(of[r.Driver], minors(r)...)
 		}
 	}
-	var in []matrix.Minor
-	for m := range all {
-		if (has[matrix.CPI] == nil || has[matrix.CPI][m]) && (has[matrix.CSI] == nil || has[matrix.CSI][m]) {
-			in = append(in, m)
+	var all []string
+	in := slices.SortedFunc(slices.Values(slices.Concat(of[matrix.CPI], of[matrix.CSI])), matrix.Minor.Compare)
+	for _, m := range slices.Compact(in) {
+		lacks := func(d matrix.Driver) bool {
+			minors, is := of[d]
+			return is && !slices.Contains(minors, m)
+		}
+		if !lacks(matrix.CPI) && !lacks(matrix.CSI) {
+			all = append(all, m.String())
 		}
 	}
-	return ranges(in)
+	return strings.Join(all, ", ")
 }
 
 const maxMinors = 64 // that one range is written out to
@@ -144,21 +142,4 @@ func minors(r matrix.Release) []matrix.Minor {
 		out = append(out, m)
 	}
 	return out
-}
-
-func ranges(in []matrix.Minor) string {
-	slices.SortFunc(in, matrix.Minor.Compare)
-	var parts []string
-	for i := 0; i < len(in); {
-		first, last := in[i], in[i]
-		for i++; i < len(in) && in[i] == last.Next(); i++ {
-			last = in[i]
-		}
-		if first == last {
-			parts = append(parts, first.String())
-		} else {
-			parts = append(parts, first.String()+"-"+last.String())
-		}
-	}
-	return strings.Join(parts, ", ")
 }

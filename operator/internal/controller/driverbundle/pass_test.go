@@ -31,7 +31,7 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	b := w.get()
 	requireIs(t, b, good, good, root, root.String())
 	require.Equal(t, good, status(b, isFresh))
-	require.Equal(t, []string{w.reg.Host + "/vdo/drivers", "1", "1.31-1.33"},
+	require.Equal(t, []string{w.reg.Host + "/vdo/drivers", "1", "1.31, 1.32, 1.33"},
 		[]string{b.Status.Repository, b.Status.Tag, b.Status.Kubernetes})
 	require.Equal(t, []string{"release"}, b.Status.VerifiedBy)
 	require.Equal(t, []int64{7, 7}, []int64{b.Status.Matrix.Serial, b.Status.HighestSerial})
