@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -191,19 +190,14 @@ func (s *site) blocked(d matrix.Driver) error {
 
 const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"
 
-// unchecked is the site as if nobody had checked.
-func (s *site) unchecked() *site {
-	free := *s
-	free.checks = checks{}
-	return &free
-}
-
 // heldByChecks is what is not as it is asked for because a check keeps it back: what is
 // waited for, and why not. A check that fails while all is as it shall be anyway holds up nothing.
 func (p *result) heldByChecks() (waiting string, held error) {
 	for _, d := range p.site.wanted() {
 		awaits, why := p.site.beingChecked(d), p.site.blocked(d)
-		if (!awaits && why == nil) || (!p.site.checks.kept[d] && !p.releaseKept(d)) {
+		is := p.site.desired.version(d)
+		differs := p.site.checks.kept[d] || (is != "" && is != p.decision.version(d))
+		if (!awaits && why == nil) || !differs {
 			continue
 		}
 		if awaits {
@@ -214,21 +208,6 @@ func (p *result) heldByChecks() (waiting string, held error) {
 		}
 	}
 	return waiting, held
-}
-
-// releaseKept tells whether a driver whose release is held back would have another one
-// without the checks, or what that is made of.
-func (p *result) releaseKept(d matrix.Driver) bool {
-	c, stays := p.decision.current[d]
-	if _, there := p.site.installed[d]; !there || (stays && c.from != p.decision.from) {
-		return true
-	}
-	held := func(s plan.Step) bool { return s.Driver == d && s.Held }
-	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held) {
-		return true
-	}
-	free := p.site.unchecked().resolve()
-	return free.version(d) != "" && free.version(d) != p.decision.version(d)
 }
 
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
@@ -324,8 +303,8 @@ func (s *site) images() *preflight.Images {
 		return nil
 	}
 	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.mirrors}
-	free := s.unchecked()
-	free.revisions.gates = nil
+	free := *s
+	free.checks, free.revisions.gates = checks{}, nil
 	chosen := free.keep(nil, nil)
 	chosen.releases = slices.DeleteFunc(chosen.releases,
 		func(id matrix.ReleaseID) bool { return chosen.bundleOf(id.Driver) != s.bundle })
