@@ -115,10 +115,7 @@ func soak(h revision.History, g revision.Gate, l Look) revision.History {
 	} else if !l.Elsewhere {
 		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	}
-	enough := l.Canary.Soak
-	if enough <= 0 {
-		enough = DefaultSoak
-	}
+	enough := cmp.Or(l.Canary.Soak, DefaultSoak)
 	c.Passed = !l.Elsewhere && l.Canary.Held == "" && time.Duration(c.Soaked)*time.Second >= enough
 	if !begins && !c.Passed && recent(g.Seen, l.Now) {
 		return h
@@ -146,26 +143,20 @@ func settled(h revision.History, g revision.Gate, now time.Time) revision.Histor
 	return h.Succeed(now)
 }
 
-// Outlook says why the revision in force does not count as healthy yet, and until when that is
-// waited for. The text changes with what is waited for, and not with the time.
+// Outlook says why the revision in force does not count as healthy yet. The text changes with what is waited for, and
+// not with the time.
 func Outlook(h revision.History, deadline time.Duration) string {
 	cur, _ := h.InForce()
-	if deadline <= 0 {
-		deadline = DefaultDeadline
-	}
 	text := fmt.Sprintf("revision %s is not healthy yet: ", cur.Name())
 	switch {
-	case cur.Gate != nil && !cur.Gate.Good.IsZero():
-		return text + fmt.Sprintf("all is well since %s, and it counts as healthy where that stays so until %s", clock(cur.Gate.Good), clock(cur.Gate.Good.Add(settle)))
 	case cur.Returned:
 		return text + "it was gone back to, and nothing else is tried"
 	case cur.Canary.Open():
 		return text + "it is on the chosen nodes first"
 	}
-	return text + fmt.Sprintf("it is being rolled out, and counts as failed after %s without progress", deadline)
+	return text + fmt.Sprintf("it is being rolled out, and counts as failed after %s without progress",
+		cmp.Or(deadline, DefaultDeadline))
 }
-
-func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // count counts time without progress, and fails the revision once there is too much.
 func count(h revision.History, g revision.Gate, l Look) revision.History {
@@ -183,10 +174,7 @@ func count(h revision.History, g revision.Gate, l Look) revision.History {
 	if l.Progress > g.Mark {
 		g.Mark, g.Spent = l.Progress, 0
 	}
-	deadline := l.Deadline
-	if deadline <= 0 {
-		deadline = DefaultDeadline
-	}
+	deadline := cmp.Or(l.Deadline, DefaultDeadline)
 	if time.Duration(g.Spent)*time.Second >= deadline {
 		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
 	}
