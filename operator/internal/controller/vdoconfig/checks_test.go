@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -180,13 +178,6 @@ func TestWhatChecksHoldBackOfReleases(t *testing.T) {
 			require.Equal(t, c.held, s.holds()[matrix.CSI] != nil)
 		})
 	}
-}
-
-// tellings keep the text of events.
-type tellings []string
-
-func (r *tellings) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
-	*r = append(*r, kind+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
 // After a restart of the operator the status alone tells that something is kept back, and so

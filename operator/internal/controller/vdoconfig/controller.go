@@ -154,7 +154,6 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 		p.run(ctx, "")
 	}
 	p.outcome.unwatched = p.refusals.Err(p.now)
-	p.tellWaiting()
 	return p.result, nil
 }
 

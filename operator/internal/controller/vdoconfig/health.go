@@ -328,17 +328,6 @@ func (p *pass) tellRevision(before revision.Record, known bool, r revision.Recor
 	p.tell(event.kind, event.reason, "Upgrade", fmt.Sprintf(event.note, r.Name(), what))
 }
 
-// tellWaiting tells of an upgrade that waits, once for each reason.
-func (p *pass) tellWaiting() {
-	was, now := p.config.Status.Candidate, p.candidateStatus()
-	v, _ := p.site.revisions.first()
-	if now == nil || v.Action != decide.Wait || (was != nil && was.Name == now.Name && was.Reason == now.Reason) {
-		return
-	}
-	p.tell(corev1.EventTypeNormal, "UpgradeWaits", "Upgrade",
-		fmt.Sprintf("Delayed upgrade to revision %s (%s): %s", now.Name, now.Reason, now.Message))
-}
-
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	all := p.history()
 	decided := p.outcome.report != nil || p.site.bundle != nil
