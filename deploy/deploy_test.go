@@ -343,7 +343,6 @@ func TestTheOperatorsTokenGivesNoMoreThanTheDriversNeed(t *testing.T) {
 		bind("vsphere-csi-controller-role", own):                         accounts,
 		bind("vsphere-csi-controller-role", "Group, name: all"):          accounts,
 		bind("vdo-operator", driver):                                     roles,
-		bind("cluster-admin", driver):                                    roles,
 		token("antctl"):                                                  "",
 		token("vsphere-csi-controller"):                                  "make no Secret with an account's token",
 	} {
@@ -352,6 +351,13 @@ func TestTheOperatorsTokenGivesNoMoreThanTheDriversNeed(t *testing.T) {
 		} else {
 			require.ErrorContains(t, err, "the operator may "+refused, text)
 		}
+	}
+	// Without the policy too the account cannot give more than it has.
+	for _, text := range []string{
+		bind("cluster-admin", driver),
+		rbac + "Role, metadata: {namespace: kube-system, name: vdo-cloud-controller-manager-scc}, rules: [{apiGroups: [''], resources: [pods], verbs: [create]}]",
+	} {
+		require.True(t, apierrors.IsForbidden(try(text)), text)
 	}
 }
 
