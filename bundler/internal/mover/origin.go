@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync/atomic"
 
@@ -44,22 +43,6 @@ func InMemory(g *bundle.Graph) Origins {
 
 // Add adds an origin of a digest, after those that it has.
 func (o Origins) Add(d digest.Digest, from Origin) { o[d] = append(o[d], from) }
-
-// of returns the origins of a descriptor, one at least: that of what no image of the
-// bundle has, which is a defect, says so.
-func (o Origins) of(d ocispec.Descriptor) []Origin {
-	if found := o[d.Digest]; len(found) > 0 {
-		return found
-	}
-	return []Origin{{From: nowhere{}}}
-}
-
-// nowhere has nothing.
-type nowhere struct{}
-
-func (nowhere) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
-	return nil, fmt.Errorf("no image of the lock has %s", d.Digest)
-}
 
 // inMemory serves bytes that are in memory: manifests and the bundler's own files.
 type inMemory []byte

@@ -27,7 +27,7 @@ func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
 		rank[n.Descriptor.Digest] = i + 1
 	}
 	for _, missing := range d.missing {
-		i := item{descriptor: missing, name: d.names.Name(missing), origins: origins.of(missing)}
+		i := item{descriptor: missing, name: d.names.Name(missing), origins: origins[missing.Digest]}
 		if rank[missing.Digest] > 0 {
 			manifests = append(manifests, i)
 		} else {
@@ -49,7 +49,11 @@ type failure struct {
 func (d *Delivery) queues(ctx context.Context, items []item) {
 	byHost := map[string][]item{}
 	for _, i := range items {
-		byHost[i.origins[0].Host] = append(byHost[i.origins[0].Host], i)
+		host := ""
+		if len(i.origins) > 0 {
+			host = i.origins[0].Host
+		}
+		byHost[host] = append(byHost[host], i)
 	}
 	var hosts errgroup.Group
 	for _, queue := range byHost {
@@ -120,6 +124,9 @@ func (d *Delivery) put(ctx context.Context, i item) {
 func (d *Delivery) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
 	if done, err := d.mount(ctx, i); done || err != nil {
 		return true, err
+	}
+	if len(i.origins) == 0 { // which is a defect
+		return false, fmt.Errorf("no image of the lock has %s", i.descriptor.Digest)
 	}
 	var errs []error
 	for _, from := range i.origins {
