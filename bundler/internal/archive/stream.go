@@ -134,7 +134,7 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, erro
 	}
 	f := from
 	if !info.Mode().IsRegular() {
-		if f, err = spool(ctx, name, from); err != nil {
+		if f, err = spool(ctx, from); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*Archive, erro
 }
 
 // spool copies a pipe into a file without a name.
-func spool(ctx context.Context, name string, from io.Reader) (*os.File, error) {
+func spool(ctx context.Context, from io.Reader) (*os.File, error) {
 	dir := os.TempDir()
 	f, err := os.CreateTemp(dir, "vdo-bundle-*.tar")
 	if err != nil {
@@ -159,7 +159,7 @@ func spool(ctx context.Context, name string, from io.Reader) (*os.File, error) {
 	}
 	done := make(chan error, 1)
 	go func() { // who reads a pipe cannot be stopped; the program's end does
-		_, err := pour(ctx, f, readFault{name, from}, bufferSize)
+		_, err := pour(ctx, f, from, bufferSize)
 		done <- err
 	}()
 	select {
@@ -167,11 +167,8 @@ func spool(ctx context.Context, name string, from io.Reader) (*os.File, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err != nil && len(fault.All(err)) == 0 {
-		err = spoolFault(dir, err)
-	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(spoolFault(dir, err), f.Close())
 	}
 	return f, nil
 }
@@ -180,18 +177,4 @@ func spoolFault(dir string, err error) error {
 	return fault.Errorf(fault.Storage, "keep standard input in", dir,
 		"name a folder with space for the whole archive in TMPDIR, or give the archive as a file",
 		"%w", userfile.WithoutPath(err))
-}
-
-// readFault makes a fault of what breaks the pipe.
-type readFault struct {
-	name string
-	io.Reader
-}
-
-func (r readFault) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = storageFault("read", r.name, err)
-	}
-	return n, err
 }
