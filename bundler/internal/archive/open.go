@@ -24,10 +24,6 @@ func OpenFile(path string) (*Archive, error) {
 		if v.list != nil { // parts of it may be the reason
 			err = fault.Join(err, damaged(context.Background(), v))
 		}
-		if v.list == nil && isThere(v.place+".index") {
-			err = fault.Errorf(fault.Incomplete, "open", v.place, "sign it with that version, which finishes it first, "+
-				"or copy it again from where it was made", "an earlier version was interrupted as it signed it: %w", err)
-		}
 		return nil, errors.Join(err, v.Close())
 	}
 	return &Archive{x, tarFile{v}}, nil
