@@ -179,44 +179,42 @@ type hostSection struct {
 }
 
 // ParseConfig reads settings of single hosts; name is the file's, and the files
-// that it names are found from its folder. All that is wrong is told together.
+// that it names are found from its folder.
 func ParseConfig(name string, data []byte) (*Config, error) {
-	bad := func(at string, err error) error {
-		if at != "" {
-			err = fmt.Errorf("%s: %w", at, err)
-		}
-		return &fault.Error{
+	c, err := parseHosts(filepath.Dir(name), data)
+	if err != nil {
+		return nil, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read registry settings", Subject: name, Err: err,
 			Hint: "write apiVersion: " + configAPIVersion + ", kind: " + configKind + ", and hosts: with " +
 				"ca, clientCert, clientKey, plainHTTP, " +
 				"insecureSkipTLSVerify, concurrency, chunkSize and mirror for each",
 		}
 	}
+	return c, nil
+}
+
+func parseHosts(dir string, data []byte) (*Config, error) {
 	var doc configDocument
 	if err := strictyaml.Decode(data, MaxConfigSize, &doc); err != nil {
-		return nil, bad("", err)
+		return nil, err
 	}
 	if doc.APIVersion != configAPIVersion || doc.Kind != configKind {
-		return nil, bad("", fmt.Errorf("it is a %.100q of %.100q", doc.Kind, doc.APIVersion))
+		return nil, fmt.Errorf("it is a %.100q of %.100q", doc.Kind, doc.APIVersion)
 	}
 	c := &Config{Hosts: map[string]HostOptions{}, Mirrors: map[string]string{}}
-	var problems []error
 	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
 		h := doc.Hosts[host]
-		errs := h.check(filepath.Dir(name))
-		if err := CheckHost("", host); err != nil {
-			errs = append(errs, errors.New("it is not a registry host as references write it, with the port"))
+		err := h.check(dir)
+		if CheckHost("", host) != nil {
+			err = errors.New("it is not a registry host as references write it, with the port")
 		}
-		for _, err := range errs {
-			problems = append(problems, bad("hosts."+host, err))
+		if err != nil {
+			return nil, fmt.Errorf("hosts.%s: %w", host, err)
 		}
 		c.Hosts[host] = h.HostOptions
 		if h.Mirror != "" {
 			c.Mirrors[host] = h.Mirror
 		}
-	}
-	if err := fault.Join(problems...); err != nil {
-		return nil, err
 	}
 	return c, nil
 }
@@ -224,21 +222,20 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 const maxConcurrency = 64
 
 // check finds the files of a section from a folder, and says what is wrong in it.
-func (h *hostSection) check(dir string) (errs []error) {
+func (h *hostSection) check(dir string) (err error) {
 	h.CAFile, h.ClientCert, h.ClientKey = from(dir, h.CAFile), from(dir, h.ClientCert), from(dir, h.ClientKey)
-	if h.Concurrency < 0 || h.Concurrency > maxConcurrency {
-		errs = append(errs, fmt.Errorf("concurrency %d is not between 1 and %d", h.Concurrency, maxConcurrency))
-	}
 	if h.Chunks != "" {
-		var err error
 		if h.ChunkSize, err = ParseChunkSize(h.Chunks); err != nil {
-			errs = append(errs, fmt.Errorf("chunkSize %q: %w", h.Chunks, err))
+			return fmt.Errorf("chunkSize %q: %w", h.Chunks, err)
 		}
 	}
-	if (h.ClientCert == "") != (h.ClientKey == "") {
-		errs = append(errs, errors.New("clientCert and clientKey come together"))
+	switch {
+	case h.Concurrency < 0 || h.Concurrency > maxConcurrency:
+		return fmt.Errorf("concurrency %d is not between 1 and %d", h.Concurrency, maxConcurrency)
+	case (h.ClientCert == "") != (h.ClientKey == ""):
+		return errors.New("clientCert and clientKey come together")
 	}
-	return errs
+	return nil
 }
 
 // from finds a file from a folder; no file stays none.

@@ -71,32 +71,27 @@ func (r *rule) read(load func(path string) (*trust.Policy, error)) (err error) {
 
 // ParsePolicy reads the file. load reads the trust policies that it names.
 func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
-	var problems []error
-	bad := func(where string, err error) {
+	bad := func(where string, err error) (*Policy, error) {
 		hint := cmp.Or(fault.HintOf(err),
 			"see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned")
-		problems = append(problems, fault.Errorf(fault.InvalidInput, "parse upstream policy", name+where, hint, "%w", err))
+		return nil, fault.Errorf(fault.InvalidInput, "parse upstream policy", name+where, hint, "%w", err)
 	}
 	f, err := decodePolicy(data)
 	if err != nil {
-		bad("", err)
-		return nil, fault.Join(problems...)
+		return bad("", err)
 	}
 	p := &Policy{f.Rules}
 	seen := map[string]bool{}
 	for i := range p.rules {
 		r := &p.rules[i]
 		err := r.read(load)
-		if seen[r.Images] && isPrefix(r.Images) {
+		if err == nil && seen[r.Images] {
 			err = fmt.Errorf("there are two rules for %s", r.Images)
 		}
 		if err != nil {
-			bad(fmt.Sprintf(": rules[%d]", i), err)
+			return bad(fmt.Sprintf(": rules[%d]", i), err)
 		}
 		seen[r.Images] = true
-	}
-	if len(problems) > 0 {
-		return nil, fault.Join(problems...)
 	}
 	slices.SortFunc(p.rules, func(a, b rule) int { return cmp.Compare(len(b.Images), len(a.Images)) }) // most specific first
 	return p, nil
