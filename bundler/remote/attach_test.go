@@ -196,18 +196,6 @@ func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T)
 	wantFault(t, err, fault.Unreachable)
 }
 
-func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
-	reg, root, repo := driver(t, remote.Options{})
-	subject := image.MustDigest(root.Digest.String())
-	reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/"}, ReplaceHeader: map[string]string{"OCI-Subject": root.Digest.String()}})
-	a := attachment(t, root, false, "x")
-	require.NoError(t, repo.Attach(t.Context(), a))
-	list, err := repo.Attachments(t.Context(), subject)
-	require.NoError(t, err)
-	require.Equal(t, []string{a.Node.Descriptor.Digest.String()}, digests(list))
-	require.Equal(t, 1, reg.Count("PUT", "/manifests/sha256-"+subject.Hex()), "the list is kept under a tag")
-}
-
 func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
 	reg, root, repo := driver(t, remote.Options{})
 	a := attachment(t, root, true, "x")

@@ -104,25 +104,6 @@ func TestAHostBehindAFirewallHoldsUpAllForAsLongAsOne(t *testing.T) {
 	})
 }
 
-func TestWrongLogin(t *testing.T) {
-	for _, auth := range []real.Auth{real.Basic, real.Token} {
-		reg := real.Start(t, real.Options{TLS: true, Auth: auth})
-		for name, login := range map[string]remote.Credential{
-			"none": {}, "wrong password": {Username: reg.Username, Password: "other"}, "identity token": {RefreshToken: "gone"},
-		} {
-			t.Run(name, func(t *testing.T) {
-				c, _ := client(t, remote.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) { return login, nil }}, reg)
-				_, err := repository(c, reg, "csi/driver:v1").Root(t.Context())
-				if auth == real.Token && name == "identity token" {
-					require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Refused, fault.NotFound}, fault.ReasonOf(err))
-					return
-				}
-				wantFault(t, err, fault.Unauthorized, "vdo-bundle login "+reg.Host, "resolve "+reg.Host+"/csi/driver:v1")
-			})
-		}
-	}
-}
-
 func TestCertificatesAndSchemes(t *testing.T) {
 	secure, plain := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{})
 	resolve := func(o remote.Options, host string) error {

@@ -155,8 +155,13 @@ func TestWhereAServerMayLead(t *testing.T) {
 	require.Equal(t, "https://registry.site/x?y", u.String())
 }
 
-func TestSlotsShrinkAndGrowAgain(t *testing.T) {
-	s := newSlots(8, 8)
+// As long as a host keeps up, each success makes room for one more; slowly after it was too much.
+func TestSlotsGrowAndShrinkAndGrowAgain(t *testing.T) {
+	s := newSlots(6, 8)
+	for _, want := range []int{7, 8, 8} {
+		s.succeed()
+		require.Equal(t, want, s.limit)
+	}
 	var held []func()
 	for range 8 {
 		release, err := s.Acquire(t.Context())
@@ -182,20 +187,6 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 		s.succeed()
 	}
 	require.Equal(t, 8, s.limit)
-}
-
-// As long as a host keeps up, each success makes room for one more.
-func TestSlotsGrowFastUntilItIsTooMuch(t *testing.T) {
-	s := newSlots(2, 8)
-	for want := 3; want <= 8; want++ {
-		s.succeed()
-		require.Equal(t, want, s.limit)
-	}
-	s.succeed()
-	require.Equal(t, 8, s.limit)
-	s.shrink()
-	s.succeed()
-	require.Equal(t, 4, s.limit, "slowly from now on")
 }
 
 // A host that cuts connections may have too many of them, once it has answered at all.
