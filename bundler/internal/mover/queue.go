@@ -160,24 +160,13 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
-// remedy says what to do about what is missing: first what the faults ask for, unless
-// one of them may pass by itself.
+// remedy says what to do about what is missing: what the first fault asks for.
 func (d *Delivery) remedy() string {
 	const again = "run the same command again: it goes on with what is missing"
-	hint := ""
-	for _, f := range d.failed {
-		switch fault.ReasonOf(f.err) {
-		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
-			return again
-		}
-		if hint == "" {
-			hint = fault.HintOf(f.err)
-		}
+	if hint := fault.HintOf(d.failed[0].err); hint != "" {
+		return hint + "; then " + again
 	}
-	if hint == "" {
-		return again
-	}
-	return hint + "; then " + again
+	return again
 }
 
 // result says what is missing, when anything is.
