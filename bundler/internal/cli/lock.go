@@ -86,24 +86,21 @@ func (f *lockFlags) bindLock(cmd *cobra.Command) {
 // world opens what lock and pull read from, and reports all flags that are wrong.
 func (f *lockFlags) world() (w world, err error) {
 	var errs [7]error
-	w.matrix, errs[0] = f.openMatrix(f.app)
+	w.Matrix, errs[0] = f.openMatrix(f.app)
 	w.client, errs[1] = f.client(f.app)
-	w.registry, errs[2] = f.upstream(w.client, &f.registryFlags)
+	w.Registry, errs[2] = f.upstream(w.client, &f.registryFlags)
 	if errs[1] == nil {
-		w.manifests, errs[3] = f.manifests(w.client)
+		w.Manifests, errs[3] = f.manifests(w.client)
 	}
-	w.request, w.platforms, errs[4] = f.request()
-	if w.operator, errs[5] = f.operatorInput(); errs[5] == nil {
-		w.jumpHost, errs[6] = f.jumpHostInput(w.operator)
+	w.Request, w.Platforms, errs[4] = f.request()
+	if w.Operator, errs[5] = f.operatorInput(); errs[5] == nil {
+		w.JumpHost, errs[6] = f.jumpHostInput(w.Operator)
 	}
 	return w, fault.Distinct(fault.Join(errs[:]...))
 }
 
 func (f *lockFlags) lock(ctx context.Context, w world) (*bundle.Lock, catalog.Files, error) {
-	locked, files, err := lock.Make(ctx, lock.Input{
-		Matrix: w.matrix, Request: w.request, Platforms: w.platforms, Operator: w.operator, JumpHost: w.jumpHost,
-		Manifests: w.manifests, Registry: w.registry,
-	}, f.options())
+	locked, files, err := lock.Make(ctx, w.Input, f.options())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -249,15 +246,8 @@ func (f *selectionFlags) operatorInput() (*lock.Operator, error) {
 
 // world is what lock and pull read from.
 type world struct {
-	matrix    matrixfile.File
-	client    *remote.Client
-	registry  medium.Registry
-	manifests upstream.Manifests
-
-	request   catalog.Request
-	platforms []image.Platform
-	operator  *lock.Operator         // nil: none
-	jumpHost  *matrix.ServiceRelease // nil: none
+	lock.Input
+	client *remote.Client
 }
 
 // sourceFlags say where upstream files and images are fetched from.
@@ -309,8 +299,7 @@ func (f *sourceFlags) manifests(client *remote.Client) (upstream.Manifests, erro
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
 		o.Own = append(o.Own, m.Data)
 	}
-	store := manifests.New(o)
-	return store, store.Look()
+	return manifests.New(o)
 }
 
 // matrixFlags say which compatibility matrix is used.

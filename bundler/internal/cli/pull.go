@@ -126,7 +126,7 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (w world, in pull.In
 		return w, in, err
 	}
 	in = pull.Input{
-		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, Reference: dest.reference,
+		Matrix: w.Matrix, Manifests: w.Manifests, Registry: w.Registry, Reference: dest.reference,
 		Carry: upstream.Carry(o.carry), SignatureFormat: signatures.Format(o.form),
 	}
 	if o.provenance {

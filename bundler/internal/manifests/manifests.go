@@ -18,7 +18,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/opencontainers/go-digest"
 
@@ -42,23 +41,17 @@ const maxEntries = 200_000 // files of the folder
 // Store fetches files. It is safe for concurrent use.
 type Store struct {
 	options Options
-
-	scan    sync.Once
 	bySize  map[int64][]string // paths of the folder's files
-	scanErr error
 }
 
-// New returns a store. Nothing is read yet.
-func New(o Options) *Store { return &Store{options: o} }
-
-// Look lists the folder, once. A caller that asks before its first file is told of a folder that is
-// not there ahead of all else, and not once for each file.
-func (s *Store) Look() error {
-	if s.options.Dir == "" {
-		return nil
+// New returns a store, once the folder is listed; what is wrong with it is told ahead of all else, and not
+// once for each file.
+func New(o Options) (s *Store, err error) {
+	s = &Store{options: o}
+	if o.Dir != "" {
+		s.bySize, err = scan(o.Dir)
 	}
-	s.scan.Do(func() { s.bySize, s.scanErr = scan(s.options.Dir) })
-	return s.scanErr
+	return s, err
 }
 
 // Get returns the file that m names.
@@ -83,9 +76,6 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 		if int64(len(data)) == m.Size && image.DigestOf(data).Hex() == m.SHA256 {
 			return data, nil
 		}
-	}
-	if err := s.Look(); err != nil {
-		return nil, err
 	}
 	for _, path := range s.bySize[m.Size] {
 		data, err := readFile(path, m.Size)

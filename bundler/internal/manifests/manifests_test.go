@@ -51,13 +51,22 @@ func options(t *testing.T, o remote.Options) manifests.Options {
 	return manifests.Options{Client: c}
 }
 
+// get fetches one file with a store of its own.
+func get(t *testing.T, o manifests.Options, m matrix.Manifest) ([]byte, error) {
+	t.Helper()
+	store, err := manifests.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return store.Get(t.Context(), m)
+}
+
 func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "x/y"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "same-size"), []byte(strings.ToUpper(content)), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x/y/other.name"), []byte(content), 0o600))
-	store := manifests.New(manifests.Options{Dir: dir})
-	got, err := store.Get(t.Context(), manifest("https://127.0.0.1:1/a.yaml", content))
+	got, err := get(t, manifests.Options{Dir: dir}, manifest("https://127.0.0.1:1/a.yaml", content))
 	require.NoError(t, err)
 	require.Equal(t, content, string(got))
 }
@@ -76,7 +85,7 @@ func TestWhatTheFolderLacksIsDownloadedAndTriedAgain(t *testing.T) {
 		}
 	})
 	o.Dir = t.TempDir()
-	got, err := manifests.New(o).Get(t.Context(), manifest(server.URL, content))
+	got, err := get(t, o, manifest(server.URL, content))
 	require.NoError(t, err)
 	require.Equal(t, content, string(got))
 	require.EqualValues(t, 3, calls.Load())
@@ -144,7 +153,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 			if c.change != nil {
 				c.change(&o, &m)
 			}
-			_, err := manifests.New(o).Get(t.Context(), m)
+			_, err := get(t, o, m)
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, c.reason, fault.ReasonOf(err))
 			require.Contains(t, fault.HintOf(err), c.hint)
@@ -195,7 +204,8 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			most.Store(0)
-			store := manifests.New(options(t, c.o))
+			store, err := manifests.New(options(t, c.o))
+			require.NoError(t, err)
 			var group errgroup.Group
 			for range 5 {
 				group.Go(func() error {
@@ -203,7 +213,7 @@ func TestSettingsOfTheHostHold(t *testing.T) {
 					return err
 				})
 			}
-			err := group.Wait()
+			err = group.Wait()
 			require.Equal(t, c.reason, fault.ReasonOf(err), "%v", err)
 			require.Contains(t, fmt.Sprint(err), c.want)
 			require.Contains(t, fault.HintOf(err), c.hint)
@@ -230,8 +240,9 @@ func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 	for name, text := range map[string]string{"a.yaml": "a: 1", "b.yaml": "b: longer"} {
 		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, name), []byte(text), 0o600))
 	}
-	store := manifests.New(o)
-	_, err := store.Get(t.Context(), manifest(server.URL+"/a", "a: 1"))
+	store, err := manifests.New(o)
+	require.NoError(t, err)
+	_, err = store.Get(t.Context(), manifest(server.URL+"/a", "a: 1"))
 	require.NoError(t, err)
 	b := filepath.Join(o.Dir, "b.yaml")
 	require.NoError(t, os.Remove(b))
