@@ -81,7 +81,7 @@ func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Option
 	i := &Inspection{Root: d.Root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.LeftOut()}
 	i.Matrix = Matrix{
 		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
-		Expired: !o.Time().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
+		Expired: !time.Now().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
 	}
 	i.Releases = inspectReleases(c.Lock, doc)
 	i.Images = inspectImages(ctx, s, g, c.Lock)

@@ -10,6 +10,7 @@ package pull
 
 import (
 	"context"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -70,7 +71,7 @@ func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
 	if err := in.presign(ctx, p.graph); err != nil {
 		return nil, err
 	}
-	if err := in.attest(ctx, p, o.Time()); err != nil {
+	if err := in.attest(ctx, p, time.Now()); err != nil {
 		return nil, err
 	}
 	if err := in.Base.leaveOut(p.graph, o.Reporter()); err != nil {

@@ -1,7 +1,7 @@
 // Package sign adds a signature to a bundle that is there already: to an archive, which is
 // written again beside itself, to a folder, or to a registry.
 //
-//	signed, err := sign.Bundle(ctx, source, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
+//	signed, err := sign.Bundle(ctx, b, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
 package sign
 
 import (
@@ -35,16 +35,12 @@ type Input struct {
 // first. The bundle's structure is read first, so that what is no bundle, or lacks a part,
 // is not signed. Its layers are not read: they were verified when they arrived, and verify
 // reads them.
-func Bundle(ctx context.Context, s medium.Source, in Input) ([]ocispec.Descriptor, error) {
-	b, err := pinned.Open(ctx, s)
-	if err != nil {
-		return nil, err
-	}
+func Bundle(ctx context.Context, b *pinned.Bundle, in Input) ([]ocispec.Descriptor, error) {
 	read, err := b.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	attach := s.Can().Attach
+	attach := b.Can().Attach
 	if attach == nil {
 		return nil, fault.Errorf(fault.Refused, "sign", b.Digest().String(),
 			"sign the folder, the bundle in its registry, or the file; of parts, the file that `cat` makes of them",

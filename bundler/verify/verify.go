@@ -60,7 +60,7 @@ func Bundle(ctx context.Context, s medium.Source, rules Rules, o run.Options) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	c := checker{Bundle: b, rules: rules, options: o, now: o.Time(), found: &Verification{Root: b.Digest()}}
+	c := checker{Bundle: b, rules: rules, options: o, now: time.Now(), found: &Verification{Root: b.Digest()}}
 	if err := c.check(ctx); err != nil {
 		return nil, nil, fault.Distinct(err)
 	}

@@ -32,10 +32,7 @@ import (
 // app is one run of the program and what it has of the world. Each command has its
 // flags in a struct of its own, which embeds the groups that it shares with others.
 type app struct {
-	in       *os.File // asked for passwords when it is a terminal
 	out, err io.Writer
-	getenv   func(string) (string, bool)
-	now      func() time.Time
 	args     []string // as given, to say how to go on
 	debug    bool
 	inIsRead bool          // standard input, as a bundle
@@ -63,8 +60,7 @@ func Main(version string, args []string) int {
 		cancel(errors.New(signalNames[s]))
 	}()
 	a := &app{
-		in: os.Stdin, out: command.Stdout(), err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
-		grace: &atomic.Int64{},
+		out: command.Stdout(), err: os.Stderr, args: args, grace: &atomic.Int64{},
 	}
 	done := make(chan int, 1)
 	go func() { done <- a.run(ctx) }()

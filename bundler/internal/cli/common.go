@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/mattn/go-isatty"
@@ -51,7 +52,7 @@ func (c *common) bindBase(cmd *cobra.Command) {
 
 // options are those of a flow that moves or reads a bundle.
 func (c *common) options() run.Options {
-	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), Now: c.now, DryRun: c.dryRun}
+	return run.Options{Concurrency: c.concurrency, Progress: c.reporter(), DryRun: c.dryRun}
 }
 
 // show prints a result: as JSON, where that is asked for, else what text has printed.
@@ -97,24 +98,18 @@ func (c *common) read(ctx context.Context, arg string, rules verify.Rules, use f
 // open opens the bundle that an argument names, and verifies it first where the rules
 // have a policy: what is returned is all that may be read from there on.
 func (c *common) open(ctx context.Context, arg string, rules verify.Rules) (opened, error) {
-	source, _, client, err := c.source(ctx, arg)
+	p, err := parsePlace(arg)
+	client, clientErr := c.client(c.app)
+	if err := fault.Join(err, clientErr); err != nil {
+		return opened{}, err
+	}
+	source, err := c.openSource(ctx, p, client)
 	if err != nil {
 		return opened{}, err
 	}
 	b, err := c.resolved(ctx, source, rules)
 	b.client = client
 	return b, err
-}
-
-// source opens the medium that an argument names, for what signs it and for open.
-func (c *common) source(ctx context.Context, arg string) (medium.Source, place, *remote.Client, error) {
-	p, err := parsePlace(arg)
-	client, clientErr := c.client(c.app)
-	if err := fault.Join(err, clientErr); err != nil {
-		return nil, p, nil, err
-	}
-	source, err := c.openSource(ctx, p, client)
-	return source, p, client, err
 }
 
 // resolved binds a source to its digest, and verifies it first where the rules have a
@@ -181,15 +176,14 @@ func (a *app) openPlace(ctx context.Context, p place, client *remote.Client) (me
 	case inFolder:
 		return archive.OpenDir(p.path)
 	case inStream:
-		in := a.in
 		switch {
 		case a.inIsRead:
 			return nil, flags.Bad("SRC", "-", errors.New("standard input is read once"), "name FILE.tar or oci:DIR")
-		case in == nil || isatty.IsTerminal(in.Fd()):
+		case isatty.IsTerminal(os.Stdin.Fd()):
 			return nil, onTerminal("read", "standard input", "lead an archive into it: `vdo-bundle … - < drivers.tar`")
 		}
 		a.inIsRead = true
-		return archive.OpenStream(ctx, "standard input", in)
+		return archive.OpenStream(ctx, "standard input", os.Stdin)
 	}
 	return client.Repository(p.reference), nil
 }

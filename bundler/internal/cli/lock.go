@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -322,7 +323,7 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 		return matrixfile.File{}, err
 	}
 	if f.matrix == "" {
-		return matrixfile.Open(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
+		return matrixfile.Open(matrix.DefaultName, matrix.Default(), nil, rules, time.Now())
 	}
 	data, err := userfile.Read("--matrix", f.matrix, bundle.MaxMatrixSize)
 	if err != nil {
@@ -332,5 +333,5 @@ func (f *matrixFlags) openMatrix(a *app) (matrixfile.File, error) {
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return matrixfile.File{}, err
 	}
-	return matrixfile.Open(f.matrix, data, signature, rules, a.now())
+	return matrixfile.Open(f.matrix, data, signature, rules, time.Now())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/mattn/go-isatty"
@@ -75,9 +76,9 @@ func (o *loginOptions) secret(ctx context.Context, host string) (string, error) 
 	var data []byte
 	var err error
 	switch {
-	case o.passwordStdin && o.in != nil:
-		data, err = within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(o.in, maxPassword+1)) })
-	case o.in != nil && isatty.IsTerminal(o.in.Fd()):
+	case o.passwordStdin:
+		data, err = within(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxPassword+1)) })
+	case isatty.IsTerminal(os.Stdin.Fd()):
 		data, err = o.prompt(ctx, fmt.Sprintf("Password for %s: ", host))
 	default:
 		err = badPassword("no terminal to ask for it", "write it to standard input and give --password-stdin")
@@ -144,12 +145,12 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompts ...string)
 		return bytes.TrimRight(data, "\r\n"), err
 	}
 	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
-		if value, ok := a.getenv(name); ok {
+		if value, ok := os.LookupEnv(name); ok {
 			f.found = name
 			return []byte(value), nil
 		}
 	}
-	if a.in == nil || !term.IsTerminal(int(a.in.Fd())) {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil, badPassword("no password, and no terminal to ask for one",
 			"set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file")
 	}
@@ -184,7 +185,7 @@ func badPassword(why, hint string) error {
 
 // prompt asks on the terminal. A signal ends the wait, and leaves the terminal as it was.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
-	terminal := int(a.in.Fd())
+	terminal := int(os.Stdin.Fd())
 	before, err := term.GetState(terminal)
 	if err != nil {
 		return nil, err

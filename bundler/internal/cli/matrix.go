@@ -44,7 +44,7 @@ func (c *common) loadMatrix(flag, file string) (doc *matrix.Document, err error)
 	if doc, err = matrix.Parse(name, data); err != nil {
 		return nil, err
 	}
-	if !c.now().Before(doc.Expires) {
+	if !time.Now().Before(doc.Expires) {
 		c.say("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
 	}
 	return doc, nil

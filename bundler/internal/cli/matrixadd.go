@@ -82,7 +82,7 @@ func (c *common) addTo(doc *matrix.Document, id matrix.ReleaseID, f addition) er
 	if err != nil {
 		return err
 	}
-	now := c.now().UTC().Truncate(time.Second)
+	now := time.Now().UTC().Truncate(time.Second)
 	doc.Serial, doc.Issued, doc.Expires = doc.Serial+1, now, now.Add(doc.Expires.Sub(doc.Issued))
 	isIt := func(r matrix.Release) bool { return r.Compare(id) == 0 }
 	doc.Releases = append(slices.DeleteFunc(slices.Clone(doc.Releases), isIt), release)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,7 +16,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/kms"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 // signOptions are the flags of `sign`.
@@ -69,34 +70,29 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if src == "-" {
 		return flags.Usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
 	}
-	source, at, _, err := o.source(cmd.Context(), src)
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // what was written has been synced
-	signer, err := o.signer(cmd.Context(), o.app)
-	if err != nil {
-		return err
-	}
-	signed, err := sign.Bundle(cmd.Context(), source, sign.Input{
-		Signer: signer, Identity: cmp.Or(o.identity, at.reference.Repository()),
-		Format: signatures.Format(o.form), Images: o.recursive,
-	})
-	if err != nil {
-		return err
-	}
-	root, err := image.ParseDigest(signed[0].Digest.String())
-	if err != nil {
-		return err
-	}
-	result := map[string]any{
-		"root": root.String(), "tag": trust.SignatureTag(root), "source": at.String(), "signed": len(signed),
-	}
-	return o.show(result, func(p *printer) {
-		if o.recursive {
-			o.say("signed %s of its images as well", command.Plural(len(signed)-1, "index or manifest", "indexes and manifests"))
+	ctx := cmd.Context()
+	return o.read(ctx, src, verify.Rules{}, func(b opened) error {
+		signer, err := o.signer(ctx, o.app)
+		if err != nil {
+			return err
 		}
-		p.print("signed", root)
+		signed, err := sign.Bundle(ctx, b.Bundle, sign.Input{
+			Signer: signer, Identity: cmp.Or(o.identity, b.Can().Repository.Repository()),
+			Format: signatures.Format(o.form), Images: o.recursive,
+		})
+		if err != nil {
+			return err
+		}
+		root := b.Digest()
+		result := map[string]any{
+			"root": root.String(), "tag": trust.SignatureTag(root), "source": src, "signed": len(signed),
+		}
+		return o.show(result, func(p *printer) {
+			if o.recursive {
+				o.say("signed %s of its images as well", command.Plural(len(signed)-1, "index or manifest", "indexes and manifests"))
+			}
+			p.print("signed", root)
+		})
 	})
 }
 
@@ -159,7 +155,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 			return nil, err
 		}
 	}
-	signer, err = signer.WithCertificate(f.certificate, leaf, between, a.now())
+	signer, err = signer.WithCertificate(f.certificate, leaf, between, time.Now())
 	if err != nil || authority == nil {
 		return signer, err
 	}

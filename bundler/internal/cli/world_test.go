@@ -34,14 +34,8 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	testscript.Main(tests(func() int {
-		return toolchain.Run(m, func(dir string) { binary = filepath.Join(dir, "vdo-bundle") }, "./bundler/cmd/vdo-bundle")
-	}), map[string]func(){"vdo-bundle": program})
+	os.Exit(toolchain.Run(m, func(dir string) { binary = filepath.Join(dir, "vdo-bundle") }, "./bundler/cmd/vdo-bundle"))
 }
-
-type tests func() int
-
-func (t tests) Run() int { return t() }
 
 // world is what one test has: an upstream registry without TLS, and a site's mirror
 // with TLS and a login.

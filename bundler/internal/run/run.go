@@ -1,5 +1,5 @@
-// Package run says how a flow is run: how many things it does at a time, who hears how
-// far it is, and which clock it reads. Its zero value runs a flow silently, with the
+// Package run says how a flow is run: how many things it does at a time, and who hears how
+// far it is. Its zero value runs a flow silently, with the
 // usual number of transfers:
 //
 //	b, err := pull.Bundle(ctx, in, run.Options{Progress: lines})
@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -50,10 +49,9 @@ func (Silent) Say(string) {}
 
 // Options are common to the flows.
 type Options struct {
-	Concurrency int              // transfers of large blobs at a time for each host; 0: 6
-	Progress    Progress         // nil: Silent
-	Now         func() time.Time // nil: time.Now
-	DryRun      bool             // pull and push write nothing, and tell what they would move
+	Concurrency int      // transfers of large blobs at a time for each host; 0: 6
+	Progress    Progress // nil: Silent
+	DryRun      bool     // pull and push write nothing, and tell what they would move
 }
 
 const defaultConcurrency = 6
@@ -77,14 +75,6 @@ func (o Options) Reporter() Progress {
 		return Silent{}
 	}
 	return o.Progress
-}
-
-// Time returns what the clock says.
-func (o Options) Time() time.Time {
-	if o.Now == nil {
-		return time.Now()
-	}
-	return o.Now()
 }
 
 // Each runs work for 0..n-1, at most limit at a time, all of it whatever fails,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -180,7 +181,7 @@ func (a *attachedReader) read(ctx context.Context, i bundle.Image, tree bundle.T
 		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
 	if a.in.Policy != nil {
-		if v, err = a.in.Policy.verify(ctx, from, i, attached, x, a.options.Time()); err != nil {
+		if v, err = a.in.Policy.verify(ctx, from, i, attached, x, time.Now()); err != nil {
 			return v, nil, err
 		}
 	}
