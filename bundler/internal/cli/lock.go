@@ -146,9 +146,7 @@ func selects(cmd *cobra.Command) (flag string, ok bool) {
 func (f *selectionFlags) request() (catalog.Request, []image.Platform, error) {
 	var p flagProblems
 	req := catalog.Request{NoDrivers: slices.Equal(f.drivers, []string{"none"})}
-	if req.NoDrivers {
-		p = f.withoutDrivers()
-	} else {
+	if !req.NoDrivers {
 		req.Drivers = each(&p, "--drivers", f.drivers, matrix.ParseDriver, "take some of cpi, csi, cni, snapshot-controller")
 	}
 	minors := each(&p, "--k8s", f.kubernetes, matrix.ParseMinors, k8sForm)
@@ -199,24 +197,11 @@ func parseRelease(s string) (matrix.ReleaseID, error) {
 	return matrix.ParseReleaseID(s)
 }
 
-// withoutDrivers are the flags that contradict --drivers none.
-func (f *selectionFlags) withoutDrivers() (p flagProblems) {
-	if len(f.services) == 0 {
-		p = append(p, flags.Bad("--drivers", "none", errors.New("nothing is left to take"), "add --services sip, or name drivers"))
-	}
-	if len(f.kubernetes) > 0 || len(f.vSphere) > 0 {
-		p = append(p, flags.Bad("--drivers", "none", errors.New("--k8s and --vsphere choose drivers"), "leave them out, or name drivers"))
-	}
-	return p
-}
-
 // jumpHostInput reads --jump-host, or finds it beside --operator; nil where no services
 // are asked for.
 func (f *selectionFlags) jumpHostInput(operator *lock.Operator) (*matrix.ServiceRelease, error) {
 	reference := f.jumpHost
 	switch {
-	case len(f.services) == 0 && reference != "":
-		return nil, flags.Bad("--jump-host", reference, errors.New("no services are asked for"), "add --services sip")
 	case len(f.services) == 0:
 		return nil, nil
 	case reference == "" && operator != nil:

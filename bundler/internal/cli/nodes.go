@@ -115,9 +115,6 @@ func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runti
 	if o.withLogin && o.dest == "" {
 		bad("--with-login", "true", "a login is not written to standard output", "name a folder with -o")
 	}
-	if o.nodeCA != "" && runtime == nodeconfig.OpenShift {
-		bad("--node-ca", o.nodeCA, "openshift keeps authorities elsewhere", "name it in additionalTrustedCA of image.config.openshift.io/cluster")
-	}
 	if o.nodeCA != "" && !strings.HasPrefix(o.nodeCA, "/") {
 		bad("--node-ca", o.nodeCA, "not an absolute path", "name the file as it lies on the nodes, such as /etc/ssl/site-ca.crt")
 	}
@@ -250,12 +247,8 @@ func (o *exportOptions) input(from place) (export.Input, error) {
 	in := export.Input{Names: export.Names(o.names)}
 	_, err := filePlace(o.dest)
 	var mirrorErr error
-	switch {
-	case in.Names != export.Upstream:
+	if in.Names != export.Upstream {
 		in.Mirror, mirrorErr = mirrorOf(o.repository, from)
-	case o.repository != "":
-		why := errors.New("upstream names have no mirror in them")
-		mirrorErr = flags.Bad("--repository", o.repository, why, "leave it out")
 	}
 	return in, fault.Join(err, mirrorErr)
 }
@@ -280,14 +273,7 @@ or --policy the whole bundle is verified first, as verify does.`,
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml
   vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,
 		Args: flags.Exactly("SRC"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, f := range []string{"antrea", "classes", "mirror-set", "rbac-policy", "host-network"} {
-				if o.to.SIP && cmd.Flags().Changed(f) {
-					return flags.Usage(cmd, "--sip and --"+f+" cannot be combined: that is of the operator for drivers")
-				}
-			}
-			return o.run(cmd.Context(), args[0])
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.bindOutput(cmd, "`FILE` to write the manifests to, - for standard output")
 	cmd.Flags().StringVar(&o.to.Repository, "repository", "", "`REGISTRY/REPO` in the site that the bundle is pushed to (default SRC's)")
