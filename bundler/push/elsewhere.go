@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -89,24 +88,18 @@ func (e elsewhere) ask(ctx context.Context, ref image.Reference, want []ocispec.
 	return nil
 }
 
-const maxNamed = 20 // of missing layers; the rest is counted
-
 // lacking names the layers that are not there.
 func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) error {
 	if len(lacks) == 0 {
 		return nil
 	}
 	names := g.Owners()
-	var errs []error
-	for i, d := range lacks {
-		if i == maxNamed {
-			errs = append(errs, fmt.Errorf("and %d more", len(lacks)-i))
-			break
-		}
-		errs = append(errs, fmt.Errorf("%s (%s, %d bytes)", names.Name(d), d.Digest, d.Size))
+	var missing fault.List
+	for _, d := range lacks {
+		missing.Add(fmt.Errorf("%s (%s, %d bytes)", names.Name(d), d.Digest, d.Size))
 	}
 	return fault.Errorf(fault.Incomplete, "check base in", at.Repository(),
 		fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
 		"of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w", g.Base.Root, len(lacks),
-		bundle.SizeOf(lacks), errors.Join(errs...))
+		bundle.SizeOf(lacks), missing.Join("", ""))
 }
