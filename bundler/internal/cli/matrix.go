@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -72,11 +71,8 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 	}
 	o.bindReplace(cmd, "a signature that is there already")
 	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
-	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) { o.bindCA(fl, ", for --timestamp-server") })
-	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		o.bindPatience(fl, "how often (`N`) the time-stamping authority is asked again that failed for a passing reason",
-			"how long (`DURATION`) it may be silent before it is asked again")
-	})
+	flags.Group(cmd, flags.Registries, o.bindCA) // of the time-stamping authority
+	flags.Group(cmd, flags.Tuning, o.bindRequests)
 	return cmd
 }
 

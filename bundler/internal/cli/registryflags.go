@@ -22,20 +22,12 @@ type registryFlags struct {
 	plainHTTP, skipTLSVerify      []string
 	hostsConfig                   string // settings of single hosts
 	authFile                      string
-	tuningFlags
-	uploadFlags
-}
 
-// tuningFlags are for links that the defaults do not suit.
-type tuningFlags struct {
 	concurrency, retries int
 	timeout              time.Duration
 	rateLimit            string
-}
 
-// uploadFlags are those of commands that write a bundle.
-type uploadFlags struct {
-	dryRun, omitRefused bool
+	dryRun, omitRefused bool // of commands that write a bundle
 	chunkSize           string
 }
 
@@ -58,7 +50,7 @@ func (f *registryFlags) bindSmall(cmd *cobra.Command) {
 func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 	f.concurrency = 6
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
-		f.bindCA(fl, "")
+		f.bindCA(fl)
 		fl.StringVar(&f.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman, see login)")
 		fl.StringVar(&f.clientCert, "client-cert", "", "PEM `FILE` of the certificate to show to registries that ask for one")
 		fl.StringVar(&f.clientKey, "client-key", "", "PEM `FILE` of that certificate's private key")
@@ -70,17 +62,12 @@ func (f *registryFlags) bindAccess(cmd *cobra.Command) {
 }
 
 func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
-	f.bindPatience(fl, "how often (`N`) a request is made again that failed for a passing reason",
-		"how long (`DURATION`) a host may be silent before a request is made again")
+	fl.IntVar(&f.retries, "retries", 5, "how often (`N`) a request is made again that failed for a passing reason")
+	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long (`DURATION`) a host may be silent before a request is made again")
 }
 
-func (f *registryFlags) bindCA(fl *pflag.FlagSet, of string) {
-	fl.StringVar(&f.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's"+of)
-}
-
-func (f *tuningFlags) bindPatience(fl *pflag.FlagSet, retries, timeout string) {
-	fl.IntVar(&f.retries, "retries", 5, retries)
-	fl.DurationVar(&f.timeout, "timeout", time.Minute, timeout)
+func (f *registryFlags) bindCA(fl *pflag.FlagSet) {
+	fl.StringVar(&f.caFile, "ca-file", "", "PEM `FILE` of certificate authorities to trust besides the system's")
 }
 
 func (f *registryFlags) bindUpload(cmd *cobra.Command) {
@@ -105,7 +92,7 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
 		UserAgent: "vdo-bundle/" + version().Version, OmitRefused: f.omitRefused, Trace: a.trace(),
 	}
-	problems := []error{f.checkTuning()}
+	problems := []error{bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"), f.checkPatience()}
 	var err error
 	if f.rateLimit != "" {
 		if o.Rate, err = size.Parse(f.rateLimit); err == nil && o.Rate < minRate {
@@ -130,15 +117,8 @@ func (f *registryFlags) client(a *app) (*remote.Client, error) {
 	return remote.NewClient(o)
 }
 
-// checkTuning says which numbers are out of bounds.
-func (f *tuningFlags) checkTuning() error {
-	return fault.Join(
-		bounded("--concurrency", f.concurrency, 1, 64, "6 is a good value for most links"),
-		f.checkPatience())
-}
-
 // checkPatience says what is wrong with --retries and --timeout.
-func (f *tuningFlags) checkPatience() error {
+func (f *registryFlags) checkPatience() error {
 	err := bounded("--retries", f.retries, 0, 100, "5 is a good value for most links")
 	if f.timeout < time.Second || f.timeout > time.Hour {
 		why := errors.New("not between 1s and 1h")
