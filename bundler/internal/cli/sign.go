@@ -137,7 +137,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 	if err := f.check(); err != nil || f.key == "" {
 		return nil, err
 	}
-	authority, err := f.timestamps()
+	authority, roots, err := f.timestamps()
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 		return signer, err
 	}
 	stamp := func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }
-	return signer.WithTimestamps(stamp, authority.Roots), nil
+	return signer.WithTimestamps(stamp, roots), nil
 }
 
 // check refuses flags that want another one beside them. No value is shown: a URL can hold a secret.
@@ -179,21 +179,17 @@ func (f *signingFlags) check() error {
 	return nil
 }
 
-// timestamps returns the time-stamping authority; nil where none is named.
-func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
+// timestamps returns the time-stamping authority and its roots; nil where none is named.
+func (f *signingFlags) timestamps() (authority *timestamp.Authority, roots trust.TimestampRoots, err error) {
 	if f.timestampServer == "" {
-		return nil, nil
+		return nil, roots, nil
 	}
 	at, err := timestamp.ParseURL(f.timestampServer)
-	if err != nil {
-		return nil, err
+	if err == nil && f.timestampRoots != "" {
+		roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
 	}
-	authority := &timestamp.Authority{URL: at}
-	if f.timestampRoots != "" {
-		authority.Roots, err = userfile.Parse("--timestamp-roots", f.timestampRoots, maxKeyFile, trust.ParseTimestampRoots)
-		if err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, roots, err
 	}
 	to := remote.Options{
 		CAFile: f.net.caFile, Attempts: f.net.retries + 1, Stall: f.net.timeout,
@@ -202,8 +198,8 @@ func (f *signingFlags) timestamps() (*timestamp.Authority, error) {
 	if at.Scheme == "http" { // as most authorities are: the stamp is signed
 		to.Hosts = map[string]remote.HostOptions{at.Host: {PlainHTTP: true}}
 	}
-	authority.Client, err = remote.NewClient(to)
-	return authority, err
+	client, err := remote.NewClient(to)
+	return &timestamp.Authority{URL: at, Client: client}, roots, err
 }
 
 // privateKey reads a private key from its file, or finds it on a token.

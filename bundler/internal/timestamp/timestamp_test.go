@@ -49,28 +49,26 @@ func roots(t *testing.T, of pki.Authority) trust.TimestampRoots {
 }
 
 // ask asks an authority once.
-func ask(t *testing.T, address string, roots trust.TimestampRoots) ([]byte, error) {
+func ask(t *testing.T, address string) ([]byte, error) {
 	t.Helper()
 	u, err := timestamp.ParseURL(address)
 	require.NoError(t, err)
 	client, err := remote.NewClient(remote.Options{Attempts: 1, Hosts: map[string]remote.HostOptions{u.Host: {PlainHTTP: true}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	return (&timestamp.Authority{URL: u, Client: client, Roots: roots}).Stamp(t.Context(), signature)
+	return (&timestamp.Authority{URL: u, Client: client}).Stamp(t.Context(), signature)
 }
 
 func TestAStampIsOfTheSignatureAndByTheAuthority(t *testing.T) {
 	root, tsa := office(t)
 	url := serve(t, tsa.Stamps(nil))
-	for name, of := range map[string]trust.TimestampRoots{"anybody's": {}, "with roots": roots(t, root)} {
-		answer, err := ask(t, url, of)
-		require.NoError(t, err, name)
-		stamp, err := trust.CheckTimestamp(answer, signature, roots(t, root))
-		require.NoError(t, err, name)
-		require.WithinDuration(t, time.Now(), stamp.Time, time.Hour)
-		_, err = trust.CheckTimestamp(answer, []byte("another"), roots(t, root))
-		require.ErrorContains(t, err, "hashed messages don't match")
-	}
+	answer, err := ask(t, url)
+	require.NoError(t, err)
+	stamp, err := trust.CheckTimestamp(answer, signature, roots(t, root))
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), stamp.Time, time.Hour)
+	_, err = trust.CheckTimestamp(answer, []byte("another"), roots(t, root))
+	require.ErrorContains(t, err, "hashed messages don't match")
 }
 
 // A real authority of other make: openssl's.
@@ -133,20 +131,17 @@ ess_cert_id_chain = yes
 	require.NoError(t, err)
 	known, err := trust.ParseTimestampRoots("root.crt", root)
 	require.NoError(t, err)
-	answer, err := ask(t, url, known)
+	answer, err := ask(t, url)
+	require.NoError(t, err)
+	_, err = trust.CheckTimestamp(answer, signature, known)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "answer.tsr"), answer, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "signature"), signature, 0o600))
 	run("ts", "-verify", "-data", "signature", "-in", "answer.tsr", "-CAfile", "root.crt")
-
-	other, _ := office(t)
-	_, err = ask(t, url, roots(t, other))
-	require.ErrorContains(t, err, "its answer is not by an authority of the time-stamp roots")
 }
 
 func TestBadAnswersAreNotTaken(t *testing.T) {
 	root, tsa := office(t)
-	_, stranger := office(t)
 	mixed := root.Issue(t, pki.Spec{Name: "mixed", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}})
 	criticallyMixed := root.Issue(t, pki.Spec{Name: "mixed", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}, CriticalUsage: true})
 	reply := func(body []byte) http.Handler {
@@ -185,7 +180,6 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 		{"an answer of before", reply(tsa.Stamp(t, signature, time.Now())), fault.Corrupt, "the nonce is not the one that was sent"},
 		{"another imprint", tsa.Stamps(func(s *pki.Stamp) { s.Digest = make([]byte, 32) }), fault.Corrupt, "hashed messages don't match"},
 		{"without its certificate", tsa.Stamps(func(s *pki.Stamp) { s.Certificates = nil }), fault.Corrupt, "its answer does not hold: "},
-		{"a stranger", stranger.Stamps(nil), fault.Untrusted, "its answer is not by an authority of the time-stamp roots"},
 		{"a certificate for other things", mixed.Stamps(nil), fault.Corrupt, "certificate must set EKU to critical"},
 		{"a certificate for other things that marks them critical", criticallyMixed.Stamps(nil), fault.Corrupt, "certificate has 2 extended key usages, expected only one"},
 		{"an authority's certificate", root.Stamps(nil), fault.Corrupt, "its answer does not hold: "},
@@ -200,7 +194,7 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url := serve(t, c.server)
-			_, err := ask(t, url+"/stamp?key=canary", roots(t, root))
+			_, err := ask(t, url+"/stamp?key=canary")
 			require.Error(t, err)
 			require.Contains(t, err.Error(), "ask for a time stamp at "+url+"/stamp: ")
 			require.Contains(t, err.Error(), c.want)
@@ -209,7 +203,7 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 			require.NotContains(t, fault.Text(err), "canary")
 		})
 	}
-	_, err = ask(t, serve(t, status(401)), trust.TimestampRoots{})
+	_, err = ask(t, serve(t, status(401)))
 	require.Contains(t, fault.HintOf(err), "or use another authority")
 }
 
