@@ -84,7 +84,13 @@ type Reconciler struct {
 	Grace   time.Duration // that a host has to be in error before another replaces it
 	Options
 
-	written sync.Map // by SIPCluster: map[objectKey]written
+	known sync.Map // by SIPCluster: *memory
+}
+
+// memory is what spares requests for a SIPCluster: after a restart there are more of them.
+type memory struct {
+	bound   types.UID // of the services' namespace in which the operator has its rights
+	written map[objectKey]written
 }
 
 type object = *airship.SIPCluster
@@ -111,8 +117,8 @@ type pass struct {
 	choice     choose.Choice
 	chosen     bool                         // of hosts
 	home       string                       // the services' namespace
+	known      *memory
 	objects    objects                      // that exist
-	written    map[objectKey]written        // by this operator
 	common     []*unstructured.Unstructured // objects of no service
 	former     objects                      // of an earlier version
 	apiServers []netip.AddrPort
@@ -132,9 +138,9 @@ type pass struct {
 // begin starts a pass.
 func (r *Reconciler) begin(sip object) *pass {
 	key := client.ObjectKeyFromObject(sip)
-	was, _ := r.written.LoadOrStore(key, map[objectKey]written{})
+	known, _ := r.known.LoadOrStore(key, &memory{written: map[objectKey]written{}})
 	return &pass{
-		written: was.(map[objectKey]written), objects: objects{}, //nolint:forcetypeassert,errcheck // all are
+		known: known.(*memory), objects: objects{}, //nolint:forcetypeassert,errcheck // all are
 		Reconciler: r, sip: sip, key: key, home: services.Namespace(key), cluster: clusterOf(sip),
 		extracted: map[types.NamespacedName]*extracted{},
 	}
@@ -203,7 +209,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		o.ready = judgement{reason: airship.ReasonProgressing, message: waits, status: metav1.ConditionUnknown}
 		o.next = reconciler.Next{AtMost: soon(sip.Status.Conditions, p.Now())}
 	default:
-		r.written.Delete(p.key)
+		r.known.Delete(p.key)
 		return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 	}
 	return o, nil

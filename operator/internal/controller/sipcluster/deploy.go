@@ -134,7 +134,7 @@ func (p *pass) put(ctx context.Context, all []*unstructured.Unstructured) error 
 			return err
 		}
 		p.objects[keyOf(o)] = made
-		p.written[keyOf(o)] = wrote(o, made)
+		p.known.written[keyOf(o)] = wrote(o, made)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func wrote(rendered, made *unstructured.Unstructured) written {
 // isCurrent reports whether an object is as this operator last applied it.
 func (p *pass) isCurrent(o *unstructured.Unstructured) bool {
 	live := p.objects[keyOf(o)]
-	return live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(p.written[keyOf(o)], wrote(o, live))
+	return live != nil && live.GetDeletionTimestamp() == nil && reflect.DeepEqual(p.known.written[keyOf(o)], wrote(o, live))
 }
 
 // prune deletes what is not rendered: all of a service that is gone, and of the others what they no
@@ -175,7 +175,7 @@ func (p *pass) prune(ctx context.Context) error {
 			continue
 		}
 		p.again = true
-		delete(p.written, key)
+		delete(p.known.written, key)
 		errs = append(errs, p.delete(ctx, o))
 	}
 	return errors.Join(errs...)

@@ -37,19 +37,19 @@ func (p *pass) prepare(ctx context.Context) (waits string, err error) {
 	case !ns.DeletionTimestamp.IsZero():
 		return "waiting for the deletion of namespace " + ns.Name, nil
 	}
+	if p.known.bound != ns.UID {
+		created, err := p.bind(ctx)
+		if err != nil {
+			return "", err
+		}
+		p.known.bound = ns.UID
+		if created {
+			return "waiting for the operator's rights in namespace " + p.home, nil
+		}
+	}
 	all, err := p.read(ctx, p.home)
 	if err == nil {
 		p.objects = all
-	}
-	if fault.ReasonOf(err) != fault.Forbidden {
-		return "", err
-	}
-	created, unbound := p.bind(ctx)
-	switch {
-	case unbound != nil:
-		return "", unbound
-	case created:
-		return "waiting for the operator's rights in namespace " + p.home, nil
 	}
 	return "", err
 }
@@ -82,27 +82,23 @@ func (p *pass) createNamespace(ctx context.Context) error {
 	return p.homeFault("create", p.Client.Create(ctx, ns, client.FieldOwner(cluster.FieldManager)))
 }
 
-// bind gives Dex and then the operator's account their rights in the services' namespace: who has the latter needs
-// no more.
+// bind gives the operator's account, and Dex, their rights in the services' namespace.
 func (p *pass) bind(ctx context.Context) (created bool, err error) {
 	self := &authenticationv1.SelfSubjectReview{}
 	if err := p.Client.Create(ctx, self); err != nil {
 		return false, asked("read", "the operator's own account", err)
 	}
-	for _, to := range []struct {
-		role    string
-		subject rbacv1.Subject
-	}{
-		{dexRole, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"}},
-		{servicesRole, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username}},
+	for role, to := range map[string]rbacv1.Subject{
+		servicesRole: {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: self.Status.UserInfo.Username},
+		dexRole:      {Kind: rbacv1.ServiceAccountKind, Namespace: p.home, Name: "default"},
 	} {
 		err = p.Client.Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: p.home, Name: to.role, Labels: p.labels()},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: to.role},
-			Subjects:   []rbacv1.Subject{to.subject},
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.home, Name: role, Labels: p.labels()},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{to},
 		}, client.FieldOwner(cluster.FieldManager))
 		if apierrors.IsNotFound(err) { // the role is: the manifests are of an earlier release
-			err = apierrors.NewForbidden(rbacv1.Resource("clusterroles"), to.role, err)
+			err = apierrors.NewForbidden(rbacv1.Resource("clusterroles"), role, err)
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return false, p.homeFault("create a RoleBinding in", err)
