@@ -88,48 +88,43 @@ func problemIn(vCenter string, p topology.Problem) error {
 	return f
 }
 
-type tagged struct {
-	report   tagReport
-	problems []topology.Problem
-	admin    *vcenter.Admin
-	tagging  *vcenter.Tagging
-}
-
-func (t *tagged) close() {
-	if t.tagging != nil {
-		t.tagging.Close()
-	}
-	if t.admin != nil {
-		t.admin.Close()
-	}
-}
-
 // tag plans for a vCenter, shows it, and does it; where a part cannot be done, nothing.
 func (o *topologyOptions) tag(ctx context.Context) error {
 	s, want, err := o.tagSite(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := o.planTags(ctx, &s, s.vcenters[0], want)
-	defer t.close()
+	v, categories := s.vcenters[0], s.wants.AllCategories()
+	target, err := s.target(ctx, v)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, p := range t.problems {
-		errs = append(errs, problemIn(t.report.VCenter, p))
-	}
-	err = fault.Join(append(errs, o.print([]tagReport{t.report}, func(l *lines) { tagText(l, t.report) }))...)
-	if err != nil || len(t.report.Steps) == 0 || o.dryRun {
+	found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: categories})
+	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
 		return err
 	}
-	changes := command.Plural(len(t.report.Steps), "change", "changes")
-	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, t.report.VCenter, o.cluster.named())
+	found.Name = v.Name
+	admin, err := vcenter.Open(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	tagging, err := admin.OpenTagging(ctx)
+	if err != nil {
+		return err
+	}
+	defer tagging.Close()
+	r, err := o.planTags(ctx, tagging, &found, categories, want)
+	if err != nil || len(r.Steps) == 0 || o.dryRun {
+		return err
+	}
+	changes := command.Plural(len(r.Steps), "change", "changes")
+	question := fmt.Sprintf("Apply %s to vCenter %s%s?", changes, v.Name, o.cluster.named())
 	if err := o.consent(ctx, o.consentFlags, question); err != nil {
 		return err
 	}
-	for _, s := range t.report.Steps {
-		if err := t.tagging.Do(ctx, s); err != nil {
+	for _, s := range r.Steps {
+		if err := tagging.Do(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -178,37 +173,30 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	return s, want, err
 }
 
-func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, want []topology.Assignment) (*tagged, error) {
-	t := &tagged{report: tagReport{VCenter: v.Name, DryRun: o.dryRun, Steps: []topology.Step{}}}
-	target, err := s.target(ctx, v)
-	if err != nil {
-		return t, err
-	}
-	found := vcenter.Inspect(ctx, target, vcenter.Ask{Nodes: o.use.cluster.Nodes, Categories: s.wants.AllCategories()})
-	if err := fault.Join(found.Err, found.Failed[preflight.Inventory], found.Failed[preflight.Tags]); err != nil {
-		return t, err
-	}
-	found.Name = v.Name
-	if t.admin, err = vcenter.Open(ctx, target); err != nil {
-		return t, err
-	}
-	if t.tagging, err = t.admin.OpenTagging(ctx); err != nil {
-		return t, err
-	}
+// planTags plans and shows the steps. What cannot be done is an error.
+func (o *topologyOptions) planTags(
+	ctx context.Context, tagging *vcenter.Tagging, found *preflight.VCenter, categories []string, want []topology.Assignment,
+) (tagReport, error) {
+	r := tagReport{VCenter: found.Name, DryRun: o.dryRun, Steps: []topology.Step{}}
 	paths := make([]string, len(want))
 	for i, a := range want {
 		paths[i] = a.Path
 	}
-	has, err := t.tagging.Existing(ctx, &found, s.wants.AllCategories(), paths)
+	has, err := tagging.Existing(ctx, found, categories, paths)
 	if err != nil {
-		return t, err
+		return r, err
 	}
-	steps, problems, notes := topology.Plan(s.wants.AllCategories(), want, has, o.replace)
-	t.report.Steps, t.report.Notes, t.problems = append(t.report.Steps, steps...), notes, append(t.problems, problems...)
+	steps, problems, notes := topology.Plan(categories, want, has, o.replace)
+	if err := o.use.refuse(*found, steps); err != nil {
+		return r, err
+	}
+	r.Steps, r.Notes = append(r.Steps, steps...), notes
+	var errs []error
 	for _, p := range problems {
-		t.report.Problems = append(t.report.Problems, p.Text)
+		r.Problems = append(r.Problems, p.Text)
+		errs = append(errs, problemIn(found.Name, p))
 	}
-	return t, o.use.refuse(found, steps)
+	return r, fault.Join(append(errs, o.print([]tagReport{r}, func(l *lines) { tagText(l, r) }))...)
 }
 
 func tagText(l *lines, r tagReport) {
