@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -110,21 +111,17 @@ func (p *progress) show(text string) {
 
 // wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
 func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
-	late := time.After(limit)
-	for {
-		why, err = look() // a request that would outlast the limit says so in its own words
-		if err != nil || why == "" {
-			return "", err
+	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		var err error
+		if why, err = look(); err == nil && why != "" { // a request that would outlast the limit says so in its own words
+			p.show("waiting for " + why)
 		}
-		p.show("waiting for " + why)
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-late:
-			return why, nil
-		case <-time.After(500 * time.Millisecond):
-		}
+		return why == "", err
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return why, nil
 	}
+	return "", err
 }
 
 func cut(text string, most int) string {
