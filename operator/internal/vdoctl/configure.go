@@ -36,7 +36,6 @@ type configureOptions struct {
 
 	file, passwordFile, write string
 	noCheck, force            bool
-	offline                   bool // the file has all, and may lack the account
 	given                     func(flag string) bool
 	replaced                  []byte   // the file that is written, before anything is asked; nil for none
 	seen                      []string // datacenters that the account sees
@@ -139,7 +138,7 @@ func (o *configureOptions) draft(ctx context.Context) (client.Client, *draft, er
 	}
 	d, errFile := o.begin()
 	var c client.Client
-	if o.write == "" && !o.offline {
+	if o.write == "" {
 		if c, err = o.cluster.client(); err == nil {
 			err = d.readResources(ctx, c)
 		}
@@ -212,7 +211,7 @@ func (o *configureOptions) writeAll(
 // answer finds all answers: flags, what is there, and, on a terminal, a person's. There the vCenter is tried as soon
 // as there is an account, and again with the datacenters. Elsewhere all that is wrong is said at once, before that.
 func (o *configureOptions) answer(ctx context.Context, d *draft) error {
-	o.later = o.write != "" || o.offline
+	o.later = o.write != ""
 	if o.prompts {
 		if err := o.valid(o.given); err != nil {
 			return err
@@ -273,10 +272,6 @@ func (o *configureOptions) ask(ctx context.Context, f field) error {
 // there for the same user, or a prompt.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	has := d.user == o.username && d.password != ""
-	if o.offline { // the environment may have an administrator's, for users create
-		o.password = d.password
-		return nil
-	}
 	given, known, err := o.givenPassword(o.passwordFile)
 	switch {
 	case err != nil || known:

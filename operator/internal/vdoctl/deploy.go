@@ -302,16 +302,20 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 		return nil, nil
 	}
 	conf := newConfigure(o.app)
-	conf.file, conf.noCheck, conf.offline = o.site, true, true
-	if src != "" {
-		conf.bundle = src // where the file has none
-	}
-	_, d, err := conf.draft(ctx)
+	conf.file = o.site
+	d, err := conf.begin()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := accountFileOf(o.site).beside(d.file); err != nil {
 		return nil, err
+	}
+	if d.config == nil {
+		return nil, fault.Errorf(fault.NotFound, "read", o.site, "write one with `vdoctl configure -o FILE`", "it has no VDOConfig")
+	}
+	d.makeMissing()
+	if d.bundle.Spec.Reference == "" {
+		d.bundle.Spec.Reference = src
 	}
 	all, err := d.manifests(ctx)
 	out := make([]client.Object, len(all))

@@ -99,6 +99,10 @@ metadata: {name: vc}
 spec: {vcIp: vc.site, credentials: vc}
 ---
 apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+---
+apiVersion: vdo.vmware.com/v1alpha1
 kind: DriverBundle
 metadata: {name: drivers}
 spec: {reference: "mirror.site/vdo:1"}
