@@ -61,7 +61,7 @@ func (r *redactor) add(value []byte) {
 	}
 	var document any
 	if json.Unmarshal(value, &document) == nil {
-		r.fields("", document)
+		visit("", document, r.field)
 	} else if !isConfiguration(text) {
 		r.lines(text)
 	}
@@ -100,30 +100,39 @@ func (r *redactor) lines(text string) {
 	}
 }
 
-// fields notes the texts of a document whose keys sound secret. The auth of a registry's
-// login is NAME:PASSWORD in base64.
-func (r *redactor) fields(key string, node any) {
-	switch node := node.(type) {
-	case map[string]any:
-		for k, v := range node {
-			r.fields(k, v)
-		}
-	case []any:
-		for _, v := range node {
-			r.fields(key, v)
-		}
-	case string:
-		if !isSecretName(key) {
-			return
-		}
-		r.one(node)
-		r.lines(node)
-		if login, err := base64.StdEncoding.DecodeString(node); err == nil {
-			if _, password, ok := strings.Cut(string(login), ":"); ok {
-				r.one(password)
-			}
+// field notes a text of a document whose key sounds secret. The auth of a registry's login is
+// NAME:PASSWORD in base64.
+func (r *redactor) field(key, text string) string {
+	if !isSecretName(key) {
+		return text
+	}
+	r.one(text)
+	r.lines(text)
+	if login, err := base64.StdEncoding.DecodeString(text); err == nil {
+		if _, password, ok := strings.Cut(string(login), ":"); ok {
+			r.one(password)
 		}
 	}
+	return text
+}
+
+// visit replaces the texts of a document. Each is told with its key, or that of its list; a key with none.
+func visit(key string, node any, replace func(key, text string) string) any {
+	switch node := node.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(node))
+		for k, v := range node {
+			out[replace("", k)] = visit(k, v, replace)
+		}
+		return out
+	case []any:
+		for i := range node {
+			node[i] = visit(key, node[i], replace)
+		}
+	case string:
+		return replace(key, node)
+	}
+	return node
 }
 
 // one notes a value, in all the forms that it may have in a file.
@@ -209,25 +218,7 @@ func (r *redactor) object(value any) (any, error) {
 	if err := numbers.Decode(&out); err != nil {
 		return nil, err
 	}
-	return r.texts(out), nil
-}
-
-func (r *redactor) texts(node any) any {
-	switch node := node.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(node))
-		for k, v := range node {
-			out[r.cleanText(k)] = r.texts(v)
-		}
-		return out
-	case []any:
-		for i := range node {
-			node[i] = r.texts(node[i])
-		}
-	case string:
-		return r.cleanText(node)
-	}
-	return node
+	return visit("", out, func(_, text string) string { return r.cleanText(text) }), nil
 }
 
 // plain is what no setting, login or document is: a name, a number, a path, an option, an image.
