@@ -211,7 +211,6 @@ func (o *configureOptions) writeAll(
 // answer finds all answers: flags, what is there, and, on a terminal, a person's. There the vCenter is tried as soon
 // as there is an account, and again with the datacenters. Elsewhere all that is wrong is said at once, before that.
 func (o *configureOptions) answer(ctx context.Context, d *draft) error {
-	o.later = o.write != ""
 	if o.prompts {
 		if err := o.valid(o.given); err != nil {
 			return err
@@ -271,6 +270,9 @@ func (o *configureOptions) ask(ctx context.Context, f field) error {
 // readPassword finds the account's password: a file, the environment, the Secret that is
 // there for the same user, or a prompt.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
+	if o.username == "" {
+		return nil
+	}
 	has := d.user == o.username && d.password != ""
 	given, known, err := o.givenPassword(o.passwordFile)
 	switch {
@@ -280,7 +282,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 	case has && !o.prompts:
 		o.password = d.password
 		return nil
-	case o.noCheck && (o.write != "" || o.username == ""):
+	case o.noCheck && o.write != "":
 		return nil // it is neither tried nor written
 	case !o.prompts:
 		return fault.Errorf(fault.InvalidInput, "read the password of", o.username,
@@ -398,7 +400,6 @@ type answers struct {
 	several bool // the storage driver has vCenters besides this one
 	used    bool // the drivers that use this one are said already
 	tags    bool // categories of tags are asked for
-	later   bool // the account may be made later
 }
 
 const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
@@ -441,7 +442,7 @@ func (a *answers) fields() []field {
 			usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate; \"\" for none"},
 		{flag: "vcenter-ca-file", to: &a.caFile, valid: isAuthority, flagAlone: true,
 			usage: "PEM `FILE` of the authority that signed its certificate"},
-		{flag: "username", title: "Account of the drivers", to: &a.username, valid: a.isAccount,
+		{flag: "username", title: "Account of the drivers", to: &a.username, valid: isAccount,
 			usage: "`NAME@DOMAIN` of the vCenter's account; vdoctl users makes one"},
 		{flag: "datacenters", title: "Datacenters, with commas", to: &a.datacenters,
 			usage: "inventory `PATHS` of datacenters, with commas; none for all"},
@@ -474,12 +475,9 @@ func required(s string) error {
 	return nil
 }
 
-// isAccount refuses what the storage driver does not start with.
-func (a *answers) isAccount(s string) error {
-	if s == "" && a.later {
-		return nil
-	}
-	if !render.QualifiedAccount(s) {
+// isAccount refuses what the storage driver does not start with. None may be made later.
+func isAccount(s string) error {
+	if s != "" && !render.QualifiedAccount(s) {
 		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
 	}
 	return nil

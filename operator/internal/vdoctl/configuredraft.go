@@ -210,7 +210,7 @@ func (o *configureOptions) take(d *draft) error {
 	if err := o.takeCertificate(d); err != nil {
 		return err
 	}
-	if o.username != d.user || o.password != d.password || d.inFile(v.Credentials) {
+	if o.username != "" && (o.username != d.user || o.password != d.password || d.inFile(v.Credentials)) {
 		d.secret = d.account(v.Credentials)
 		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(o.username), []byte(o.password)
 	}
