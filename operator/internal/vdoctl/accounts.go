@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -52,6 +51,7 @@ type accountOptions struct {
 	makes                bool // roles and permissions, as they are planned
 	outputSecret, forget bool
 	secret, passwordFrom string
+	givenBy              string // what the drivers' account comes from; "" for the Secret
 	open                 []*vcenter.Admin
 	timeout              time.Duration
 }
@@ -210,29 +210,13 @@ func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 	return errors.Join(err, written(w, func(l *lines) { l.write(string(text)) }))
 }
 
-// givenBy says what the drivers' account comes from; "" for the Secret.
-func (o *accountOptions) givenBy() string {
-	if _, set := o.getenv(accountPasswordEnv); set || o.passwordFrom != "" {
-		return "--principal, or the password in --account-password-file or " + accountPasswordEnv
-	}
-	return ""
-}
-
 // account is what is said of the account that the drivers are to have.
 func (o *accountOptions) account() (accounts.Login, error) {
-	l := accounts.Login{Username: o.principal}
-	if o.passwordFrom != "" {
-		if o.passwordFrom == "-" && o.file == "-" {
-			return l, flags.Bad("--account-password-file", "-", errors.New("standard input has the configuration already"), "name a file")
-		}
-		data, err := o.read("--account-password-file", o.passwordFrom)
-		l.Password = vcenter.Password(bytes.TrimRight(data, "\r\n"))
-		return l, err
+	password, known, err := o.passwordOf("--account-password-file", o.passwordFrom, accountPasswordEnv)
+	if known {
+		o.givenBy = "--principal, or the password in --account-password-file or " + accountPasswordEnv
 	}
-	if p, ok := o.getenv(accountPasswordEnv); ok {
-		l.Password = vcenter.Password(p)
-	}
-	return l, nil
+	return accounts.Login{Username: o.principal, Password: vcenter.Password(password)}, err
 }
 
 // place logs in to a vCenter to change it.
@@ -259,7 +243,7 @@ func (o *accountOptions) place(
 		},
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
-			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy()
+			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy
 			as.Token, as.Certificate, as.Sessions = "", nil, "" // of who changes the vCenter
 			o.paced(&as)
 			a := askedOf(ctx, v.Name, as, ask, "")

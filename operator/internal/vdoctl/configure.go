@@ -274,7 +274,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft) error {
 		return nil
 	}
 	has := d.user == o.username && d.password != ""
-	given, known, err := o.givenPassword(o.passwordFile)
+	given, known, err := o.passwordOf("--password-file", o.passwordFile, passwordEnv)
 	switch {
 	case err != nil || known:
 		o.password = given

@@ -277,13 +277,13 @@ func (f *siteFlags) asAdmin(ctx context.Context, a *app, of string, noCluster bo
 	return a.configuration(ctx, as, noCluster)
 }
 
-// givenPassword is the password in a file, or else in the environment.
-func (a *app) givenPassword(file string) (password string, known bool, err error) {
+// passwordOf is the password in a file, or else in the environment.
+func (a *app) passwordOf(flag, file, env string) (password string, known bool, err error) {
 	if file == "" {
-		password, known = a.getenv(passwordEnv)
+		password, known = a.getenv(env)
 		return password, known, nil
 	}
-	data, err := a.read("--password-file", file)
+	data, err := a.read(flag, file)
 	return strings.TrimRight(string(data), "\r\n"), true, err
 }
 
@@ -291,7 +291,7 @@ func (a *app) givenPassword(file string) (password string, known bool, err error
 // needed, a prompt, which names the server: that is in a resource that somebody else may have written. A
 // file that does not exist is a wrong flag, and no finding about a vCenter.
 func (f *siteFlags) asks(a *app, s *site) error {
-	password, known, err := a.givenPassword(f.passwordFile)
+	password, known, err := a.passwordOf("--password-file", f.passwordFile, passwordEnv)
 	isProven := f.proof.Given() && !known
 	if err != nil || f.username == "" && !isProven {
 		return err
