@@ -92,7 +92,6 @@ type VCenter interface {
 	Linked(ctx context.Context) (string, error)
 
 	Sessions(ctx context.Context, principal string) ([]vcenter.Session, error)
-	Now(ctx context.Context) (time.Time, error)
 }
 
 // Place is a vCenter that the account is for.

@@ -466,7 +466,7 @@ func TestAPasswordThatIsInUseIsNotReset(t *testing.T) {
 	require.Empty(t, v.changes)
 
 	w = newWorld(t, v) // no driver has it, and yet somebody is logged in
-	v.sessions = []vcenter.Session{{Agent: "backup", Address: "10.0.0.9", Active: time.Now().Add(-time.Hour)}}
+	v.sessions = []vcenter.Session{{Agent: "backup", Address: "10.0.0.9", Idle: time.Hour}}
 	require.ErrorContains(t, w.create(whole(), none), `by "backup" from "10.0.0.9"`)
 	require.Empty(t, v.changes)
 	v.sessions = nil
@@ -603,7 +603,7 @@ func TestAnAccountWithSomebodyElsesSessionStays(t *testing.T) {
 	} {
 		v := newVC("west", nil)
 		v.accounts[firstName] = made
-		v.sessions = []vcenter.Session{{Agent: "csi", Address: c.address, Active: time.Now().Add(-c.idle)}}
+		v.sessions = []vcenter.Session{{Agent: "csi", Address: c.address, Idle: c.idle}}
 		err := newWorld(t, v, node, record(`{"account":"`+firstName+`","made":true,"places":{}}`)).remove(whole())
 		_, exists := v.accounts[firstName]
 		require.Equal(t, c.stays, exists, name)

@@ -195,19 +195,14 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string) (string, err
 	if err != nil || len(list) == 0 {
 		return "", err
 	}
-	now, err := p.Now(ctx)
-	if err != nil {
-		return "", err
-	}
 	if err := s.readNodes(ctx); err != nil {
 		return "", err
 	}
 	for _, x := range list {
-		idle := now.Sub(x.Active)
-		if s.nodes[x.Address] && idle > recent {
+		if s.nodes[x.Address] && x.Idle > recent {
 			continue
 		}
-		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, idle.Round(time.Second)), nil
+		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, x.Idle.Round(time.Second)), nil
 	}
 	return "", nil
 }

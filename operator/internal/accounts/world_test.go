@@ -230,7 +230,6 @@ func (v *vc) RemovePermission(ctx context.Context, id, n string) error {
 }
 
 func (v *vc) Sessions(context.Context, string) ([]vcenter.Session, error) { return v.sessions, nil }
-func (*vc) Now(context.Context) (time.Time, error)                        { return time.Now(), nil }
 
 func (v *vc) plan(ctx context.Context, principal string) (privileges.Plan, error) {
 	principal = v.Canonical(ctx, principal)

@@ -142,32 +142,28 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 
 // Session is one that is open in a vCenter.
 type Session struct {
-	Agent         string // the program, as it names itself
-	Address       string // that it logged in from, as the vCenter sees it
-	Login, Active time.Time
+	Agent   string        // the program, as it names itself
+	Address string        // that it logged in from, as the vCenter sees it
+	Idle    time.Duration // by the vCenter's clock
 }
 
 // Sessions returns those of an account.
 func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, error) {
 	var m mo.SessionManager
-	if err := property.DefaultCollector(a.c).RetrieveOne(ctx, *a.c.ServiceContent.SessionManager, []string{"sessionList"}, &m); err != nil {
+	err := property.DefaultCollector(a.c).RetrieveOne(ctx, *a.c.ServiceContent.SessionManager, []string{"sessionList"}, &m)
+	now := &time.Time{}
+	if err == nil {
+		now, err = methods.GetCurrentTime(ctx, a.c)
+	}
+	if err != nil {
 		return nil, a.fault("read the sessions of", err)
 	}
 	principal = a.Canonical(ctx, principal)
 	var out []Session
 	for i := range m.SessionList {
 		if s := &m.SessionList[i]; a.same(s.UserName, principal) {
-			out = append(out, Session{Agent: s.UserAgent, Address: s.IpAddress, Login: s.LoginTime, Active: s.LastActiveTime})
+			out = append(out, Session{Agent: s.UserAgent, Address: s.IpAddress, Idle: now.Sub(s.LastActiveTime)})
 		}
 	}
 	return out, nil
-}
-
-// Now is the vCenter's clock.
-func (a *Admin) Now(ctx context.Context) (time.Time, error) {
-	now, err := methods.GetCurrentTime(ctx, a.c)
-	if err != nil {
-		return time.Time{}, a.fault("read the clock of", err)
-	}
-	return *now, nil
 }
