@@ -145,7 +145,7 @@ func TestTheCRDKnowsTheChecks(t *testing.T) {
 	got, found, err := unstructured.NestedStringSlice(schema, checks...)
 	require.NoError(t, err)
 	require.True(t, found)
-	want := []string{"vm-folder", "node-zone-labels", "datastore-space", "node-address", "vcenter-clock"} // were ones once
+	want := []string{"vm-folder", "node-zone-labels", "datastore-space", "node-address", "vcenter-clock", "node-uninitialized"} // were ones once
 	for _, id := range preflight.IDs() {
 		want = append(want, string(id))
 	}

@@ -102,17 +102,6 @@ func inTree(s *Snapshot) (out []found) {
 	return out
 }
 
-func uninitialized(s *Snapshot, n *Node) (f found) {
-	if n.Uninitialized {
-		f.what = "waits for the cloud provider"
-	}
-	if n.Uninitialized && !s.Wants.CPI {
-		f.what = "waits for a cloud provider, and none is configured"
-		f.remedy = "configure spec.cloudProvider, or run the kubelet without --cloud-provider=external"
-	}
-	return f
-}
-
 func controlPlane(s *Snapshot) []found {
 	if slices.ContainsFunc(s.Cluster.Nodes, func(n Node) bool { return n.ControlPlane }) {
 		return nil

@@ -166,11 +166,6 @@ var failing = []struct {
 	}, "node-cloud-provider", preflight.BlockInstall, []string{
 		"kube-controller-manager-0\n", "--cloud-provider=vsphere", "each kubelet with --cloud-provider=external",
 	}},
-	{"taint that stays", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Uninitialized = true }, "node-uninitialized", preflight.Warn, []string{"node-2", "grep node-2"}},
-	{"taint and no cloud provider configured", func(s *preflight.Snapshot) {
-		s.Wants.CPI, s.VCenters[0].UsedByCPI = false, false
-		s.Cluster.Nodes[2].Uninitialized = true
-	}, "node-uninitialized", preflight.Warn, []string{"none is configured"}},
 	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
 	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},

@@ -127,13 +127,6 @@ func checks() []check {
 			source: "Kubernetes documentation, Cloud Controller Manager Administration",
 		},
 		{
-			id: "node-uninitialized", worst: Warn, when: nodesKnown, run: nodes(uninitialized),
-			reads: "taints", fails: "node.cloudprovider.kubernetes.io/uninitialized is there",
-			why:    "no ordinary pod is scheduled there",
-			remedy: "this ends when the cloud provider runs; where it runs: kubectl -n kube-system logs ds/vsphere-cloud-controller-manager | grep {}",
-			source: "Kubernetes documentation, Cloud Controller Manager Administration",
-		},
-		{
 			id: "node-control-plane", worst: BlockInstall, when: nodesKnown, run: controlPlane,
 			reads: "node labels", fails: "no node has the label of the control plane",
 			why:    "the controllers of both drivers are scheduled on control-plane nodes alone",
