@@ -79,8 +79,7 @@ type VCenter interface {
 	Roles(ctx context.Context) (map[string]vcenter.Role, error)
 	MakeRole(ctx context.Context, name string, privileges []string) error
 	ChangeRole(ctx context.Context, r vcenter.Role, privileges []string) error
-	RemoveRole(ctx context.Context, r vcenter.Role) error
-	RoleUsed(ctx context.Context, r vcenter.Role) (int, error)
+	RemoveRole(ctx context.Context, r vcenter.Role) (used bool, err error)
 
 	Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error)
 	SetPermission(ctx context.Context, id, principal string, r vcenter.Role, propagate bool) error

@@ -251,13 +251,11 @@ func (s *Site) leaveRole(p *Place, account, name, why string) {
 
 // removeRole removes a role that was made here, where nobody else has it.
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
-	n, err := p.RoleUsed(ctx, role)
-	switch {
-	case err != nil:
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error {
+		used, err := p.RemoveRole(ctx, role)
+		if used {
+			s.leaveRole(p, account, role.Name, "permissions of others have it")
+		}
 		return err
-	case n > 0 && !s.DryRun:
-		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it", n))
-		return nil
-	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error { return p.RemoveRole(ctx, role) })
+	})
 }

@@ -86,7 +86,7 @@ type vc struct {
 	name        string
 	roles       map[string][]string
 	permissions map[string]map[string]privileges.Permission // by canonical name and object
-	used        map[string]int                              // permissions of others, by role
+	used        map[string]bool                             // roles that permissions of others have
 	byGroup     []string                                    // what each account may do on the root
 	sessions    []vcenter.Session
 	objects     []privileges.Object
@@ -103,7 +103,7 @@ func newVC(name string, d *directory) *vc {
 		passwords := map[string]vcenter.Password{adminName: "admin", corp: corpLogin.Password}
 		d = &directory{map[string]string{}, passwords, map[string]*vc{}}
 	}
-	v := &vc{directory: d, name: name, f: whole(), used: map[string]int{},
+	v := &vc{directory: d, name: name, f: whole(), used: map[string]bool{},
 		permissions: map[string]map[string]privileges.Permission{},
 		roles: map[string][]string{
 			"ReadOnly": {"System.Anonymous", "System.Read", "System.View"}, "seeing": {"System.Read", "System.View"},
@@ -191,20 +191,17 @@ func (v *vc) ChangeRole(_ context.Context, r vcenter.Role, p []string) error {
 	return v.change(func() { v.roles[r.Name] = p }, "change role %s", r.Name)
 }
 
-func (v *vc) RemoveRole(_ context.Context, r vcenter.Role) error {
-	return v.change(func() { delete(v.roles, r.Name) }, "remove role %s", r.Name)
-}
-
-func (v *vc) RoleUsed(_ context.Context, r vcenter.Role) (int, error) {
-	n := v.used[r.Name]
+func (v *vc) RemoveRole(_ context.Context, r vcenter.Role) (bool, error) {
+	used := v.used[r.Name]
 	for _, list := range v.permissions {
 		for _, p := range list {
-			if p.Role == r.Name {
-				n++
-			}
+			used = used || p.Role == r.Name
 		}
 	}
-	return n, nil
+	if used {
+		return true, v.f.killed()
+	}
+	return false, v.change(func() { delete(v.roles, r.Name) }, "remove role %s", r.Name)
 }
 
 func (v *vc) Permissions(ctx context.Context, n string) (map[string]privileges.Permission, error) {

@@ -41,45 +41,37 @@ func (a *Admin) authorization() *object.AuthorizationManager {
 	return object.NewAuthorizationManager(a.c)
 }
 
-// Roles returns all roles by name. They are read again once one is changed here: a list of all their
-// privileges is long.
+// Roles returns all roles by name.
 func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
-	if a.roles == nil {
-		list, err := a.authorization().RoleList(ctx)
-		if err != nil {
-			return nil, a.fault("read the roles of", err)
-		}
-		a.roles = map[string]Role{}
-		for _, r := range list {
-			a.roles[r.Name] = Role{ID: r.RoleId, Name: r.Name, Privileges: r.Privilege}
-		}
+	list, err := a.authorization().RoleList(ctx)
+	if err != nil {
+		return nil, a.fault("read the roles of", err)
 	}
-	return a.roles, nil
+	roles := map[string]Role{}
+	for _, r := range list {
+		roles[r.Name] = Role{ID: r.RoleId, Name: r.Name, Privileges: r.Privilege}
+	}
+	return roles, nil
 }
 
 // MakeRole makes a role.
 func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
-	a.roles = nil
 	_, err := a.authorization().AddRole(ctx, name, list)
 	return a.fault("make the role "+name+" in", err)
 }
 
 // ChangeRole gives a role other privileges.
 func (a *Admin) ChangeRole(ctx context.Context, r Role, list []string) error {
-	a.roles = nil
 	return a.fault("change the role "+r.Name+" in", a.authorization().UpdateRole(ctx, r.ID, r.Name, list))
 }
 
-// RemoveRole removes a role that no permission has; it fails where one has.
-func (a *Admin) RemoveRole(ctx context.Context, r Role) error {
-	a.roles = nil
-	return a.fault("remove the role "+r.Name+" from", a.authorization().RemoveRole(ctx, r.ID, true))
-}
-
-// RoleUsed counts the permissions that have a role.
-func (a *Admin) RoleUsed(ctx context.Context, r Role) (int, error) {
-	list, err := a.authorization().RetrieveRolePermissions(ctx, r.ID)
-	return len(list), a.fault("read who has the role "+r.Name+" in", err)
+// RemoveRole removes a role, but for one that a permission has: that is used.
+func (a *Admin) RemoveRole(ctx context.Context, r Role) (used bool, err error) {
+	err = a.authorization().RemoveRole(ctx, r.ID, true)
+	if is[*types.RemoveFailed](err) {
+		return true, nil
+	}
+	return false, a.fault("remove the role "+r.Name+" from", err)
 }
 
 // Permissions returns those of an account by object: Type-Value.

@@ -43,9 +43,8 @@ type Admin struct {
 	accepted bool
 	User     string // the account as the vCenter names it
 
-	sso   *ssoadmin.Client
-	rest  *rest.Client    // nil before it is used
-	roles map[string]Role // nil before they are read
+	sso  *ssoadmin.Client
+	rest *rest.Client // nil before it is used
 	// answers are names as the vCenter answers logins, by the name that was given, and aliases
 	// the domains by theirs; nil before they are read.
 	answers, aliases map[string]string
