@@ -271,9 +271,6 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 // replicated waits until an account that was made at a linked vCenter is visible: to make it twice
 // would be a conflict of both.
 func (s *Site) replicated(ctx context.Context, p *Place, name string) error {
-	if s.DryRun {
-		return nil
-	}
 	return s.until(ctx, "wait for account "+name, func() (string, error) {
 		found, err := s.ours(ctx, p, name)
 		if err != nil || found {

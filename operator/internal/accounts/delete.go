@@ -83,9 +83,6 @@ func (s *Site) free(ctx context.Context, r *record) error {
 						s.command("rotate") + "`"}
 			}
 		}
-		if s.DryRun {
-			continue
-		}
 		if err := s.quiet(ctx, r, account, made); err != nil {
 			return err
 		}

@@ -23,7 +23,11 @@ import (
 
 func (s *Site) poll() time.Duration { return cmp.Or(s.Poll, 2*time.Second) }
 
+// until waits for something; in a dry run for nothing.
 func (s *Site) until(ctx context.Context, op string, look func() (string, error), hint string) error {
+	if s.DryRun {
+		return nil
+	}
 	return clusterstate.Until(ctx, s.Wait, s.Poll, op, hint, look)
 }
 
@@ -242,9 +246,6 @@ func (s *Site) resettable(ctx context.Context, a account) error {
 			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
 				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: " + s.command("rotate")}
 		}
-	}
-	if s.DryRun {
-		return nil
 	}
 	return s.each(func(p *Place) error { return s.unused(ctx, p, a.Username) })
 }

@@ -37,10 +37,6 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 			return err // once the cluster has the Secret that is printed, a further run goes on
 		}
 	}
-	if s.DryRun {
-		s.ahead(r)
-		return nil
-	}
 	if err := s.switched(ctx, r); err != nil {
 		return err
 	}
@@ -95,17 +91,6 @@ func (s *Site) choose(ctx context.Context, r *record, want Login) error {
 	return qualified(r.Next)
 }
 
-// ahead says in a dry run what follows when the next account is in the Secret.
-func (s *Site) ahead(r *record) {
-	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
-	for i := range s.Places {
-		if r.Made {
-			s.did(Change{VCenter: s.Places[i].Name, Do: Remove, Kind: "account", Name: r.Account, Account: r.Account})
-		}
-	}
-	s.elsewhere(r)
-}
-
 func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a account) error {
 	if err := s.writable(r, secret); err != nil {
 		return err
@@ -140,6 +125,9 @@ func (s *Site) retire(ctx context.Context, r *record) error {
 		return err
 	}
 	s.elsewhere(r)
+	if s.DryRun {
+		return nil
+	}
 	for i := range s.Places {
 		of := r.place(s.Places[i].Name).Permissions
 		maps.DeleteFunc(of, func(account string, _ map[string]*privileges.Permission) bool {
