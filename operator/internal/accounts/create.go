@@ -135,7 +135,7 @@ func (s *Site) migrate(ctx context.Context, r *record, p *Place, a account, plan
 	if len(before) == 0 {
 		return nil
 	}
-	return s.takePermissions(ctx, p, before, permission{account: plan.Principal, own: a.made})
+	return s.takePermissions(ctx, p, plan.Principal, a.made, before)
 }
 
 // password gives an account that is made here another one, where the Secret does not have
@@ -183,7 +183,8 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 		return err
 	}
 	found.plan = &plan
-	return s.intend(ctx, r, p, &plan)
+	r.place(p.Name).intend(&plan, r.permissionsOf(ctx, p, plan.Principal))
+	return nil
 }
 
 // try logs in with the password of an account that is made elsewhere, so that a wrong one is
@@ -209,19 +210,6 @@ func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
 	return true, &fault.Error{Reason: fault.Conflict, Op: "make the account " + name + " in", Subject: p.Server,
 		Err:  errors.New("there is one, and it was not made for this Secret of this cluster"),
 		Hint: "name another one, --principal NAME@DOMAIN, or give the password of this one: --account-password-file FILE"}
-}
-
-func (s *Site) intend(ctx context.Context, r *record, p *Place, plan *privileges.Plan) error {
-	roles, err := p.Roles(ctx)
-	if err != nil {
-		return err
-	}
-	has := map[string][]string{}
-	for name, role := range roles {
-		has[name] = role.Privileges
-	}
-	r.place(p.Name).intend(plan, has, r.permissionsOf(ctx, p, plan.Principal))
-	return nil
 }
 
 type state struct {

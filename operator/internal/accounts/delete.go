@@ -15,7 +15,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
-// Delete takes away what was made, and nothing else: it leaves what somebody has changed since. It refuses while a driver uses the account.
+// Delete takes away what was made, and nothing else: it leaves what somebody has changed since. It refuses
+// while a driver uses the account.
 func (s *Site) Delete(ctx context.Context) error {
 	r, err := s.readRecord(ctx)
 	if err != nil {
@@ -136,8 +137,8 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 	return s.clearRoles(ctx, r, p)
 }
 
-// takeAway takes an account's permissions away, and removes the account where it was made here. What is said to be made here, and by its
-// description is not, is touched in nothing.
+// takeAway takes an account's permissions away, and removes the account where it was made here. What is said to
+// be made here, and by its description is not, is touched in nothing.
 func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
 	found := vcenter.Account{}
 	if made {
@@ -152,7 +153,7 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 		s.did(leave)
 		return nil
 	}
-	if err := s.takePermissions(ctx, p, r.permissionsOf(ctx, p, account), permission{account: account, own: found.Exists}); err != nil {
+	if err := s.takePermissions(ctx, p, account, found.Exists, r.permissionsOf(ctx, p, account)); err != nil {
 		return err
 	}
 	if !made {
@@ -164,18 +165,32 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
 }
 
-// takePermissions takes those of an account away that are noted, but for one that is as it was before.
-func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]*privileges.Permission, of permission) error {
-	has, err := p.Permissions(ctx, of.account)
+// takePermissions takes those of an account away that are noted, but for one that is as it was before, and
+// names the one before: the record of that is no more than a ConfigMap, and whoever may write it is no
+// administrator of the vCenter. own is set of an account that is there, and was made for this Secret.
+func (s *Site) takePermissions(
+	ctx context.Context, p *Place, account string, own bool, before map[string]*privileges.Permission,
+) error {
+	has, err := p.Permissions(ctx, account)
 	if err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(before)) {
-		now, there := has[id]
-		if !there || before[id] != nil && *before[id] == now {
+		now, isThere := has[id]
+		was := before[id]
+		if !isThere || was != nil && *was == now {
 			continue
 		}
-		if err := s.undo(ctx, p, permission{of.account, id, now, before[id], of.own}); err != nil {
+		c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: now.Role, Account: account, On: id}
+		if !own && !isOurs(now.Role) {
+			c.Do, c.Note = Leave, "somebody else has set it"
+			s.did(c)
+			continue
+		}
+		if was != nil {
+			c.Note = fmt.Sprintf("by the record %s had %s there before: where it needs that, give it by hand", account, shown(*was))
+		}
+		if err := s.act(c, func() error { return p.RemovePermission(ctx, id, account) }); err != nil {
 			return err
 		}
 	}
@@ -184,29 +199,6 @@ func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]
 
 func isOurs(role string) bool {
 	return role == privileges.ReadOnly || privileges.IsDriverRole(role)
-}
-
-// permission is one of an account, and what it had there before.
-type permission struct {
-	account, id string
-	now         privileges.Permission
-	before      *privileges.Permission
-	own         bool // of an account that is there, and was made for this Secret
-}
-
-// undo takes a permission away that was set here, and names the one before it: the record of that is
-// no more than a ConfigMap, and whoever may write it is no administrator of the vCenter.
-func (s *Site) undo(ctx context.Context, p *Place, x permission) error {
-	c := Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id}
-	if !x.own && !isOurs(x.now.Role) {
-		c.Do, c.Note = Leave, "somebody else has set it"
-		s.did(c)
-		return nil
-	}
-	if x.before != nil {
-		c.Note = fmt.Sprintf("by the record %s had %s there before: where it needs that, give it by hand", x.account, shown(*x.before))
-	}
-	return s.act(c, func() error { return p.RemovePermission(ctx, x.id, x.account) })
 }
 
 func shown(p privileges.Permission) string {
@@ -225,12 +217,12 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	}
 	made := r.place(p.Name).Roles
 	for _, name := range slices.Sorted(maps.Keys(made)) {
-		role, there := roles[name]
-		switch before := made[name]; {
-		case !there:
+		role, isThere := roles[name]
+		switch {
+		case !isThere:
 		case !privileges.IsDriverRole(name): // whoever may write the record is no administrator of the vCenter
 			s.leaveRole(p, r.Account, name, "it is none of the drivers' roles, though the record says so")
-		case before != nil:
+		case made[name] != nil:
 			s.leaveRole(p, r.Account, name, "it was there before, and keeps what was added to it")
 		default:
 			err = s.removeRole(ctx, p, r.Account, role)

@@ -44,15 +44,11 @@ type record struct {
 }
 
 type placeRecord struct {
-	Roles map[string]*roleBefore `json:"roles,omitempty"`
+	// Roles that were made, nil, or were there before and had privileges added.
+	Roles map[string]*struct{} `json:"roles,omitempty"`
 	// Permissions by account and object, with what the account had there before; nil for
 	// nothing.
 	Permissions map[string]map[string]*privileges.Permission `json:"permissions,omitempty"`
-}
-
-// roleBefore is what a role was before; nil where it was not there.
-type roleBefore struct {
-	Privileges []string `json:"privileges"`
 }
 
 func (s *Site) recordName() string { return "vdo-account-" + s.Secret }
@@ -118,7 +114,7 @@ func (r *record) place(name string) *placeRecord {
 		r.Places[name] = p
 	}
 	if p.Roles == nil {
-		p.Roles = map[string]*roleBefore{}
+		p.Roles = map[string]*struct{}{}
 	}
 	if p.Permissions == nil {
 		p.Permissions = map[string]map[string]*privileges.Permission{}
@@ -138,18 +134,13 @@ func (r *record) permissionsOf(ctx context.Context, p *Place, account string) ma
 }
 
 // intend notes what a plan is about to change. What was noted first is what was before.
-func (p *placeRecord) intend(
-	plan *privileges.Plan, has map[string][]string, mine map[string]*privileges.Permission,
-) {
+func (p *placeRecord) intend(plan *privileges.Plan, mine map[string]*privileges.Permission) {
 	for _, role := range plan.Roles {
-		if role.State == privileges.Keep {
-			continue
+		if _, known := p.Roles[role.Name]; !known && role.State == privileges.Create {
+			p.Roles[role.Name] = nil
+		} else if !known && role.State == privileges.Change {
+			p.Roles[role.Name] = &struct{}{}
 		}
-		before, known := p.Roles[role.Name]
-		if !known && role.State == privileges.Change {
-			before = &roleBefore{Privileges: has[role.Name]}
-		}
-		p.Roles[role.Name] = before
 	}
 	for _, x := range plan.Permissions {
 		if _, known := mine[x.ID]; !known && x.State != privileges.Keep {
