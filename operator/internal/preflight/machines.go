@@ -85,33 +85,28 @@ type behind struct {
 // machines finds what is behind each node, as the cloud provider does: by UUID, and for
 // want of it by name. A template is never a node.
 func (s *Snapshot) machines() map[string][]behind {
-	byUUID, byName := map[string][]behind{}, map[string][]behind{}
+	by := map[string][]behind{} // UUIDs and names
 	for _, v := range s.readable() {
 		for i := range v.Machines {
 			m := &v.Machines[i]
-			if m.Template {
-				continue
-			}
 			b := behind{vcenter: v, machine: m}
-			byUUID[m.UUID] = append(byUUID[m.UUID], b)
-			if m.HostName != "" {
-				byName[strings.ToLower(m.HostName)] = append(byName[strings.ToLower(m.HostName)], b)
+			for _, key := range []string{m.UUID, strings.ToLower(m.HostName)} {
+				if key != "" && !m.Template {
+					by[key] = append(by[key], b)
+				}
 			}
 		}
 	}
 	out := make(map[string][]behind, len(s.Cluster.Nodes))
 	for i := range s.Cluster.Nodes {
 		n := &s.Cluster.Nodes[i]
-		list := byUUID[strings.ToLower(n.UUID)]
-		if len(list) == 0 {
-			list = byUUID[Swapped(n.UUID)]
-		}
-		if len(list) == 0 {
-			list = byName[strings.ToLower(n.Name)]
-		}
-		for _, b := range list {
-			b.node = n
-			out[n.Name] = append(out[n.Name], b)
+		isKnown := func(key string) bool { return len(by[key]) > 0 }
+		keys := n.Keys()
+		if at := slices.IndexFunc(keys, isKnown); at >= 0 {
+			for _, b := range by[keys[at]] {
+				b.node = n
+				out[n.Name] = append(out[n.Name], b)
+			}
 		}
 	}
 	return out

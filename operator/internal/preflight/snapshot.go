@@ -87,6 +87,12 @@ type Node struct {
 	TopologyKeys  []string          // of the driver there
 }
 
+// Keys are what the VM of a node is known by, in lower case and in this order: its UUID in both byte orders, and
+// its name.
+func (n *Node) Keys() []string {
+	return []string{strings.ToLower(n.UUID), Swapped(n.UUID), strings.ToLower(n.Name)}
+}
+
 // StorageClass is one of the storage driver.
 type StorageClass struct {
 	Name, Policy, DatastoreURL string

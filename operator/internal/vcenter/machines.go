@@ -18,7 +18,12 @@ func (i *inspection) machines(ctx context.Context) error {
 	if len(i.ask.Nodes) == 0 && len(i.ask.Paths) == 0 {
 		return nil
 	}
-	wanted := wantedMachines(i.ask.Nodes)
+	wanted := map[string]bool{}
+	for n := range i.ask.Nodes {
+		for _, key := range i.ask.Nodes[n].Keys() {
+			wanted[key] = key != ""
+		}
+	}
 	read := []string{"config.uuid", "guest.hostName"}
 	if len(i.ask.Paths) > 0 {
 		read = append(read, "name", "parent")
@@ -54,19 +59,6 @@ func (i *inspection) asked(o types.ObjectContent) bool {
 	}
 	path := i.found.Path(ref(folder)) + "/" + unescaped(text(o, "name"))
 	return slices.ContainsFunc(i.ask.Paths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
-}
-
-// wantedMachines are the UUIDs, in both byte orders, and the names of nodes, in lower case.
-func wantedMachines(nodes []preflight.Node) map[string]bool {
-	wanted := make(map[string]bool, 3*len(nodes))
-	for _, n := range nodes {
-		for _, key := range []string{n.Name, n.UUID, preflight.Swapped(n.UUID)} {
-			if key != "" {
-				wanted[strings.ToLower(key)] = true
-			}
-		}
-	}
-	return wanted
 }
 
 // text is a property that is a string.
