@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -48,28 +50,18 @@ type access struct {
 	refused    *cluster.Refused
 	kinds      *kinds
 	edge       *edge.Cluster
-	stale      bool
 	raw        rest.Interface                // an administrator's
 	asks       func(req *http.Request) error // before the operator's requests
 }
 
-// reached is the access to the shared API server. A test that removes kinds makes it stale, because
-// clients remember them.
+// reached is the access to the shared API server.
 var reached *access
 
 func newAccess(t *testing.T, cfg *rest.Config) *access {
 	t.Helper()
-	a := &access{edge: &edge.Cluster{}}
-	a.connect(t, cfg)
-	return a
-}
-
-// connect makes new clients; what was tried before stays.
-func (a *access) connect(t *testing.T, cfg *rest.Config) {
-	t.Helper()
-	a.stale = false
+	a := &access{edge: &edge.Cluster{}, kinds: &kinds{}}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return wire{next, func(*http.Request) error { return nil }, a.wrote}
+		return wire{next, func(*http.Request) error { return nil }, a.kinds.wrote}
 	})
 	account, refused := cluster.Operator.Within(cfg)
 	account.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -78,16 +70,17 @@ func (a *access) connect(t *testing.T, cfg *rest.Config) {
 	a.refused = refused
 	web, err := rest.HTTPClientFor(account)
 	require.NoError(t, err)
-	a.kinds = newKinds(t, account, web)
+	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
+	require.NoError(t, err)
+	a.kinds.DeferredDiscoveryRESTMapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(a.versions))
 	a.own, err = client.NewWithWatch(account, client.Options{HTTPClient: web, Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
 	a.admin, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
-	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
-	require.NoError(t, err)
 	admin, err := discovery.NewDiscoveryClientForConfig(cfg)
 	require.NoError(t, err)
 	a.raw = admin.RESTClient()
+	return a
 }
 
 // wire is the way to the API server.
@@ -108,49 +101,27 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(req)
 }
 
-// kinds remembers for a while which kinds the API server does not serve. Without it, each
-// question about such a kind reads all kinds twice, several times in each reconcile.
+// kinds reads which kinds the API server serves once, and again while a CustomResourceDefinition was just written.
 type kinds struct {
-	meta.RESTMapper
-	mu       sync.Mutex
-	unserved map[schema.GroupKind]error
-	changed  time.Time
+	*restmapper.DeferredDiscoveryRESTMapper
+	changed atomic.Int64
 }
 
 // kindsSettle is how long the API server may take to serve a new kind.
 const kindsSettle = 5 * time.Second
 
-func newKinds(t *testing.T, cfg *rest.Config, web *http.Client) *kinds {
-	t.Helper()
-	m, err := apiutil.NewDynamicRESTMapper(cfg, web)
-	require.NoError(t, err)
-	return &kinds{RESTMapper: m, unserved: map[schema.GroupKind]error{}}
-}
-
 // RESTMapping returns how a kind is served.
 func (k *kinds) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
-	k.mu.Lock()
-	err := k.unserved[gk]
-	k.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if time.Since(time.UnixMilli(k.changed.Load())) < kindsSettle {
+		k.Reset()
 	}
-	mapping, err := k.RESTMapper.RESTMapping(gk, versions...)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if meta.IsNoMatchError(err) && time.Since(k.changed) > kindsSettle {
-		k.unserved[gk] = err
-	}
-	return mapping, err
+	return k.DeferredDiscoveryRESTMapper.RESTMapping(gk, versions...)
 }
 
-// wrote notes a write; after one of a CustomResourceDefinition other kinds are served.
-func (a *access) wrote(path string) {
+// wrote notes a write.
+func (k *kinds) wrote(path string) {
 	if strings.Contains(path, "/customresourcedefinitions") {
-		a.kinds.mu.Lock()
-		defer a.kinds.mu.Unlock()
-		a.kinds.changed = time.Now()
-		clear(a.kinds.unserved)
+		k.changed.Store(time.Now().UnixMilli())
 	}
 }
 

@@ -207,11 +207,8 @@ func start(t *testing.T, releases string) *world {
 
 func newWorld(t *testing.T, releases string) *world {
 	t.Helper()
-	switch {
-	case reached == nil:
+	if reached == nil {
 		reached = newAccess(t, config(t))
-	case reached.stale:
-		reached.connect(t, config(t))
 	}
 	a := reached
 	w := &world{

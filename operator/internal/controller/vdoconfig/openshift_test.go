@@ -47,7 +47,6 @@ func (w *world) openShift() {
 		w.t.Cleanup(func() {
 			w.discard(crd)
 			w.until("the kind is gone", func() bool { return gone(w, crd, "", crd.Name) })
-			w.access.stale = true
 		})
 	}
 }
