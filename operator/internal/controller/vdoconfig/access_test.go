@@ -10,9 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -155,13 +152,4 @@ func (w *world) allow(manifest string) {
 		w.clean()
 		require.NoError(w.t, cluster.Operator.Revoke(context.Background(), w.Client, manifest))
 	})
-}
-
-// end ends a namespace that is being deleted, with the rights in it.
-func (w *world) end(name string) {
-	w.t.Helper()
-	for _, o := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}} {
-		require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(context.Background(), o, client.InNamespace(name))))
-	}
-	w.until("namespace "+name+" is gone", func() bool { w.endNamespace(name); return gone(w, &corev1.Namespace{}, "", name) })
 }

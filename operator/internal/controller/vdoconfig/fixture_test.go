@@ -167,7 +167,6 @@ type world struct {
 	now           time.Time
 	ahead         time.Duration // of passes' clock
 	lacks         bool          // the operator lacks rights for a while
-	spoilt        bool          // what is installed cannot become what it was before hours have passed
 
 	passes  int
 	deletes []string // by the operator, and perhaps still there
@@ -280,28 +279,6 @@ func (w *world) clean() {
 		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
 	}
 	w.sweep()
-}
-
-// endNamespace ends a namespace that is being deleted as the namespace controller
-// does, without the five seconds that it lets pass first.
-func (w *world) endNamespace(name string) {
-	ctx := context.Background()
-	var ns corev1.Namespace
-	err := w.Get(ctx, types.NamespacedName{Name: name}, &ns)
-	if apierrors.IsNotFound(err) {
-		return
-	}
-	require.NoError(w.t, err)
-	if ns.DeletionTimestamp.IsZero() {
-		return
-	}
-	for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Event{}, &corev1.Pod{}} {
-		require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(ctx, o, client.InNamespace(name))))
-	}
-	ns.Spec.Finalizers = nil
-	if err := w.SubResource("finalize").Update(ctx, &ns); !apierrors.IsConflict(err) {
-		require.NoError(w.t, client.IgnoreNotFound(err))
-	}
 }
 
 // sweep clears what has our label, in whatever namespace, all workloads, and what the played

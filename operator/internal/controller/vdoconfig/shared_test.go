@@ -34,7 +34,7 @@ func installed(t *testing.T) (*world, *v1alpha1.VDOConfig) {
 	w := newWorld(t, pair)
 	w.ns, left = left, ""
 	t.Cleanup(func() {
-		if t.Failed() || w.spoilt {
+		if t.Failed() {
 			w.clean()
 			return
 		}
