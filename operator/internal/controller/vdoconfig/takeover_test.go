@@ -77,70 +77,34 @@ func (w *world) upstreamStorage(release string) map[string]*unstructured.Unstruc
 	return made
 }
 
-// boundVolume makes a volume of the storage driver that a claim has.
-func (w *world) boundVolume() *corev1.PersistentVolume {
-	w.t.Helper()
-	pv := w.volume()
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-		VolumeName: pv.Name, StorageClassName: new(string), AccessModes: pv.Spec.AccessModes,
-		Resources: corev1.VolumeResourceRequirements{Requests: pv.Spec.Capacity}}}
-	w.create(claim)
-	w.t.Cleanup(func() { require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), claim))) })
-	w.until("the volume is bound", func() bool { return get(w, pv, "", pv.Name).Status.Phase == corev1.VolumeBound })
-	return pv
-}
-
-// storageTakenOver requires that what upstream's manifests installed was changed in place.
-func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstructured.Unstructured, pv *corev1.PersistentVolume) {
-	w.t.Helper()
-	for _, name := range []string{"CSIDriver csi.vsphere.vmware.com", "Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node"} {
-		was := made[name]
-		require.NotNil(w.t, was, name)
-		is := get(w, &unstructured.Unstructured{Object: map[string]any{"apiVersion": was.GetAPIVersion(), "kind": was.GetKind()}}, was.GetNamespace(), was.GetName())
-		require.Equal(w.t, was.GetUID(), is.GetUID(), name)
-		selector, _, _ := unstructured.NestedMap(was.Object, "spec", "selector")
-		now, _, _ := unstructured.NestedMap(is.Object, "spec", "selector")
-		require.Equal(w.t, selector, now, name)
-		require.Equal(w.t, "3.5.1", is.GetLabels()["vdo.vmware.com/version"], name)
-		_, byHand, _ := unstructured.NestedString(is.Object, "spec", "template", "metadata", "annotations", "by-hand")
-		require.False(w.t, byHand, "what the release does not have is gone: %s", name)
-		for _, m := range is.GetManagedFields() {
-			require.NotEqual(w.t, "kubectl-client-side-apply", m.Manager, name)
-		}
-	}
-	require.Equal(w.t, pv.UID, get(w, pv.DeepCopy(), "", pv.Name).UID)
-	require.Equal(w.t, corev1.VolumeBound, get(w, pv, "", pv.Name).Status.Phase)
-	require.Contains(w.t, w.events.all(), "trigger-csi-fullsync: true becomes false", "what was set by hand")
-	w.ready(v)
-	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
-	conf := func() *corev1.Secret { return get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret") }
-	require.Contains(w.t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
-	require.NoError(w.t, w.Delete(w.t.Context(), conf()))
-	w.ready(v)
-	require.Contains(w.t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "it outlives the Secret")
-}
-
-// While a node is emptied it stays as it is, before anything is in force and after.
 func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 	w := start(t, pair)
-	storage, pv := w.upstreamStorage("v3.3.1"), w.boundVolume()
-	uncordon := w.emptied("worker-2")
-	t.Cleanup(uncordon)
-	v := w.config("site")
-	w.until("the cloud provider is installed", func() bool { w.play(); w.look(v); return isTrue(v, "CPIReady") && current(v, "cpi") != "" })
-	was := current(v, "cpi")
-	w.look(v)
-	require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
-	require.Contains(t, v.Status.Candidate.Message, "nodes are being emptied: worker-2")
-	require.Equal(t, was, current(v, "cpi"), "it is begun once")
-	for _, name := range []string{"Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node"} {
-		is := storage[name].DeepCopy()
-		require.Equal(t, storage[name].GetGeneration(), get(w, is, is.GetNamespace(), is.GetName()).GetGeneration(), name)
+	made, pv := w.upstreamStorage("v3.3.1"), w.volume()
+	v := w.ready(w.config("site"))
+	for _, name := range []string{
+		"CSIDriver csi.vsphere.vmware.com", "Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node",
+	} {
+		was := made[name]
+		require.NotNil(t, was, name)
+		is := &unstructured.Unstructured{Object: map[string]any{"apiVersion": was.GetAPIVersion(), "kind": was.GetKind()}}
+		get(w, is, was.GetNamespace(), was.GetName())
+		require.Equal(t, was.GetUID(), is.GetUID(), "%s is changed in place", name)
+		require.Equal(t, "3.5.1", is.GetLabels()["vdo.vmware.com/version"], name)
+		_, byHand, _ := unstructured.NestedString(is.Object, "spec", "template", "metadata", "annotations", "by-hand")
+		require.False(t, byHand, "what the release does not have is gone: %s", name)
+		for _, m := range is.GetManagedFields() {
+			require.NotEqual(t, "kubectl-client-side-apply", m.Manager, name)
+		}
 	}
-	require.Equal(t, "3.3.1", driver(v, "csi").Version)
-	uncordon()
+	require.Equal(t, pv.UID, get(w, pv.DeepCopy(), "", pv.Name).UID)
+	require.Contains(t, w.events.all(), "trigger-csi-fullsync: true becomes false", "what was set by hand")
+	conf := func() *corev1.Secret {
+		return get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")
+	}
+	require.Contains(t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
+	require.NoError(t, w.Delete(t.Context(), conf()))
 	w.ready(v)
-	w.storageTakenOver(v, storage, pv)
+	require.Contains(t, string(conf().Data["csi-vsphere.conf"]), "by-hand", "it outlives the Secret")
 }
 
 // away has the check of a vCenter find nobody, as it does of one that let the login in before.
@@ -188,19 +152,7 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 	}
 	const narrower = "would not look in vc1.site.example/dc2 any more, and delete the Nodes"
 
-	w.change(c.v, func() { c.v.Spec.StorageProvider, c.v.Spec.DryRun = nil, true })
-	c.always("a dry run", stays)
-	require.Contains(t, describe(c.v), narrower)
-	searches("dc", "dc2")
-	c.always("a dry run", stays)
-	require.Contains(t, planned(c.v), "recreate DaemonSet/"+ccm, describe(c.v))
-	require.Zero(t, w.writes)
-	w.change(c.v, func() { c.v.Spec.DryRun, c.v.Spec.Suspend = false, true })
-	c.always("suspended", stays)
-	require.Zero(t, w.writes)
-
-	searches("dc")
-	w.change(c.v, func() { c.v.Spec.Suspend = false })
+	w.change(c.v, func() { c.v.Spec.StorageProvider = nil })
 	c.look(c.v) // the finalizer
 	c.always("it would lose sight of nodes", stays)
 	require.Contains(t, describe(c.v), narrower)
@@ -267,20 +219,4 @@ func (c *cloud) skips() bool {
 		}
 	}
 	return false
-}
-
-// emptied cordons a node, until what it returns is called.
-func (w *world) emptied(name string) func() {
-	w.t.Helper()
-	node := get(w, &corev1.Node{}, "", name)
-	w.change(node, func() { node.Spec.Unschedulable = true })
-	w.until("the cluster has noted since when", func() bool {
-		for _, taint := range get(w, &corev1.Node{}, "", name).Spec.Taints {
-			if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
-				return true
-			}
-		}
-		return false
-	})
-	return func() { w.change(node, func() { node.Spec.Unschedulable = false }) }
 }
