@@ -3,6 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,26 +40,26 @@ func (w *world) dropVolume(pv *corev1.PersistentVolume) {
 	w.until("the volume is gone", func() bool { return gone(w, pv, "", pv.Name) })
 }
 
-// destroy removes objects of each driver, workloads among them.
-func (w *world) destroy() {
+// destroyed removes an object of each driver, workloads among them, and waits until all are there again.
+func (w *world) destroyed(v *v1alpha1.VDOConfig) {
 	w.t.Helper()
-	for _, o := range []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cloud-controller-manager"}},
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}},
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}},
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-node"}},
-	} {
+	named := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	all := []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: named("kube-system", "cloud-controller-manager")},
+		&appsv1.DaemonSet{ObjectMeta: named("kube-system", ccm)},
+		&appsv1.Deployment{ObjectMeta: named("vmware-system-csi", csiController)},
+		&appsv1.DaemonSet{ObjectMeta: named("vmware-system-csi", "vsphere-csi-node")},
+	}
+	for _, o := range all {
 		require.NoError(w.t, w.Delete(context.Background(), o))
 	}
-}
-
-// whole requires what destroy removed to be there again.
-func (w *world) whole(why string) {
-	w.t.Helper()
-	require.False(w.t, gone(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"), why)
-	require.False(w.t, gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager"), why)
-	require.False(w.t, gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller"), why)
-	require.False(w.t, gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node"), why)
+	w.until("repaired", func() bool {
+		w.play()
+		w.look(v)
+		return !slices.ContainsFunc(all, func(o client.Object) bool { return gone(w, o, o.GetNamespace(), o.GetName()) })
+	})
 }
 
 var errBroken = errors.New("no such manifest")
@@ -67,18 +68,6 @@ var errBroken = errors.New("no such manifest")
 func (w *world) removed(v *v1alpha1.VDOConfig) {
 	w.t.Helper()
 	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
-}
-
-// remade waits until what destroy removed is there again.
-func (w *world) remade(v *v1alpha1.VDOConfig) {
-	w.t.Helper()
-	w.until("repaired", func() bool {
-		w.play()
-		w.look(v)
-		return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", csiController) &&
-			!gone(w, &appsv1.DaemonSet{}, "kube-system", ccm)
-	})
-	w.whole(describe(v))
 }
 
 // While it serves volumes the storage driver stays and is cared for as it was last asked for, whether nobody asks
@@ -98,16 +87,14 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	w.change(v, func() { v.Spec.StorageProvider = nil })
 	w.look(v)
 	was := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.Template
-	w.destroy()
-	w.remade(v)
+	w.destroyed(v)
 	require.Equal(t, was, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.Template)
 	require.Equal(t, "3.5.1", driver(v, "csi").Version)
 	refused()
 
 	require.NoError(t, w.Delete(context.Background(), v))
 	w.look(v)
-	w.destroy()
-	w.remade(v)
+	w.destroyed(v)
 	refused()
 
 	w.dropVolume(pv)
@@ -118,7 +105,11 @@ func TestTheStorageDriverStaysWhileItServesVolumes(t *testing.T) {
 	}
 	w.until("the pods are gone", func() bool { return !there() })
 	w.volume()
-	w.remade(v)
+	w.until("it is installed again", func() bool {
+		w.play()
+		return there() && !gone(w, &appsv1.Deployment{}, "vmware-system-csi", csiController) &&
+			!gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node")
+	})
 	refused()
 
 	// What is being taken down is not ready, and is looked at less and less often where it waits for somebody else.
