@@ -123,17 +123,12 @@ func TestUpgradesInPlaceAndStageByStage(t *testing.T) {
 // The network is installed where it is asked for, in one pass with the cloud provider since each waits for the
 // other: no node is ready before the one runs there, and none is initialised before the other runs. It stays
 // where the VDOConfig is deleted: all pods need it.
-func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
+func TestTheNetworkIsInstalledWithTheCloudProvider(t *testing.T) {
 	w := start(t, "cpi@1.33.1 cni@2.7.0")
 	w.allow(deploy.AntreaRights)
 	v := w.config("site")
-	w.change(v, func() { v.Spec.StorageProvider, v.Spec.DryRun = nil, true })
-	w.look(v)
-	require.Contains(t, planned(v), "create DaemonSet/"+ccm)
-	require.NotContains(t, planned(v), "create DaemonSet/antrea-agent")
-
 	w.change(v, func() {
-		v.Spec.DryRun, v.Spec.Drivers = false, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
+		v.Spec.StorageProvider, v.Spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
 	})
 	written, tried := map[string]int{}, "" // the pass in which
 	w.deny = func(_, name string) error { tried = name; return nil }

@@ -87,15 +87,18 @@ func TestWhatIsChosenInOrderOfInstallation(t *testing.T) {
 		edit       func(*site)
 		want       string
 	}{
-		"the newest that fits":                           {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
-		"a version that runs is none of a string":        {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
+		"the newest that fits":                    {"v1.33.4+k3s1", nil, "cpi@1.33.1 " + storage},
+		"a version that runs is none of a string": {"1.33", runs(matrix.CSI, "3.10.0"), "cpi@1.33.1 " + storage},
+		"the network is asked for": {"1.33", func(s *site) {
+			s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}}
+		}, "cni@2.7.0 cpi@1.33.1 " + storage},
 		"no storage is asked for":                        {"1.33", func(s *site) { s.config.Spec.StorageProvider = nil }, "cpi@1.33.1"},
 		"no cloud provider is":                           {"1.33", cloud(nil), storage},
 		"nor one without vCenters, as vdoctl once wrote": {"1.33", cloud(&v1alpha1.CloudProvider{}), storage},
 		"nor with an empty topology":                     {"1.33", cloud(&v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}), storage},
 		"nor with an empty list":                         {"1.33", cloud(&v1alpha1.CloudProvider{VsphereCloudConfigs: []string{}}), storage},
 	} {
-		d := ask(t, c.kubernetes, both, c.edit)
+		d := ask(t, c.kubernetes, both+" cni@2.7.0", c.edit)
 		require.NoError(t, d.refused, name)
 		require.Equal(t, strings.Fields(c.want), chosen(d), name)
 	}
