@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,9 +59,6 @@ func init() { // they refer to each other
 		{name: "hand edits", weight: 6, anywhere: true, do: (*world).handEdits, args: []string{
 			"the image of the cloud provider", "the image of the storage controller", "the number of storage controllers", "the pull secrets of the cloud provider",
 			"the rules of the storage driver", "the cloud provider's credentials", "the labels of the snapshot-controller"}},
-		{name: "tenant", weight: 6, anywhere: true, do: (*world).tenantEvent, args: []string{
-			"labels of the cloud provider", "labels of the snapshot-controller", "name of the cloud provider", "name of the storage controller", "name of the snapshot-controller",
-			"image of the snapshot-controller", "image of the cloud provider", "takes all away"}},
 		{name: "node", weight: 8, anywhere: true, do: (*world).nodeEvent, args: []string{
 			"w-1 is not ready", "the workers are not ready", "cp-1 is not ready", "all are ready", "all are ready", "w-1 lies", "cp-1 lies", "all lie", "nobody lies", "nobody lies",
 			"w-4 joins", "w-4 leaves", "cp-2 joins", "cp-2 leaves", "forty join", "forty leave"}},
@@ -443,43 +439,6 @@ func (w *world) handEdits(arg string) {
 	}
 }
 
-// tenantEvent is what somebody with ordinary rights in one namespace tries.
-func (w *world) tenantEvent(arg string) {
-	if arg == "takes all away" {
-		for name, t := range w.tenants {
-			w.must(client.IgnoreNotFound(w.tenant.Delete(w.ctx, t.o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
-			delete(w.tenants, name)
-		}
-		return
-	}
-	if _, there := w.tenants[arg]; there {
-		return
-	}
-	name, image := strings.ReplaceAll(strings.ToLower(arg), " ", "-"), "registry.k8s.io/pause:3.9"
-	labels := map[string]string{"app": name}
-	what, driver, _ := strings.Cut(arg, " of the ")
-	switch what {
-	case "labels":
-		short := map[string]string{"cloud provider": "cpi", "snapshot-controller": "snapshot-controller"}[driver]
-		labels["app.kubernetes.io/managed-by"], labels["vdo.vmware.com/driver"], labels["vdo.vmware.com/version"] = "vdo-operator", short, "9.9.9"
-	case "name":
-		name = map[string]string{
-			"cloud provider": "vsphere-cloud-controller-manager", "storage controller": "vsphere-csi-controller", "snapshot-controller": "snapshot-controller"}[driver]
-	case "image":
-		image = map[string]string{
-			"cloud provider": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v9.9.9", "snapshot-controller": "example.org/mine/snapshot-controller:v8.2.0"}[driver]
-	}
-	o := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: name, Labels: labels}, Spec: appsv1.DeploymentSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": arg[:4]}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": arg[:4]}},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}}}
-	if err := w.tenant.Create(w.ctx, o); err != nil {
-		w.note("refused", err.Error())
-		return
-	}
-	w.tenants[arg] = tenantsThat{o, o.ResourceVersion}
-}
-
 func (w *world) nodeEvent(arg string) {
 	for _, name := range w.names() {
 		n := *w.nodes[name]
@@ -542,7 +501,7 @@ func (w *world) volumeEvent(arg string) {
 	w.wipe(&corev1.PersistentVolume{})
 }
 
-// heal makes everything right that a person can: what the tenant has, and volumes, stay.
+// heal makes everything right that a person can: volumes stay.
 func (w *world) heal() {
 	w.note("event", "all is put right")
 	w.statusEvent("can be written")

@@ -48,14 +48,13 @@ type model struct {
 	began        time.Time
 	deaths       int // of the operator, of which each may lose the answer to a login
 
-	audited int                    // writes that were looked at
-	rolled  map[string]*rolled     // by workload
-	touched map[string]bool        // workloads that a hand has changed
-	tenants map[string]tenantsThat // what the tenant made
-	served  map[string]bool        // drivers that were complete and are wanted since
-	orphans bool                   // drivers were left to their users
-	lost    bool                   // the inventory was taken away by hand
-	back    bool                   // an upgrade is gone back from, so that pods are replaced once more
+	audited int                // writes that were looked at
+	rolled  map[string]*rolled // by workload
+	touched map[string]bool    // workloads that a hand has changed
+	served  map[string]bool    // drivers that were complete and are wanted since
+	orphans bool               // drivers were left to their users
+	lost    bool               // the inventory was taken away by hand
+	back    bool               // an upgrade is gone back from, so that pods are replaced once more
 
 	was before
 }
@@ -64,11 +63,6 @@ type model struct {
 type before struct {
 	configs   []v1alpha1.VDOConfig
 	workloads map[string]bool
-}
-
-type tenantsThat struct {
-	o       client.Object
-	version string
 }
 
 // rolled is how often a workload's pods were replaced for one and the same reason.
@@ -80,8 +74,7 @@ type rolled struct {
 func newModel() model {
 	return model{
 		mirrorLogins: []string{mirrorPassword},
-		rolled:       map[string]*rolled{}, touched: map[string]bool{}, tenants: map[string]tenantsThat{},
-		served: map[string]bool{},
+		rolled:       map[string]*rolled{}, touched: map[string]bool{}, served: map[string]bool{},
 	}
 }
 
@@ -227,7 +220,6 @@ func (w *world) after(which string, key types.NamespacedName) {
 	w.secretsStaySecret()
 	w.onlyVerifiedCredentials()
 	w.loginsAreBounded()
-	w.tenantsAreLeftAlone()
 	if which != passDrivers {
 		return
 	}
@@ -313,17 +305,6 @@ func (w *world) loginsAreBounded() {
 	most := 1 + w.inputs + w.deaths + int(w.now.Sub(w.began)/(50*time.Minute))
 	if refused > most {
 		w.fail("failed logins are bounded", "%d, where at most %d are explained: %d changes, %s", refused, most, w.inputs, w.now.Sub(w.began))
-	}
-}
-
-// tenantsAreLeftAlone: nothing that the tenant made was touched.
-func (w *world) tenantsAreLeftAlone() {
-	for name, t := range w.tenants {
-		err := w.Get(w.ctx, client.ObjectKeyFromObject(t.o), t.o)
-		w.must(client.IgnoreNotFound(err))
-		if err != nil || t.o.GetResourceVersion() != t.version {
-			w.fail("what is a tenant's is left alone", "%s was changed or deleted", name)
-		}
 	}
 }
 

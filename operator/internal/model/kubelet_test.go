@@ -65,7 +65,7 @@ func (w *world) play() bool {
 	return w.drivers() || did
 }
 
-// workloads are those outside of the tenant's namespace.
+// workloads are all DaemonSets and Deployments.
 func (w *world) workloads() []workload {
 	var all []workload
 	var sets appsv1.DaemonSetList
@@ -100,7 +100,7 @@ func (w *world) workloads() []workload {
 		}
 		all = append(all, x)
 	}
-	return slices.DeleteFunc(all, func(x workload) bool { return x.GetNamespace() == tenantNamespace })
+	return all
 }
 
 func (w *world) names() []string {
@@ -415,18 +415,15 @@ func (w *world) endDeletion(path string) bool {
 	return true
 }
 
-// endNamespaces ends the namespaces that are being deleted.
+// endNamespaces ends the storage driver's namespace while that is being deleted.
 func (w *world) endNamespaces() bool {
-	did := false
-	for _, name := range []string{csiNamespace, tenantNamespace} {
-		var ns corev1.Namespace
-		if err := w.Get(w.ctx, types.NamespacedName{Name: name}, &ns); err != nil || ns.DeletionTimestamp.IsZero() {
-			continue
-		}
-		w.empty(name)
-		ns.Spec.Finalizers = nil
-		w.must(client.IgnoreNotFound(w.SubResource("finalize").Update(w.ctx, &ns)))
-		did = true
+	var ns corev1.Namespace
+	err := w.Get(w.ctx, types.NamespacedName{Name: csiNamespace}, &ns)
+	if err != nil || ns.DeletionTimestamp.IsZero() {
+		return false
 	}
-	return did
+	w.empty(csiNamespace)
+	ns.Spec.Finalizers = nil
+	w.must(client.IgnoreNotFound(w.SubResource("finalize").Update(w.ctx, &ns)))
+	return true
 }

@@ -46,9 +46,8 @@ import (
 )
 
 const (
-	namespace       = "vmware-system-vdo"
-	csiNamespace    = "vmware-system-csi"
-	tenantNamespace = "tenant"
+	namespace    = "vmware-system-vdo"
+	csiNamespace = "vmware-system-csi"
 
 	// Every secret has the canary in it.
 	canary         = "-canary"
@@ -70,7 +69,6 @@ type world struct {
 	ctx           context.Context
 	site          *site
 	rest          rest.Interface
-	tenant        client.Client
 	now           time.Time
 
 	wire   *wire
@@ -152,14 +150,8 @@ func newWorld(ctx context.Context, s *site) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := rest.CopyConfig(admin)
-	as.Impersonate.UserName = "tenant"
-	tenant, err := client.New(as, client.Options{Scheme: cluster.Scheme()})
-	if err != nil {
-		return nil, err
-	}
 	return &world{
-		Client: c, ctx: ctx, site: s, rest: d.RESTClient(), tenant: tenant, now: time.Now().Add(10 * time.Minute),
+		Client: c, ctx: ctx, site: s, rest: d.RESTClient(), now: time.Now().Add(10 * time.Minute),
 		events: &transcript{}, log: &transcript{}, nodes: map[string]*node{}, pods: map[types.NamespacedName]podState{}, registered: map[string]bool{},
 		model: newModel(),
 	}, nil
@@ -399,7 +391,6 @@ func (w *world) reset() {
 	}
 	w.empty(namespace)
 	w.empty(csiNamespace)
-	w.empty(tenantNamespace)
 	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
 	for _, o := range []client.Object{
 		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ServiceAccount{}, &corev1.Secret{}, &corev1.Service{},
@@ -448,25 +439,10 @@ func (w *world) empty(ns string) {
 	w.wipe(&corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
 }
 
-// rights gives the operator what it is shipped with, and gives the tenant a namespace with ordinary
-// rights to edit: what upstream's ClusterRole edit adds up to is the controller
-// manager's to write, and there is none.
+// rights gives the operator what it is shipped with.
 func (w *world) rights() {
 	w.endNamespaces()
 	w.must(cluster.Operator.Grant(w.ctx, w.Client))
-	all := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
-	for _, o := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}},
-		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "edit"}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "pods", "services", "serviceaccounts", "persistentvolumeclaims"}, Verbs: all},
-			{APIGroups: []string{"apps"}, Resources: []string{"deployments", "daemonsets", "statefulsets"}, Verbs: all},
-		}},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "edit"},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "edit"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tenant"}}},
-	} {
-		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, o)))
-	}
 }
 
 // prepare makes a site where all is right and nothing is installed yet.
