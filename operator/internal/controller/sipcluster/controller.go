@@ -115,8 +115,8 @@ type pass struct {
 	live       bool // hosts are from the API server itself
 	extracted  map[types.NamespacedName]*extracted
 	choice     choose.Choice
-	chosen     bool                         // of hosts
-	home       string                       // the services' namespace
+	chosen     bool   // of hosts
+	home       string // the services' namespace
 	known      *memory
 	objects    objects                      // that exist
 	common     []*unstructured.Unstructured // objects of no service

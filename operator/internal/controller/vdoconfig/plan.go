@@ -250,7 +250,7 @@ func core(kind, namespace, name string) inventory.ID {
 // waits for a person) it is what would be done without the hold: see pass.foresee. It names
 // fields and never their values, so there is nothing secret in it.
 const (
-	maxPlanSteps  = 100
+	maxPlanSteps  = 80
 	maxPlanReason = 256
 	maxPlanHeld   = 1 << 10
 )

@@ -71,7 +71,7 @@ func (p *pass) keepKey(ctx context.Context) error {
 // who has the finalizer, then the oldest, then the first by name: creation times have seconds.
 func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
-	if err := r.Client.List(ctx, &all); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(config.Namespace)); err != nil {
 		return nil, fmt.Errorf("list VDOConfigs: %w", err)
 	}
 	if len(all.Items) < 2 {
