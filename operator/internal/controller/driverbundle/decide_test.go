@@ -48,11 +48,6 @@ func TestCoveredMinorsNeedBothDriversThatTheBundleHas(t *testing.T) {
 	}
 }
 
-func TestAStatusThatListsNotAllReleasesSaysSo(t *testing.T) {
-	status := v1alpha1.DriverBundleStatus{Releases: make([]v1alpha1.ReleaseStatus, maxReleases)}
-	require.Contains(t, readyMessage(&status), "status.releases lists the first 256 releases")
-}
-
 func TestFreshnessAndConsent(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	digest := image.DigestOf([]byte("x"))

@@ -173,16 +173,5 @@ func (o outcome) judged() bool {
 }
 
 func readyMessage(s *v1alpha1.DriverBundleStatus) string {
-	text := fmt.Sprintf("accepted %s of %s", s.Digest, s.Repository)
-	if s.Tag != "" {
-		text += ", tag " + s.Tag
-	}
-	if s.Matrix != nil {
-		text += fmt.Sprintf(", matrix serial %d", s.Matrix.Serial)
-	}
-	text += ", signed by " + strings.Join(s.VerifiedBy, ", ")
-	if len(s.Releases) == maxReleases {
-		text += fmt.Sprintf("; status.releases lists the first %d releases", maxReleases)
-	}
-	return text
+	return fmt.Sprintf("accepted %s of %s, signed by %s", s.Digest, s.Repository, strings.Join(s.VerifiedBy, ", "))
 }
