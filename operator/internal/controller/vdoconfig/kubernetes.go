@@ -53,8 +53,7 @@ func chosenFor(servers []assess.APIServer, remembered string, newerSince, now ti
 	if was := (kubernetes{reported: remembered, version: before}); recalled {
 		newer := minors(chosen, was)
 		if newer < 0 {
-			notes = append(notes, fmt.Sprintf("an API server is of Kubernetes %s, which is older than %s that drivers were chosen for",
-				chosen.reported, remembered))
+			notes = append(notes, "an API server is of Kubernetes "+chosen.reported)
 		}
 		if newerSince.IsZero() || newerSince.After(now) {
 			newerSince = now

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -41,13 +39,9 @@ func (p *pass) gatherOpenShift(ctx context.Context) error {
 	if p.leads = p.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); p.leads {
 		return p.gatherSets(ctx)
 	}
-	why := errors.New("the cluster is not OpenShift")
-	if p.distribution == openshift {
-		why = fmt.Errorf("the cluster has no %ss: OpenShift has them since 4.13", kind.Kind)
-	}
 	p.hold(fault.Errorf(fault.Refused, "write", kind.Kind+" "+render.MirrorSetName,
 		"take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
-		"%w", why))
+		"the cluster has no %ss: OpenShift has them since 4.13", kind.Kind))
 	return nil
 }
 

@@ -289,12 +289,6 @@ func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 	if rep := p.outcome.report; rep != nil {
 		text += fmt.Sprintf("; %d nodes", rep.NodesAll)
 	}
-	switch {
-	case p.config.Spec.DryRun:
-		text += "; a dry run: there is nothing to change"
-	case p.config.Spec.Suspend:
-		text += "; suspended"
-	}
 	return strings.TrimPrefix(text, "; ")
 }
 
