@@ -161,10 +161,7 @@ func (c *Change) words(what string, in Changes) {
 }
 
 func diffImage(a, b bundle.Image) Change {
-	c := Change{From: a.Digest.String(), To: b.Digest.String()}
-	c.text("source", movedTo(a), movedTo(b))
-	c.text("used by", strings.Join(a.UsedBy, ", "), strings.Join(b.UsedBy, ", "))
-	return c
+	return Change{From: a.Digest.String(), To: b.Digest.String()}
 }
 
 func (c *Change) text(what, a, b string) {
@@ -259,12 +256,4 @@ func diffLayers(a, b *bundle.Graph) LayerChange {
 		}
 	}
 	return c
-}
-
-// movedTo returns where an image is taken from, where that is not what its manifest names.
-func movedTo(i bundle.Image) string {
-	if i.Why() == "" {
-		return ""
-	}
-	return i.Source.String()
 }
