@@ -108,7 +108,8 @@ func newAccountCommand(
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about; needed where the configuration has several")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
 		if !makes {
-			fl.BoolVar(&o.forget, "forget", false, "drop the record of what was made in vCenters that no VsphereCloudConfig has; it stays there")
+			fl.BoolVar(&o.forget, "forget", false,
+				"drop the record of what was made in vCenters that no VsphereCloudConfig has; it stays there")
 		}
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")

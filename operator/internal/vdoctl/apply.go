@@ -268,9 +268,12 @@ func (a *app) changes(l *lines, all []changedObject) {
 // changes are the fields that differ. Of long values the begin is shown.
 func (x applied) changes() changedObject {
 	fields := differing(x.before, x.after)
-	for i, f := range fields {
-		if fields[i].From, fields[i].To = cut(f.From, maxValue), cut(f.To, maxValue); f.From != f.To && fields[i].From == fields[i].To {
-			fields[i].To = "(differs in what is not shown)"
+	for i := range fields {
+		f := &fields[i]
+		differs := f.From != f.To
+		f.From, f.To = cut(f.From, maxValue), cut(f.To, maxValue)
+		if differs && f.From == f.To {
+			f.To = "(differs in what is not shown)"
 		}
 	}
 	return changedObject{Object: describeObject(x.after), New: x.before.GetResourceVersion() == "", Fields: fields}

@@ -311,7 +311,8 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 		return nil, err
 	}
 	if d.config == nil {
-		return nil, fault.Errorf(fault.NotFound, "read", o.site, "write one with `vdoctl configure -o FILE`", "it has no VDOConfig")
+		return nil, fault.Errorf(fault.NotFound, "read", o.site, "write one with `vdoctl configure -o FILE`",
+			"it has no VDOConfig")
 	}
 	d.makeMissing()
 	if d.bundle.Spec.Reference == "" {

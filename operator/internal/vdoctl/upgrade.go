@@ -338,7 +338,8 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err := apply(ctx, c, "go back to "+to.Name, o.dryRun, edits); err != nil {
 		return err
 	}
-	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. It stays pinned to these releases until you put the fields back."
+	out[len(out)-1].Message = "Watch it with `vdoctl status --watch`. " +
+		"It stays pinned to these releases until you put the fields back."
 	return o.show(out)
 }
 

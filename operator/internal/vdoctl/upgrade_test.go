@@ -312,7 +312,8 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 	require.NoError(t, s.k.Update(t.Context(), tracked))
 	out := s.run("upgrade", "rollback", "--dry-run").is(0, `{"driver":"csi","policy":"lts","version":"3.3.1"}`)
 	unfolded := strings.Join(strings.Fields(out), " ")
-	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; commit to its source: spec.drivers: [{")
+	require.Contains(t, unfolded, "warning: Argo CD applies VDOConfig vdo and may undo this; "+
+		"commit to its source: spec.drivers: [{")
 	require.NotContains(t, unfolded, "applies DriverBundle")
 	require.Equal(t, 1, strings.Count(out, "Nothing was changed"), out)
 	require.Nil(t, s.config().Spec.UpgradePolicy)
