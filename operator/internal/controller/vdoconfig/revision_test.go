@@ -2,14 +2,11 @@ package vdoconfig
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -193,87 +190,6 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
 		}
-	}
-}
-
-// What somebody else installed in another version stays as it is until it may be taken over. All
-// else goes on as far as its own rules let it, and what the bundle has of what runs is repaired from
-// it. It is begun once.
-func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
-	manual := func(g *pass) { g.config.Spec.Upgrade = v1alpha1.UpgradeManual }
-	closed := func(g *pass) {
-		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
-	}
-	emptied := func(g *pass) {
-		since := metav1.NewTime(g.now)
-		g.observed.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Unschedulable: true,
-			Taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &since}}}}}
-	}
-	approved := func(g *pass) {
-		manual(g)
-		closed(g)
-		of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
-		g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"}
-	}
-	const older, asItRuns, newest = "cpi@1.33.0", "cpi@1.33.1 csi@3.5.1", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
-	for name, c := range map[string]struct {
-		inForce      string // "" for nothing
-		bundle, runs string
-		edit         func(*pass)
-		reason       decide.Reason
-		offered      string
-		begins       string // what is in force then, "" for nothing
-		held         string // drivers that are left as they are
-	}{
-		"it is newer than all of the bundle": {"", pair133, "csi@3.7.3", nil, decide.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"no window is open":                  {"", both, "csi@3.5.1", closed, decide.WindowClosed, newest, asItRuns, "snapshot-controller"},
-		"nobody consented":                   {"", both, "csi@3.5.1", manual, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
-		"nobody consented, by the DriverBundle": {"", both, "csi@3.5.1", func(g *pass) {
-			g.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
-		}, decide.NotApproved, newest, asItRuns, "snapshot-controller"},
-		"a node is emptied": {"", both, "csi@3.5.1", emptied, decide.Interlocked, newest, asItRuns, "snapshot-controller"},
-		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *pass) { g.config.Spec.CloudProvider = nil }, decide.DowngradeRefused,
-			"snapshot-controller@8.2.0 csi@3.5.1", "", "csi snapshot-controller"},
-		"it is the same": {"", pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
-		"it is older":    {"", both, "csi@3.5.1", nil, "", newest, newest, ""},
-
-		"in force, it is newer":                 {older, pair133, "cpi@1.33.0 csi@3.7.3", nil, decide.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, a node is emptied":           {older, newest, "cpi@1.33.0 csi@3.3.1", emptied, decide.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
-		"in force, with consent, and no window": {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", approved, decide.WindowClosed, newest, "cpi@1.33.1", "csi snapshot-controller"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, c.bundle, c.runs, c.inForce)
-			if c.edit != nil {
-				c.edit(g)
-			}
-			g.spec = g.config.Spec
-			g.decide(t.Context())
-			r := &g.revisions
-			first, _ := r.first()
-			require.Equal(t, c.reason, first.Reason, first.Message)
-			require.Equal(t, split(c.offered), r.offered.Releases)
-			d := g.resolve()
-			require.Len(t, d.held, len(split(c.held)))
-			require.Equal(t, split(c.begins), chosen(d))
-			h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
-			require.Equal(t, split(c.begins), inForce(h), "what is begun is what is installed")
-			if p := g.config.Spec.UpgradePolicy; p == nil || p.Approval == nil {
-				require.False(t, slices.ContainsFunc(h.InForce(), func(r revision.Record) bool { return r.Approval != nil }))
-			}
-			for _, driver := range split(c.held) {
-				d, driver := d, matrix.Driver(driver)
-				require.Contains(t, d.held[driver], r.verdicts[revision.GroupOf(driver)].Message)
-			}
-			if c.begins == "" {
-				return
-			}
-			remember(h)
-			g.revisions = revisions{}
-			g.decide(t.Context())
-			d = g.resolve()
-			require.Equal(t, split(c.begins), chosen(d))
-			require.Equal(t, h, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}))
-		})
 	}
 }
 

@@ -1,14 +1,12 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,35 +44,6 @@ func beginning(t *testing.T, bundle, runs, inForce string) (*pass, func(revision
 	return g, remember
 }
 
-// What runs of csi cannot be read when the first revision is begun; once it can, csi 3.7.3 of
-// somebody else runs, and the bundle has 3.5.1.
-func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T) {
-	for _, inForce := range []string{"", "cpi@1.33.1"} {
-		g, remember := beginning(t, pair133, "", "")
-		if inForce != "" {
-			rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: split(inForce)}
-			remember(healthy(rev, g.at0()))
-		}
-		g.spec = g.config.Spec
-		forbidden := because(fault.Forbidden)
-		g.observed.AddUnread(matrix.CSI, forbidden)
-		g.fault(matrix.CSI, forbidden)
-		g.decide(t.Context())
-
-		d := g.resolve()
-		remember(g.begun(rendering{Rendered: &render.Rendered{}, decision: d}))
-
-		// the right is given: somebody else's 3.7.3 runs
-		g.observed.Unread, g.faults = nil, nil
-		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
-		g.revisions = revisions{}
-		g.decide(t.Context())
-		d = g.resolve()
-
-		require.Equal(t, decide.DowngradeRefused, g.revisions.verdicts[matrix.CSI].Reason, "csi 3.7.3 runs, chosen is %v", chosen(d))
-	}
-}
-
 // again decides once more, and returns what is told first, and the histories after it.
 func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Verdict, decision, revision.Histories) {
 	t.Helper()
@@ -85,33 +54,6 @@ func (p *pass) again(t *testing.T, remember func(revision.Histories)) (decide.Ve
 	remember(h)
 	first, _ := p.revisions.first()
 	return first, d, h
-}
-
-// consent consents to what the bundle offers, while no window is open before the next 29 February.
-func (p *pass) consent() revision.Revision {
-	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
-	p.config.Spec.Upgrade = v1alpha1.UpgradeManual
-	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
-		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
-		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"},
-	}
-	p.spec = p.config.Spec
-	return of
-}
-
-// The bundle lacks the release of a driver that is held: all stay with the last one.
-func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
-	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, pair133)
-	g.spec = g.config.Spec
-	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-	_, d, cur := g.again(t, remember)
-	assert.Equal(t, chosen(d), inForce(cur), "what is in force is what is installed")
-
-	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}
-	delete(g.vcenters, vcStorage) // it is back: csi goes from 3.5.1 to 3.7.3
-	g.revisions, g.current, g.site.held = revisions{}, nil, nil
-	g.decide(t.Context())
-	require.True(t, g.canaryBegins(matrix.CSI) || g.revisions.verdicts[matrix.CSI].Reason == decide.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
 }
 
 // A group comes from another bundle with the same as soon as nothing gates it, and begins nothing.
@@ -177,140 +119,196 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 	}
 }
 
-// A consent stays, whatever begins, or is away for a moment, before its window opens; also one that was given
-// before anything is in force.
-func TestAConsentStaysUntilItsWindowOpens(t *testing.T) {
-	const bundle = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
-	held := func(g *pass) func() {
-		g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
-		return func() { delete(g.vcenters, vcStorage) }
-	}
-	unread := func(g *pass) func() {
-		runs, forbidden := g.installed, because(fault.Forbidden)
-		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
-		g.observed.AddUnread(matrix.CSI, forbidden)
-		g.fault(matrix.CSI, forbidden)
-		return func() { g.observed.Unread, g.faults, g.installed = nil, nil, runs }
-	}
-	waits := func(g *pass) func() { // for what is no fault of the bundle
-		g.waiting = "the login is being tried at the mirror"
-		return func() { g.waiting = "" }
-	}
-	for name, c := range map[string]struct {
-		inForce  string
-		leaveOut func(g *pass) (back func())
-	}{
-		"nothing else":        {"", func(*pass) func() { return func() {} }},
-		"unread":              {"", unread},
-		"held":                {"", held},
-		"all held":            {"", waits},
-		"held, once it is in": {pair133, held},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, bundle, cmp.Or(c.inForce, "cpi@1.33.1 csi@3.5.1"), c.inForce)
-			of := g.consent()
-			back := c.leaveOut(g)
-			_, _, cur := g.again(t, remember)
-			if c.inForce != "" {
-				require.Equal(t, of.Name(), g.revisions.offered.Name(), "what the consent is of stays the same")
-			}
-			require.NotContains(t, inForce(cur), "csi@3.7.3", "it begins in the window")
-			back()
-			v, _, _ := g.again(t, remember)
-			require.Equal(t, decide.WindowClosed, v.Reason, v.Message)
-			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-			_, _, cur = g.again(t, remember)
-			require.Equal(t, of.Releases, inForce(cur))
-		})
+// A seen is a pass over a site, and what comes of it.
+type seen struct {
+	edit   func(*pass)   // before it; nil: nothing
+	reason decide.Reason // that is told first
+	is     string        // in force, and installed; after a +, installed alone
+	held   string        // drivers that are left as they are
+	unfit  string        // what Ready says does not fit
+}
+
+func (p *pass) cannotRead(d matrix.Driver) {
+	forbidden := because(fault.Forbidden)
+	p.observed.AddUnread(d, forbidden)
+	p.fault(d, forbidden)
+}
+
+func (p *pass) manual() { p.config.Spec.Upgrade = v1alpha1.UpgradeManual }
+
+// closed has no window be open before the next 29 February.
+func (p *pass) closed() {
+	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
+		Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
+}
+
+func (p *pass) opens() { p.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC) }
+
+// newestPair is what a consent is of.
+const newestPair = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
+
+// consented has a consent wait for a window.
+func (p *pass) consented() {
+	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split(newestPair)}
+	p.manual()
+	p.closed()
+	p.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: of.Name(), By: "x"}
+}
+
+// emptied has a node be emptied.
+func (p *pass) emptied() {
+	since := metav1.NewTime(p.now)
+	taints := []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &since}}
+	p.observed.Nodes = []*corev1.Node{{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Unschedulable: true, Taints: taints}}}
+}
+
+// later is a site whose Kubernetes is of 1.34 since.
+func (p *pass) later() { p.kubernetes.version = mustVersion("1.34.0") }
+
+// mixed has nodes be upgraded to it.
+func (p *pass) mixed() {
+	p.later()
+	for _, kubelet := range []string{"v1.33.4", "v1.34.1"} {
+		n := &corev1.Node{}
+		n.Status.NodeInfo.KubeletVersion = kubelet
+		p.observed.Nodes = append(p.observed.Nodes, n)
 	}
 }
 
-// A driver that cannot be read and that nobody asks for is no part of what has its consent.
-func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
-	for _, runs := range []string{"", "cpi@1.33.1 csi@3.5.1"} {
-		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", runs, "")
-		of := g.consent()
-		g.config.Spec.UpgradePolicy.Windows = nil
-		forbidden := because(fault.Forbidden)
-		g.observed.AddUnread(matrix.CNI, forbidden)
-		g.fault(matrix.CNI, forbidden)
-		v, _, cur := g.again(t, remember)
-		require.Equal(t, of.Releases, inForce(cur), v.Message)
-	}
+func (p *pass) mixedServers(ignored string) {
+	p.later()
+	p.kubernetes.mixed = "the API servers are of Kubernetes v1.34.1 to v1.35.0"
+	p.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
 }
 
-// An upgrade from cpi@1.33.1 and csi@3.7.0, once Kubernetes is of 1.34.
-func TestWhatAnUpgradeWaitsFor(t *testing.T) {
-	const older, newer = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
-	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
+func (p *pass) storageAway() { p.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)} }
+func (p *pass) storageBack() { delete(p.vcenters, vcStorage) }
+
+// What is begun is what is installed, and is begun once. What somebody else installed in another version stays as it is
+// until it may be taken over; a consent stays until its window opens, whatever is away or begins before; each group has
+// its own gates, and all else goes on as far as its own rules let it.
+func TestWhatBeginsAndWhatWaits(t *testing.T) {
+	const older, asItRuns = "cpi@1.33.0", "cpi@1.33.1 csi@3.5.1"
+	const since, of134 = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.0", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3"
+	const unread = "cpi@1.33.1 +snapshot-controller@8.2.0"
+	const oldCSI = "csi@3.3.1 runs, and does not fit: serves 1.28 to 1.30, not 1.33"
 	const half = "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.0"
-	nodes := func(g *pass) {
-		for _, kubelet := range []string{"v1.33.4", "v1.34.1"} {
-			n := &corev1.Node{}
-			n.Status.NodeInfo.KubeletVersion = kubelet
-			g.observed.Nodes = append(g.observed.Nodes, n)
-		}
+	const oldCPI = "cpi@1.33.1 runs, and does not fit: a cpi serves its own minor, not 1.34"
+	const storage = "csi snapshot-controller"
+	const refused, notApproved = decide.DowngradeRefused, decide.NotApproved
+	const closed, locked = decide.WindowClosed, decide.Interlocked
+	readAgain := func(p *pass) {
+		p.observed.Unread, p.faults = nil, nil
+		p.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
 	}
-	vcenterToo := func(g *pass) {
-		nodes(g)
-		g.site.inventory = g.site.inventory.WithMemory(inventory.Memory{
-			Seen: []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}, Revisions: g.site.inventory.Memory().Revisions})
-	}
-	csiAlone := func(g *pass) {
-		nodes(g)
-		g.kubernetes.version = mustVersion("1.33.4")
-	}
-	oldVCenter := func(g *pass) { g.versions[0].Version = mustVersion("6.7.0") }
-	mixed := func(ignored string) func(g *pass) {
-		return func(g *pass) {
-			g.kubernetes.mixed = "the API servers are of Kubernetes v1.34.1 to v1.35.0"
-			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{IgnoreInterlocks: []string{ignored}}
-		}
-	}
+	unreadCSI := func(p *pass) { p.cannotRead(matrix.CSI) }
 	for name, c := range map[string]struct {
-		bundle string
-		edit   func(g *pass)
-		want   string
-		reason decide.Reason
-		unfit  string // what Ready says
+		bundle, runs, inForce string
+		passes                []seen
 	}{
-		"nothing changes": {newer, func(*pass) {}, newer, "", ""},
-		"no release fits a vCenter": {older + " " + newer, oldVCenter, older, "",
-			"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"},
-		"nodes change: cpi goes on":           {half + " csi@3.7.3", nodes, half, decide.Interlocked, ""},
-		"the bundle lacks the csi that waits": {newer, nodes, half, decide.Interlocked, ""},
-		"a vCenter changes too":               {half + " csi@3.7.3", vcenterToo, older, decide.Interlocked, oldCPI},
-		"nothing but csi is upgraded":         {older + " csi@3.7.3", csiAlone, older, decide.Interlocked, ""},
-		"API servers are of mixed minors":     {newer, mixed("Nodes"), older, decide.Interlocked, oldCPI},
-		"they are, and nobody minds":          {newer, mixed("APIServers"), newer, "", ""},
+		"it is newer than all of the bundle": {pair133, "csi@3.7.3", "", []seen{{nil, refused, "cpi@1.33.1", storage, ""}}},
+		"no window is open": {both, "csi@3.5.1", "", []seen{
+			{(*pass).closed, closed, asItRuns, "snapshot-controller", ""}}},
+		"nobody consented": {both, "csi@3.5.1", "", []seen{
+			{(*pass).manual, notApproved, asItRuns, "snapshot-controller", ""}}},
+		"nobody consented, by the DriverBundle": {both, "csi@3.5.1", "", []seen{{func(p *pass) {
+			p.bundle.source.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"}
+		}, notApproved, asItRuns, "snapshot-controller", ""}}},
+		"a node is emptied": {both, "csi@3.5.1", "", []seen{
+			{(*pass).emptied, locked, asItRuns, "snapshot-controller", ""}}},
+		"nothing else is asked for": {pair133, "csi@3.7.3", "", []seen{
+			{func(p *pass) { p.config.Spec.CloudProvider = nil }, refused, "", storage, ""}}},
+		"it is the same": {pair133, "csi@3.5.1 cpi@1.33.1", "", []seen{{(*pass).closed, "", pair133, "", ""}}},
+		"it is older":    {both, "csi@3.5.1", "", []seen{{nil, "", newestPair, "", ""}}},
+
+		"in force, it is newer": {pair133, "cpi@1.33.0 csi@3.7.3", older, []seen{{nil, refused, "cpi@1.33.1", storage, ""}}},
+		"in force, a node is emptied": {newestPair, "cpi@1.33.0 csi@3.3.1", older, []seen{
+			{(*pass).emptied, locked, "cpi@1.33.1", storage, oldCSI}}},
+		"in force, with consent, and no window": {newestPair, "cpi@1.33.1 csi@3.3.1", "cpi@1.33.1", []seen{
+			{(*pass).consented, closed, "cpi@1.33.1", storage, oldCSI}, {(*pass).opens, "", newestPair, "", ""}}},
+
+		"csi could not be read, and is newer": {pair133, "", "", []seen{
+			{unreadCSI, "", unread, "csi", ""}, {readAgain, refused, "cpi@1.33.1", storage, ""}}},
+		"likewise, and cpi is in force": {pair133, "", "cpi@1.33.1", []seen{
+			{unreadCSI, "", unread, "csi", ""}, {readAgain, refused, "cpi@1.33.1", storage, ""}}},
+		"the bundle lacks what is held": {newestPair, pair133, pair133, []seen{{(*pass).storageAway, "", pair133, "", ""}}},
+
+		"a consent, unread meanwhile": {newestPair, asItRuns, "", []seen{
+			{func(p *pass) {
+				p.consented()
+				p.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
+				unreadCSI(p)
+			}, "", unread, "csi", ""},
+			{func(p *pass) {
+				readAgain(p)
+				p.installed[matrix.CSI] = mustVersion("3.5.1")
+			}, closed, "cpi@1.33.1", storage, ""},
+			{(*pass).opens, "", newestPair, "", ""}}},
+		"a consent, held meanwhile": {newestPair, asItRuns, "", []seen{
+			{func(p *pass) { p.consented(); p.storageAway() }, "", "cpi@1.33.1", storage, ""},
+			{(*pass).storageBack, closed, "cpi@1.33.1", storage, ""}, {(*pass).opens, "", newestPair, "", ""}}},
+		"a consent, and all waits meanwhile": {newestPair, asItRuns, "", []seen{
+			{func(p *pass) { p.consented(); p.waiting = "a login is tried" }, "", "cpi@1.33.1", storage, ""},
+			{func(p *pass) { p.waiting = "" }, closed, "cpi@1.33.1", storage, ""}, {(*pass).opens, "", newestPair, "", ""}}},
+		"a consent, held once it is in": {newestPair, pair133, pair133, []seen{
+			{func(p *pass) { p.consented(); p.storageAway() }, "", pair133, "", ""},
+			{(*pass).storageBack, closed, pair133, "", ""}, {(*pass).opens, "", newestPair, "", ""}}},
+		"a consent, and nobody asks for what cannot be read": {newestPair, asItRuns, "", []seen{
+			{func(p *pass) {
+				p.consented()
+				p.opens()
+				p.cannotRead(matrix.CNI)
+			}, "", newestPair, "cni", ""}}},
+
+		"Kubernetes is newer": {of134, since, since, []seen{{(*pass).later, "", of134, "", ""}}},
+		"no release fits a vCenter": {since + " " + of134, since, since, []seen{
+			{func(p *pass) { p.later(); p.versions[0].Version = mustVersion("6.7.0") }, "", since, "",
+				"csi@3.7.0 runs, and does not fit: needs vSphere 7.0.0 and later, not vCenter vc-cloud 6.7.0"}}},
+		"nodes change: cpi goes on, and csi follows": {half + " csi@3.7.3", since, since, []seen{
+			{(*pass).mixed, locked, half, "", ""}, {func(p *pass) { p.observed.Nodes = nil }, "", of134, "", ""}}},
+		"likewise, and the bundle lacks the csi that waits": {of134, since, since, []seen{
+			{(*pass).mixed, locked, half, "", ""}, {func(p *pass) { p.observed.Nodes = nil }, "", of134, "", ""}}},
+		"a vCenter changes too": {half + " csi@3.7.3", since, since, []seen{
+			{func(p *pass) {
+				p.mixed()
+				memory := p.site.inventory.Memory()
+				memory.Seen = []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: p.at0()}}
+				p.site.inventory = p.site.inventory.WithMemory(memory)
+			}, locked, since, "", oldCPI}}},
+		"nothing but csi is upgraded": {since + " csi@3.7.3", since, since, []seen{
+			{func(p *pass) { p.mixed(); p.kubernetes.version = mustVersion("1.33.4") }, locked, since, "", ""}}},
+		"API servers are of mixed minors": {of134, since, since, []seen{
+			{func(p *pass) { p.mixedServers("Nodes") }, locked, since, "", oldCPI},
+			{func(p *pass) { p.mixedServers("APIServers") }, "", of134, "", ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, remember := beginning(t, c.bundle, older, older)
-			var err error
-			g.kubernetes.version, err = matrix.ParseKubernetes("1.34")
-			require.NoError(t, err)
-			c.edit(g)
-			g.spec = g.config.Spec
-			for range 2 { // in the pass that begins something, and after it
-				v, d, cur := g.again(t, remember)
-				require.Equal(t, c.reason, v.Reason, v.Message)
-				require.Equal(t, split(c.want), chosen(d))
-				require.Equal(t, split(c.want), inForce(cur))
-				p := result{site: g.site, decision: d}
-				ready := p.phase(&g.config.Status)
-				require.Equal(t, c.unfit != "", ready.Err != nil)
-				if c.unfit != "" {
-					require.Equal(t, fault.Incompatible, fault.ReasonOf(ready.Err))
-					require.ErrorContains(t, ready.Err, c.unfit)
+			g, remember := beginning(t, c.bundle, c.runs, c.inForce)
+			for i, s := range c.passes {
+				if s.edit != nil {
+					s.edit(g)
 				}
-				for _, id := range d.releases {
-					g.installed[id.Driver] = id.Version
+				g.spec = g.config.Spec
+				for range 2 {
+					first, d, h := g.again(t, remember)
+					require.Equal(t, s.reason, first.Reason, "%d: %s", i, first.Message)
+					require.Equal(t, split(strings.ReplaceAll(s.is, "+", "")), chosen(d), i)
+					begun, _, _ := strings.Cut(s.is, "+")
+					require.Equal(t, split(begun), inForce(h), i)
+					var held []string
+					for driver := range d.held {
+						held = append(held, string(driver))
+					}
+					require.ElementsMatch(t, split(s.held), held, i)
+					ready := (&result{site: g.site, decision: d}).phase(&g.config.Status)
+					require.Equal(t, s.unfit != "", fault.ReasonOf(ready.Err) == fault.Incompatible, "%d: %v", i, ready.Err)
+					if s.unfit != "" {
+						require.ErrorContains(t, ready.Err, s.unfit)
+					}
+					for _, id := range d.releases {
+						g.installed[id.Driver] = id.Version
+					}
 				}
-			}
-			if c.want == half { // csi follows
-				g.observed.Nodes = nil
-				_, d, _ := g.again(t, remember)
-				require.Equal(t, split(newer), chosen(d))
 			}
 		})
 	}
