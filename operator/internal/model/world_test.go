@@ -448,6 +448,7 @@ func (w *world) rights() {
 // prepare makes a site where all is right and nothing is installed yet.
 func (w *world) prepare() {
 	w.changePassword()
+	w.inputs, w.began, w.refused = 0, w.now, w.site.vc.Refused(vcsim.Admin.Username)
 	w.retag(bundleFirst)
 	for name, plane := range map[string]bool{"cp-1": true, "w-1": false, "w-2": false, "w-3": false} {
 		w.nodes[name] = &node{controlPlane: plane, ready: true}
