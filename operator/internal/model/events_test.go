@@ -2,7 +2,9 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +37,7 @@ func init() { // they refer to each other
 		{name: "clock", weight: 3, args: []string{"a minute", "an interval", "an hour"}, do: (*world).clockEvent},
 		{name: "operator", weight: 2, args: []string{"restarts"}, do: (*world).restartEvent},
 		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}, do: (*world).apiEvent},
-		{name: "status of vCenters", weight: 2, args: []string{"cannot be written", "can be written"}, do: (*world).statusEvent},
+		{name: "refusals", weight: 2, args: slices.Sorted(maps.Keys(refusals)), do: (*world).refusalsEvent},
 		{name: "credentials", weight: 8, anywhere: true, do: (*world).credentialsEvent, args: []string{
 			"wrong password", "no username", "deleted", "right", "right", "the vCenter changes the password", "rotated"}},
 		{name: "vCenter", weight: 4, anywhere: true, args: []string{"locks the account", "fails", "is well", "is well"}, do: (*world).vcenterEvent},
@@ -55,7 +57,7 @@ func init() { // they refer to each other
 			"no cloud provider", "cloud provider", "no storage", "storage", "suspended", "resumed", "a pin that is not a version", "a pin that nothing has",
 			"no pin", "onDelete Remove", "onDelete Refuse", "onDelete Orphan", "upgrade by hand", "a bundle that is not there", "its bundle by name", "any bundle",
 			"deleted", "right", "a-site beside it", "a-site deleted", "z-site beside it", "z-site deleted"}},
-		{name: "hand deletes", weight: 10, anywhere: true, args: handDeletes(), do: (*world).handDeletes},
+		{name: "hand deletes", weight: 10, anywhere: true, args: slices.Sorted(maps.Keys(deletable())), do: (*world).handDeletes},
 		{name: "hand edits", weight: 6, anywhere: true, do: (*world).handEdits, args: []string{
 			"the image of the cloud provider", "the image of the storage controller", "the number of storage controllers", "the pull secrets of the cloud provider",
 			"the rules of the storage driver", "the cloud provider's credentials", "the labels of the snapshot-controller"}},
@@ -113,17 +115,52 @@ func (w *world) apiEvent(arg string) {
 // faults of the API server by the events' words.
 var faults = map[string]string{"the request fails": "fails", "its answer is lost": "lost", "the operator is killed": "killed"}
 
-func (w *world) statusEvent(arg string) {
-	if arg == "can be written" {
-		w.wire.refuses(nil)
-		return
-	}
+// admitted are kinds about which an admission webhook of the site is asked.
+var admitted = regexp.MustCompile(`/(daemonsets|deployments|serviceaccounts|clusterroles)/`)
+
+func ofWebhook(req *http.Request) bool {
+	return req.Method != http.MethodGet && admitted.MatchString(req.URL.Path)
+}
+
+// ofOthers are all writes but those of conditions, and what they are written by.
+func ofOthers(req *http.Request) bool {
+	return req.Method != http.MethodGet && !strings.Contains(req.URL.Path, "/vdo.vmware.com/")
+}
+
+// refusals are what an API server answers to some of the operator's requests for a while.
+var refusals = map[string]struct {
+	status int
+	to     func(*http.Request) bool
+}{
+	"a webhook denies":      {http.StatusForbidden, ofWebhook},
+	"a webhook is away":     {http.StatusInternalServerError, ofWebhook},
+	"nothing is served":     {http.StatusServiceUnavailable, func(*http.Request) bool { return true }},
+	"writes are throttled":  {http.StatusTooManyRequests, ofOthers},
+	"writes fail":           {http.StatusInternalServerError, ofOthers},
+	"writes conflict":       {http.StatusConflict, ofOthers},
+	"writes end by timeout": {http.StatusGatewayTimeout, ofOthers},
+	"conditions do not change": {http.StatusInternalServerError, func(req *http.Request) bool {
+		return isWrite(req) && strings.HasSuffix(req.URL.Path, "/status")
+	}},
+}
+
+// refusalsEvent does some passes while the API server refuses what the operator asks for.
+func (w *world) refusalsEvent(arg string) {
+	f := refusals[arg]
 	w.wire.refuses(func(req *http.Request) *http.Response {
-		if isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/") {
-			return answer(req, http.StatusInternalServerError, wireFault)
+		if f.to(req) {
+			return answer(req, f.status, wireFault)
 		}
 		return nil
 	})
+	for range 3 {
+		w.play()
+		for _, which := range []string{passBundle, passVCenter, passDrivers} {
+			w.pass(which)
+		}
+		w.now = w.now.Add(30 * time.Second)
+	}
+	w.wire.refuses(nil)
 }
 
 // changePassword has the vCenter take another password.
@@ -351,51 +388,34 @@ func (w *world) editConfig(s *v1alpha1.VDOConfigSpec, arg string) {
 	}
 }
 
-// handDeletes are objects that somebody deletes.
-func handDeletes() []string {
-	var all []string
-	for _, driver := range driversInOrder {
-		for _, id := range essentials[driver] {
-			all = append(all, id.Key.String())
-		}
+// What is not of one driver, and is deleted by hand all the same.
+var (
+	csiOwn = object("", "Namespace", "", csiNamespace)
+	record = object("", "ConfigMap", namespace, inventory.VDOConfigs.ConfigMap("m-site"))
+	hash   = object("", "Secret", namespace, "vdo-config-hash")
+)
+
+// deletable are objects that somebody deletes, by their names.
+func deletable() map[string]inventory.ID {
+	all := map[string]inventory.ID{}
+	for _, id := range append(slices.Concat(slices.Collect(maps.Values(essentials))...), csiOwn, record, hash) {
+		all[id.Key.String()] = id
 	}
-	return append(all, "Namespace "+csiNamespace, "ConfigMap "+namespace+"/"+inventory.VDOConfigs.ConfigMap("m-site"), "Secret "+namespace+"/vdo-config-hash")
+	return all
 }
 
 func (w *world) handDeletes(arg string) {
+	id := deletable()[arg]
 	w.touched[arg] = true
-	id := object("", "Namespace", "", csiNamespace)
-	for _, driver := range driversInOrder {
-		for _, e := range essentials[driver] {
-			if e.Key.String() == arg {
-				id = e
-			}
+	w.lost = w.lost || id == record
+	if id == hash || id == csiOwn { // all workloads may be rolled out once more
+		for name, of := range deletable() {
+			w.touched[name] = w.touched[name] || isWorkload(of)
 		}
-	}
-	switch {
-	case strings.HasPrefix(arg, "ConfigMap "+namespace):
-		id = object("", "ConfigMap", namespace, inventory.VDOConfigs.ConfigMap("m-site"))
-		w.lost = true
-	case strings.HasPrefix(arg, "Secret "+namespace):
-		id = object("", "Secret", namespace, "vdo-config-hash")
-		w.touchAll()
-	case strings.HasPrefix(arg, "Namespace "):
-		w.touchAll()
 	}
 	if o := w.read(id); o != nil {
 		w.must(client.IgnoreNotFound(w.Delete(w.ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
 		w.stopPods(id.Namespace, podPrefix(id.Kind, id.Name), nil) // as the garbage collector
-	}
-}
-
-// touchAll notes that all workloads may be rolled out once more.
-func (w *world) touchAll() {
-	for _, driver := range driversInOrder {
-		for _, id := range essentials[driver] {
-			if isWorkload(id) {
-				w.touched[id.Key.String()] = true
-			}
-		}
 	}
 }
 
@@ -458,34 +478,22 @@ func (w *world) nodeEvent(arg string) {
 			w.bringNode(name)
 		}
 	}
-	add := func(name string, plane bool) {
-		if w.nodes[name] == nil {
-			w.nodes[name] = &node{controlPlane: plane, ready: true}
-			w.bringNode(name)
+	name, verb, _ := strings.Cut(arg, " ")
+	names := []string{name}
+	if name == "forty" {
+		names = nil
+		for i := range 40 {
+			names = append(names, fmt.Sprintf("n-%02d", i))
 		}
 	}
-	remove := func(name string) {
-		if w.nodes[name] != nil {
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(verb, "join") && w.nodes[name] == nil:
+			w.nodes[name] = &node{controlPlane: strings.HasPrefix(name, "cp-"), ready: true}
+			w.bringNode(name)
+		case strings.HasPrefix(verb, "leave") && w.nodes[name] != nil:
 			delete(w.nodes, name)
 			w.bringNode(name)
-		}
-	}
-	switch arg {
-	case "w-4 joins":
-		add("w-4", false)
-	case "w-4 leaves":
-		remove("w-4")
-	case "cp-2 joins":
-		add("cp-2", true)
-	case "cp-2 leaves":
-		remove("cp-2")
-	case "forty join", "forty leave":
-		for i := range 40 {
-			if name := fmt.Sprintf("n-%02d", i); arg == "forty join" {
-				add(name, false)
-			} else {
-				remove(name)
-			}
 		}
 	}
 }
@@ -504,7 +512,6 @@ func (w *world) volumeEvent(arg string) {
 // heal makes everything right that a person can: volumes stay.
 func (w *world) heal() {
 	w.note("event", "all is put right")
-	w.statusEvent("can be written")
 	w.site.vc.Mend()
 	w.mirrorEvent("is well")
 	w.rights()

@@ -1,11 +1,7 @@
 package model
 
 import (
-	"cmp"
 	"context"
-	"net/http"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -197,101 +193,4 @@ func (w *world) removed() {
 			}
 		}
 	}
-}
-
-// apiFault is what an API server answers to some of the operator's requests for a while.
-type apiFault struct {
-	name   string
-	status int
-	to     func(*http.Request) bool
-	says   string // and has to reach the conditions; empty: they cannot be written
-}
-
-// admitted are kinds about which an admission webhook of the site is asked.
-var admitted = regexp.MustCompile(`/(daemonsets|deployments|serviceaccounts|clusterroles)/`)
-
-// apiServerFails has the API server refuse what the operator asks for, in all the ways that
-// it has, over and over in the course of an installation, an upgrade and a removal. No
-// invariant breaks, the conditions say what is wrong wherever they can be written, and the
-// operator goes on by itself once it is over.
-func apiServerFails(t *testing.T, s *site) {
-	writes := func(req *http.Request) bool { return req.Method != http.MethodGet }
-	ofWebhook := func(req *http.Request) bool { return writes(req) && admitted.MatchString(req.URL.Path) }
-	ofOthers := func(req *http.Request) bool { // all but the conditions, and what they are written by
-		return writes(req) && !strings.Contains(req.URL.Path, "/vdo.vmware.com/")
-	}
-	ofStatus := func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/status") }
-	every := func(*http.Request) bool { return true }
-	faults := []apiFault{
-		{"a webhook denies", http.StatusForbidden, ofWebhook, `admission webhook "policy.site.example" denied the request: not before Monday`},
-		{"nothing is served", http.StatusServiceUnavailable, every, ""},
-	}
-	if tier.Open(tier.All) {
-		faults = append(faults,
-			apiFault{"conditions are not written", http.StatusInternalServerError, ofStatus, ""},
-			apiFault{"a webhook is away", http.StatusInternalServerError, ofWebhook, `failed calling webhook "policy.site.example": context deadline exceeded`},
-			apiFault{"writes are throttled", http.StatusTooManyRequests, ofOthers, wireFault},
-			apiFault{"writes fail", http.StatusInternalServerError, ofOthers, wireFault},
-			apiFault{"writes conflict", http.StatusConflict, ofOthers, wireFault},
-			apiFault{"writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault})
-	}
-	met := map[string]int{}
-	_, err := enact(context.Background(), s, func(w *world) {
-		through := func() { // all of them, with some progress after each
-			for _, f := range faults {
-				met[f.name] += w.suffers(t, f)
-				w.wire.live(life)
-				w.round()
-				w.wire.live(0)
-			}
-		}
-		through()
-		w.peace(true)
-		if tier.Open(tier.All) {
-			w.retag(bundleNewer)
-			through()
-			w.peace(true)
-			w.drop(w.vdoConfig("m-site"))
-			through()
-			w.lives(life)
-			w.removed()
-		}
-	})
-	require.NoError(t, err)
-	t.Log(met)
-	for _, f := range faults {
-		require.Positive(t, met[f.name], f.name)
-	}
-}
-
-// round is a pass of each controller.
-func (w *world) round() {
-	w.play()
-	for _, which := range []string{passBundle, passVCenter, passDrivers} {
-		w.pass(which)
-	}
-	w.now = w.now.Add(30 * time.Second)
-}
-
-// suffers does passes under a fault, and tells how often it was met.
-func (w *world) suffers(t *testing.T, f apiFault) int {
-	w.note("begins", f.name)
-	defer w.note("ends", f.name)
-	w.wire.refuses(func(req *http.Request) *http.Response {
-		if f.to(req) {
-			return answer(req, f.status, cmp.Or(f.says, wireFault))
-		}
-		return nil
-	})
-	defer w.wire.refuses(nil)
-	before := w.wire.refused
-	for range 3 {
-		w.round()
-	}
-	met := w.wire.refused - before
-	v := &v1alpha1.VDOConfig{}
-	if client.IgnoreNotFound(w.Get(w.ctx, client.ObjectKeyFromObject(w.vdoConfig("m-site")), v)) == nil && v.UID != "" && met > 0 && f.says != "" {
-		require.Contains(t, describe(v.Status.Conditions), f.says, f.name)
-	}
-	return met
 }

@@ -54,14 +54,12 @@ func TestRandomPrograms(t *testing.T) {
 // and amid upgrades and a removal too.
 func TestKilledAfterWrites(t *testing.T) { killedAllTheWay(t, newSite(t), tier.Pick(life, 1)) }
 
-func TestAnAPIServerThatFails(t *testing.T) { apiServerFails(t, newSite(t)) }
-
 // Programs that once failed keep every promise.
 func TestKnownPrograms(t *testing.T) {
 	known, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
 	require.NotEmpty(t, known)
-	for _, name := range tier.Pick(known[len(known)-1:], known) {
+	for _, name := range tier.Pick(known[len(known)-2:], known) {
 		t.Run(name, func(t *testing.T) { suite(newSite(t)).CheckFile(t, name) })
 	}
 }

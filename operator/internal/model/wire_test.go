@@ -30,7 +30,6 @@ type wire struct {
 	repeated int                                // writes that were spared
 	kill     func()                             // ends the pass under way
 	refuse   func(*http.Request) *http.Response // nil: it goes through
-	refused  int                                // by that
 }
 
 // write is a request that changed something.
@@ -129,9 +128,7 @@ func (w *wire) met(req *http.Request) (what string, do func(), refused *http.Res
 		}
 	}
 	if w.refuse != nil {
-		if refused = w.refuse(req); refused != nil {
-			w.refused++
-		}
+		refused = w.refuse(req)
 	}
 	return "", nil, refused
 }
