@@ -90,6 +90,14 @@ var (
 // otherwise waits for 35 s.
 func Hurried(data []byte) []byte { return minReady.ReplaceAll(data, []byte("minReadySeconds: 0")) }
 
+// Images returns the images that a manifest names.
+func Images(manifest []byte) (names []string) {
+	for _, match := range imageLine.FindAllSubmatch(manifest, -1) {
+		names = append(names, string(match[1]))
+	}
+	return names
+}
+
 // Release returns a release of stand-ins with the images that they name, and the manifests by their
 // paths in a bundle. It applies edit, which may be nil, to each manifest.
 func Release(t testing.TB, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
@@ -115,8 +123,7 @@ func ReleaseIn(
 		f := bundle.File{Name: name, URL: siteURL + name, Digest: image.DigestOf(data), Size: int64(len(data))}
 		out.Manifests = append(out.Manifests, f)
 		manifests[out.Path(f)] = data
-		for _, match := range imageLine.FindAllSubmatch(data, -1) {
-			written := string(match[1])
+		for _, written := range Images(data) {
 			out.Images[written] = image.MustReference(written).String()
 		}
 	}

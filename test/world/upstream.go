@@ -9,14 +9,11 @@
 package world
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -24,9 +21,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -231,11 +225,7 @@ func (u *Upstream) pushImages(ctx context.Context, releases []*matrix.Release, p
 			if err != nil {
 				return err
 			}
-			names, err := imagesOf(u.files[at.Path])
-			if err != nil {
-				return fmt.Errorf("world: %s %s: %w", r, m.Name, err)
-			}
-			for _, name := range names {
+			for _, name := range upstream.Images(u.files[at.Path]) {
 				ref, err := fetchedAs(name, r)
 				if err != nil {
 					return err
@@ -287,39 +277,6 @@ func (u *Upstream) push(ctx context.Context, ref image.Reference, program string
 	}
 	u.Images = append(u.Images, ref)
 	return nil
-}
-
-// imagesOf returns the values of all keys named image in a manifest.
-func imagesOf(manifest []byte) ([]string, error) {
-	var out []string
-	for dec := yaml.NewDecoder(bytes.NewReader(manifest)); ; {
-		var doc any
-		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-			slices.Sort(out)
-			return slices.Compact(out), nil
-		} else if err != nil {
-			return nil, err
-		}
-		walk(doc, func(key string, value any) {
-			if name, ok := value.(string); ok && key == "image" && strings.Contains(name, "/") {
-				out = append(out, name)
-			}
-		})
-	}
-}
-
-func walk(node any, visit func(key string, value any)) {
-	switch n := node.(type) {
-	case map[string]any:
-		for key, value := range n {
-			visit(key, value)
-			walk(value, visit)
-		}
-	case []any:
-		for _, value := range n {
-			walk(value, visit)
-		}
-	}
 }
 
 // pemOf returns the certificate of a test server.
