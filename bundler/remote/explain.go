@@ -236,7 +236,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
 	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
 		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
-	case a.Status == http.StatusUnauthorized && !(a.scoped && h.hasLogin()):
+	case a.Status == http.StatusUnauthorized && (!a.scoped || !h.hasLogin()):
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)

@@ -192,7 +192,7 @@ func TestPushAsksForWhatTheRegistryAccepted(t *testing.T) {
 
 // What is stored may be shorter than it was: then it is sent again. Some registries give no length.
 func TestABlobOfAnotherLengthIsNotThere(t *testing.T) {
-	for announced, want := range map[string]int{"8": 1, "4": 0, "0": 0, "0 of what is there": 1, "": 1} {
+	for announced, want := range map[string]int{"8": 1, "4": 0, "0": 0, "0 of what is there": 1, "": 0, " of what is there": 1} {
 		length, has, _ := strings.Cut(announced, " ")
 		c, host := serving(t, remote.Options{}, func(w http.ResponseWriter, req *http.Request) {
 			if req.Method == http.MethodHead && length != "" {

@@ -360,10 +360,10 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right Ac
 	a, err := r.smallOnce(ctx, Request{
 		Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404},
 	}, 0)
-	if err == nil && a.Status == http.StatusOK && a.Length == 0 && d.Size > 0 {
+	if err == nil && a.Status == http.StatusOK && a.Length <= 0 && d.Size > 0 {
 		return r.gives(ctx, d, right)
 	}
-	return a.Status == http.StatusOK && (a.Length < 0 || a.Length == d.Size), err
+	return a.Status == http.StatusOK && max(a.Length, 0) == d.Size, err
 }
 
 // gives tells whether the first byte of a blob comes.
