@@ -31,6 +31,7 @@ type content struct {
 	there      bool            // it says that it is a bundle
 	root       string          // digest
 	good       map[string]bool // digests that are there: of all but what is attached to the root, which grows
+	manifests  []string        // those of good that name others, each after these
 	missing    []string        // digests that are named and not there, or have other bytes
 	about      []string        // those of missing that are not below the root, but attached to a part of it
 	left       []string        // digests that a delta leaves to its base
@@ -135,6 +136,9 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 		}
 		for _, child := range m.Manifests {
 			visit(child.Digest.String(), true)
+		}
+		if !attached {
+			c.manifests = append(c.manifests, digest)
 		}
 		for _, a := range s.about(digest) {
 			if digest != root { // the root's come last: what they share with the rest is the rest's

@@ -12,10 +12,6 @@ import (
 func draw(r *rand.Rand) Program {
 	d := &drawing{Rand: r, filled: map[string]string{}, deltas: map[string]string{}}
 	if d.chance(3) {
-		d.scene()
-		return d.program
-	}
-	if d.chance(3) {
 		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
 	}
 	if d.chance(2) {
@@ -26,44 +22,6 @@ func draw(r *rand.Rand) Program {
 		d.command()
 	}
 	return d.program
-}
-
-// scene draws a program of which most is known: what takes several steps in one order, and
-// would rarely be drawn step by step.
-func (d *drawing) scene() {
-	other := map[string]string{"a": "b", "b": "a", "c": "b"}
-	first := d.of("a", "b", "c")
-	switch d.IntN(4) {
-	case 0: // two bundles, of which the older one may have been pushed last
-		second := other[first]
-		d.add(Step{Do: "mirror", N: d.IntN(2)})
-		for n, b := range []string{first, second} {
-			d.add(Step{Do: "pull", Bundle: b, To: []string{"x.tar", "y.tar"}[n]})
-			d.add(Step{Do: "push", From: []string{"x.tar", "y.tar"}[n], To: d.of("reg:r:1", "reg:r:2", "reg:r:3")})
-		}
-		prune := Step{Do: "prune", To: "reg:r"}
-		if d.chance(2) {
-			prune.Fault = Fault{"undead", "mirror", 0}
-		}
-		d.add(prune)
-	case 1: // what an earlier run left is damaged
-		pull := Step{Do: "pull", Bundle: first, To: d.of("oci:f", "oci:f", "x.tar", "p.tar"), Key: d.of("", "k1"), With: []string{"single"}}
-		hurt := pull
-		hurt.Fault = Fault{"kill", "up", 4 + d.IntN(12)}
-		d.add(hurt)
-		d.add(Step{Do: d.of("flip", "flip", "shorten"), To: pull.To, N: 1 + d.IntN(5000)})
-		d.add(pull)
-	case 2: // a registry that keeps nothing, and takes manifests all the same
-		d.add(Step{Do: "mirror", N: 1})
-		d.add(Step{Do: "pull", Bundle: first, To: "x.tar", Key: d.of("", "k1")})
-		push := Step{Do: "push", From: "x.tar", To: "reg:r:1", With: d.options("chunks", "single")}
-		lie := push
-		lie.Fault = []Fault{{"forgets", "mirror", d.IntN(5)}, {"forgets", "mirror", d.IntN(5)}, {"has-all", "mirror", 0}}[d.IntN(3)]
-		d.add(lie)
-		d.add(push)
-	case 3: // a link that breaks late
-		d.add(Step{Do: "pull", Bundle: first, To: d.of("x.tar", "p.tar", "oci:f"), Key: d.of("", "k1"), Fault: Fault{"closed", "up", longCut + d.IntN(30)}})
-	}
 }
 
 // A drawing is a program that is being drawn. filled are the places where something may
@@ -156,9 +114,6 @@ func (d *drawing) draw() (s Step, ok bool) {
 		return s, s.To != ""
 	case 6, 7, 8:
 		s = Step{Do: "push", From: d.full(isAny), To: d.of("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
-		if isTar(s.From) && d.chance(4) {
-			s.With = append(s.With, d.of("stdin", "pipe"))
-		}
 		return s, s.From != "" && s.From != s.To
 	case 9:
 		s = Step{Do: "split", From: d.full(isTar), To: d.of("p.tar", "q.tar"), With: d.options("replace", "replace")}
@@ -199,18 +154,12 @@ func (d *drawing) pull() Step {
 	}
 	if s.To == "-" {
 		s.Key, s.With = "", nil
-		if d.chance(3) {
-			s.With = []string{"full-stdout"}
-		}
 	}
 	if isMirror(s.To) {
 		s.With = append(drop(s.With, "replace"), d.options("check-all")...)
 	}
 	if base := d.full(isMedium); base != "" && base != s.To && s.To != "-" && !isMirror(s.To) && d.chance(4) {
 		s.From = base
-	}
-	if s.To != "-" && d.chance(20) {
-		s.Key = "fifo"
 	}
 	return s
 }
@@ -219,8 +168,6 @@ func (d *drawing) pull() Step {
 func (d *drawing) fault(s Step) Fault {
 	signal := d.of("kill", "kill", "term", "int")
 	switch {
-	case s.has("full-stdout"):
-		return Fault{}
 	case s.Do == "pull" && isMirror(s.To) && d.chance(2), s.Do == "push", s.Do == "prune", isMirror(s.From), s.Do == "sign" && isMirror(s.To):
 		choices := []Fault{
 			{signal, "mirror", d.IntN(60)}, {signal, "mirror", d.IntN(12)}, {"cut", "mirror", d.IntN(50)},
@@ -240,7 +187,7 @@ func (d *drawing) fault(s Step) Fault {
 		choices := []Fault{
 			{signal, "up", d.IntN(20)}, {signal, "up", d.IntN(20)}, {signal, "files", 1 + d.IntN(120)}, {signal, "files", 1 + d.IntN(30)}, {"cut", "up", d.IntN(20)},
 			{"tamper", "up", d.IntN(2000)}, {"lost", "up", d.IntN(10)}, {"stumbles", "up", d.IntN(20)}, {"closed", "up", d.IntN(120)}, {"html", "up", d.IntN(6)},
-			{"full", "disk", d.IntN(300)}, {Kind: "second"},
+			{Kind: "second"},
 		}
 		return choices[d.IntN(len(choices))]
 	case s.Do == "serve":
@@ -248,7 +195,7 @@ func (d *drawing) fault(s Step) Fault {
 	case s.Do == "verify" || s.Do == "inspect":
 		return Fault{signal, "files", 1}
 	}
-	choices := []Fault{{signal, "files", 1 + d.IntN(40)}, {signal, "files", 1 + d.IntN(12)}, {"full", "disk", d.IntN(200)}, {Kind: "second"}}
+	choices := []Fault{{signal, "files", 1 + d.IntN(40)}, {signal, "files", 1 + d.IntN(12)}, {Kind: "second"}}
 	return choices[d.IntN(len(choices))]
 }
 

@@ -17,7 +17,6 @@ import (
 //	kill, term, int   the process is killed or signalled at a request or at a change of
 //	                  a file
 //	cut               from a request on every connection is reset
-//	full              the disk has so many KiB left
 //	second            the same command runs twice at once; the other signs with another key
 //	retag             at a request, the tag that is read moves to a bundle that nobody signed
 //
@@ -102,7 +101,7 @@ func (w *world) arm(s Step) (trigger, error) {
 		reg = w.site.upstream
 	}
 	switch f.Kind {
-	case "", "full", "second":
+	case "", "second":
 		return t, nil
 	case "cut":
 		reg.Fail(registry.Fault{After: f.At, Reset: true})

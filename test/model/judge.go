@@ -411,7 +411,7 @@ func (t *trial) verified(c content) *random.Broken {
 	}
 	verify := Step{Do: "verify", From: s.To, Trust: c.signers[i]}
 	t.mirror.Heal()
-	p, err := t.start(t.args(verify), nil, nil)
+	p, err := t.start(t.args(verify), nil)
 	if err != nil {
 		t.model.failed = err
 		return nil //nolint:nilerr // it is what the step ends with
@@ -428,17 +428,11 @@ var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
 
 // pruned: what it says is deleted is gone, and a bundle is left.
 func (t *trial) pruned(repo string) *random.Broken {
-	left := 0
-	for _, p := range t.model.places {
-		of, _, ok := p.mirror()
-		if !ok || of != repo || !t.before[p].there {
-			continue
-		}
-		if t.after[p].there {
-			left++
-		}
+	left := false // under a tag or without one
+	for _, b := range t.site.bundles {
+		left = left || t.repository(repo).blob(b.root) != nil
 	}
-	if left == 0 {
+	if !left {
 		return t.broken("result", "no bundle is left of them")
 	}
 	if p := t.model.newest[repo]; t.before[p].there && !t.after[p].there {
@@ -459,30 +453,24 @@ func (t *trial) pruned(repo string) *random.Broken {
 const longCut = 263
 
 // mustDo: what nothing hinders is done, also after what went before; a signal ends a
-// command with its own code, as does a full disk.
+// command with its own code.
 func (t *trial) mustDo() *random.Broken {
-	var codes []int
 	s := t.step
 	ready, why := t.ready()
+	if !ready {
+		return nil
+	}
+	codes := []int{0}
 	switch {
-	case s.has("full-stdout"):
-		codes = []int{7}
-	case s.Fault.Kind == "" && ready, s.Fault.Kind == "stumbles" && ready:
-		codes = []int{0}
-	case s.Fault.Kind == "closed" && s.Fault.At >= longCut && ready:
-		codes = []int{0} // what has come is not asked for again
+	case s.Fault.Kind == "", s.Fault.Kind == "stumbles":
+	case s.Fault.Kind == "closed" && s.Fault.At >= longCut: // what has come is not asked for again
 	case s.Fault.Kind == "term" || s.Fault.Kind == "int":
 		codes = []int{0, 130}
-	case s.Fault.Kind == "full":
-		codes = []int{0, 7}
 	case s.Fault.Kind == "second":
 		codes = []int{0, 8}
 	case s.Fault.Kind == "tamper" && s.Do != "push" && s.Do != "inspect":
 		codes = []int{0, 3}
 	default:
-		return nil
-	}
-	if !ready && !s.has("full-stdout") {
 		return nil
 	}
 	for _, o := range t.outcomes {
@@ -504,7 +492,7 @@ func (t *trial) ready() (bool, string) {
 		repo, _, _ := p.mirror()
 		return !t.model.damaged[p] && !t.model.trapped[p] && !t.model.lost[repo]
 	}
-	if !clear(place(s.From)) || !clear(place(s.To)) || s.Key == "fifo" || s.has("base") && !clear("x.tar") {
+	if !clear(place(s.From)) || !clear(place(s.To)) || s.has("base") && !clear("x.tar") {
 		return false, ""
 	}
 	_, _, inMirror := place(s.To).mirror()

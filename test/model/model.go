@@ -27,7 +27,7 @@
 //	must      what nothing hinders is done: after a fault the same command goes on to
 //	          its end
 //
-// It needs Linux: its disks are mounted, and points in time are changes of files.
+// It needs Linux: points in time are changes of files.
 package model
 
 import (

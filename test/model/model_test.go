@@ -27,8 +27,12 @@ func suite(sites ...*site) random.Suite[Step] {
 	return s
 }
 
-// Random programs keep every promise. A change is judged by the same programs as the one
-// before it.
+// Programs that are rarely drawn, and random ones, keep every promise. A change is judged by the same programs as the
+// one before it.
 func TestRandomPrograms(t *testing.T) {
-	suite(newSite(t, binary), newSite(t, binary)).Check(t, tier.Pick[uint64](6, 80))
+	s := suite(newSite(t, binary), newSite(t, binary))
+	for _, name := range []string{"testdata/late.txt", "testdata/prune.txt"} {
+		s.CheckFile(t, name)
+	}
+	s.Check(t, tier.Pick[uint64](6, 80))
 }

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ import (
 // each bundle is when nothing goes wrong.
 type site struct {
 	binary   string
-	disk     disk
+	dir      string
 	upstream *registry.Registry
 	private  map[string]*ecdsa.PrivateKey
 	keys     map[string]*ecdsa.PublicKey
@@ -70,13 +71,8 @@ releases:
 // newSite opens a site; it ends with the test.
 func newSite(t testing.TB, binary string) *site {
 	t.Helper()
-	d, err := newDisk(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.end)
 	s := &site{
-		binary: binary, disk: d, upstream: registry.Start(t, registry.Options{}),
+		binary: binary, dir: t.TempDir(), upstream: registry.Start(t, registry.Options{}),
 		private: map[string]*ecdsa.PrivateKey{}, keys: map[string]*ecdsa.PublicKey{}, bundles: map[string]bundle{}, known: map[string][]byte{},
 	}
 	s.makeKeys(t)
@@ -86,7 +82,7 @@ func newSite(t testing.TB, binary string) *site {
 }
 
 func (s *site) path(names ...string) string {
-	return filepath.Join(append([]string{s.disk.dir}, names...)...)
+	return filepath.Join(append([]string{s.dir}, names...)...)
 }
 
 func (s *site) write(t testing.TB, name string, data []byte) {
@@ -234,7 +230,7 @@ func (s *site) makeBundles(t testing.TB) {
 // must runs a step that nothing hinders.
 func (w *world) must(t testing.TB, s Step) {
 	t.Helper()
-	p, err := w.start(w.args(s), nil, nil)
+	p, err := w.start(w.args(s), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,31 +242,14 @@ func (w *world) must(t testing.TB, s Step) {
 // plant stores a bundle in a repository, past its faults.
 func (s *site) plant(repo repository, name string, tags ...string) error {
 	b := s.bundles[name]
-	var visit func(digest string, tags ...string) error
-	visit = func(digest string, tags ...string) error {
-		data := b.files[digest]
-		var m struct {
-			Config    *ocispec.Descriptor
-			Layers    []ocispec.Descriptor
-			Manifests []ocispec.Descriptor
+	var errs []error
+	for _, digest := range sorted(b.good) {
+		if !slices.Contains(b.manifests, digest) {
+			errs = append(errs, repo.putBlob(b.files[digest]))
 		}
-		if err := json.Unmarshal(data, &m); err != nil {
-			return err
-		}
-		for _, child := range m.Manifests {
-			if err := visit(child.Digest.String()); err != nil {
-				return err
-			}
-		}
-		if m.Config != nil {
-			m.Layers = append(m.Layers, *m.Config)
-		}
-		for _, l := range m.Layers {
-			if err := repo.putBlob(b.files[l.Digest.String()]); err != nil {
-				return err
-			}
-		}
-		return repo.put(data, tags...)
 	}
-	return visit(b.root, tags...)
+	for _, digest := range b.manifests { // the root comes last
+		errs = append(errs, repo.put(b.files[digest]))
+	}
+	return errors.Join(append(errs, repo.put(b.files[b.root], tags...))...)
 }

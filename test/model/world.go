@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -47,7 +45,6 @@ func newWorld(s *site, mirror registry.Options) (*world, error) {
 	for _, name := range []string{"out", "tmp", "home"} {
 		errs = append(errs, os.MkdirAll(w.path(name), 0o755))
 	}
-	errs = append(errs, syscall.Mkfifo(w.path("home", "key.fifo"), 0o600))
 	for _, name := range canaries {
 		errs = append(errs, writeFile(w.path("canary", name), []byte("nobody names this file: "+name+"\n")))
 	}
@@ -70,7 +67,7 @@ func (w *world) close() {
 
 // A place is where a bundle may be. Its text: x.tar and y.tar are archives, p.tar and
 // q.tar archives in parts, oci:f and oci:g folders, reg:REPO:TAG is in the mirror, "-"
-// is standard output or input.
+// is standard output.
 type place string
 
 func (p place) parts() bool {
@@ -164,9 +161,6 @@ func (w *world) args(s Step) []string {
 	args := append([]string{s.Do}, w.leads(s.Do)...)
 	add := func(more ...string) { args = append(args, more...) }
 	from := w.arg(place(s.From))
-	if s.has("stdin") || s.has("pipe") {
-		from = "-"
-	}
 	switch s.Do {
 	case "lock":
 		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--release", selections[s.Bundle])
@@ -218,11 +212,8 @@ func (w *world) args(s Step) []string {
 }
 
 func (w *world) signing(s Step, flag string) []string {
-	switch s.Key {
-	case "":
+	if s.Key == "" {
 		return nil
-	case "fifo":
-		return []string{flag, "home/key.fifo"}
 	}
 	args := []string{flag, "../in/" + s.Key + ".key"}
 	if s.Key == "signer" {
@@ -245,40 +236,18 @@ func (w *world) trusting(trust string) []string {
 func (w *world) do(s Step) ([]outcome, error) {
 	defer w.mirror.Heal()
 	defer w.site.upstream.Heal()
-	stdin, end, err := w.stdin(s)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	var stdout io.Writer
-	if s.has("full-stdout") {
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			return nil, err
-		}
-		defer full.Close()
-		stdout = full
-	}
-	f := s.Fault
-	if f.Kind == "full" {
-		empty, err := w.site.disk.fill(w.site.path("filler"), int64(f.At)<<10)
-		defer empty()
-		if err != nil {
-			return nil, err
-		}
-	}
 	t, err := w.arm(s)
 	if err != nil {
 		return nil, err
 	}
 	defer t.end()
-	p, err := w.start(w.args(s), stdin, stdout)
+	p, err := w.start(w.args(s), nil)
 	if err != nil {
 		return nil, err
 	}
 	var other *process
-	if f.Kind == "second" {
-		if other, err = w.start(w.args(s.twin(1)), nil, nil); err != nil {
+	if s.Fault.Kind == "second" {
+		if other, err = w.start(w.args(s.twin(1)), nil); err != nil {
 			return []outcome{p.wait()}, err
 		}
 	}
@@ -290,31 +259,13 @@ func (w *world) do(s Step) ([]outcome, error) {
 	return out, nil
 }
 
-// stdin opens the file that a step reads from standard input, as it is or in a pipe.
-func (w *world) stdin(s Step) (io.Reader, func(), error) {
-	if !s.has("stdin") && !s.has("pipe") {
-		return nil, func() {}, nil
-	}
-	f, err := os.Open(w.path("out", place(s.From).base()))
-	if errors.Is(err, fs.ErrNotExist) {
-		return strings.NewReader(""), func() {}, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.has("pipe") {
-		return struct{ io.Reader }{f}, func() { _ = f.Close() }, nil // not an *os.File, so os/exec makes a pipe
-	}
-	return f, func() { _ = f.Close() }, nil
-}
-
 // serving starts serve, hands its address and reference on, and ends it as systemd does.
 func (w *world) serving(s Step, use func(address, reference string)) (outcome, error) {
 	r, out, err := os.Pipe()
 	if err != nil {
 		return outcome{}, err
 	}
-	p, err := w.start(w.args(s), nil, out)
+	p, err := w.start(w.args(s), out)
 	_ = out.Close()
 	defer r.Close()
 	if err != nil {
