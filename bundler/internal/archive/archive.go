@@ -66,7 +66,7 @@
 // no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
 // parts as they are, and names each that is missing or has another size;
 // [Archive.Damage] names those whose bytes are not what they were. [Split] fills them from an
-// archive; one that was interrupted begins again. Parts are not signed: whoever has to, joins
+// archive, as a pull of its bundle does. Parts are not signed: whoever has to, joins
 // them. Earlier versions added signatures in place, and had "changing" in the parts file meanwhile.
 //
 // # The folder

@@ -78,7 +78,9 @@ func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attach
 
 // withAttached returns what is attached to a graph, with more in the place of what had their tags.
 // What is there and cannot be read, or has no place in an archive, is a fault: it would be lost.
-func (x *index) withAttached(ctx context.Context, g *bundle.Graph, atts []bundle.Attachment) (all []bundle.Attachment, err error) {
+func (x *index) withAttached(
+	ctx context.Context, g *bundle.Graph, atts []bundle.Attachment,
+) (all []bundle.Attachment, err error) {
 	for _, a := range atts {
 		if !x.tar.has(a.Subject.Hex()) {
 			return nil, noSubject(x.path, a)

@@ -131,7 +131,9 @@ func (t *tarball) last() string {
 // checkEnd demands the end mark: without it there is no telling what is missing.
 func (t *tarball) checkEnd() error {
 	switch {
-	case t.size == 0 || t.end+endSize > t.size:
+	case t.size == 0:
+		return incomplete(t.path, "it is empty")
+	case t.end+endSize > t.size:
 		return t.cutOff(t.last())
 	case len(t.entries) == 0:
 		return notBundle(t.path, "it is an empty tar archive")
