@@ -396,6 +396,17 @@ func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
 	require.Equal(t, map[preflight.ID]string{"vcenter-connection": "west", "vm-disk-uuid": "east"}, ids)
 }
 
+// While a name of the configuration leads nowhere, what drivers need in the other vCenters is not
+// known: it may be meant for one of them.
+func TestWhatIsTooMuchIsNotToldWhileANameLeadsNowhere(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].UsedByCSI = false
+	s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
+	s.VCenters = append(s.VCenters, preflight.VCenter{Name: "nope", UsedByCSI: true, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("there is none of that name")}})
+	results := preflight.Check(s)
+	require.False(t, slices.ContainsFunc(results, func(r preflight.Result) bool { return r.ID == "vcenter-excess" }), "%+v", results)
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	s := healthy()
 	m, n := s.VCenters[0].Machines[0], s.Cluster.Nodes[0]

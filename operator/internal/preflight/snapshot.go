@@ -123,6 +123,9 @@ type VCenter struct {
 	Server string // host or host:port
 	// UsedByCPI and UsedByCSI say which driver is configured with it.
 	UsedByCPI, UsedByCSI bool
+	// Unresolved is set where its VsphereCloudConfig could not be read: which vCenter is meant
+	// is not known, and may be another one of these.
+	Unresolved bool
 	// Err is why it could not be asked; the rest is what was found until then.
 	Err error
 	// Failed are the parts that could not be read, and why.

@@ -61,7 +61,7 @@ func checks() []check {
 			source: "CSI documentation, roles and privileges; vsphere-problem-detector pkg/check/permissions.go",
 		},
 		{
-			id: "vcenter-excess", worst: Warn, when: someReadable, part: Excess, run: vcenters(excess),
+			id: "vcenter-excess", worst: Warn, when: needsKnown, part: Excess, run: vcenters(excess),
 			reads: "FetchUserPrivilegeOnEntities", fails: "the account has a privilege that the drivers never need",
 			why:    "whoever reads the account's password, on a node or in a backup, may do as much",
 			remedy: "give the drivers an account of their own: vdoctl users rotate --username ADMIN --principal NAME@DOMAIN --secret NAME, or vdoctl users plan --principal NAME@DOMAIN -o govc",

@@ -18,6 +18,11 @@ const (
 	maxVCenters     = 5                   // that the storage driver takes
 )
 
+// needsKnown reports whether all that the drivers need in each vCenter is known.
+func needsKnown(s *Snapshot) bool {
+	return someReadable(s) && !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Unresolved })
+}
+
 // upgradeAsked reports whether what vSphere 9 removes was looked for in a vCenter before 9.
 func upgradeAsked(s *Snapshot) bool {
 	return slices.ContainsFunc(s.readable(), func(v *VCenter) bool { return v.Removed != nil })

@@ -226,7 +226,7 @@ func inspect(ctx context.Context, s site, cluster preflight.Cluster) []preflight
 	for i, v := range s.vcenters {
 		target, err := s.target(ctx, v)
 		if err != nil {
-			out[i] = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username}
+			out[i] = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username, Unresolved: v.config == nil}
 			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
 			continue
 		}

@@ -23,7 +23,7 @@ import (
 func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
 	var vcc v1alpha1.VsphereCloudConfig
 	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
-		return preflight.VCenter{Server: name, Err: unread(name, err)}
+		return preflight.VCenter{Server: name, Unresolved: true, Err: unread(name, err)}
 	}
 	read, err := credentials.Read(ctx, i.Reader, &vcc)
 	if err != nil {
