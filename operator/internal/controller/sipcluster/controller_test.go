@@ -379,7 +379,7 @@ services:
 	w.hosts("a", "b")
 	settings := func(client string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "dex"}, StringData: map[string]string{
-			"config.yaml": "staticClients: [{id: console, secret: " + client + "}]\n",
+			"config.yaml": "staticPasswords: [{email: alice@tenant.site}]\nstaticClients: [{id: console, secret: " + client + "}]\n",
 		}}
 	}
 	jump, auth := services.Name("t", services.JumpHost, 0), services.Name("t", services.Auth, 0)

@@ -253,7 +253,7 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	}...), reached(Auth))
 
 	in := full(t)
-	in.Hosts, in.Spec.Auth[0].ConfigSecret = nil, ""
+	in.Hosts, in.Secrets["dex"] = nil, Secret{"config.yaml": []byte("staticPasswords: [{email: alice@tenant.site}]")}
 	set = rendered(t, in)
 	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
 	require.Equal(t, state, reached(Auth), "there is no connector")

@@ -112,6 +112,10 @@ func (c Config) Text() (text []byte, connectors []string, err error) {
 // connectors returns the types of connectors. Dex says what else is wrong with them.
 func (c Config) connectors(given map[string]any) (types []string, err error) {
 	all, _ := given["connectors"].([]any)
+	if users, _ := given["staticPasswords"].([]any); len(all)+len(users) == 0 {
+		return nil, c.wrong(".configSecret", "there are neither connectors nor staticPasswords: nobody could log in",
+			"write them into config.yaml of that Secret, as Dex documents them")
+	}
 	for i, one := range all {
 		connector, _ := one.(map[string]any)
 		typ, _ := connector["type"].(string)

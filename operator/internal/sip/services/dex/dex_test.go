@@ -51,6 +51,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"connectors[0]: insecureNoSSL is refused":                   "connectors: [{config: {insecureNoSSL: true}}]",
 		"connectors[1]: insecureSkipSignatureValidation is refused": "connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]",
 		"each name once line 2":                                     "host: a\nbindPW: '" + secret + "'\nbindPW: [" + secret + "\n",
+		"there are neither connectors nor staticPasswords":          "staticClients: [{id: console}]",
 		".configSecret: config.yaml is not YAML of names":           "- " + secret,
 	} {
 		_, _, err := good(settings).Text()
