@@ -66,8 +66,8 @@ const leaseName = "vdo-operator"
 const (
 	// startTimeout bounds the look at the API server before the start.
 	startTimeout = 30 * time.Second
-	// passTimeout bounds a pass, whoever does not answer it. None takes as long.
-	passTimeout = 15 * time.Minute
+	// answerTimeout bounds each request that is no watch: a proxy may keep one for ever.
+	answerTimeout = 75 * time.Second
 )
 
 // Controllers are the two sets of controllers that the program has. Each runs under an account
@@ -150,9 +150,10 @@ func (o Options) start(ctx context.Context, mgr manager.Manager, meter prometheu
 
 // ways are the operator's to the API server. A pass reads some hundred objects without
 // waiting for the client's own limit, unless one is set: the API server's priority and
-// fairness keeps the load in bounds.
+// fairness keeps the load in bounds. No request waits for ever.
 func ways(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = cmp.Or(cfg.Timeout, answerTimeout)
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = 100, 200
 	}
@@ -189,7 +190,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	trusting.Retained = func(ctx context.Context) ([]string, error) {
-		return vdoconfig.Retained(ctx, mgr.GetAPIReader(), o.Namespace)
+		return vdoconfig.Retained(ctx, mgr.GetAPIReader(), o.Namespace, target.LoadInventory)
 	}
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
@@ -208,12 +209,12 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 // kinds. No controller waits for it.
 func newWatched(mgr manager.Manager, namespace string, refusals *reconciler.Refusals) (cache.Cache, error) {
 	options := cacheOptions(namespace)
-	options.HTTPClient, options.Scheme, options.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	options.Scheme, options.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
 	options.DefaultWatchErrorHandler = refusals.Handle
 	options.ByObject = map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}, metav1.NamespaceSystem: {}}},
 	}
-	watched, err := cache.New(mgr.GetConfig(), options)
+	watched, err := cache.New(cluster.ForWatches(mgr.GetConfig()), options)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +229,7 @@ func newStore(mgr manager.Manager, watched cache.Cache, o Options) (*store.Store
 
 // newView makes the manager run a view of what there is one of for each node.
 func newView(mgr manager.Manager) (*cluster.View, error) {
-	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	c, err := client.NewWithWatch(cluster.ForWatches(mgr.GetConfig()), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +242,9 @@ func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options
 	if err != nil {
 		return nil, err
 	}
+	if watched.HTTPClient, err = rest.HTTPClientFor(cluster.ForWatches(cfg)); err != nil {
+		return nil, startFault(err)
+	}
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                        scheme,
 		Logger:                        o.Log,
@@ -252,7 +256,7 @@ func newManager(cfg *rest.Config, o Options, lease string, watched cache.Options
 		LeaderElectionReleaseOnCancel: true, // Run returns to a main that ends at once
 		Metrics:                       metricsOptions(o),
 		HealthProbeBindAddress:        o.ProbeAddress,
-		Controller:                    ctrlconfig.Controller{SkipNameValidation: &o.SeveralInProcess, ReconciliationTimeout: passTimeout},
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: &o.SeveralInProcess},
 	})
 	if err != nil {
 		return nil, startFault(err)

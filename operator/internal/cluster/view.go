@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,6 +69,13 @@ type View struct {
 	mu    sync.Mutex
 	ctx   context.Context //nolint:containedctx // of Start: feeds start when they are first used
 	feeds map[selection]*feed
+}
+
+// ForWatches is a configuration of clients that watch: no watch ends by the timeout of other requests.
+func ForWatches(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0
+	return cfg
 }
 
 // NewView returns a View that shows nothing before it is started.

@@ -37,6 +37,8 @@ func Fault(op string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: op, Err: err}
 	var netErr net.Error
 	switch {
+	case errors.Is(err, context.Canceled):
+		f.Reason = fault.Interrupted
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster anew: the kubeconfig's credentials are not accepted"
 	case apierrors.IsForbidden(err):
@@ -51,7 +53,8 @@ func Fault(op string, err error) error {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"),
-		apierrors.IsServiceUnavailable(err):
+		apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err),
+		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"
 	}
 	return f

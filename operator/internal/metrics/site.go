@@ -39,7 +39,7 @@ var (
 	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 20 at most.", "name", "driver", "reason")
-	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 20 at most, of contested ones 128): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
+	drifted         = desc("vdo_drifted_objects", "Objects in the status that another manager has changed and that are not repaired (it lists 50 at most): left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 )
 
 // Of VsphereCloudConfigs.

@@ -207,9 +207,12 @@ func (w *world) start() {
 	now := func() time.Time { return w.now }
 	bundles := store.New(store.Options{Client: w.api, Timeout: 5 * time.Second})
 	writer := condition.Writer{Client: w.api, Recorder: w.events}
+	records := &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions}
 	trust := &driverbundle.Reconciler{
 		Reader: w.api, Writer: writer,
-		Options: driverbundle.Options{Store: bundles, Now: now},
+		Options: driverbundle.Options{Store: bundles, Now: now, Retained: func(ctx context.Context) ([]string, error) {
+			return vdoconfig.Retained(ctx, w.api, namespace, records.LoadInventory)
+		}},
 	}
 	w.op.bundle = reconcile.AsReconciler(w.api, trust)
 	known := &vclogins.Logins{Past: vspherecloudconfig.Past(w.api, namespace)}
@@ -219,7 +222,7 @@ func (w *world) start() {
 	})
 	w.op.drivers = &vdoconfig.Reconciler{
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
-		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
+		Cluster: records,
 	}
 }
 

@@ -327,7 +327,7 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	subject := "DriverBundle " + b.Namespace + "/" + b.Name
 	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: subject, Err: err}
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list, patch and delete ConfigMaps in its namespace"
+		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role get, list, create and delete ConfigMaps in its namespace"
 	}
 	return f
 }

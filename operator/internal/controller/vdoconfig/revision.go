@@ -8,11 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -322,17 +325,32 @@ func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
 	return defaultHistoryLimit
 }
 
-// Retained returns the bundles of revisions that are current or may be gone back to, as the status of VDOConfigs
-// lists them.
-func Retained(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
+// Retained returns the bundles of revisions that are in force or may be gone back to, and those that drivers are
+// repaired from. An inventory has them before anything of a revision is written; the status has them where the inventory
+// was lost.
+func Retained(
+	ctx context.Context, c client.Reader, namespace string,
+	load func(context.Context, types.NamespacedName) (cluster.Loaded, error),
+) ([]string, error) {
 	var all v1alpha1.VDOConfigList
 	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "VDOConfigs", Err: err}
+		return nil, clusterstate.Fault("list VDOConfigs", err)
 	}
 	var bundles []string
 	for i := range all.Items {
-		for _, r := range all.Items[i].Status.Revisions {
+		config := &all.Items[i]
+		bundles = append(bundles, config.Status.Bundle)
+		for _, r := range config.Status.Revisions {
 			if r.Current || r.Outcome == string(revision.Healthy) {
+				bundles = append(bundles, r.Bundle)
+			}
+		}
+		kept, err := load(ctx, client.ObjectKeyFromObject(config))
+		if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+			return nil, err
+		}
+		for _, h := range kept.Memory().Revisions {
+			for _, r := range h.Retained(historyLimit(&config.Spec)) {
 				bundles = append(bundles, r.Bundle)
 			}
 		}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -53,8 +54,8 @@ func SetupWithManager(mgr ctrl.Manager, r *Reconciler, o Options) error {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	installed, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	installed, err := cache.New(cluster.ForWatches(mgr.GetConfig()), cache.Options{
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
 		DefaultNamespaces:    map[string]cache.Config{render.CPINamespace: {}, render.CSINamespace: {}},
 		DefaultTransform:     cache.TransformStripManagedFields(),

@@ -21,6 +21,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Rea
 		return nil, false, err
 	}
 	if kept != nil {
-		trusted = kept.CA
+		trusted = slices.Concat(kept.CA, trusted) // pods may serve by either
 	}
 	cert.CA = append(cert.CA, ours(trusted, now)...)
 	return cert, true, nil
