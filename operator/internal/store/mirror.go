@@ -91,17 +91,31 @@ func corruptAnswer(subject string, why error) error {
 }
 
 // Resolve returns the root that the DriverBundle's reference stands for now, and the
-// tag that led to it ("" for a digest). The manifest is read and hashed.
+// tag that led to it ("" for a digest). While that is the accepted one a HEAD is all that
+// is asked; of any other one the manifest is read and hashed.
 func (m *Mirror) Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error) {
-	identifier, tag := m.ref.Identifier(), m.ref.Tag()
+	ref := m.ref
 	if m.bundle.Spec.Versions != "" {
 		if tag, err = m.highest(ctx, m.bundle.Spec.Versions); err != nil {
 			return root, "", err
 		}
-		identifier = tag
+		root, err = m.root(ctx, tag)
+		return root, tag, err
 	}
-	root, err = m.descriptor(ctx, identifier)
-	return root, tag, err
+	root, err = m.root(ctx, ref.Identifier())
+	return root, ref.Tag(), err
+}
+
+// root returns what an identifier stands for. That it is the accepted one may be the
+// mirror's word: nothing is read then that was not verified before.
+func (m *Mirror) root(ctx context.Context, identifier string) (ocispec.Descriptor, error) {
+	if st := m.bundle.Status; st.Digest != "" && st.Repository == m.ref.Repository() {
+		d, found, err := m.repo.Stat(ctx, remote.Look{Op: "read", ID: identifier})
+		if err != nil || (found && d.Digest.String() == st.Digest) {
+			return d, err
+		}
+	}
+	return m.descriptor(ctx, identifier)
 }
 
 // highest returns the tag that is the highest version within a range.

@@ -455,22 +455,32 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
-// What a tag names is read and hashed, and nothing else is asked for.
-func TestALookAtTheMirrorIsOneGET(t *testing.T) {
-	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
-	st := store.New(s.opts)
-	for seed := range int64(2) {
-		pushed := s.repo.Push(t, "1", mirror.Bundle{Seed: seed, Serial: seed})
-		s.reg.ForgetRequests()
-		_, root, _ := s.resolve(st)
-		require.Equal(t, pushed.String(), root.Digest.String())
-		var methods []string
-		for _, r := range s.reg.Requests() {
-			if r.Path != "/v2/" { // whether it asks for a login
-				methods = append(methods, r.Method)
+// A mirror whose tag still names the accepted bundle is asked for nothing but that.
+func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
+	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, o)
+			s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
+			st := store.New(s.opts)
+			s.accept(st)
+			look := func() (digest string, methods []string) {
+				s.reg.ForgetRequests()
+				_, root, _ := s.resolve(st)
+				for _, r := range s.reg.Requests() {
+					if r.Path != "/v2/" { // whether it asks for a login
+						methods = append(methods, r.Method)
+					}
+				}
+				return root.Digest.String(), methods
 			}
-		}
-		require.Equal(t, []string{http.MethodGet}, methods)
+			digest, methods := look()
+			require.Equal(t, s.bundle.Status.Digest, digest)
+			require.Equal(t, []string{http.MethodHead}, methods)
+			moved := s.repo.Push(t, "1", mirror.Bundle{Seed: 2, Serial: 6})
+			digest, methods = look()
+			require.Equal(t, moved.String(), digest)
+			require.Equal(t, []string{http.MethodHead, http.MethodGet}, methods, "another one is read and hashed")
+		})
 	}
 }
 
