@@ -10,7 +10,7 @@
 //	apiVersion: vdo.vmware.com/matrix/v1
 //	kind: CompatibilityMatrix
 //	serial: 7                        # only grows: an older one is refused by those who saw a newer
-//	issued: 2026-09-01T00:00:00Z     # RFC 3339, UTC
+//	issued: 2026-09-01T00:00:00Z     # RFC 3339
 //	expires: 2027-09-01T00:00:00Z    # after issued
 //	vsphereAliases:                  # optional: versions that vCenters report for others
 //	  - reports: 6.7.0
@@ -19,7 +19,7 @@
 //	    basis: where this comes from
 //	releases:                        # at least one, each driver and version once
 //	  - driver: csi                  # cni, cpi, csi or snapshot-controller
-//	    version: 3.5.1               # semantic version, no leading v, no build metadata
+//	    version: 3.5.1               # semantic version, no build metadata
 //	    state: current               # current, lts, deprecated or withdrawn
 //	    reason: why                  # needed for deprecated and withdrawn
 //	    oneWay: why                  # optional: it changes what older releases do not read
@@ -75,16 +75,13 @@
 //
 // # What is refused
 //
-// Parse reports every problem of a document at once, each with file, line and
-// key: keys that the above does not show, keys given twice, releases listed
-// twice, inverted ranges, versions, addresses and sha256 sums that are none, a
-// missing manifest, a state of deprecated or withdrawn without a reason, an
-// expiry that is not after the issue, a requirement that no listed release can
-// meet, a cpi whose Kubernetes range is not exactly its own minor, more than one
-// YAML document. A document is at most [MaxSize] bytes, nested at most [MaxDepth]
-// levels, has at most 5000 releases, 200 services, 20000 needs with 2000 lines each, and 200 elements
-// in any other list; an object is listed once for a release; YAML
-// anchors, aliases, tags and merge keys are refused.
+// Parse reports the problems of a document together, each with file, line and
+// key: keys that the above does not show, keys given twice and values of another form; where there
+// is none of these, releases listed twice, inverted ranges, addresses and sha256 sums that are
+// none, a state of deprecated or withdrawn without a reason, an expiry that is not after the issue,
+// a requirement that no listed release can meet, a cpi whose Kubernetes range is not exactly its
+// own minor. A document is at most [MaxSize] bytes, and has at most 20000 elements in a list; an
+// object is listed once for a release; YAML aliases and merge keys are refused.
 //
 // # States
 //
@@ -119,14 +116,12 @@ import (
 	"time"
 )
 
-// Identification of the document format, and its bounds.
+// Identification of the document format, and its bound.
 const (
 	APIVersion = "vdo.vmware.com/matrix/v1"
 	Kind       = "CompatibilityMatrix"
 	// MaxSize is the size in bytes that a document may have.
 	MaxSize = 4 << 20
-	// MaxDepth is how deep a document may be nested.
-	MaxDepth = 10
 )
 
 // Driver is a kind of thing that a matrix lists releases of.
@@ -164,13 +159,13 @@ func (d Driver) order() int {
 
 // Document is a compatibility matrix.
 type Document struct {
-	Serial   int64            `yaml:"serial"`  // only grows
-	Issued   time.Time        `yaml:"issued"`  // UTC
-	Expires  time.Time        `yaml:"expires"` // UTC
-	Aliases  []VSphereAlias   `yaml:"vsphereAliases,omitempty"`
-	Releases []Release        `yaml:"releases"`           // sorted by driver, then version
-	Services []ServiceRelease `yaml:"services,omitempty"` // sorted by service, then version
-	Needs    []Need           `yaml:"needs,omitempty"`
+	Serial   int64     // only grows
+	Issued   time.Time // UTC
+	Expires  time.Time // UTC
+	Aliases  []VSphereAlias
+	Releases []Release        // sorted by driver, then version
+	Services []ServiceRelease // sorted by service, then version
+	Needs    []Need
 }
 
 // Release finds a release of a driver, by its version as text: build metadata counts.
@@ -344,8 +339,6 @@ type Part string
 
 // PartWebhook is the driver's admission webhook, which needs a certificate.
 const PartWebhook Part = "webhook"
-
-func parts() []Part { return []Part{PartWebhook} }
 
 // Manifest is one upstream file.
 type Manifest struct {

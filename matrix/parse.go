@@ -1,341 +1,284 @@
 package matrix
 
 import (
-	"cmp"
-	"errors"
+	"bytes"
 	"fmt"
+	"net/url"
+	"regexp"
 	"slices"
+	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
-// MaxManifestSize bounds one manifest file, in bytes. The largest known, Antrea's, has 240 kB.
-const MaxManifestSize = 8 << 20
-
-// maxReleases and maxElements bound the list of releases and every other list.
 const (
-	maxReleases = 5000
-	maxElements = 200
-	maxNeeds    = 20000
-	maxLines    = 2000
+	// MaxManifestSize bounds one manifest file, in bytes. The largest known, Antrea's, has 240 kB.
+	MaxManifestSize = 8 << 20
+
+	maxSerial = 1 << 53 // what JSON can carry
+	maxMinors = 100     // of a Kubernetes range, which is often walked
 )
 
-// maxMinors bounds a Kubernetes range, which is often walked.
-const maxMinors = 100
+// documentFile is the form of a document; see the package comment.
+type documentFile struct {
+	APIVersion string         `yaml:"apiVersion"`
+	Kind       string         `yaml:"kind"`
+	Serial     int64          `yaml:"serial"`
+	Issued     time.Time      `yaml:"issued"`
+	Expires    time.Time      `yaml:"expires"`
+	Aliases    []VSphereAlias `yaml:"vsphereAliases,omitempty"`
+	Releases   []Release      `yaml:"releases"`
+	Services   []serviceFile  `yaml:"services,omitempty"`
+	Needs      []needFile     `yaml:"needs,omitempty"`
+}
+
+// serviceFile has the service in the place of the driver.
+type serviceFile struct {
+	Service Driver   `yaml:"service"`
+	Version Version  `yaml:"version"`
+	State   State    `yaml:"state"`
+	Reason  string   `yaml:"reason,omitempty"`
+	Image   string   `yaml:"image"`
+	Basis   string   `yaml:"basis"`
+	Notes   []string `yaml:"notes,omitempty"`
+}
+
+// needFile names the releases in one line.
+type needFile struct {
+	Object string   `yaml:"object"`
+	Of     []string `yaml:"of,flow"`
+	Has    []string `yaml:"has,omitempty"`
+}
+
+var format = strictyaml.Format{
+	Op: "parse", Kind: Kind, Limit: MaxSize,
+	Hint: "correct it: `vdo-bundle matrix export` prints a matrix that is right",
+}
 
 // Parse reads a document; name is the file's name, for errors. It reports all
-// problems together, as faults of reason InvalidInput in the order of their lines.
+// problems together, as faults of reason InvalidInput in the order of their lines:
+// those of its form, and where there is none those of its content.
 func Parse(name string, data []byte) (*Document, error) {
-	r := &reader{name: name}
-	root := r.tree(data)
-	if root == nil {
-		return nil, r.err()
-	}
-	doc := r.document(root)
-	if err := r.err(); err != nil {
+	var f documentFile
+	if err := format.Load(name, data, &f, f.check); err != nil {
 		return nil, err
+	}
+	doc := &Document{
+		Serial: f.Serial, Issued: f.Issued.UTC(), Expires: f.Expires.UTC(), Aliases: f.Aliases, Releases: f.Releases,
+	}
+	for _, s := range f.Services {
+		id := ReleaseID{s.Service, s.Version}
+		doc.Services = append(doc.Services, ServiceRelease{id, s.State, s.Reason, s.Image, s.Basis, s.Notes})
+	}
+	for _, n := range f.Needs {
+		need := Need{Object: n.Object, Has: n.Has}
+		for _, of := range n.Of {
+			id, err := ParseReleaseID(of)
+			if err != nil {
+				return nil, err // not reached: it was looked at
+			}
+			need.Of = append(need.Of, id)
+		}
+		slices.SortFunc(need.Of, ReleaseID.Compare)
+		slices.Sort(need.Has)
+		doc.Needs = append(doc.Needs, need)
 	}
 	slices.SortFunc(doc.Releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
 	slices.SortFunc(doc.Services, func(a, b ServiceRelease) int { return a.ReleaseID.Compare(b.ReleaseID) })
 	return doc, nil
 }
 
-// tree reads the YAML of one document and refuses what the format does without.
-func (r *reader) tree(data []byte) *yaml.Node {
-	root, err := strictyaml.Parse(data, MaxSize)
-	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
-		r.problem(wrong.Line, "", wrong.Why, cmp.Or(wrong.Hint, "give a compatibility matrix, as `vdo-bundle matrix export` writes one"))
-		return nil
+// Marshal returns the canonical form of the document: releases sorted by driver
+// and version, keys in the order of the specification, optional keys left out
+// where they say nothing.
+func (d *Document) Marshal() ([]byte, error) {
+	f := documentFile{
+		APIVersion: APIVersion, Kind: Kind, Serial: d.Serial, Issued: d.Issued.UTC(), Expires: d.Expires.UTC(),
+		Aliases: d.Aliases, Releases: slices.Clone(d.Releases),
 	}
-	if !r.plain(root, "", 1) {
-		return nil
+	slices.SortStableFunc(f.Releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	services := slices.Clone(d.Services)
+	slices.SortStableFunc(services, func(a, b ServiceRelease) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	for _, s := range services {
+		f.Services = append(f.Services, serviceFile{s.Driver, s.Version, s.State, s.Reason, s.Image, s.Basis, s.Notes})
 	}
-	return root
+	for _, n := range d.Needs {
+		f.Needs = append(f.Needs, needFile{n.Object, each(n.Of, ReleaseID.String), n.Has})
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(f); err != nil {
+		return nil, fmt.Errorf("write matrix: %w", err)
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, fmt.Errorf("write matrix: %w", err)
+	}
+	return out.Bytes(), nil
 }
 
-// plain tells whether a tree has neither anchors nor tags and is not too deep.
-func (r *reader) plain(n *yaml.Node, path string, depth int) bool {
-	switch {
-	case depth > MaxDepth:
-		r.problem(n.Line, path, fmt.Sprintf("is nested more than %d levels deep", MaxDepth), "see the format's specification in package matrix")
-		return false
-	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		r.problem(n.Line, path, "YAML anchors and aliases are not allowed", "write the value out")
-		return false
-	case n.Style&yaml.TaggedStyle != 0:
-		r.problem(n.Line, path, "YAML tags are not allowed", "remove "+n.Tag)
-		return false
+// once refuses what is listed twice.
+type once map[string]bool
+
+func (o once) look(c *strictyaml.Check, key, what string) {
+	c.Require(!o[what], key, "%s is listed twice", what)
+	o[what] = true
+}
+
+// check says what is wrong with a document whose form is right.
+func (f *documentFile) check(c *strictyaml.Check) {
+	c.Require(f.APIVersion == APIVersion, "apiVersion", "%.100q is not %s", f.APIVersion, APIVersion)
+	c.Require(f.Serial > 0 && f.Serial <= maxSerial, "serial",
+		"%d is not a whole number from 1 to %d", f.Serial, maxSerial)
+	c.Require(f.Expires.After(f.Issued), "expires", "is not after issued")
+	aliases, releases, services, drivers := once{}, once{}, once{}, map[string]bool{}
+	for i, a := range f.Aliases {
+		what := fmt.Sprintf("%s from build %d", a.Reports, a.FromBuild)
+		aliases.look(c, fmt.Sprintf("vsphereAliases[%d].reports", i), what)
 	}
-	ok := true
-	for i, child := range n.Content {
-		if !r.plain(child, childPath(n, path, i), depth+1) {
-			ok = false
+	c.Require(len(f.Releases) > 0, "releases", "there is none")
+	for i, r := range f.Releases {
+		key := fmt.Sprintf("releases[%d]", i)
+		releases.look(c, key, r.ReleaseID.String())
+		drivers[string(r.Driver)] = true
+		r.check(c, key)
+	}
+	for i, r := range f.Releases {
+		for j, need := range r.Requires {
+			listed := releases[need.String()] || drivers[need.String()]
+			c.Require(listed, fmt.Sprintf("releases[%d].requires[%d]", i, j), "%s is not listed", need)
 		}
 	}
-	return ok
+	for i, s := range f.Services {
+		key := fmt.Sprintf("services[%d]", i)
+		services.look(c, key, ReleaseID{s.Service, s.Version}.String())
+		_, err := ParseService(string(s.Service))
+		good(c, key+".service", err)
+		checkState(c, key, s.Version, s.State, s.Reason)
+		good(c, key+".image", pinnedImage(s.Image))
+	}
+	f.checkNeeds(c, releases)
 }
 
-func childPath(n *yaml.Node, path string, i int) string {
-	if n.Kind == yaml.SequenceNode {
-		return index(path, i)
-	}
-	return join(path, short(n.Content[i-i%2].Value))
-}
-
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
-
-// short cuts a text that is not ours to a length that fits into a message.
-func short(s string) string {
-	if r := []rune(s); len(r) > maxVersionText {
-		return string(r[:maxVersionText]) + "…"
-	}
-	return s
-}
-
-func (r *reader) document(n *yaml.Node) *Document {
-	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases", "services", "needs")
-	field(o, "apiVersion", required, exactly(APIVersion))
-	field(o, "kind", required, exactly(Kind))
-	doc := &Document{
-		Serial:  field(o, "serial", required, positive[int64](1<<53)),
-		Issued:  field(o, "issued", required, instant),
-		Expires: field(o, "expires", required, instant),
-	}
-	if !doc.Issued.IsZero() && !doc.Expires.IsZero() && !doc.Expires.After(doc.Issued) {
-		o.fail("expires", "is not after issued", "give the day until which the matrix may be relied on")
-	}
-	doc.Aliases = r.aliases(o)
-	doc.Releases = r.releases(o)
-	doc.Services = r.services(o)
-	doc.Needs = r.needs(o, doc.Releases)
-	return doc
-}
-
-func (r *reader) aliases(o object) []VSphereAlias {
-	var out []VSphereAlias
-	for _, item := range o.list("vsphereAliases", optional, maxElements) {
-		a := r.object(item.node, item.path, "reports", "fromBuild", "means", "basis")
-		alias := VSphereAlias{
-			Reports:   field(a, "reports", required, ParseVersion),
-			FromBuild: field(a, "fromBuild", optional, positive[uint64](1<<53)),
-			Means:     field(a, "means", required, ParseVersion),
-			Basis:     field(a, "basis", required, line),
-		}
-		same := func(b VSphereAlias) bool { return b.Reports.Equal(alias.Reports) && b.FromBuild == alias.FromBuild }
-		if slices.ContainsFunc(out, same) {
-			a.fail("reports", "is listed twice with the same fromBuild", "remove one of the two")
-		}
-		out = append(out, alias)
-	}
-	return out
-}
-
-func (r *reader) releases(o object) []Release {
-	items := o.list("releases", required, maxReleases)
-	out := make([]Release, 0, len(items))
-	lines := map[string]int{}
-	for _, item := range items {
-		release := r.release(item)
-		out = append(out, release)
-		r.once(lines, item, release.ReleaseID)
-	}
-	r.met(out)
-	return out
-}
-
-// once refuses what is listed twice; lines are of what was listed so far.
-func (r *reader) once(lines map[string]int, item item, id ReleaseID) {
-	first, twice := lines[id.String()]
-	switch {
-	case id.Driver == "" || id.Version.IsZero():
-	case twice:
-		why := fmt.Sprintf("%s is listed already in line %d", id, first)
-		r.problem(item.node.Line, item.path, why, "remove one of the two")
-	default:
-		lines[id.String()] = item.node.Line
+// good says what is wrong with a value.
+func good(c *strictyaml.Check, key string, err error) {
+	if err != nil {
+		c.Add(key, "%s", err)
 	}
 }
 
-// needs reads what releases need of a cluster.
-func (r *reader) needs(o object, releases []Release) []Need {
-	known := map[string]bool{}
-	for _, release := range releases {
-		known[release.ReleaseID.String()] = true
-	}
-	var out []Need
-	seen := map[string]bool{} // object and release
-	for _, item := range o.list("needs", optional, maxNeeds) {
-		n := r.object(item.node, item.path, "object", "of", "has")
-		need := Need{Object: field(n, "object", required, line)}
-		for _, of := range n.list("of", required, maxReleases) {
-			id := scalar(r, of.node, of.path, ParseReleaseID)
-			key := need.Object + "\x00" + id.String()
-			switch {
-			case id.Driver == "":
-			case !known[id.String()]:
-				r.problem(of.node.Line, of.path, fmt.Sprintf("%s is not listed under releases", id), "list the release, or remove it here")
-			case seen[key]:
-				r.problem(of.node.Line, of.path, fmt.Sprintf("%s has %s already", id, short(need.Object)), "remove one of the two")
-			}
-			seen[key] = true
-			need.Of = append(need.Of, id)
-		}
-		need.Has = n.lines("has", maxLines)
-		slices.SortFunc(need.Of, ReleaseID.Compare)
-		slices.Sort(need.Has)
-		out = append(out, need)
-	}
-	return out
-}
-
-func (r *reader) release(item item) Release {
-	o := r.object(item.node, item.path, "driver", "version", "state", "reason", "oneWay", "kubernetes", "vsphere", "requires", "manifests", "images", "notes")
-	release := Release{
-		ReleaseID: ReleaseID{
-			Driver:  field(o, "driver", required, ParseDriver),
-			Version: field(o, "version", required, releaseVersion),
-		},
-		State:  field(o, "state", required, parseState),
-		Reason: field(o, "reason", optional, line),
-		OneWay: field(o, "oneWay", optional, line),
-	}
-	r.reasoned(o, release.State, release.Reason)
-	release.Kubernetes = r.kubernetes(o, release.ReleaseID)
-	release.VSphere = r.vsphere(o, release.Driver)
-	release.Requires = r.requires(o, release.Driver)
-	release.Manifests = r.manifests(o)
-	release.Images = r.images(o)
-	release.Notes = o.lines("notes", maxElements)
-	return release
-}
-
-func (r *reader) kubernetes(o object, id ReleaseID) KubernetesRange {
-	k := o.object("kubernetes", required, "min", "max", "basis", "derived")
-	if k.fields == nil {
-		return KubernetesRange{}
-	}
-	bounded := required
-	if id.Driver == CNI || id.Driver == SnapshotController {
-		bounded = optional
-	}
-	out := KubernetesRange{
-		Min: field(k, "min", required, ParseMinor), Max: field(k, "max", bounded, ParseMinor),
-		Basis: field(k, "basis", required, line), Derived: field(k, "derived", optional, boolean),
-	}
-	if out.Min.IsZero() || out.Max.IsZero() {
-		return out
-	}
-	own := id.Version.Minor()
-	switch {
-	case out.Max.Compare(out.Min) < 0:
-		k.fail("max", fmt.Sprintf("%s is below min %s", out.Max, out.Min), "swap the two")
-	case out.Max.Major != out.Min.Major || out.Max.Minor-out.Min.Minor >= maxMinors:
-		k.fail("max", fmt.Sprintf("%s is more than %d minors above min %s", out.Max, maxMinors, out.Min), "correct the range")
-	case id.Driver == CPI && !id.Version.IsZero() && (out.Min != own || out.Max != own):
-		k.fail("min", fmt.Sprintf("the range is %s, and a cpi serves the Kubernetes minor of its own version alone", out), fmt.Sprintf("make min and max %s", own))
-	}
-	return out
-}
-
-func (r *reader) vsphere(o object, d Driver) VSphereRange {
-	needed := optional
-	if d == CPI || d == CSI {
-		needed = required
-	}
-	v := o.object("vsphere", needed, "min", "max", "basis", "derived")
-	if v.fields == nil {
-		return VSphereRange{}
-	}
-	out := VSphereRange{
-		Min: field(v, "min", required, ParseVersion), Max: field(v, "max", optional, ParseCeiling),
-		Basis: field(v, "basis", required, line), Derived: field(v, "derived", optional, boolean),
-	}
-	if !out.Min.IsZero() && !out.Max.Covers(out.Min) {
-		v.fail("max", fmt.Sprintf("%s is below min %s", out.Max, out.Min), "swap the two")
-	}
-	return out
-}
-
-func (r *reader) requires(o object, d Driver) []Requirement {
-	var out []Requirement
-	for _, item := range o.list("requires", optional, maxElements) {
-		q := r.object(item.node, item.path, "driver", "version", "optional")
-		need := Requirement{
-			Driver:  field(q, "driver", required, ParseDriver),
-			Version: field(q, "version", optional, releaseVersion), Optional: field(q, "optional", optional, boolean),
-		}
-		switch twice := slices.ContainsFunc(out, func(n Requirement) bool { return n.Driver == need.Driver }); {
-		case need.Driver == "": // reported already
-		case d != "" && d != CSI:
-			q.fail("driver", fmt.Sprintf("a release of %s requires no other driver: only csi does", d), "remove the requirement")
-		case need.Driver != CPI && need.Driver != SnapshotController:
-			q.fail("driver", fmt.Sprintf("csi requires cpi and snapshot-controller alone, not %s", need.Driver), "remove the requirement")
-		case twice:
-			q.fail("driver", fmt.Sprintf("%s is required twice", need.Driver), "remove one of the two")
-		}
-		out = append(out, need)
-		r.required = append(r.required, requiredAt{item, need})
-	}
-	return out
-}
-
-// requiredAt is a requirement and where it is.
-type requiredAt struct {
-	item
-	Requirement
-}
-
-// met checks that every requirement names something that is listed.
-func (r *reader) met(releases []Release) {
-	listed := map[string]bool{}
-	for _, release := range releases {
-		listed[release.ReleaseID.String()], listed[string(release.Driver)] = true, true
-	}
-	for _, need := range r.required {
-		if need.Driver != "" && !listed[need.String()] {
-			r.problem(need.node.Line, need.path, need.String()+" is not listed", "list that release, or correct the version")
+func (f *documentFile) checkNeeds(c *strictyaml.Check, releases once) {
+	has := once{}
+	for i, n := range f.Needs {
+		key := fmt.Sprintf("needs[%d].of", i)
+		c.Require(len(n.Of) > 0, key, "there is none")
+		for j, of := range n.Of {
+			key := fmt.Sprintf("%s[%d]", key, j)
+			id, err := ParseReleaseID(of)
+			good(c, key, err)
+			c.Require(err != nil || releases[id.String()], key, "%s is not listed under releases", id)
+			has.look(c, key, n.Object+" of "+id.String())
 		}
 	}
 }
 
-func (r *reader) manifests(o object) []Manifest {
-	var out []Manifest
-	for _, item := range o.list("manifests", required, maxElements) {
-		m := r.object(item.node, item.path, "name", "part", "url", "size", "sha256")
-		manifest := Manifest{
-			Name: field(m, "name", required, fileName), Part: field(m, "part", optional, parsePart),
-			URL: field(m, "url", required, address), Size: field(m, "size", required, positive[int64](MaxManifestSize)),
-			SHA256: field(m, "sha256", required, sha256Text),
-		}
-		if manifest.Name != "" && slices.ContainsFunc(out, func(n Manifest) bool { return n.Name == manifest.Name }) {
-			m.fail("name", fmt.Sprintf("%s is listed twice in this release", manifest.Name), "remove one of the two")
-		}
-		out = append(out, manifest)
+func (r Release) check(c *strictyaml.Check, key string) {
+	_, err := ParseDriver(string(r.Driver))
+	good(c, key+".driver", err)
+	checkState(c, key, r.Version, r.State, r.Reason)
+	r.checkRanges(c, key)
+	r.checkRequires(c, key+".requires")
+	c.Require(len(r.Manifests) > 0, key+".manifests", "there is none")
+	names, replaced := once{}, once{}
+	for i, m := range r.Manifests {
+		key := fmt.Sprintf("%s.manifests[%d]", key, i)
+		names.look(c, key+".name", m.Name)
+		m.check(c, key)
 	}
-	return out
+	for i, image := range r.Images {
+		key := fmt.Sprintf("%s.images[%d]", key, i)
+		replaced.look(c, key+".from", image.From)
+		c.Require(imageReference.MatchString(image.From), key+".from", "%.128q is not an image reference", image.From)
+		good(c, key+".to", pinnedImage(image.To))
+	}
 }
 
-func (r *reader) images(o object) []ImageOverride {
-	var out []ImageOverride
-	for _, item := range o.list("images", optional, maxElements) {
-		i := r.object(item.node, item.path, "from", "to", "basis")
-		override := ImageOverride{
-			From: field(i, "from", required, imageText), To: field(i, "to", required, pinnedImage),
-			Basis: field(i, "basis", required, line),
-		}
-		if override.From != "" && slices.ContainsFunc(out, func(n ImageOverride) bool { return n.From == override.From }) {
-			i.fail("from", fmt.Sprintf("%s is replaced twice", override.From), "remove one of the two")
-		}
-		out = append(out, override)
+// checkState asks for the reason of a state that needs one, and for a version that tells releases apart.
+func checkState(c *strictyaml.Check, key string, v Version, s State, reason string) {
+	c.Require(v.v.Metadata() == "", key+".version", "%q has build metadata, which does not tell releases apart", v)
+	if !s.Valid() {
+		good(c, key+".state", unknown("state", string(s), States()))
 	}
-	return out
+	c.Require(reason != "" || (s != Deprecated && s != Withdrawn), key+".reason",
+		"is missing, and a release is not %s without one", s)
+}
+
+func (r Release) checkRanges(c *strictyaml.Check, key string) {
+	k, own := r.Kubernetes, r.Version.Minor()
+	switch at := key + ".kubernetes.max"; {
+	case k.Max.IsZero():
+		c.Require(r.Driver == CNI || r.Driver == SnapshotController, at, "is missing")
+	case k.Max.Compare(k.Min) < 0:
+		c.Add(at, "%s is below min %s", k.Max, k.Min)
+	case k.Max.Major != k.Min.Major || k.Max.Minor-k.Min.Minor >= maxMinors:
+		c.Add(at, "%s is more than %d minors above min %s", k.Max, maxMinors, k.Min)
+	case r.Driver == CPI && (k.Min != own || k.Max != own):
+		c.Add(key+".kubernetes.min",
+			"the range is %s, and a cpi serves the Kubernetes minor of its own version alone", k)
+	}
+	v := r.VSphere
+	c.Require(!v.Min.IsZero() || (r.Driver != CPI && r.Driver != CSI), key+".vsphere", "is missing")
+	c.Require(v.Max.Covers(v.Min), key+".vsphere.max", "%s is below min %s", v.Max, v.Min)
+}
+
+func (r Release) checkRequires(c *strictyaml.Check, key string) {
+	drivers := once{}
+	for i, need := range r.Requires {
+		key := fmt.Sprintf("%s[%d].driver", key, i)
+		c.Require(r.Driver == CSI, key, "a release of %s requires no other driver: only csi does", r.Driver)
+		c.Require(need.Driver == CPI || need.Driver == SnapshotController, key,
+			"csi requires cpi and snapshot-controller alone, not %.128q", need.Driver)
+		drivers.look(c, key, string(need.Driver))
+	}
+}
+
+var (
+	fileNameText   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
+	sha256Hex      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}$`)
+)
+
+func (m Manifest) check(c *strictyaml.Check, key string) {
+	c.Require(fileNameText.MatchString(m.Name), key+".name", "%.128q is not a base name of a file: "+
+		"use letters, digits, dots, dashes and underscores", m.Name)
+	c.Require(m.Part == "" || m.Part == PartWebhook, key+".part", "%.128q is not %s", m.Part, PartWebhook)
+	u, err := url.Parse(m.URL)
+	c.Require(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
+		u.Fragment == "" && len(m.URL) <= 2048, key+".url", "it is not an http or https address of a file")
+	c.Require(m.Size > 0 && m.Size <= MaxManifestSize, key+".size",
+		"%d is not a whole number from 1 to %d", m.Size, MaxManifestSize)
+	c.Require(sha256Hex.MatchString(m.SHA256), key+".sha256", "%.128q is not a sha256: "+
+		"it has 64 hexadecimal digits in lower case, as sha256sum prints them", m.SHA256)
+}
+
+// pinnedImage refuses what an override is there to replace: a reference that
+// does not say which image it means.
+func pinnedImage(s string) error {
+	if !imageReference.MatchString(s) {
+		return fmt.Errorf("%.128q is not an image reference", s)
+	}
+	_, tag, _ := strings.Cut(s[strings.LastIndex(s, "/")+1:], ":")
+	if !strings.Contains(s, "@") && (tag == "" || tag == "latest") {
+		return fmt.Errorf("%.128q has neither a fixed tag nor a digest", s)
+	}
+	return nil
+}
+
+// unknown is the error of a word that is none of a few.
+func unknown[T ~string](what, got string, known []T) error {
+	words := each(known, func(k T) string { return string(k) })
+	return fmt.Errorf("%.128q is not a %s: it is one of %s", got, what, strings.Join(words, ", "))
 }

@@ -89,38 +89,38 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseNamesFileLineAndKey(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "serial: 7", "serial: 7\ncolour: blue", "m.yaml:4: colour: is an unknown key"},
-		{"unknown nested key", "      basis: release page", "      bases: release page", "m.yaml:19: releases[0].kubernetes.bases: is an unknown key"},
-		{"key given twice", "serial: 7", "serial: 7\nserial: 8", "m.yaml:4: serial: is given already in line 3"},
-		{"nested key given twice", "    state: deprecated", "    state: deprecated\n    state: current", "m.yaml:15: releases[0].state: is given already in line 14"},
-		{"release listed twice", "  - driver: snapshot-controller\n    version: 8.2.0", "  - driver: cpi\n    version: 1.33.1", "cpi@1.33.1 is listed already in line"},
+		{"unknown key", "serial: 7", "serial: 7\ncolour: blue", "m.yaml:4: colour: there is no such key here"},
+		{"unknown nested key", "      basis: release page", "      bases: release page", "m.yaml:19: releases[0].kubernetes.bases: there is no such key here"},
+		{"key given twice", "serial: 7", "serial: 7\nserial: 8", "m.yaml:4: serial: the key is there twice"},
+		{"nested key given twice", "    state: deprecated", "    state: deprecated\n    state: current", "m.yaml:15: releases[0].state: the key is there twice"},
+		{"release listed twice", "  - driver: snapshot-controller\n    version: 8.2.0", "  - driver: cpi\n    version: 1.33.1", "cpi@1.33.1 is listed twice"},
 		{"inverted Kubernetes range", "max: 1.33", "max: 1.30", "m.yaml:18: releases[0].kubernetes.max: 1.30 is below min 1.31"},
 		{"inverted vSphere range", `max: "8.0"`, `max: "6.7"`, "m.yaml:22: releases[0].vsphere.max: 6.7 is below min 7.0.0"},
 		{"endless range", "max: 1.33", "max: 1.9999", "is more than 100 minors above min"},
 		{"bad semver", "version: 3.5.1", "version: 3.5", `m.yaml:13: releases[0].version: "3.5" is not a semantic version`},
-		{"leading v", "version: 3.5.1", "version: v3.5.1", "has a leading v: write 3.5.1"},
+		{"leading v", "version: 3.5.1", "version: v3.5.1", ""},
 		{"build metadata", "version: 3.5.1", "version: 3.5.1+x", "has build metadata"},
 		{"missing sha256", "        sha256: fd62", "        # sha256: fd62", "m.yaml:31: releases[0].manifests[0].sha256: is missing"},
 		{"short sha256", "        sha256: fd622609", "        sha256: fd6226", "m.yaml:35: releases[0].manifests[0].sha256: "},
 		{"upper-case sha256", "        sha256: fd62", "        sha256: FD62", "64 hexadecimal digits in lower case"},
 		{"missing manifests", "manifests: [{name: s", "notes: [{name: s", "releases[2].manifests: is missing"},
-		{"empty manifests", "    manifests: [{name: s.yaml, url: https://example.com/s.yaml, size: 1, sha256: fd622609a34fc5d91fb701d7e5631ef2caca5c70152321b826ba3add0fd32d8c}]", "    manifests: []", "is not a list with at least one element"},
+		{"empty manifests", "    manifests: [{name: s.yaml, url: https://example.com/s.yaml, size: 1, sha256: fd622609a34fc5d91fb701d7e5631ef2caca5c70152321b826ba3add0fd32d8c}]", "    manifests: []", "manifests: there is none"},
 		{"bad URL", "url: https://example.com/driver.yaml", "url: ftp://example.com/driver.yaml", "is not an http or https address"},
 		{"URL with credentials", "url: https://example.com/driver.yaml", "url: https://me:secret@example.com/driver.yaml", "is not an http or https address"},
-		{"size of zero", "size: 22841", "size: 0", `"0" is not a whole number from 1`},
+		{"size of zero", "size: 22841", "size: 0", "size: 0 is not a whole number from 1"},
 		{"size of another base", "size: 22841", "size: 0x10", `"0x10" is not a whole number`},
 		{"file name with a path", "name: driver.yaml", "name: ../driver.yaml", "is not a base name of a file"},
-		{"unknown part", "part: webhook", "part: rest", `"rest" is not a part: it is one of webhook`},
+		{"unknown part", "part: webhook", "part: rest", `"rest" is not webhook`},
 		{"unknown driver", "driver: csi", "driver: csii", `"csii" is not a driver: it is one of cni, cpi, snapshot-controller, csi`},
 		{"unknown state", "state: deprecated", "state: old", `"old" is not a state: it is one of current, lts, deprecated, withdrawn`},
 		{"deprecated without a reason", "    reason: there is a newer one\n", "", "releases[0].reason: is missing, and a release is not deprecated without one"},
 		{"withdrawn without a reason", "state: deprecated\n    reason: there is a newer one", "state: withdrawn", "a release is not withdrawn without one"},
 		{"empty reason", "reason: there is a newer one", "reason:", "releases[0].reason: is empty"},
 		{"expires before issued", "expires: 2027", "expires: 2025", "m.yaml:5: expires: is not after issued"},
-		{"local time", "issued: 2026-01-01T00:00:00Z", "issued: 2026-01-01T00:00:00+01:00", "is not a time in UTC"},
+		{"local time", "issued: 2026-01-01T00:00:00Z", "issued: 2026-01-01T00:00:00+01:00", ""},
 		{"requirement that is not listed", "        version: 8.2.0", "        version: 8.1.0", "m.yaml:28: releases[0].requires[1]: snapshot-controller@8.1.0 is not listed"},
 		{"requirement of a network", "- driver: cpi\n        optional", "- driver: cni\n        optional", "csi requires cpi and snapshot-controller alone"},
-		{"required twice", "driver: snapshot-controller\n        version: 8.2.0", "driver: cpi", "cpi is required twice"},
+		{"required twice", "driver: snapshot-controller\n        version: 8.2.0", "driver: cpi", "cpi is listed twice"},
 		{"requirement of a cpi", "    vsphere: {min: 6.7.3, basis: doc}", "    vsphere: {min: 6.7.3, basis: doc}\n    requires: [{driver: csi}]", "only csi does"},
 		{"cpi of another minor", `{min: "1.33", max: "1.33", basis: doc}`, `{min: "1.32", max: "1.33", basis: doc}`, "a cpi serves the Kubernetes minor of its own version alone"},
 		{"csi without an upper bound", "      max: 1.33\n", "", "releases[0].kubernetes.max: is missing"},
@@ -129,18 +129,18 @@ func TestParseNamesFileLineAndKey(t *testing.T) {
 		{"neither true nor false", "derived: true", "derived: yes", `"yes" is neither true nor false`},
 		{"override without a tag", "to: driver:v3.5.1", "to: driver", "neither a fixed tag nor a digest"},
 		{"override to a floating tag", "to: driver:v3.5.1", "to: host:5000/driver:latest", "neither a fixed tag nor a digest"},
-		{"alias twice", "releases:", "  - {reports: 6.7.0, fromBuild: 14367737, means: 6.7.3, basis: b}\nreleases:", "vsphereAliases[1].reports: is listed twice"},
-		{"other version of the format", "matrix/v1", "matrix/v2", `m.yaml:1: apiVersion: is "vdo.vmware.com/matrix/v2", and this format is "vdo.vmware.com/matrix/v1"`},
-		{"other kind", "kind: CompatibilityMatrix", "kind: Matrix", "m.yaml:2: kind: is"},
+		{"alias twice", "releases:", "  - {reports: 6.7.0, fromBuild: 14367737, means: 6.7.3, basis: b}\nreleases:", "vsphereAliases[1].reports: 6.7.0 from build 14367737 is listed twice"},
+		{"other version of the format", "matrix/v1", "matrix/v2", `m.yaml:1: apiVersion: "vdo.vmware.com/matrix/v2" is not vdo.vmware.com/matrix/v1`},
+		{"other kind", "kind: CompatibilityMatrix", "kind: Matrix", `m.yaml:2: kind: "Matrix" is not CompatibilityMatrix`},
 		{"serial of zero", "serial: 7", "serial: 0", "m.yaml:3: serial:"},
 		{"serial beyond what JSON can carry", "serial: 7", "serial: 9223372036854775807", "m.yaml:3: serial:"},
 		{"a list where a mapping belongs", `    kubernetes: {min: "1.20", basis: doc}`, "    kubernetes: [1.20]", "kubernetes: is not a mapping of keys"},
 		{"a mapping where a value belongs", "serial: 7", "serial: {a: 1}", "m.yaml:3: serial: is not a single value"},
 		{"text of several lines", "reason: there is a newer one", "reason: |\n      one\n      two", "is more than one line"},
-		{"anchor", "serial: 7", "serial: &a 7", "m.yaml:3: serial: YAML anchors and aliases are not allowed"},
-		{"tag", "serial: 7", "serial: !!int 7", "m.yaml:3: serial: YAML tags are not allowed"},
+		{"alias", "    reason: there is a newer one", "    reason: &a there\n    oneWay: *a", "oneWay: is not a single value"},
+		{"binary", "basis: code", "basis: !!binary Y29kZQ==", "basis: is not a single value"},
 		{"a marker before the document is not a second one", "apiVersion", "---\napiVersion", ""},
-		{"no releases", "releases:", "releases: []\nrelease:", "releases: is not a list"},
+		{"no releases", "releases:", "releases: []\nrelease:", "release: there is no such key here"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(small, c.old), c.old)
@@ -174,10 +174,10 @@ func TestParseRefusesWhatIsNoDocument(t *testing.T) {
 		"not UTF-8":       {"\xff\xfe\xfd", "m.yaml"},
 		"second document": {small + "---\nkind: x\n", "a second YAML document begins here"},
 		"broken second":   {small + "---\n[", "m.yaml"},
-		"alias bomb":      {bomb, "anchors and aliases are not allowed"},
+		"alias bomb":      {bomb, "a: there is no such key here"},
 		"deep":            {strings.Repeat("[", 500), "m.yaml"},
-		"deep and closed": {strings.Repeat("[", 500) + strings.Repeat("]", 500), "nested more than 10 levels deep"},
-		"many releases":   {"releases:\n" + strings.Repeat("  - 1\n", 5001), "releases: has 5001 elements, and at most 5000 are allowed"},
+		"deep and closed": {strings.Repeat("[", 500) + strings.Repeat("]", 500), "is not a mapping of keys"},
+		"many releases":   {"releases:\n" + strings.Repeat("  - 1\n", 20001), "releases: has 20001 elements, more than 20000"},
 		"large":           {strings.Repeat("#", matrix.MaxSize+1), "longer than 4194304 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,8 +202,8 @@ func TestParseReportsAllProblemsInTheOrderOfLines(t *testing.T) {
 func TestParseBoundsWhatItSays(t *testing.T) {
 	text := "releases:\n" + strings.Repeat("  - 1\n", 5000)
 	_, err := matrix.Parse("m.yaml", []byte(text))
-	require.ErrorContains(t, err, "more problems are not shown")
-	require.Len(t, fault.All(err), 101)
+	require.ErrorContains(t, err, "more problems are not listed")
+	require.Len(t, fault.All(err), 51)
 }
 
 func TestMarshalIsCanonical(t *testing.T) {

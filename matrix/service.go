@@ -2,7 +2,6 @@ package matrix
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 )
 
@@ -76,36 +75,4 @@ func better(a, b *ServiceRelease) bool {
 		return !old
 	}
 	return b.Version.LessThan(a.Version)
-}
-
-func (r *reader) services(o object) []ServiceRelease {
-	var out []ServiceRelease
-	listed := map[string]int{}
-	for _, item := range o.list("services", optional, maxElements) {
-		s := r.service(item)
-		out = append(out, s)
-		r.once(listed, item, s.ReleaseID)
-	}
-	return out
-}
-
-func (r *reader) service(item item) ServiceRelease {
-	o := r.object(item.node, item.path, "service", "version", "state", "reason", "image", "basis", "notes")
-	s := ServiceRelease{
-		ReleaseID: ReleaseID{Driver: field(o, "service", required, ParseService), Version: field(o, "version", required, releaseVersion)},
-		State:     field(o, "state", required, parseState),
-		Reason:    field(o, "reason", optional, line),
-		Image:     field(o, "image", required, pinnedImage),
-		Basis:     field(o, "basis", required, line),
-	}
-	r.reasoned(o, s.State, s.Reason)
-	s.Notes = o.lines("notes", maxElements)
-	return s
-}
-
-// reasoned asks for the reason of a state that needs one.
-func (r *reader) reasoned(o object, s State, reason string) {
-	if (s == Deprecated || s == Withdrawn) && reason == "" && o.fields["reason"] == nil {
-		o.fail("reason", fmt.Sprintf("is missing, and a release is not %s without one", s), "say why, in one sentence")
-	}
 }

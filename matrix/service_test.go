@@ -63,7 +63,7 @@ func TestServicesThatAreRefused(t *testing.T) {
 		"unknown":       {entry("nginx", "1.0.0", "current", ""), `services[0].service`},
 		"a driver":      {entry("csi", "3.5.1", "current", ""), `services[0].service`},
 		"a word":        {entry("haproxy", "newest", "current", ""), `services[0].version`},
-		"twice":         {entry("haproxy", "3.2.0", "current", "") + entry("haproxy", "3.2.0", "lts", ""), "haproxy@3.2.0 is listed already in line"},
+		"twice":         {entry("haproxy", "3.2.0", "current", "") + entry("haproxy", "3.2.0", "lts", ""), "haproxy@3.2.0 is listed twice"},
 		"no reason":     {entry("haproxy", "3.2.0", "withdrawn", ""), "a release is not withdrawn without one"},
 		"unknown state": {entry("haproxy", "3.2.0", "new", ""), "services[0].state"},
 		"unknown key":   {entry("haproxy", "3.2.0", "current", ", tag: x"), "tag"},

@@ -216,6 +216,9 @@ func (c Ceiling) after() Version {
 // MarshalText returns String.
 func (c Ceiling) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
+// UnmarshalText is ParseCeiling; empty text is the zero value.
+func (c *Ceiling) UnmarshalText(text []byte) error { return unmarshal(c, text, ParseCeiling) }
+
 var kubernetesText = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\+?(?:\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.+_-]*)?)?$`)
 
 // ParseKubernetes reads a Kubernetes version as API servers and people write it:

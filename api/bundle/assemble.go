@@ -21,7 +21,7 @@ import (
 // them together.
 func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if c.Lock == nil {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "assemble bundle", Subject: "lock", Hint: lockHint}
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "assemble bundle", Subject: "lock", Hint: lockFormat.Hint}
 	}
 	if err := c.Lock.Validate(); err != nil {
 		return nil, err

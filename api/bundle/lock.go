@@ -146,84 +146,58 @@ func compareImages(a, b Image) int {
 
 // Validate reports everything that is wrong with the lock, each problem with the
 // key that it is at, or nil.
-func (l *Lock) Validate() error { return l.faults("lock", nil) }
+func (l *Lock) Validate() error {
+	c := &strictyaml.Check{}
+	l.check(c)
+	return c.Err(lockFormat, "lock")
+}
 
-// faults validates; line tells where a key is in the document, 0 where unknown.
-func (l *Lock) faults(name string, line func(key string) int) error {
-	c := &checker{}
+func (l *Lock) check(c *strictyaml.Check) {
 	l.checkHead(c)
 	l.checkReleases(c)
 	l.checkImages(c)
 	l.checkUse(c)
-	return c.join(name, line)
 }
 
-type checker struct{ problems []strictyaml.Problem }
-
-func (c *checker) add(key, format string, args ...any) {
-	c.problems = append(c.problems, strictyaml.Problem{Key: key, Why: fmt.Sprintf(format, args...)})
+var lockFormat = strictyaml.Format{
+	Op: "parse lock", Kind: LockKind, Limit: MaxLockSize, Hint: "write the lock again with `vdo-bundle lock`",
 }
 
-func (c *checker) require(ok bool, key, format string, args ...any) {
-	if !ok {
-		c.add(key, format, args...)
-	}
-}
-
-const lockHint = "write the lock again with `vdo-bundle lock`"
-
-func (c *checker) join(name string, line func(string) int) error {
-	var all fault.List
-	for _, p := range c.problems {
-		subject, why := name, p.Why
-		if line != nil && line(p.Key) > 0 {
-			subject = fmt.Sprintf("%s:%d", name, line(p.Key))
-		}
-		if p.Key != "" {
-			why = p.Key + ": " + why
-		}
-		all.Add(fault.Errorf(fault.InvalidInput, "parse lock", subject, cmp.Or(p.Hint, lockHint), "%s", why))
-	}
-	return all.Join("parse lock", name)
-}
-
-func (l *Lock) checkHead(c *checker) {
-	if l.APIVersion != LockAPIVersion {
-		c.add("apiVersion", "%q is not %s", l.APIVersion, LockAPIVersion)
-		c.problems[0].Hint = "read it with the release of vdo-bundle that wrote it"
-	}
-	c.require(l.Kind == LockKind, "kind", "%q is not %s", l.Kind, LockKind)
-	c.require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
-	c.require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
+func (l *Lock) checkHead(c *strictyaml.Check) {
+	c.Require(l.APIVersion == LockAPIVersion, "apiVersion",
+		"%q is not %s: read it with the release of vdo-bundle that wrote it", l.APIVersion, LockAPIVersion)
+	c.Require(l.Kind == LockKind, "kind", "%q is not %s", l.Kind, LockKind)
+	c.Require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
+	c.Require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
 	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)
-	c.require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
+	c.Require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
 		"there are %d: name platforms, or all", len(l.Platforms))
-	c.require(len(l.Platforms) < 2 || !slices.Contains(l.Platforms, image.Platform{}), "platforms", "all stands alone")
+	c.Require(len(l.Platforms) < 2 || !slices.Contains(l.Platforms, image.Platform{}), "platforms", "all stands alone")
 }
 
-func checkSize(c *checker, key string, size, limit int64) {
-	c.require(size > 0 && size <= limit, key, "%d is not between 1 and %d bytes", size, limit)
+func checkSize(c *strictyaml.Check, key string, size, limit int64) {
+	c.Require(size > 0 && size <= limit, key, "%d is not between 1 and %d bytes", size, limit)
 }
 
-func checkText(c *checker, key, s string) {
+func checkText(c *strictyaml.Check, key, s string) {
 	switch {
 	case s == "":
-		c.add(key, "is empty")
+		c.Add(key, "is empty")
 	case len(s) > maxTextInLock:
-		c.add(key, "is longer than %d bytes", maxTextInLock)
+		c.Add(key, "is longer than %d bytes", maxTextInLock)
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		c.add(key, "%.80q has characters that cannot be printed", s)
+		c.Add(key, "%.80q has characters that cannot be printed", s)
 	}
 }
 
-func (l *Lock) checkReleases(c *checker) {
-	c.require(len(l.Releases) > 0, "releases", "there is none")
-	c.require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
+func (l *Lock) checkReleases(c *strictyaml.Check) {
+	c.Require(len(l.Releases) > 0, "releases", "there is none")
+	c.Require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
 	for i, r := range l.Releases {
 		key := fmt.Sprintf("releases[%d]", i)
-		c.require(driverKnown(r.Driver), key+".driver",
+		c.Require(driverKnown(r.Driver), key+".driver",
 			"%q is none of cni, cpi, csi, snapshot-controller, dex, haproxy, %s, %s", r.Driver, JumpHost, Operator)
-		c.require(r.Version.String() != "", key+".version", "there is none")
+		c.Require(r.Version.String() != "", key+".version", "there is none")
 		if i > 0 {
 			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
 		}
@@ -235,7 +209,7 @@ func (l *Lock) checkReleases(c *checker) {
 		for _, from := range slices.Sorted(maps.Keys(r.Images)) {
 			checkText(c, key+".images", from)
 			_, err := image.ParseReference(from)
-			c.require(err == nil, key+".images", "%q is not an image reference", from)
+			c.Require(err == nil, key+".images", "%q is not an image reference", from)
 		}
 	}
 }
@@ -244,76 +218,76 @@ func driverKnown(d matrix.Driver) bool {
 	return d.Valid() || d == Operator || IsService(d)
 }
 
-func checkOrder(c *checker, key string, order int, what string) {
-	c.require(order != 0, key, "%s is there twice", what)
-	c.require(order <= 0, key, "%s is not in sorted order", what)
+func checkOrder(c *strictyaml.Check, key string, order int, what string) {
+	c.Require(order != 0, key, "%s is there twice", what)
+	c.Require(order <= 0, key, "%s is not in sorted order", what)
 }
 
-func checkFiles(c *checker, key string, r Release) {
+func checkFiles(c *strictyaml.Check, key string, r Release) {
 	files := r.Manifests
-	c.require(len(files) > 0, key+".manifests", "there is none")
-	c.require(len(files) <= maxFilesOfOne, key+".manifests", "there are %d, more than %d", len(files), maxFilesOfOne)
+	c.Require(len(files) > 0, key+".manifests", "there is none")
+	c.Require(len(files) <= maxFilesOfOne, key+".manifests", "there are %d, more than %d", len(files), maxFilesOfOne)
 	seen := map[string]bool{}
 	for i, f := range files {
 		key := fmt.Sprintf("%s.manifests[%d]", key, i)
 		checkText(c, key+".name", f.Name)
 		bad := f.Name == "." || f.Name == ".." || f.Name != path.Base(f.Name) || strings.ContainsAny(f.Name, `\:`)
-		c.require(!bad, key+".name", "%q is not a base name of a file", f.Name)
-		c.require(!seen[f.Name], key+".name", "%q is there twice", f.Name)
+		c.Require(!bad, key+".name", "%q is not a base name of a file", f.Name)
+		c.Require(!seen[f.Name], key+".name", "%q is there twice", f.Name)
 		seen[f.Name] = true
 		if r.Driver == Operator {
-			c.require(f.URL == "", key+".url", "the operator's manifests have none: vdo-bundle carries them")
+			c.Require(f.URL == "", key+".url", "the operator's manifests have none: vdo-bundle carries them")
 		} else {
 			checkURL(c, key+".url", f.URL)
 		}
-		c.require(!f.Digest.IsZero(), key+".digest", "there is no digest")
+		c.Require(!f.Digest.IsZero(), key+".digest", "there is no digest")
 		checkSize(c, key+".size", f.Size, matrix.MaxManifestSize)
 	}
 }
 
-func checkURL(c *checker, key, s string) {
+func checkURL(c *strictyaml.Check, key, s string) {
 	checkText(c, key, s)
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-		c.add(key, "it is not an http or https URL")
+		c.Add(key, "it is not an http or https URL")
 		return
 	}
-	c.require(u.User == nil, key, "it carries credentials; a lock holds no secrets")
+	c.Require(u.User == nil, key, "it carries credentials; a lock holds no secrets")
 }
 
-func (l *Lock) checkImages(c *checker) {
-	c.require(len(l.Images) <= MaxLockImages, "images", "there are %d, more than %d", len(l.Images), MaxLockImages)
+func (l *Lock) checkImages(c *strictyaml.Check) {
+	c.Require(len(l.Images) <= MaxLockImages, "images", "there are %d, more than %d", len(l.Images), MaxLockImages)
 	all := len(l.Platforms) == 1 && l.Platforms[0] == image.Platform{}
 	for i, im := range l.Images {
 		key := fmt.Sprintf("images[%d]", i)
 		if i > 0 {
 			checkOrder(c, key, compareImages(l.Images[i-1], im), im.Reference.String())
 		}
-		c.require(!im.Reference.IsZero(), key+".reference", "there is none")
-		c.require(!im.Digest.IsZero(), key+".digest", "there is no digest")
+		c.Require(!im.Reference.IsZero(), key+".reference", "there is none")
+		c.Require(!im.Digest.IsZero(), key+".digest", "there is no digest")
 		own := im.Reference.Digest()
-		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s",
+		c.Require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s",
 			im.Digest, im.Reference)
-		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType",
+		c.Require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType",
 			"%q is neither an image index nor an image manifest", im.MediaType)
 		checkSize(c, key+".size", im.Size, MaxManifestSize)
 		if im.Reason != "" {
 			checkText(c, key+".reason", im.Reason)
 		}
-		c.require(im.Source.IsZero() == (im.Reason == ""), key+".source", "source and reason go together")
+		c.Require(im.Source.IsZero() == (im.Reason == ""), key+".source", "source and reason go together")
 	}
 }
 
 // checkUse holds the two directions against each other: what releases name, and
 // who uses an image.
-func (l *Lock) checkUse(c *checker) {
+func (l *Lock) checkUse(c *strictyaml.Check) {
 	users := map[string][]string{} // image reference → release IDs, in order
 	for i, r := range l.Releases {
 		named := map[string]bool{}
 		for _, from := range slices.Sorted(maps.Keys(r.Images)) {
 			to := r.Images[from]
 			if _, ok := l.Image(to); !ok {
-				c.add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images",
+				c.Add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images",
 					from, to)
 			}
 			if !named[to] {
@@ -326,8 +300,8 @@ func (l *Lock) checkUse(c *checker) {
 		want := users[im.Reference.String()]
 		slices.Sort(want)
 		key := fmt.Sprintf("images[%d].usedBy", i)
-		c.require(len(im.UsedBy) > 0, key, "no release uses %s", im.Reference)
-		c.require(slices.Equal(want, im.UsedBy), key, "says %q, but the releases that name %s are %q", im.UsedBy,
+		c.Require(len(im.UsedBy) > 0, key, "no release uses %s", im.Reference)
+		c.Require(slices.Equal(want, im.UsedBy), key, "says %q, but the releases that name %s are %q", im.UsedBy,
 			im.Reference, want)
 	}
 }
@@ -344,50 +318,15 @@ func (l *Lock) Image(reference string) (Image, bool) {
 }
 
 // ParseLock reads a lock, YAML or JSON; name is the file's name, for errors. It is
-// strict: unknown, missing and repeated keys, wrong types, anchors, a second
+// strict: unknown, missing and repeated keys, wrong types, aliases, a second
 // document and everything that [Lock.Validate] reports are faults, each naming
 // file, line and key, all of them together.
 func ParseLock(name string, data []byte) (*Lock, error) {
-	root, err := parseYAML(name, data)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkKind(name, root); err != nil {
-		return nil, err
-	}
 	lock := &Lock{}
-	tree := strictyaml.Read(root, lock)
-	if c := (&checker{problems: tree.Problems}); len(c.problems) > 0 {
-		return nil, c.join(name, tree.Line)
-	}
-	if err := lock.faults(name, tree.Line); err != nil {
+	if err := lockFormat.Load(name, data, lock, lock.check); err != nil {
 		return nil, err
 	}
 	return lock, nil
-}
-
-// checkKind refuses a document that says that it is another one: what else is wrong
-// with it as a lock is of no interest then.
-func checkKind(name string, root *yaml.Node) error {
-	if root.Kind != yaml.MappingNode {
-		return nil // it is told with its line
-	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if k, v := root.Content[i], root.Content[i+1]; k.Value == "kind" && v.ShortTag() == "!!str" && v.Value != LockKind {
-			return fault.Errorf(fault.InvalidInput, "parse lock", fmt.Sprintf("%s:%d", name, k.Line),
-				"give the lock that `vdo-bundle lock` wrote", "kind: %.100q is not %s", v.Value, LockKind)
-		}
-	}
-	return nil
-}
-
-func parseYAML(name string, data []byte) (*yaml.Node, error) {
-	root, err := strictyaml.Parse(data, MaxLockSize)
-	if wrong, ok := errors.AsType[*strictyaml.Error](err); ok {
-		return nil, fault.Errorf(fault.InvalidInput, "parse lock", name,
-			cmp.Or(wrong.Hint, "give the lock that `vdo-bundle lock` wrote"), "%w", wrong)
-	}
-	return root, err
 }
 
 // JumpHost stands in the place of a driver for this project's own jump host of tenant
@@ -434,7 +373,7 @@ func noService(service matrix.Driver, why error) error {
 		"make the bundle with `vdo-bundle lock --services sip`, sign it and push it", "%w", why)
 }
 
-func checkService(c *checker, key string, r Release) {
-	c.require(len(r.Manifests) == 0, key+".manifests", "%s is a service, which has none", r.Driver)
-	c.require(len(r.Images) == 1, key+".images", "%s is a service, which has one, not %d", r.Driver, len(r.Images))
+func checkService(c *strictyaml.Check, key string, r Release) {
+	c.Require(len(r.Manifests) == 0, key+".manifests", "%s is a service, which has none", r.Driver)
+	c.Require(len(r.Images) == 1, key+".images", "%s is a service, which has one, not %d", r.Driver, len(r.Images))
 }

@@ -67,7 +67,7 @@ func TestBadLocksNameFileLineAndKey(t *testing.T) {
 		{"media type", "mediaType: application/vnd.oci.image.manifest.v1+json", "mediaType: text/plain", "is neither an image index nor"},
 		{"user", "- csi@3.5.1", "- csi@3.5.2", "but the releases that name"},
 		{"no list", "platforms:\n  - all", "platforms: all", "platforms: is not a list"},
-		{"null", "kind: BundleLock", "kind:", "kind: is not a single value"},
+		{"null", "kind: BundleLock", "kind:", "kind: is empty"},
 		{"alias", "kind: BundleLock", "kind: &a BundleLock\nextra: *a", "extra: there is no such key"},
 		{"two documents", "apiVersion", "a: 1\n---\napiVersion", "a second YAML document begins here"},
 		{"not YAML", "kind: BundleLock", "kind: [", "lock.yaml"},

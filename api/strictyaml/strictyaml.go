@@ -3,9 +3,8 @@
 // wrong is told with its line, and nothing is passed over: a key that the format does not
 // have is an error, since it may be one that was misspelt.
 //
-//	root, err := strictyaml.Parse(data, 1<<20)     // a tree, for who reads it key by key
-//	tree := strictyaml.Read(root, &value)          // into a struct with JSON tags, all problems at once
-//	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags
+//	err := format.Load(name, data, &value, check)  // into a struct, all problems at once, each with its line
+//	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags, the first problem
 //
 // Manifests of Kubernetes, which hold many documents, are read elsewhere.
 package strictyaml

@@ -1,102 +1,204 @@
 package strictyaml
 
 import (
+	"cmp"
 	"encoding"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// Tree is a document that was read, with all that is wrong with it.
-type Tree struct {
-	Problems []Problem
+const (
+	maxProblems = 50    // of one document that are told
+	maxElements = 20000 // of one list
+)
+
+// Format is a kind of document with a field kind.
+type Format struct {
+	Op    string // for messages: "parse lock"
+	Kind  string // that the document has to say
+	Limit int    // bytes
+	Hint  string // what to do with one that is wrong
+}
+
+// Load reads the one document in data into a struct with yaml or JSON tags: text, whole numbers,
+// what is parsed from text, lists, and mappings of text. Unknown and repeated keys, and missing
+// ones that are not tagged omitempty or omitzero, are problems; where there is none, check looks
+// for more. Each is a fault with file, line and key, and all of them are told.
+func (f Format) Load(name string, data []byte, v any, check func(*Check)) error {
+	c := &Check{lines: map[string]int{}}
+	root, err := Parse(data, f.Limit)
+	if wrong, ok := errors.AsType[*Error](err); ok {
+		subject := name
+		if wrong.Line > 0 {
+			subject = fmt.Sprintf("%s:%d", name, wrong.Line)
+		}
+		return fault.Errorf(fault.InvalidInput, f.Op, subject, cmp.Or(wrong.Hint, f.Hint), "%s", wrong.Why)
+	}
+	if f.isAnother(c, root) {
+		return c.Err(f, name)
+	}
+	c.value(root, "", reflect.ValueOf(v).Elem())
+	if len(c.problems) == 0 {
+		check(c)
+	}
+	return c.Err(f, name)
+}
+
+// isAnother refuses a document that says that it is another one: what else is wrong with it is of
+// no interest then.
+func (f Format) isAnother(c *Check, root *yaml.Node) bool {
+	if root.Kind != yaml.MappingNode {
+		return false // it is told with its line
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		k, v := root.Content[i], root.Content[i+1]
+		if k.Value == "kind" && v.ShortTag() == "!!str" && v.Value != f.Kind {
+			c.lines["kind"] = k.Line
+			c.Add("kind", "%.100q is not %s", v.Value, f.Kind)
+			return true
+		}
+	}
+	return false
+}
+
+// Check gathers what is wrong with a document, and knows the lines of its keys. The zero value is
+// for what was not read from a file.
+type Check struct {
+	problems []problem
+	more     int
 	lines    map[string]int
 }
 
-// Problem is what is wrong at a key, such as releases[0].version.
-type Problem struct{ Key, Why, Hint string }
+// problem is what is wrong at a key, such as releases[0].version.
+type problem struct{ key, why, hint string }
 
-// Read reads a tree into a struct with JSON tags: text, whole numbers, what is parsed from
-// text, lists, and mappings of text. Unknown and repeated keys, and missing ones that are
-// not tagged omitempty or omitzero, are problems; all of them are told.
-func Read(root *yaml.Node, v any) *Tree {
-	d := &Tree{lines: map[string]int{}}
-	d.value(root, "", reflect.ValueOf(v).Elem())
-	return d
+// Add says what is wrong at a key.
+func (c *Check) Add(key, format string, args ...any) {
+	c.add(problem{key: key, why: fmt.Sprintf(format, args...)})
 }
 
-// Line is where a key is in the document, or else what it is in.
-func (d *Tree) Line(key string) int {
+func (c *Check) add(p problem) {
+	if len(c.problems) == maxProblems {
+		c.more++
+		return
+	}
+	c.problems = append(c.problems, p)
+}
+
+// Require says what is wrong at a key, unless it is right.
+func (c *Check) Require(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.Add(key, format, args...)
+	}
+}
+
+// Err returns all problems in the order of their lines, or nil.
+func (c *Check) Err(f Format, name string) error {
+	slices.SortStableFunc(c.problems, func(a, b problem) int { return cmp.Compare(c.line(a.key), c.line(b.key)) })
+	var all []error
+	for _, p := range c.problems {
+		subject, why := name, p.why
+		if line := c.line(p.key); line > 0 {
+			subject = fmt.Sprintf("%s:%d", name, line)
+		}
+		if p.key != "" {
+			why = p.key + ": " + why
+		}
+		all = append(all, fault.Errorf(fault.InvalidInput, f.Op, subject, cmp.Or(p.hint, f.Hint), "%s", why))
+	}
+	if c.more > 0 {
+		more := fault.Errorf(fault.InvalidInput, f.Op, name, f.Hint, "%d more problems are not listed", c.more)
+		all = append(all, more)
+	}
+	return errors.Join(all...)
+}
+
+// line is where a key is in the document, or else what it is in; 0 where that is not known.
+func (c *Check) line(key string) int {
 	for key != "" {
-		if n := d.lines[key]; n > 0 {
+		if n := c.lines[key]; n > 0 {
 			return n
 		}
 		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
-	return d.lines[""]
-}
-
-func (d *Tree) add(key, format string, args ...any) {
-	d.Problems = append(d.Problems, Problem{Key: key, Why: fmt.Sprintf(format, args...)})
+	return c.lines[""]
 }
 
 // value reads a node into a value, whose key is its full path.
-func (d *Tree) value(n *yaml.Node, key string, v reflect.Value) {
-	if d.lines[key] == 0 {
-		d.lines[key] = n.Line
+func (c *Check) value(n *yaml.Node, key string, v reflect.Value) {
+	if c.lines[key] == 0 {
+		c.lines[key] = n.Line
 	}
 	text, isText := v.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
 	case isText:
-		d.parsed(n, key, text)
+		c.parsed(n, key, text)
 	case v.Kind() == reflect.Struct:
-		d.object(n, key, v)
-	case v.Kind() == reflect.Slice && n.Kind != yaml.SequenceNode:
-		d.add(key, "is not a list")
+		c.object(n, key, v)
 	case v.Kind() == reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
-		for i, c := range n.Content {
-			d.value(c, fmt.Sprintf("%s[%d]", key, i), v.Index(i))
-		}
+		c.list(n, key, v)
 	case v.Kind() == reflect.Map:
 		texts := map[string]string{}
-		d.pairs(n, key, func(at string, k, n *yaml.Node) { texts[k.Value], _ = d.scalar(n, at) })
+		c.pairs(n, key, func(at string, k, n *yaml.Node) { texts[k.Value], _ = c.scalar(n, at) })
 		v.Set(reflect.ValueOf(texts))
-	case v.Kind() == reflect.Int64:
-		s, ok := d.scalar(n, key)
+	case v.Kind() == reflect.Int64, v.Kind() == reflect.Uint64:
+		s, ok := c.scalar(n, key)
 		number, err := strconv.ParseInt(s, 10, 64)
-		if v.SetInt(number); ok && (err != nil || n.ShortTag() != "!!int") {
-			d.add(key, "%.80q is not a whole number", s)
+		if ok && (err != nil || n.ShortTag() != "!!int" || v.Kind() == reflect.Uint64 && number < 0) {
+			c.Add(key, "%.80q is not a whole number", s)
+		} else if ok {
+			v.Set(reflect.ValueOf(number).Convert(v.Type()))
 		}
+	case v.Kind() == reflect.Bool:
+		s, ok := c.scalar(n, key)
+		c.Require(!ok || s == "true" || s == "false", key, "%.80q is neither true nor false", s)
+		v.SetBool(s == "true")
 	default:
-		s, _ := d.scalar(n, key)
+		s, _ := c.scalar(n, key)
 		v.SetString(s)
 	}
 }
 
+func (c *Check) list(n *yaml.Node, key string, v reflect.Value) {
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		c.Add(key, "is not a list")
+	case len(n.Content) > maxElements:
+		c.Add(key, "has %d elements, more than %d", len(n.Content), maxElements)
+	case len(n.Content) > 0:
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		for i, e := range n.Content {
+			c.value(e, fmt.Sprintf("%s[%d]", key, i), v.Index(i))
+		}
+	}
+}
+
 // pairs gives the keys and values of a mapping and refuses what is none.
-func (d *Tree) pairs(n *yaml.Node, key string, visit func(at string, k, v *yaml.Node)) {
+func (c *Check) pairs(n *yaml.Node, key string, visit func(at string, k, v *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.add(key, "is not a mapping of keys")
+		c.Add(key, "is not a mapping of keys")
 		return
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		at := strings.TrimPrefix(key+"."+k.Value, ".")
-		d.lines[at] = k.Line
+		c.lines[at] = k.Line
 		switch {
 		case k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str":
-			d.add(at, "the key is not text")
+			c.Add(at, "the key is not text")
 		case seen[k.Value]:
-			d.add(at, "the key is there twice")
+			c.Add(at, "the key is there twice")
 		default:
 			seen[k.Value] = true
 			visit(at, k, v)
@@ -105,45 +207,59 @@ func (d *Tree) pairs(n *yaml.Node, key string, visit func(at string, k, v *yaml.
 }
 
 // object reads a mapping into a struct; a key without omitempty or omitzero has to be there.
-func (d *Tree) object(n *yaml.Node, key string, v reflect.Value) {
+func (c *Check) object(n *yaml.Node, key string, v reflect.Value) {
 	fields, needed := map[string]reflect.Value{}, map[string]bool{}
-	for i := range v.NumField() {
-		name, optional, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		fields[name] = v.Field(i)
-		needed[name] = optional == ""
-	}
-	d.pairs(n, key, func(at string, k, n *yaml.Node) {
+	gather(v, fields, needed)
+	c.pairs(n, key, func(at string, k, n *yaml.Node) {
 		to, ok := fields[k.Value]
 		if !ok {
-			d.add(at, "there is no such key here; known are %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			c.Add(at, "there is no such key here; known are %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 			return
 		}
 		delete(needed, k.Value)
-		d.value(n, at, to)
+		c.value(n, at, to)
 	})
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
 		if needed[name] && n.Kind == yaml.MappingNode {
-			d.add(strings.TrimPrefix(key+"."+name, "."), "is missing")
+			c.Add(strings.TrimPrefix(key+"."+name, "."), "is missing")
 		}
 	}
 }
 
-// scalar returns the text of a node; numbers and the like are taken as written.
-func (d *Tree) scalar(n *yaml.Node, key string) (string, bool) {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" || n.ShortTag() == "!!binary" {
-		d.add(key, "is not a single value")
-		return "", false
+// gather finds the fields of a struct, with those of structs inside of it that are inline.
+func gather(v reflect.Value, fields map[string]reflect.Value, needed map[string]bool) {
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		name, options, _ := strings.Cut(cmp.Or(tag.Get("yaml"), tag.Get("json")), ",")
+		if options == "inline" {
+			gather(v.Field(i), fields, needed)
+			continue
+		}
+		fields[name], needed[name] = v.Field(i), !strings.HasPrefix(options, "omit")
 	}
-	return n.Value, true
 }
 
-func (d *Tree) parsed(n *yaml.Node, key string, to encoding.TextUnmarshaler) {
-	s, ok := d.scalar(n, key)
-	if ok && s == "" {
-		d.add(key, "is empty")
-	} else if ok {
+// scalar returns the text of a node, which is one line; numbers and the like are taken as written:
+// 1.30 is the version that it looks like.
+func (c *Check) scalar(n *yaml.Node, key string) (string, bool) {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!binary":
+		c.Add(key, "is not a single value")
+	case n.ShortTag() == "!!null" || n.Value == "":
+		c.Add(key, "is empty")
+	case strings.ContainsFunc(n.Value, unprintable):
+		c.Add(key, "is more than one line of printable text")
+	default:
+		return n.Value, true
+	}
+	return "", false
+}
+
+func (c *Check) parsed(n *yaml.Node, key string, to encoding.TextUnmarshaler) {
+	if s, ok := c.scalar(n, key); ok {
 		if err := to.UnmarshalText([]byte(s)); err != nil {
-			d.Problems = append(d.Problems, Problem{key, err.Error(), fault.HintOf(err)})
+			c.add(problem{key, err.Error(), fault.HintOf(err)})
 		}
 	}
 }
