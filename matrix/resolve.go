@@ -81,12 +81,10 @@ const (
 	WarnDowngrade          WarningCode = "Downgrade"          // the choice is older than what runs
 	WarnDeprecated         WarningCode = "Deprecated"         // the choice is deprecated
 	WarnDerived            WarningCode = "Derived"            // the choice rests on a range that upstream does not state
-	WarnPrerelease         WarningCode = "Prerelease"         // the choice is a pre-release
 	WarnVSphereUnchecked   WarningCode = "VSphereUnchecked"   // no vCenter was given
 	WarnVSphereAssumed     WarningCode = "VSphereAssumed"     // an alias was believed without a build number
 	WarnRequirementWaived  WarningCode = "RequirementWaived"  // the site has to provide what a choice requires
 	WarnRequirementUnmet   WarningCode = "RequirementUnmet"   // something recommended is not chosen
-	WarnPinUnused          WarningCode = "PinUnused"          // a pin of a driver that is not asked for
 )
 
 // Rejection is a release that was not chosen and the rule that refused it.

@@ -14,9 +14,6 @@ func (q *question) warnings(chosen map[Driver]pick) []Warning {
 		if p, ok := chosen[d]; ok {
 			out = append(out, q.ofChoice(p)...)
 		}
-		if chosen != nil {
-			out = append(out, q.ofPin(d, chosen)...)
-		}
 	}
 	if chosen != nil {
 		out = append(out, q.ofSites(chosen)...)
@@ -62,9 +59,6 @@ func (q *question) ofChoice(p pick) []Warning {
 	if r.State == Deprecated {
 		add(WarnDeprecated, "is deprecated: %s", r.Reason)
 	}
-	if r.Version.IsPrerelease() {
-		add(WarnPrerelease, "is a pre-release")
-	}
 	if r.Kubernetes.Derived {
 		add(WarnDerived, "rests on a Kubernetes range that no vendor states: %s%s", r.Kubernetes, from(r.Kubernetes.Basis, false))
 	}
@@ -80,15 +74,6 @@ func (q *question) ofChoice(p pick) []Warning {
 		add(WarnRequirementUnmet, "recommends %s, which is not chosen: %s", need, why)
 	}
 	return out
-}
-
-// ofPin tells of pins that change nothing.
-func (q *question) ofPin(d Driver, chosen map[Driver]pick) []Warning {
-	pin := q.pins[d]
-	if _, ok := chosen[d]; ok || pin.IsZero() {
-		return nil
-	}
-	return []Warning{warn(WarnPinUnused, ReleaseID{d, pin}, "is pinned, and %s is not asked for", d)}
 }
 
 // ofSites tells what could not be checked about the vCenters.
