@@ -120,24 +120,24 @@ func (a *Authority) readUsage() error {
 
 // refuses says why the authority does not vouch for who made a signature, or that this does
 // not count at a time; "": it does. Time stamps are of stamped.
-func (a Authority) refuses(v *certified, stamped []byte, now time.Time) (why string, isKnown bool) {
+func (a Authority) refuses(v *certified, stamped []byte, now time.Time) string {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
 	}
-	why = a.valid.invalid(now)
+	why := a.valid.invalid(now)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id), false
+		return fmt.Sprintf("of %s that the authority %s has not issued", identitiesOf(v.leaf), a.id)
 	case why != "":
-		return fmt.Sprintf("of the authority %s, %s", a.id, why), true
+		return fmt.Sprintf("of the authority %s, %s", a.id, why)
 	case !slices.ContainsFunc(a.o.Identities, func(i Identity) bool { return i.of(v.leaf) }):
-		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id), false
+		return fmt.Sprintf("of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case !a.mayBeUsed(v.leaf):
 		usage := cmp.Or(a.o.ExtendedKeyUsage, "codeSigning")
-		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage), false
+		return fmt.Sprintf("that the authority %s did not issue for %s", a.id, usage)
 	}
-	return a.late(v, stamped, chains, now), true
+	return a.late(v, stamped, chains, now)
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
@@ -301,13 +301,10 @@ func namesOf(c *x509.Certificate) (names []string) {
 // identitiesOf is what a certificate calls itself, for messages.
 func identitiesOf(c *x509.Certificate) string {
 	names := namesOf(c)
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return "nobody (it has no subject alternative name)"
-	case len(names) > 3:
-		names = append(names[:3], fmt.Sprintf("%d more", len(names)-3))
 	}
-	return fmt.Sprintf("%.300q", strings.Join(names, ", "))
+	return fmt.Sprintf("%.300q", fault.Few(names, 3))
 }
 
 // Annotations of a claim's layer where the key has a certificate, as cosign

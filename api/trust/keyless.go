@@ -111,14 +111,14 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 
 // refuses says why the sigstore's trusted root does not accept a signature over a subject, by
 // one of the identities; "": it does.
-func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) (why string, isKnown bool) {
+func (k Keyless) refuses(e Evidence, subject image.Digest, now time.Time) string {
 	if err := k.check(e, subject, now); err != nil {
-		return fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err), false
+		return fmt.Sprintf("of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
 	if why := k.valid.invalid(now); why != "" {
-		return "of keyless " + k.id + ", " + why, true
+		return "of keyless " + k.id + ", " + why
 	}
-	return "", true
+	return ""
 }
 
 // check has cosign judge a signature by the trusted root. Cosign takes the time of a

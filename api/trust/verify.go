@@ -62,7 +62,6 @@ type tally struct {
 	now     time.Time
 	found   map[string]int // what was found that does not count -> how often
 	counts  count
-	isKnown bool // somebody whom the policy knows has signed, who does not count now
 }
 
 // look looks at one signature.
@@ -95,7 +94,6 @@ func (t *tally) addKeys(e Evidence) (known bool) {
 		known = true
 		if why := k.valid.invalid(t.now); why != "" {
 			t.found["by the key "+k.id+", "+why]++
-			t.isKnown = true
 			continue
 		}
 		t.counts.add(k.fingerprint, k.id)
@@ -113,24 +111,20 @@ func (t *tally) addCertified(e Evidence) {
 	}
 	if slices.ContainsFunc(t.policy.keys, func(k Key) bool { return k.valid.Revoked && k.fingerprint == holder.fingerprint }) {
 		t.found["by a certificate whose key is revoked"]++
-		t.isKnown = true
 		return
 	}
-	note := func(id, why string, isKnown bool) {
+	note := func(id, why string) {
 		if why == "" {
 			t.counts.add(holder.fingerprint, id)
 		} else {
 			t.found["by a certificate "+why]++
-			t.isKnown = t.isKnown || isKnown
 		}
 	}
 	for _, a := range t.policy.authorities {
-		why, isKnown := a.refuses(e.holder, e.stamped, t.now)
-		note(a.id, why, isKnown)
+		note(a.id, a.refuses(e.holder, e.stamped, t.now))
 	}
 	for _, k := range t.policy.keyless {
-		why, isKnown := k.refuses(e, t.subject, t.now)
-		note(k.id, why, isKnown)
+		note(k.id, k.refuses(e, t.subject, t.now))
 	}
 }
 
@@ -209,10 +203,8 @@ func (t *tally) hint(signatures int) string {
 		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + SignatureTag(t.subject) + ")"
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
-	case t.isKnown:
-		return "have it signed by who the policy accepts now, or refuse the bundle"
 	}
-	return "if you trust who signed it, add their public key to those that you accept; else refuse the bundle"
+	return "have it signed by who the policy accepts now, or refuse the bundle"
 }
 
 func plural(n int, noun string) string {
