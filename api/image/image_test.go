@@ -125,18 +125,3 @@ func TestPlatform(t *testing.T) {
 		require.Error(t, err, "%q", s)
 	}
 }
-
-func FuzzParseReference(f *testing.F) {
-	f.Add("registry.k8s.io/a/b:1@" + someDigest)
-	f.Add("busybox")
-	f.Fuzz(func(t *testing.T, s string) {
-		ref, err := image.ParseReference(s)
-		if err != nil {
-			return
-		}
-		again, err := image.ParseReference(ref.String())
-		if err != nil || again != ref {
-			t.Fatalf("%q parsed to %q, which parses to %q, %v", s, ref, again, err)
-		}
-	})
-}
