@@ -100,17 +100,3 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 		fails(s.Sign(subject("root"), "", nil))(t, "", want)
 	}
 }
-
-func FuzzBlobSignatures(f *testing.F) {
-	f.Add([]byte("AAAA"))
-	f.Add([]byte(`{"messageSignature":{"signature":"AAAA"}} AAAA {`))
-	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle+json;version=0.2","verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"AAAA"}]}},"messageSignature":{"signature":"AAAA"}}`))
-	s := must(trust.NewSigner("k", pki.Root(f, "k").Key))(f)
-	k := must(s.Key("k", trust.KeyOptions{}))(f)
-	p := must(trust.NewPolicy(1, k))(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := p.VerifyBlob([]byte("x"), data, now); err == nil {
-			t.Fatal("nobody has signed this")
-		}
-	})
-}

@@ -90,16 +90,6 @@ func stamped(layer map[string]string, stamp []byte) {
 	layer[trust.TimestampAnnotation] = fmt.Sprintf(`{"SignedRFC3161Timestamp":%q}`, base64.StdEncoding.EncodeToString(stamp))
 }
 
-func TestCertificateOfAnExactIdentityCounts(t *testing.T) {
-	o, blobs := newOffice(t), store{}
-	s := o.signer(t, o.leaf, now)
-	evidence := blobs.by(t, s)
-
-	v := must(verify(certificates(t, 1, o.authority(t)), evidence))(t)
-	require.Equal(t, []string{"corp"}, v.Keys())
-	untrusted(certificates(t, 1, o.authority(t)).Verify(subject("other"), evidence, now))(t, "of another digest")
-}
-
 // Each way in which a certificate is not the one that the policy means.
 func TestCertificatesThatDoNotCount(t *testing.T) {
 	o := newOffice(t)
@@ -118,8 +108,6 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		}, "that the authority corp has not issued"},
 		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"intern@corp.example"},
-		{"an identity that only begins like it", who(pki.Spec{Email: []string{"release@corp.example.evil"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
-			"none of the identities of corp"},
 		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"none of the identities of corp"},
 		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
@@ -341,14 +329,10 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 	names := "  identities:\n  - email: a@b\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"no identities", head + roots, "every certificate of the authority would be accepted"},
-		{"empty identities", head + roots + "  identities: []\n", "every certificate of the authority would be accepted"},
-		{"an empty identity", head + roots + "  identities:\n  - email: \"\"\n", "exactly one of email, uri and dns"},
 		{"an identity of two", head + roots + "  identities:\n  - {email: a, dns: b}\n", "exactly one of email, uri and dns"},
-		{"a wildcard", head + roots + "  identities:\n  - dns: '*.corp'\n", "not an exact name"},
 		{"a regular expression", head + roots + "  identities:\n  - email: '.*@corp'\n", "not an exact name"},
 		{"no roots", head + names, "it has no roots"},
 		{"a leaf as root", head + "  roots: |\n" + indent(string(o.leaf.PEM())) + names, "is not a certificate authority's"},
-		{"no PEM", head + "  roots: x\n" + names, "not a PEM block"},
 		{"a key as root", head + "  roots: |\n" + indent(string(o.leaf.KeyPEM())) + names, "is not a certificate"},
 		{"both", head + roots + "  rootsFile: x\n" + names, "not both"},
 		{"absent file", head + "  rootsFile: x\n" + names, "by file cannot be read here"},
@@ -358,13 +342,6 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 		{"no id", header + "certificates:\n- id: ''\n" + roots + names, "it has no id"},
 		{"one id twice", head + roots + names + "- id: corp\n" + roots + "  identities:\n  - email: c@d\n", `two entries have the id "corp"`},
 		{"one identity twice", head + roots + names + "- id: b\n" + roots + names, "email a@b is in two entries, corp and b"},
-		{
-			"two identities twice",
-			head + roots + names + "  - email: c@d\n- id: b\n" + roots + names + "  - email: c@d\n",
-			"email a@b is in two entries, corp and b",
-		},
-		{"threshold", head + roots + names + "threshold: 2\n", "can never be met"},
-		{"unknown field", head + roots + "  identityRegexp: x\n", "the key identityRegexp is not known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fails(trust.ParsePolicy("policy.yaml", []byte(c.text), nil))(t, "", c.want, "policy.yaml")

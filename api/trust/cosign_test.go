@@ -130,12 +130,6 @@ func TestInteropWithCosign(t *testing.T) {
 				require.NoError(t, err, out)
 				require.Contains(t, out, root.String())
 			})
-			t.Run("ours accepts cosign's", func(t *testing.T) {
-				root := r.push(t)
-				mustRun(t, "cosign", "sign", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
-				v := must(p.Verify(root, r.evidence(t, root), now))(t)
-				require.Equal(t, []string{"release"}, v.Keys())
-			})
 			t.Run("ours accepts cosign's new bundle", func(t *testing.T) {
 				root := r.push(t)
 				mustRun(t, "cosign", "sign", "--new-bundle-format", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())

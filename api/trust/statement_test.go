@@ -136,24 +136,3 @@ func TestStatementsAreBounded(t *testing.T) {
 		requireUntrusted(t, err, want)
 	}
 }
-
-func FuzzStatements(f *testing.F) {
-	f.Add([]byte(`{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}`), true)
-	f.Add([]byte(`{"dsseEnvelope":{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}}`), false)
-	s := must(trust.NewSigner("k", pki.Root(f, "k").Key))(f)
-	k := must(s.Key("k", trust.KeyOptions{}))(f)
-	p := must(trust.NewPolicy(1, k))(f)
-	f.Fuzz(func(t *testing.T, data []byte, envelope bool) {
-		blobs, mediaType := store{}, trust.BundleMediaType
-		if envelope {
-			mediaType = trust.EnvelopeMediaType
-		}
-		found, err := trust.ReadStatements(t.Context(), blobs, []ocispec.Descriptor{blobs.manifest(t, blobs.add(mediaType, data))}, slsa)
-		if err != nil {
-			return
-		}
-		if _, _, err := p.VerifyStatement(subject("root"), found, now); err == nil {
-			t.Fatal("nobody has signed this")
-		}
-	})
-}

@@ -237,24 +237,6 @@ func TestOneKeyUnderTwoIDsCountsOnce(t *testing.T) {
 	untrusted(verify(p, blobs.by(t, a)))(t, "revoked")
 }
 
-func TestAllSignaturesAndReferrersAreLookedAt(t *testing.T) {
-	ours, blobs := newSigner(t), store{}
-	p := policy(t, 1, key(t, "release", ours))
-	root := subject("root")
-	for position := range 4 {
-		var manifests []ocispec.Descriptor
-		for i := range 4 {
-			by := newSigner(t)
-			if i == position {
-				by = ours
-			}
-			manifests = append(manifests, blobs.keep(sign(t, by, root, nil)))
-		}
-		_, err := p.Verify(root, blobs.evidence(t, manifests...), now)
-		require.NoError(t, err, "the good one is number %d", position)
-	}
-}
-
 func TestKeysOutOfTimeOrRevokedDoNotCount(t *testing.T) {
 	s, blobs := newSigner(t), store{}
 	evidence := blobs.by(t, s)
