@@ -11,7 +11,6 @@ package strictyaml
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -80,36 +79,14 @@ func Decode(data []byte, limit int, v any) error {
 var (
 	atLine     = regexp.MustCompile(`^line (\d+): `)
 	unknownKey = regexp.MustCompile(`field (\S+) not found in type [\w.]+`)
-	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: (`[^`]*`))? into (\\S+)")
+	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into \\S+")
 )
-
-// wrong says what was expected in the place of what was given.
-func wrong(text string) string {
-	m := wrongType.FindStringSubmatch(text)
-	expected := "another kind of value"
-	switch into := strings.TrimLeft(m[3], "*"); {
-	case into == "string":
-		expected = "text"
-	case into == "bool":
-		expected = "true or false"
-	case into == "time.Time":
-		expected = "a time such as 2026-09-01T00:00:00Z"
-	case strings.HasPrefix(into, "[]"):
-		expected = "a list"
-	case strings.HasPrefix(into, "int"), strings.HasPrefix(into, "uint"):
-		expected = "a whole number"
-	case strings.HasPrefix(into, "map["), strings.Contains(into, "."):
-		expected = "a mapping of keys"
-	}
-	kinds := map[string]string{"seq": "a list", "map": "a mapping of keys"}
-	return fmt.Sprintf("expected %s, got %s", expected, cmp.Or(m[2], kinds[m[1]], m[1]))
-}
 
 // syntax says in one line, without names of Go, what the library found.
 func syntax(err error) error {
 	const hint = "correct the YAML"
 	text := unknownKey.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "the key $1 is not known")
-	text = wrongType.ReplaceAllStringFunc(text, wrong)
+	text = wrongType.ReplaceAllString(text, "another kind of value is expected than $1$2")
 	if several, ok := strings.CutPrefix(text, "unmarshal errors:\n"); ok {
 		lines := strings.Split(several, "\n")
 		for i := range lines {

@@ -43,9 +43,9 @@ func TestWhatIsWrongHasItsLine(t *testing.T) {
 		"unknown key":      {"name: a\ncuont: 1\n", strictyaml.Error{Line: 2, Why: "the key cuont is not known", Hint: "correct the YAML"}},
 		"unknown key deep": {"hosts:\n  x:\n    key: 1\n", strictyaml.Error{Line: 3, Why: "the key key is not known", Hint: "correct the YAML"}},
 		"twice":            {"name: a\nname: b\n", strictyaml.Error{Line: 2, Why: `mapping key "name" already defined at line 1`, Hint: "correct the YAML"}},
-		"type":             {"count: many\n", strictyaml.Error{Line: 1, Why: "expected a whole number, got `many`", Hint: "correct the YAML"}},
+		"type":             {"count: many\n", strictyaml.Error{Line: 1, Why: "another kind of value is expected than str `many`", Hint: "correct the YAML"}},
 		"several":          {"a: 1\nname: x\nb: 2\n", strictyaml.Error{Why: "line 1: the key a is not known; line 3: the key b is not known", Hint: "correct the YAML"}},
-		"list":             {"hosts: [a]\n", strictyaml.Error{Line: 1, Why: "expected a mapping of keys, got a list", Hint: "correct the YAML"}},
+		"list":             {"hosts: [a]\n", strictyaml.Error{Line: 1, Why: "another kind of value is expected than seq", Hint: "correct the YAML"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *strictyaml.Error
