@@ -113,9 +113,6 @@ var errPassword = errors.New("the password does not open the key")
 // parsePrivate reads the key in a PEM block with sigstore's library, which does not know
 // PKCS #8 that is encrypted.
 func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Signer, error) {
-	if block.Headers["DEK-Info"] != "" {
-		return nil, errors.New("it is encrypted in openssl's old form: write it as PKCS #8 with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
-	}
 	var open func(password []byte) ([]byte, error)
 	if block.Type == pkcs8PrivateKey {
 		var err error
@@ -153,20 +150,14 @@ func parsePrivate(block *pem.Block, password func() ([]byte, error)) (crypto.Sig
 	return signer, nil
 }
 
-// ask asks for the password of a key, if it is encrypted. One that is damaged is not
-// asked for.
+// ask asks for the password of a key, if it is encrypted.
 func ask(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
 	switch block.Type {
-	case pkcs8PrivateKey:
-	case cosign.SigstorePrivateKeyPemType, cosign.CosignPrivateKeyPemType:
-		if !json.Valid(block.Bytes) {
-			return nil, errors.New("the encrypted key is damaged")
-		}
-	default:
-		return nil, nil
+	case pkcs8PrivateKey, cosign.SigstorePrivateKeyPemType, cosign.CosignPrivateKeyPemType:
+		pass, err := password()
+		return append([]byte{}, pass...), err // nil would be: not encrypted
 	}
-	pass, err := password()
-	return append([]byte{}, pass...), err // nil would be: not encrypted
+	return nil, nil
 }
 
 // Key returns the public key, under an id.
@@ -221,11 +212,9 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 		}
 		at = c
 	}
-	switch {
-	case now.After(v.leaf.NotAfter):
-		return bad(fmt.Errorf("it expired %s", v.leaf.NotAfter.UTC().Format(time.RFC3339)), "have a new one issued")
-	case now.Before(v.leaf.NotBefore):
-		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+	if from, to := v.leaf.NotBefore.UTC(), v.leaf.NotAfter.UTC(); now.Before(from) || now.After(to) {
+		return bad(fmt.Errorf("it is valid from %s to %s, not now", from.Format(time.RFC3339), to.Format(time.RFC3339)),
+			"check the clock of this machine, or have a new one issued")
 	}
 	out := *s
 	out.certified = v
