@@ -139,7 +139,7 @@ func printHead(o options, tools []tool) error {
 	}
 	names := make([]string, len(tools))
 	for i, t := range tools {
-		names[i] = t.name + " " + t.version
+		names[i] = t.name
 	}
 	fmt.Printf("Scale %v, %d rounds, %d cores, %s; %s. Before it began the load was %s.\n",
 		o.scale, repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"),

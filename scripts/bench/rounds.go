@@ -21,9 +21,6 @@ func runSet(ctx context.Context, o options, name string, tools []tool) ([]*table
 	if err := errors.Join(s.lock(ctx, o, tools), s.newer.lock(ctx, o, tools)); err != nil {
 		return nil, err
 	}
-	if err := touch(filepath.Join(o.registryDir, "touch"), 2*s.bytes); err != nil {
-		return nil, err
-	}
 	if err := s.warm(ctx, o, tools); err != nil {
 		return nil, err
 	}
@@ -189,8 +186,8 @@ func (j job) all(ctx context.Context) {
 		})
 		return empty, err
 	})
-	j.newer(ctx)
 	if j.tool.own != nil {
+		j.newer(ctx)
 		j.signed(ctx)
 	}
 }
@@ -210,6 +207,33 @@ func (j job) resume(ctx context.Context) {
 			return sample{}, err
 		}
 		return j.run(ctx, j.from, args)
+	})
+}
+
+// newer pulls the version after the one that is there into a file of its own, and pushes that
+// into a registry that has the older one.
+func (j job) newer(ctx context.Context) {
+	next := j
+	next.set = j.set.newer
+	defer next.remove() //nolint:errcheck // scratch
+	if !j.measure(rowDeltaPull, func() (sample, error) {
+		if err := next.remove(); err != nil {
+			return sample{}, err
+		}
+		return j.run(ctx, j.from, j.tool.args(j.tool.own.delta, next.set, j.host, next.bundle(), j.bundle()))
+	}) {
+		return
+	}
+	j.measure(rowDeltaPush, func() (s sample, err error) {
+		err = j.withMirror(func(m job) error {
+			if _, err := m.run(ctx, nil, m.args(j.tool.push)); err != nil {
+				return err
+			}
+			m.set = next.set
+			s, err = m.run(ctx, m.from, m.args(j.tool.push))
+			return err
+		})
+		return s, err
 	})
 }
 
@@ -233,19 +257,4 @@ func (j job) most(ctx context.Context) {
 	}
 	j.measure(rowMostPush, func() (sample, error) { return j.pushed(ctx, own.mostPush) })
 	j.measure(rowMostPull, func() (sample, error) { return j.pulled(ctx, own.mostPull) })
-}
-
-// touch writes a file of a size and removes it: a virtual machine is given its memory
-// when that is written for the first time, which is slow, and would be counted against
-// the first tool.
-func touch(name string, size int64) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	b := make([]byte, 1<<20)
-	for left := size; left > 0 && err == nil; left -= int64(len(b)) {
-		_, err = f.Write(b)
-	}
-	return errors.Join(err, f.Close(), os.Remove(name))
 }

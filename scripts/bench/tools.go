@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,23 +14,18 @@ import (
 // tool is a program and how it does each job: command lines with words in capitals, see
 // [job.args]. An empty one is a job that it cannot do.
 type tool struct {
-	name, path, version string
-	pull, push          string
-	plainPull           string // what a pull needs in addition for a registry without TLS, and likewise a push
-	plainPush           string
-	ext                 string // of what it pulls into
-	// oneEntry is for tools that push folders of one entry only.
-	oneEntry bool
-	module   string   // that it is built from
-	own      *ownJobs // nil: it is one of the others
+	name, path string
+	pull, push string
+	plainPull  string // what a pull needs in addition for a registry without TLS, and likewise a push
+	plainPush  string
+	ext        string   // of what it pulls into
+	own        *ownJobs // nil: it is one of the others
 }
 
 // ownJobs are what only vdo-bundle does.
 type ownJobs struct {
 	lock, sign, verify, verifiedPush string
-	// delta pulls what BASE lacks of a set into a file of its own. The others pull into
-	// a copy of base, which is a folder.
-	delta string
+	delta                            string // pulls what BASE lacks of a set into a file of its own
 	// What raises memory most, with pulls and with pushes.
 	mostPull, mostPush string
 }
@@ -64,12 +58,12 @@ func ourselves(name, path string) tool {
 // peers are the others, built from their modules in scripts/tools.
 var peers = []tool{
 	{
-		name: "crane", module: "github.com/google/go-containerregistry", oneEntry: true,
+		name: "crane",
 		pull: "pull --format oci HOST/all:TAG AT", push: "push AT HOST/copy/all:TAG",
 		plainPull: "--insecure", plainPush: "--insecure",
 	},
 	{
-		name: "regctl", module: "github.com/regclient/regclient",
+		name: "regctl",
 		pull: "image copy HOST/all:TAG ocidir://AT:TAG", push: "image copy ocidir://AT:TAG HOST/copy/all:TAG",
 		plainPull: "--host reg=HOST,tls=disabled", plainPush: "--host reg=HOST,tls=disabled",
 	},
@@ -116,22 +110,5 @@ func findTools(ctx context.Context, o options) ([]tool, error) {
 		}
 		tools = append(tools, t)
 	}
-	for i := range tools {
-		tools[i].version = tools[i].askVersion(ctx)
-	}
 	return tools, nil
-}
-
-func (t tool) askVersion(ctx context.Context) string {
-	cmd := exec.CommandContext(ctx, t.path, "version") //nolint:gosec // the tools under test
-	if t.module != "" {
-		cmd = exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", t.module) //nolint:gosec // a fixed list
-		cmd.Dir = filepath.Join(toolchain.Root(), "scripts", "tools", t.name)
-	}
-	out, err := cmd.Output()
-	if err != nil {
-		return "?"
-	}
-	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return strings.TrimSpace(strings.TrimPrefix(first, t.name))
 }
