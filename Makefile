@@ -94,7 +94,7 @@ soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8
 	VDO_TEST_TIER=all,peers VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
 
 .PHONY: bench
-bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
+bench: ## Compare vdo-bundle with its peers (BENCHFLAGS="-scale 0.1" for a tenth of the size)
 	@$(STATIC) run $(BUILD) ./scripts/bench $(BENCHFLAGS)
 
 .PHONY: microbench

@@ -13,7 +13,7 @@
 //
 // Wall is until the process ended, of some rows with a sync right after it, because vdo-bundle flushes what it says
 // is done and the others do not. CPU is user and system time; memory is the highest resident size, of all rounds;
-// "written" is what the process gave to the disk; "wire" is the bodies of requests and answers.
+// "on the wire" are the bodies of requests and answers. Each run is told on stderr, the tables come on stdout.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -56,15 +56,8 @@ func main() {
 
 func parse(args []string) (options, error) {
 	var o options
-	scale := 1.0
-	if s := os.Getenv("VDO_BENCH_SCALE"); s != "" {
-		var err error
-		if scale, err = strconv.ParseFloat(s, 64); err != nil {
-			return o, fmt.Errorf("VDO_BENCH_SCALE %q is not a number", s)
-		}
-	}
 	fl := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fl.Float64Var(&o.scale, "scale", scale, "size of the sets: 1 is full size (VDO_BENCH_SCALE)")
+	fl.Float64Var(&o.scale, "scale", 1, "size of the sets: 1 is full size")
 	sets := fl.String("sets", "drivers,big,small", "sets to move")
 	links := fl.String("links", "loopback,20ms,loopback-tls,20ms-tls", "links to move them over")
 	tools := fl.String("tools", "", "tools to run (default: all that are there)")
@@ -124,9 +117,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := printHead(o, all); err != nil {
-		return err
-	}
+	today := time.Now().UTC().Format(time.DateOnly)
+	fmt.Printf("Scale %v, %d rounds, %d cores, %s.\n", o.scale, repeat, runtime.GOMAXPROCS(0), today)
 	var tables []*table
 	for _, name := range o.sets {
 		of, err := runSet(ctx, o, name, all)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,21 +19,18 @@ import (
 // sample is what one run cost.
 type sample struct {
 	wall, onDisk, cpu time.Duration
-	memory, written   int64
-	wire              int64
+	memory, wire      int64
 	requests          int
 }
 
 // timeout is how long one run may take.
 const timeout = 4 * time.Minute
 
-var errTooLong = errors.New("not done after 4 minutes")
-
 // process runs a program to its end. Where stopAt is not nil, the program is killed
 // as soon as it says so.
 func process(ctx context.Context, a *access, reg *registry.Registry, path string, args []string, stopAt func() bool) (sample, error) {
 	unix.Sync() // what others left to be written is not this one's
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTooLong)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if reg != nil {
 		reg.ForgetRequests()
@@ -55,18 +51,13 @@ func process(ctx context.Context, a *access, reg *registry.Registry, path string
 	unix.Sync()
 	s.onDisk, s.memory = time.Since(began), int64(<-peak)<<10
 	s.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		s.written = usage.Oublock * 512
-	}
 	if reg != nil {
 		s.wire, s.requests = traffic(reg)
 	}
-	if err != nil && errors.Is(context.Cause(ctx), errTooLong) {
-		return s, errTooLong
-	}
 	if err != nil {
 		tail := out.Bytes()
-		err = fmt.Errorf("%s %v: %w\n%s", filepath.Base(path), args, err, tail[max(0, len(tail)-2000):])
+		tail = tail[max(0, len(tail)-2000):]
+		err = fmt.Errorf("%s %v: %w\n%s", filepath.Base(path), args, errors.Join(err, ctx.Err()), tail)
 	}
 	return s, err
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -61,11 +57,8 @@ func (t *table) at(row string, of tool) *results {
 
 func (t *table) failed(row string, of tool) bool { return t.at(row, of).failed != "" }
 
-func (t *table) fail(row string, of tool, err error) {
+func (t *table) fail(row string, of tool) {
 	t.at(row, of).failed = "failed"
-	if errors.Is(err, errTooLong) {
-		t.at(row, of).failed = "> 240"
-	}
 }
 
 // none is for a job that a tool does not do.
@@ -74,8 +67,8 @@ const none = "–"
 func (t *table) add(row string, of tool, s sample) {
 	r := t.at(row, of)
 	r.samples = append(r.samples, s)
-	say("  %s: wall %s, on disk %s, CPU %s, %s, %d requests",
-		row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), s.requests)
+	say("  %s: wall %s, on disk %s, CPU %s, %s, %s on the wire, %d requests", row,
+		seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), bytesText(s.wire), s.requests)
 }
 
 // counted is the time of a row that is compared.
@@ -87,12 +80,12 @@ func counted(row string) func(sample) time.Duration {
 }
 
 // median is the middle one of several figures; of an even number the lower of two.
-func median[T int | int64 | time.Duration](samples []sample, of func(sample) T) T {
+func median(samples []sample, of func(sample) time.Duration) time.Duration {
 	all := sorted(samples, of)
 	return all[(len(all)-1)/2]
 }
 
-func sorted[T int | int64 | time.Duration](samples []sample, of func(sample) T) []T {
+func sorted[T int64 | time.Duration](samples []sample, of func(sample) T) []T {
 	all := make([]T, len(samples))
 	for i, s := range samples {
 		all[i] = of(s)
@@ -112,17 +105,6 @@ func (r *results) memory() int64 {
 	return most[len(most)-1]
 }
 
-// costs are the heads of what [results.cost] returns.
-var costs = pretty.Row{"CPU s", "memory MiB", "written MB", "wire MB", "requests"}
-
-func (r *results) cost() pretty.Row {
-	return pretty.Row{
-		seconds(median(r.samples, func(s sample) time.Duration { return s.cpu })), mib(r.memory()),
-		mb(median(r.samples, func(s sample) int64 { return s.written })), mb(median(r.samples, func(s sample) int64 { return s.wire })),
-		median(r.samples, func(s sample) int { return s.requests }),
-	}
-}
-
 // newGrid is a table in Markdown; its figures are of one unit in each column.
 func newGrid(head ...any) pretty.Writer {
 	g := pretty.NewWriter()
@@ -132,28 +114,7 @@ func newGrid(head ...any) pretty.Writer {
 
 func printGrid(g pretty.Writer) { fmt.Printf("\n%s\n", g.RenderMarkdown()) }
 
-func printHead(o options, tools []tool) error {
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.name
-	}
-	fmt.Printf("Scale %v, %d rounds, %d cores, %s; %s. Before it began the load was %s.\n",
-		o.scale, repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		strings.Join(names, ", "), strings.Join(strings.Fields(string(load))[:3], " "))
-	return nil
-}
-
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
-func mb(n int64) string {
-	if n < 10e6 {
-		return fmt.Sprintf("%.2f", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.0f", float64(n)/1e6)
-}
 
 // bytesText is a number of bytes in running text.
 func bytesText(n int64) string { return humanize.Bytes(unsigned(n)) }

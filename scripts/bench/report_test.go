@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -17,7 +16,7 @@ func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
 		table.add(rowPush, ours, sample{wall: time.Duration(s) * time.Second})
 		table.add(rowPush, tool{name: beforeName}, sample{wall: 6 * time.Second})
 	}
-	table.fail(rowPush, crane, errors.New("refused"))
+	table.fail(rowPush, crane)
 	figures, found := table.times(rowPull, []string{ourName, "crane"}, false)
 	require.True(t, found)
 	require.Equal(t, pretty.Row{"3.00 (2.00–9.00)", none}, figures, "a pull counts with its sync")

@@ -138,7 +138,7 @@ func (j job) measure(row string, run func() (sample, error)) bool {
 	s, err := run()
 	if err != nil {
 		say("  %s: %s: %v", j.tool.name, row, err)
-		j.table.fail(row, j.tool, err)
+		j.table.fail(row, j.tool)
 		return false
 	}
 	j.table.add(row, j.tool, s)
@@ -241,7 +241,7 @@ func (j job) newer(ctx context.Context) {
 func (j job) signed(ctx context.Context) {
 	own := j.tool.own
 	if _, err := j.run(ctx, nil, j.args(own.sign)); err != nil {
-		j.table.fail(rowVerify, j.tool, err)
+		j.table.fail(rowVerify, j.tool)
 		say("  %s: sign: %v", j.tool.name, err)
 		return
 	}

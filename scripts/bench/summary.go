@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	pretty "github.com/jedib0t/go-pretty/v6/table"
 )
@@ -11,16 +10,14 @@ import (
 // memoryBound is what vdo-bundle may take, whatever its flags are.
 const memoryBound = 64 << 20
 
-// printSummary prints what README.md holds: times of all tools side by side, what a pull
-// and a push cost, and whether memory kept its bound.
+// printSummary prints what README.md holds: times of all tools side by side, and whether memory
+// kept its bound.
 func printSummary(tables []*table, tools []tool) {
 	names := make([]string, len(tools))
 	for i, t := range tools {
 		names[i] = t.name
 	}
 	printTimes(tables, names)
-	printCost(tables, names, rowPull)
-	printCost(tables, names, rowPush)
 	printMemory(tables, names)
 }
 
@@ -73,23 +70,6 @@ func (t *table) change(row string) string {
 	}
 	was := median(before.samples, counted(row))
 	return fmt.Sprintf("%+.0f %%", 100*(float64(median(ours.samples, counted(row)))/float64(was)-1))
-}
-
-// printCost prints what a row costs over loopback.
-func printCost(tables []*table, tools []string, row string) {
-	g := newGrid(append(pretty.Row{fmt.Sprintf("a %s, loopback", strings.Split(row, ",")[0]), ""}, costs...)...)
-	for _, t := range tables {
-		name := t.set.name
-		for _, tool := range tools {
-			r := t.cells[cell{row, tool}]
-			if t.over != "loopback" || r == nil || len(r.samples) == 0 {
-				continue
-			}
-			g.AppendRow(append(pretty.Row{name, tool}, r.cost()...))
-			name = ""
-		}
-	}
-	printGrid(g)
 }
 
 // printMemory prints the most of each table against the bound.
