@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
@@ -74,24 +72,6 @@ func TestMainJob(t *testing.T) {
 	l.says(&v1alpha1.DriverBundle{}, v1alpha1.ConditionReady, "False/Untrusted")
 	require.Equal(t, accepted, l.acceptedDigest())
 	l.installed("site", "1.34.0", "3.7.3")
-
-	// With the mirror away and the operator started anew, drift is still repaired.
-	l.site.Mirror.Fail(registry.Fault{Status: http.StatusServiceUnavailable})
-	l.stopOperator()
-	l.startOperator()
-	cpi := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
-	require.NoError(t, l.client.Delete(l.ctx, cpi))
-	l.eventually("the cloud provider's DaemonSet is back", func() string {
-		var ds appsv1.DaemonSet
-		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(cpi), &ds); err != nil {
-			return err.Error()
-		} else if ds.DeletionTimestamp != nil {
-			return "not deleted yet"
-		}
-		return ""
-	})
-	l.installed("site", "1.34.0", "3.7.3")
-	l.site.Mirror.Heal()
 
 	removing := l.guide("deploy/docs/install.md", "Remove")
 	l.deletionIsRefusedWhileVolumesAreThere(removing[0])
@@ -359,24 +339,19 @@ func (l *job) beside() {
 // VsphereCloudConfig with a thumbprint, a VDOConfig. Only the URL is another one.
 func TestThePredecessorsFourSteps(t *testing.T) {
 	tier.Later(t, tier.All)
-	for _, c := range []struct{ name, configMap string }{
-		{"as the former README names it", "comp-matrix-config"},
-		{"as the former code names it", "compat-matrix-config"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := newLine(t, true, "cpi@1.33.1", "csi@3.5.1", "snapshot-controller@8.2.0")
-			l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
-			l.prepare()
-			l.startOperator()
+	l := newLine(t, true, "cpi@1.33.1", "csi@3.5.1", "snapshot-controller@8.2.0")
+	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
+	l.prepare()
+	l.startOperator()
 
-			l.applyYAML(fmt.Sprintf(`apiVersion: v1
+	l.applyYAML(fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
-metadata: {name: %s, namespace: %s}
+metadata: {name: comp-matrix-config, namespace: %s}
 data:
   versionConfigURL: "oci://%s"
   auto-upgrade: disabled
-`, c.configMap, namespace, l.reference("stable")))
-			l.applyYAML(fmt.Sprintf(`apiVersion: v1
+`, namespace, l.reference("stable")))
+	l.applyYAML(fmt.Sprintf(`apiVersion: v1
 kind: Secret
 metadata: {name: vc-creds, namespace: kube-system}
 type: kubernetes.io/basic-auth
@@ -384,8 +359,8 @@ stringData:
   username: %q
   password: %q
 `, vcenter.Admin.Username, vcenter.Admin.Password))
-			// The one thing that a test's vCenter cannot have is port 443.
-			l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+	// The one thing that a test's vCenter cannot have is port 443.
+	l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
 kind: VsphereCloudConfig
 metadata: {name: vsphere-sample, namespace: %s}
 spec:
@@ -396,7 +371,7 @@ spec:
   thumbprint: %q
   datacenters: [%q]
 `, namespace, l.site.VCenter.Host, l.site.VCenter.Port, l.site.VCenter.SHA1, strings.TrimPrefix(site.Datacenter, "/")))
-			l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
+	l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
 kind: VDOConfig
 metadata: {name: vdo-sample, namespace: %s}
 spec:
@@ -413,8 +388,6 @@ spec:
           permissions: READ_WRITE
           rootSquash: true
 `, namespace))
-			l.installed("vdo-sample", "1.33.1", "3.5.1")
-			require.Zero(t, l.strayed.Load(), "connections left the site")
-		})
-	}
+	l.installed("vdo-sample", "1.33.1", "3.5.1")
+	require.Zero(t, l.strayed.Load(), "connections left the site")
 }
