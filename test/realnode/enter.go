@@ -51,7 +51,7 @@ func Enter(t *testing.T) bool {
 	if err := build(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld()
+	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +61,10 @@ func Enter(t *testing.T) bool {
 		out = io.MultiWriter(&log, os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
-	err = w.run(ctx, out, "-test.v", "-test.run=^"+t.Name()+"$", "-test.timeout="+left(t).String())
+	err = enter(ctx, dir, out, "-test.v", "-test.run=^"+t.Name()+"$", "-test.timeout="+left(t).String())
 	interrupted := ctx.Err() != nil
 	stop()
-	if err := w.close(); err != nil {
+	if err := errors.Join(removeGroups(dir), os.RemoveAll(dir)); err != nil {
 		t.Error(err)
 	}
 	switch {
@@ -95,9 +95,12 @@ func build(ctx context.Context) error {
 	return err
 }
 
-// run runs this program again as a world. It and all that it starts ends with ctx, and
+// enter runs this program again as a world, whose folder dir is. It and all that it starts ends with ctx, and
 // with this process.
-func (w *world) run(ctx context.Context, out io.Writer, args ...string) error {
+func enter(ctx context.Context, dir string, out io.Writer, args ...string) error {
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
+		return err
+	}
 	// The kernel sends the parent-death signal when the thread ends that forked.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -106,7 +109,7 @@ func (w *world) run(ctx context.Context, out io.Writer, args ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", first, "realnode", program}, args...)...)
-	cmd.Env = append(os.Environ(), inside+"="+w.dir, "TMPDIR="+filepath.Join(w.dir, "tmp"))
+	cmd.Env = append(os.Environ(), inside+"="+dir, "TMPDIR="+filepath.Join(dir, "tmp"))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,

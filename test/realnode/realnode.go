@@ -17,12 +17,12 @@
 // mounts of its own. So nothing of it outlives the test, however that ends: with its first
 // process the kernel ends all others, and with the last its mounts, networks and what lies
 // in them are gone. What is left is a folder and control groups of one name; the test
-// removes them, and if it was killed, the next one that enters does. The sysctls that a
+// removes them, unless it was killed. The sysctls that a
 // kubelet sets for the whole machine it finds set, in files that only it sees.
 //
 // What cannot be had: the kubelet's statistics of disks, and so eviction.
 //
-// It needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN, writable control groups (version 1 or 2), and Debian's
+// It needs root with CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_MKNOD, writable control groups (version 1 or 2), and Debian's
 // containerd, runc, containernetworking-plugins, iproute2 and util-linux. Where something
 // is missing, [Enter] skips the test and says what.
 package realnode

@@ -11,79 +11,10 @@ import (
 	"syscall"
 )
 
-// world is what a world leaves outside: a folder, which is locked as long as its owner
-// lives, and control groups of the same name.
-type world struct {
-	dir  string
-	lock *os.File
-}
-
 const (
-	prefix      = "vdo-realnode-"
+	prefix      = "vdo-realnode-" // of a world's folder, and of its control groups
 	controllers = "/sys/fs/cgroup"
 )
-
-// newWorld makes a folder, after removing what killed runs have left. One at a time does
-// so: a folder that is new is not locked at once.
-func newWorld() (*world, error) {
-	all, err := os.Open(os.TempDir())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = all.Close() }()
-	if err := syscall.Flock(int(all.Fd()), syscall.LOCK_EX); err != nil { //nolint:gosec // a file's descriptor is small
-		return nil, err
-	}
-	if err := removeLeftovers(); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", prefix)
-	if err != nil {
-		return nil, err
-	}
-	w := &world{dir: dir}
-	if w.lock, err = lock(dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return w, os.Mkdir(filepath.Join(dir, "tmp"), 0o700)
-}
-
-// lock takes a world's folder, or says that somebody has it.
-func lock(dir string) (*os.File, error) {
-	f, err := os.Create(filepath.Join(dir, "lock"))
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file's descriptor is small
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// close removes what is left once the world's processes have ended.
-func (w *world) close() error {
-	err := errors.Join(removeGroups(w.dir), os.RemoveAll(w.dir))
-	return errors.Join(err, w.lock.Close())
-}
-
-// removeLeftovers removes worlds whose owner is not alive any more. Their processes ended
-// with it.
-func removeLeftovers() error {
-	worlds, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range worlds {
-		f, err := lock(dir)
-		if err != nil {
-			continue // it is somebody's
-		}
-		if err := (&world{dir: dir, lock: f}).close(); err != nil {
-			return fmt.Errorf("remove what a killed run has left: %w", err)
-		}
-	}
-	return nil
-}
 
 // groups are the control groups of a world, one for each hierarchy, those below first.
 func groups(dir string) (all []string) {
