@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -90,18 +89,16 @@ func background(f func() error) chan error {
 	return done
 }
 
-// await shows in one line what is being built, and for how long, until that is done.
+// await tells now and then what is being built, and for how long, until that is done.
 func (d *demo) await(ctx context.Context, what string, done <-chan error) error {
-	began, tick := time.Now(), time.NewTicker(time.Second)
+	began, tick := time.Now(), time.NewTicker(10*time.Second)
 	defer tick.Stop()
-	defer d.out.endProgress()
 	for {
 		select {
 		case err := <-done:
 			return errors.Join(err, ctx.Err())
 		case <-tick.C:
-			so := time.Since(began).Round(time.Second)
-			d.out.progress(fmt.Sprintf("building %s, once for this machine: %s", what, so))
+			d.out.say("building %s, once for this machine: %s", what, time.Since(began).Round(time.Second))
 		}
 	}
 }

@@ -37,7 +37,7 @@ func main() {
 		os.Exit(1)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &demo{out: newPrinter(os.Stdout), keep: os.Getenv("KEEP") != "", sip: os.Getenv("SIP") != "", dir: dir}
+	d := &demo{out: &printer{w: os.Stdout}, keep: os.Getenv("KEEP") != "", sip: os.Getenv("SIP") != "", dir: dir}
 	done := make(chan error, 1)
 	go func() { done <- d.run(ctx) }()
 	select {
