@@ -14,10 +14,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// Drivers is a bundle of releases with stand-ins for their manifests, under the project's own
+// Drivers is a bundle of releases with their manifests or stand-ins for them, under the project's own
 // matrix. Each image that they name is the same small random one, and nothing is made to
 // settle.
 type Drivers struct {
+	Dir      string   // of the real manifests; "" takes stand-ins
 	Releases []string // DRIVER@VERSION
 	Serial   int64    // of the matrix; default 1
 	// Edit changes the matrix; nil: it is as the project has it.
@@ -35,7 +36,7 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 	for _, text := range d.Releases {
 		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		release, manifests := upstream.Release(t, id, upstream.Hurried)
+		release, manifests := upstream.ReleaseIn(t, d.Dir, id, upstream.Hurried)
 		maps.Copy(c.Manifests, manifests)
 		for _, ref := range release.Images {
 			if _, known := at[ref]; !known {

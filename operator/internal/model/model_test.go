@@ -1,7 +1,6 @@
 package model
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,11 +19,10 @@ import (
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	cluster.Main(m, func() {
-		if shared.site != nil {
-			shared.site.vc.Close()
-			_ = shared.site.Registry.Close()
+		if shared != nil {
+			shared.vc.Close()
+			_ = shared.Registry.Close()
 		}
-		_ = os.RemoveAll(shared.dir)
 	})
 }
 
@@ -82,21 +80,14 @@ func TestProgramsAreReadAsPrinted(t *testing.T) {
 // newSite returns the site that all tests share.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	if shared.site == nil {
-		dir, err := os.MkdirTemp("", "vdo-model-")
-		require.NoError(t, err)
-		shared.dir = dir
-		mirror, keys, err := deliver(context.Background(), dir)
-		require.NoError(t, err)
+	if shared == nil {
+		mirror, keys := deliver(t)
 		vc, err := vcsim.Run(vcsim.Options{})
 		require.NoError(t, err)
-		shared.site = &site{Registry: mirror, keys: keys, vc: vc, cfg: cluster.Config(t)}
+		shared = &site{Registry: mirror, keys: keys, vc: vc, cfg: cluster.Config(t)}
 	}
-	return shared.site
+	return shared
 }
 
-// shared is the site, and the directory of what its mirror serves.
-var shared struct {
-	site *site
-	dir  string
-}
+// shared is that site.
+var shared *site

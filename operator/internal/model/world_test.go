@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -39,10 +42,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/random"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
-	sites "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 const (
@@ -545,7 +548,7 @@ func (w *world) bundleUIDs() map[types.UID]bool {
 	return all
 }
 
-// The bundles that the connected host made, in the order of their serials: tags of the
+// The bundles in the mirror, in the order of their serials: tags of the
 // repository, which the tag "site" moves between.
 const (
 	bundleFirst     = "first"     // cpi@1.33.1, snapshot-controller@8.2.0, csi@3.5.1
@@ -555,17 +558,30 @@ const (
 	bundleStrangers = "strangers" // by somebody else's key
 )
 
-const repository = sites.Repository
+const repository = "vdo/drivers"
 
-// deliver has vdo-bundle lock, pull, sign and push every bundle. It returns the mirror and the public
-// keys, release and stranger.
-func deliver(ctx context.Context, dir string) (*registry.Registry, map[string]string, error) {
+// deliver pushes every bundle into a mirror. It returns that and the public keys, release and stranger.
+func deliver(t *testing.T) (reg *registry.Registry, keys map[string]string) {
+	t.Helper()
+	reg, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: mirrorPassword})
+	require.NoError(t, err)
+	to := mirror.New(t, reg, repository)
+	release, public := mirror.NewKey(t)
+	stranger, strangers := mirror.NewKey(t)
 	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
 	newer := slices.Concat(releases, []string{"csi@3.7.3"})
-	return sites.Deliver(ctx, sites.UpstreamOptions{Dir: dir}, mirrorPassword,
-		sites.Delivery{Tag: bundleFirst, Key: "release", Releases: releases, Serial: 101},
-		sites.Delivery{Tag: bundleRebuilt, Key: "release", Releases: releases, Serial: 102},
-		sites.Delivery{Tag: bundleNewer, Key: "release", Releases: newer, Serial: 103},
-		sites.Delivery{Tag: bundleUnsigned, Releases: newer, Serial: 104},
-		sites.Delivery{Tag: bundleStrangers, Key: "stranger", Releases: newer, Serial: 105})
+	for n, b := range []struct {
+		tag      string
+		releases []string
+		signer   *trust.Signer
+	}{
+		{bundleFirst, releases, release}, {bundleRebuilt, releases, release}, {bundleNewer, newer, release},
+		{bundleUnsigned, newer, nil}, {bundleStrangers, newer, stranger},
+	} {
+		root := to.PushDrivers(t, b.tag, mirror.Drivers{Serial: int64(101 + n), Releases: b.releases})
+		if b.signer != nil {
+			to.Sign(t, root, b.signer)
+		}
+	}
+	return reg, map[string]string{"release": public, "stranger": strangers}
 }

@@ -18,16 +18,17 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 const (
-	namespace = "vmware-system-vdo"
-	interval  = 10 * time.Second // the shortest that may be asked for
-	patience  = 10 * time.Minute
+	namespace  = "vmware-system-vdo"
+	repository = "vdo/drivers"
+	interval   = 10 * time.Second // the shortest that may be asked for
+	patience   = 10 * time.Minute
 
 	maxResident = 120.0       // MiB, at any time
 	maxJoin     = time.Second // of processor, for a node that joins
@@ -57,17 +58,17 @@ func BenchmarkOperator(b *testing.B) {
 	}
 }
 
-// deliver has vdo-bundle make, sign and push a bundle of the manifests in a directory or, if that is
-// empty, of stand-ins. It returns the mirror and the public key.
-func deliver(b testing.TB, manifests string) (mirror *registry.Registry, key string) {
+// deliver pushes a signed bundle of the manifests in a directory or, if that is empty, of stand-ins. It
+// returns the mirror and the public key.
+func deliver(b testing.TB, manifests string) (reg *registry.Registry, key string) {
 	b.Helper()
-	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
-	of := world.UpstreamOptions{Dir: b.TempDir(), Manifests: manifests}
-	mirror, keys, err := world.Deliver(b.Context(), of, "mirror-password",
-		world.Delivery{Tag: "site", Key: "vdo", Releases: releases})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = mirror.Close() })
-	return mirror, keys["vdo"]
+	reg = registry.Start(b, registry.Options{TLS: true, Auth: registry.Basic})
+	signer, key := mirror.NewKey(b)
+	to := mirror.New(b, reg, repository)
+	to.Sign(b, to.PushDrivers(b, "site", mirror.Drivers{
+		Dir: manifests, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"},
+	}), signer)
+	return reg, key
 }
 
 // site is a cluster with nodes that wait for a cloud provider.
@@ -116,7 +117,7 @@ func (s *site) resources(b testing.TB, key string) {
 		cluster.TopologyCRD(),
 		&v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: s.vc.Host, Port: int32(s.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: datacenters, Interval: every}},
-		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + world.Repository + ":site", Interval: every}},
+		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
 		&v1alpha1.VDOConfig{ObjectMeta: named("site"), Spec: v1alpha1.VDOConfigSpec{Interval: every,
 			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 	} {
