@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -207,7 +208,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 			"--listen-client-urls", c.etcdURL, "--advertise-client-urls", c.etcdURL,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			"--initial-cluster", "default=" + peer, "--log-level", "warn",
-		}, httpProbe(http.DefaultClient, c.etcdURL+"/health")
+		}, httpProbe(&rest.Config{}, c.etcdURL+"/health")
 	})
 }
 
@@ -220,7 +221,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return c.writeKubeconfig()
+	return c.WriteKubeconfig(c.Kubeconfig(), &clientcmdapi.AuthInfo{Token: adminToken})
 }
 
 // Beside starts a second API server of another version over the same data, as a control
@@ -258,7 +259,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--disable-admission-plugins", disabled,
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--feature-gates", "", "--enable-priority-and-fairness=false",
-	}, c.opts.APIServer...), httpProbe(c.pki.client(adminToken), "https://"+c.at(port)+"/readyz")
+	}, c.opts.APIServer...), httpProbe(c.Config(), "https://"+c.at(port)+"/readyz")
 }
 
 func (c *Cluster) startControllers(ctx context.Context) error {
@@ -270,7 +271,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 			"--service-account-private-key-file", c.pki.path("sa.key"), "--root-ca-file", c.pki.path("ca.crt"),
 			"--authentication-skip-lookup", "--kube-api-qps", "200", "--kube-api-burst", "400",
 			"--node-monitor-grace-period", "1h", // nodes do not fail here; a machine that is busy must not make it look so
-		}, httpProbe(c.pki.client(""), fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
+		}, httpProbe(selfSigned, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
 	}); err != nil {
 		return err
 	}
@@ -280,7 +281,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 			"--kubeconfig", c.Kubeconfig(), "--leader-elect=false",
 			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[0]), "--cert-dir", c.pki.dir,
 			"--authentication-skip-lookup", "--kube-api-qps", "200", "--kube-api-burst", "400",
-		}, httpProbe(c.pki.client(""), fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
+		}, httpProbe(selfSigned, fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
 	})
 }
 
@@ -303,15 +304,22 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	return c.run(ctx, toolchain.Tool{Name: "kwok"}, func(ports []int) ([]string, probe) {
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 		return append(args[:len(args):len(args)], "--server-address", address),
-			httpProbe(http.DefaultClient, "http://"+address+"/healthz")
+			httpProbe(&rest.Config{}, "http://"+address+"/healthz")
 	})
 }
 
 // probe reports why a process does not serve yet, or nil.
 type probe func(ctx context.Context) error
 
-func httpProbe(client *http.Client, url string) probe {
+// selfSigned is for controllers, which sign their own certificates.
+var selfSigned = &rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+
+func httpProbe(cfg *rest.Config, url string) probe {
 	return func(ctx context.Context) error {
+		client, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			return err
+		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err

@@ -1,11 +1,9 @@
 package cluster
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -62,40 +60,12 @@ func (f files) issue(name string, spec pki.Spec) error {
 
 func (f files) write(name string, data []byte) error { return os.WriteFile(f.path(name), data, 0o600) }
 
-// client returns an HTTP client for probes. Controllers serve with certificates
-// that they sign themselves, so without a token nothing is checked.
-func (f files) client(token string) *http.Client {
-	if token == "" {
-		return &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a health probe on loopback, see above
-		}}
-	}
-	return &http.Client{Transport: bearer{token, &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: f.ca.Pool(), MinVersion: tls.VersionTLS12},
-	}}}
-}
-
-type bearer struct {
-	token string
-	next  http.RoundTripper
-}
-
-func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer "+b.token)
-	return b.next.RoundTrip(req)
-}
-
-func (c *Cluster) writeKubeconfig() error {
-	return c.kubeconfig(c.Kubeconfig(), &clientcmdapi.AuthInfo{Token: adminToken})
-}
-
 // WriteNodeKubeconfig writes a kubeconfig with the rights of a node's kubelet.
 func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
 	if err := c.pki.issue("node-"+node, identity("system:node:"+node, "system:nodes")); err != nil {
 		return fmt.Errorf("certificate of node %s: %w", node, err)
 	}
-	return c.kubeconfig(path, &clientcmdapi.AuthInfo{
+	return c.WriteKubeconfig(path, &clientcmdapi.AuthInfo{
 		ClientCertificate: c.pki.path("node-" + node + ".crt"), ClientKey: c.pki.path("node-" + node + ".key"),
 	})
 }
@@ -103,7 +73,8 @@ func (c *Cluster) WriteNodeKubeconfig(node, path string) error {
 // CAFile returns the file with the certificate of the cluster's authority.
 func (c *Cluster) CAFile() string { return c.pki.path("ca.crt") }
 
-func (c *Cluster) kubeconfig(path string, user *clientcmdapi.AuthInfo) error {
+// WriteKubeconfig writes a kubeconfig with the rights of a user.
+func (c *Cluster) WriteKubeconfig(path string, user *clientcmdapi.AuthInfo) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.url(), CertificateAuthorityData: c.pki.ca.PEM()}
 	config.AuthInfos["user"] = user

@@ -18,7 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -212,12 +212,5 @@ func (s *Site) WriteKubeconfigOf(ctx context.Context, namespace, account, path s
 	if err != nil {
 		return err
 	}
-	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig())
-	if err != nil {
-		return err
-	}
-	for _, user := range config.AuthInfos {
-		user.Token = token.Status.Token
-	}
-	return clientcmd.WriteToFile(*config, path)
+	return s.Cluster.WriteKubeconfig(path, &clientcmdapi.AuthInfo{Token: token.Status.Token})
 }
