@@ -12,12 +12,9 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,16 +35,15 @@ import (
 )
 
 // Platform is what an image of an index runs on.
-type Platform struct {
-	OS, Architecture, OSVersion string
-}
+type Platform = v1.Platform
 
 // Platforms that the drivers are built for.
 var (
-	Linux   = []Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
-	Windows = Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.20348.2113"}
+	Linux = []Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
 	// All is Linux and two versions of Windows.
-	All = append(slices.Clone(Linux), Windows, Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.5329"})
+	All = append(slices.Clone(Linux),
+		Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.20348.2113"},
+		Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.5329"})
 )
 
 // Spec says what an image is made of.
@@ -64,10 +60,9 @@ type Spec struct {
 	Platforms []Platform
 	// Docker takes Docker's media types instead of OCI's.
 	Docker bool
-	// Program is a static executable that becomes a layer and the entrypoint.
-	Program string
-	// ProgramName is what the executable is called in the image; default its file's name.
-	ProgramName string
+	// Program is a static executable that becomes a layer and the entrypoint, ProgramName what it is
+	// called there.
+	Program, ProgramName string
 	// Labels of the configuration.
 	Labels map[string]string
 }
@@ -75,8 +70,7 @@ type Spec struct {
 // Built is an image or index that can be pushed.
 type Built struct {
 	Descriptor ocispec.Descriptor
-	index      v1.ImageIndex // one of the two
-	image      v1.Image
+	content    remote.Taggable
 }
 
 // Build makes what a Spec says.
@@ -86,7 +80,7 @@ func Build(s Spec) (*Built, error) {
 		if err != nil {
 			return nil, err
 		}
-		return describe(&Built{image: img}, img)
+		return describe(img)
 	}
 	idx := mutate.IndexMediaType(empty.Index, s.mediaTypes().index)
 	for _, p := range s.Platforms {
@@ -95,20 +89,24 @@ func Build(s Spec) (*Built, error) {
 			return nil, err
 		}
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{
-			Add:        img,
-			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.OS, Architecture: p.Architecture, OSVersion: p.OSVersion}},
+			Add: img, Descriptor: v1.Descriptor{Platform: &p},
 		})
 	}
-	return describe(&Built{index: idx}, idx)
+	return describe(idx)
 }
 
-func describe(b *Built, of partial.Describable) (*Built, error) {
+func describe(of interface {
+	partial.Describable
+	remote.Taggable
+}) (*Built, error) {
 	d, err := partial.Descriptor(of)
 	if err != nil {
 		return nil, err
 	}
-	b.Descriptor = ocispec.Descriptor{MediaType: string(d.MediaType), Digest: godigest.Digest(d.Digest.String()), Size: d.Size}
-	return b, nil
+	return &Built{
+		content:    of,
+		Descriptor: ocispec.Descriptor{MediaType: string(d.MediaType), Digest: godigest.Digest(d.Digest.String()), Size: d.Size},
+	}, nil
 }
 
 // mediaTypes of one family.
@@ -140,20 +138,10 @@ func (s Spec) image(p Platform) (v1.Image, error) {
 	file.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config.Labels = s.Labels
 	if s.Program != "" {
-		file.Config.Entrypoint = []string{"/" + s.programName()}
+		file.Config.Entrypoint = []string{"/" + s.ProgramName}
 		file.Config.User = "65532:65532"
 	}
-	if img, err = mutate.ConfigFile(img, file); err != nil {
-		return nil, err
-	}
-	return img, nil
-}
-
-func (s Spec) programName() string {
-	if s.ProgramName != "" {
-		return s.ProgramName
-	}
-	return path.Base(strings.ReplaceAll(s.Program, `\`, "/"))
+	return mutate.ConfigFile(img, file)
 }
 
 func (s Spec) layers(p Platform) ([]v1.Layer, error) {
@@ -163,26 +151,18 @@ func (s Spec) layers(p Platform) ([]v1.Layer, error) {
 	}
 	mt := s.mediaTypes().layer
 	var out []v1.Layer
-	add := func(l v1.Layer, err error) error {
-		out = append(out, l)
-		return err
-	}
+	var errs []error
+	add := func(l v1.Layer, err error) { out, errs = append(out, l), append(errs, err) }
 	for i, n := range s.SharedLayers {
-		if err := add(randomLayer(mt, fmt.Sprintf("%d/shared/%d", s.Seed, i), n)); err != nil {
-			return nil, err
-		}
+		add(randomLayer(mt, fmt.Sprintf("%d/shared/%d", s.Seed, i), n))
 	}
 	for i, n := range sizes {
-		if err := add(randomLayer(mt, fmt.Sprintf("%d/%s/%s/%s/%d", s.Seed, p.OS, p.Architecture, p.OSVersion, i), n)); err != nil {
-			return nil, err
-		}
+		add(randomLayer(mt, fmt.Sprintf("%d/%s/%s/%s/%d", s.Seed, p.OS, p.Architecture, p.OSVersion, i), n))
 	}
 	if s.Program != "" {
-		if err := add(programLayer(mt, s.Program, s.programName())); err != nil {
-			return nil, err
-		}
+		add(programLayer(mt, s.Program, s.ProgramName))
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // Push builds an image and pushes it under the path and tag of a reference to a
@@ -207,55 +187,21 @@ func (b *Built) Push(ctx context.Context, reg *registry.Registry, reference stri
 	if err != nil {
 		return image.Reference{}, err
 	}
-	at := reg.Host + "/" + ref.Path()
-	if ref.Tag() != "" {
-		at += ":" + ref.Tag()
-	} else {
-		at += "@" + ref.Digest().String()
+	at := reg.Host + "/" + ref.Path() + ":" + ref.Tag()
+	var insecure []name.Option
+	if !reg.TLS() {
+		insecure = append(insecure, name.Insecure)
 	}
-	target, err := name.ParseReference(at, scheme(reg)...)
+	target, err := name.NewTag(at, insecure...)
 	if err != nil {
 		return image.Reference{}, err
 	}
 	transport := reg.Transport()
 	defer transport.CloseIdleConnections()
-	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(transport), remote.WithJobs(2),
-		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: reg.Username, Password: reg.Password})),
-	}
-	if b.index != nil {
-		err = remote.WriteIndex(target, b.index, options...)
-	} else {
-		err = remote.Write(target, b.image, options...)
-	}
+	err = remote.Push(target, b.content, remote.WithContext(ctx), remote.WithTransport(transport), remote.WithJobs(2),
+		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: reg.Username, Password: reg.Password})))
 	if err != nil {
 		return image.Reference{}, err
 	}
-	return image.ParseReference(reg.Host + "/" + ref.Path() + tagOf(ref) + "@" + b.Descriptor.Digest.String())
-}
-
-func tagOf(r image.Reference) string {
-	if r.Tag() == "" {
-		return ""
-	}
-	return ":" + r.Tag()
-}
-
-func scheme(reg *registry.Registry) []name.Option {
-	if reg.TLS() {
-		return nil
-	}
-	return []name.Option{name.Insecure}
-}
-
-// Compile builds the Go package (an import path or a folder, seen from dir) as a
-// static executable for a platform and writes it to out.
-func Compile(ctx context.Context, dir, pkg string, p Platform, out string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", out, pkg)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOFLAGS=-mod=readonly")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s for %s/%s: %w\n%s", pkg, p.OS, p.Architecture, err, text)
-	}
-	return nil
+	return image.ParseReference(at + "@" + b.Descriptor.Digest.String())
 }

@@ -71,11 +71,11 @@ type Nodes struct {
 // driver below, and returns its path.
 func Driver(t testing.TB) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "driver")
-	if err := images.Compile(t.Context(), toolchain.Root(), "./test/realnode/driver", images.Linux[0], out); err != nil {
+	dir := t.TempDir()
+	if err := (toolchain.Builder{}).Project(t.Context(), dir, "./test/realnode/driver"); err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return filepath.Join(dir, "driver")
 }
 
 // New makes ready for nodes to join. The runtimes take their own image from a registry
