@@ -19,9 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/property"
-	"github.com/vmware/govmomi/session"
 	"github.com/vmware/govmomi/vim25"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
@@ -164,10 +162,9 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	r := runDemo(t, toolchain.Root(), "KEEP=1", "SIP=1")
 	r.await(`operator log (\S+)`) // the last of what it prints
 	address := r.await(`vCenter  (127\.0\.0\.1:\d+), CA`)
-	ca := r.await(`vCenter  .*, CA (\S+),`)
 	kubeconfig := r.await(`export KUBECONFIG=(\S+)`)
 	waits, connected := make(chan error, 1), make(chan struct{})
-	go func() { waits <- waitForUpdates(t.Context(), address, ca, sync.OnceFunc(func() { close(connected) })) }()
+	go func() { waits <- waitForUpdates(t.Context(), address, sync.OnceFunc(func() { close(connected) })) }()
 	kubectl := toolchain.Path(t, "kubectl")
 	watch := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "nodes", "--watch")
 	stdout, err := watch.StdoutPipe()
@@ -245,20 +242,13 @@ func holdReadme(t *testing.T, transcript, page string) {
 
 // waitForUpdates is told what there is, and then makes a request that a vCenter answers
 // when something changes.
-func waitForUpdates(ctx context.Context, address, ca string, told func()) error {
-	sc := soap.NewClient(&url.URL{Scheme: "https", Host: address, Path: vim25.Path}, false)
-	if err := sc.SetRootCAs(ca); err != nil {
-		return err
-	}
-	vc, err := vim25.NewClient(ctx, sc)
+func waitForUpdates(ctx context.Context, address string, told func()) error {
+	login := url.UserPassword(vcenter.Admin.Username, vcenter.Admin.Password)
+	c, err := govmomi.NewClient(ctx, &url.URL{Scheme: "https", Host: address, Path: vim25.Path, User: login}, true)
 	if err != nil {
 		return err
 	}
-	c := &govmomi.Client{Client: vc, SessionManager: session.NewManager(vc)}
-	if err := c.Login(ctx, url.UserPassword(vcenter.Admin.Username, vcenter.Admin.Password)); err != nil {
-		return err
-	}
-	return property.Wait(ctx, property.DefaultCollector(vc), vc.ServiceContent.RootFolder, []string{"name"}, func([]types.PropertyChange) bool {
+	return property.Wait(ctx, c.PropertyCollector(), c.ServiceContent.RootFolder, []string{"name"}, func([]types.PropertyChange) bool {
 		told()
 		return false
 	})
