@@ -3,16 +3,11 @@
 package model
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // damages are what happens to a medium between two commands:
@@ -23,7 +18,6 @@ import (
 //	link     the name FILE beside or in it is a link to a file that nobody names
 //	fifo     the same, a FIFO
 //	lose     the registry loses a blob
-//	swell    many small manifests that share one large claim are attached to its root
 //	plant    the tag of a registry moves to a bundle, signed by Key
 var damages = map[string]func(w *world, s Step) error{
 	"flip":    flip,
@@ -34,7 +28,6 @@ var damages = map[string]func(w *world, s Step) error{
 		return w.trap(s, func(name string) error { return syscall.Mkfifo(name, 0o600) })
 	},
 	"lose":  lose,
-	"swell": swell,
 	"plant": plant,
 }
 
@@ -127,51 +120,6 @@ func lose(w *world, s Step) error {
 		w.repository(repo).get("DELETE", path+digest, nil)
 	}
 	return nil
-}
-
-// swell attaches 200 manifests to the root of a folder, which share a claim of 4 MiB.
-func swell(w *world, s Step) error {
-	dir := w.path("out", place(s.To).base())
-	c := readFolder(dir, w.site.keys)
-	if !c.there {
-		return nil
-	}
-	keep := func(mediaType string, data []byte) (ocispec.Descriptor, error) {
-		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-		return d, os.WriteFile(filepath.Join(dir, "blobs", "sha256", d.Digest.Encoded()), data, 0o600)
-	}
-	claim, err := keep("application/vnd.dev.cosign.simplesigning.v1+json", []byte(`{"padding":"`+strings.Repeat("x", 4<<20)+`"}`))
-	if err != nil {
-		return err
-	}
-	claim.Annotations = map[string]string{signatureAnnotation: "AAAA"}
-	config, err := keep(ocispec.MediaTypeImageConfig, []byte("{}"))
-	if err != nil {
-		return err
-	}
-	var index ocispec.Index
-	if err := json.Unmarshal(readRegular(filepath.Join(dir, "index.json")), &index); err != nil {
-		return err
-	}
-	subject := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.Digest(c.root), Size: int64(len(readRegular(filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(c.root, "sha256:")))))}
-	for n := range 200 {
-		m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: []ocispec.Descriptor{claim}, Subject: &subject, Annotations: map[string]string{"n": fmt.Sprint(n)}}
-		m.SchemaVersion = 2
-		data, err := json.Marshal(m)
-		if err != nil {
-			return err
-		}
-		d, err := keep(ocispec.MediaTypeImageManifest, data)
-		if err != nil {
-			return err
-		}
-		index.Manifests = append(index.Manifests, d)
-	}
-	data, err := json.Marshal(index)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "index.json"), data, 0o600)
 }
 
 func plant(w *world, s Step) error {

@@ -215,9 +215,6 @@ func (d *drawing) damage(p string) {
 		s.Do = "lose"
 	default:
 		s.Do = d.of("flip", "flip", "shorten", "remove", "link", "link", "fifo")
-		if place(p).dir() && d.chance(3) {
-			s.Do = "swell"
-		}
 		if s.Do == "link" || s.Do == "fifo" {
 			s.File, s.N = d.of(besideFile...), 0
 			if place(p).dir() {

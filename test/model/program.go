@@ -18,7 +18,7 @@ type Program = random.Program[Step]
 // "fault":{"kind":"kill","on":"mirror","at":7}}.
 type Step struct {
 	// Do is the verb: lock, pull, sign, split, repair, push, prune, serve, verify or
-	// inspect; or flip, cut, remove, link, fifo, swell or lose, see damage.go.
+	// inspect; or flip, shorten, remove, link, fifo, lose or plant, see damage.go.
 	Do string `json:"do"`
 	// Bundle is the selection that lock and pull take: a, b or c.
 	Bundle string `json:"bundle,omitempty"`
