@@ -65,27 +65,3 @@ func (s Step) quiet() Step {
 	s.Fault = Fault{}
 	return s
 }
-
-// simpler are steps that do less than this one.
-func (s Step) simpler() (out []Step) {
-	with := func(change func(*Step)) {
-		t := s
-		t.With = append([]string(nil), s.With...)
-		if change(&t); t.String() != s.String() {
-			out = append(out, t)
-		}
-	}
-	with(func(t *Step) { t.Fault = Fault{} })
-	for _, option := range s.With {
-		with(func(t *Step) { t.With = drop(t.With, option) })
-	}
-	if s.Bundle != "a" && s.Bundle != "" {
-		with(func(t *Step) { t.Bundle = "a" })
-	}
-	if s.Do != "sign" {
-		with(func(t *Step) { t.Key = "" })
-	}
-	with(func(t *Step) { t.Trust = "" })
-	with(func(t *Step) { t.Fault.At /= 2 })
-	return out
-}

@@ -54,8 +54,6 @@ func TestShrinkLeavesWhatIsNeeded(t *testing.T) {
 		signed := slices.IndexFunc(p, func(s Step) bool { return s.Do == "sign" && s.Key == "k2" })
 		return killed >= 0 && signed > killed
 	})
-	require.Equal(t, `{"do":"pull","bundle":"a","to":"x.tar","fault":{"kind":"kill","on":"up","at":3}}
-{"do":"sign","to":"x.tar","key":"k2"}
-`, short.String())
+	require.Equal(t, Program{p[1], p[3]}, short)
 	require.Less(t, asked, 100)
 }

@@ -50,8 +50,6 @@ type Suite[S fmt.Stringer] struct {
 	Draw func(*rand.Rand) Program[S]
 	// Parse reads what a step's String wrote.
 	Parse func(line string) (S, error)
-	// Simpler are steps that do less than one; nil: none does.
-	Simpler func(S) []S
 	// Runs run a program, each in a world of its own. The error is a [*Broken], or that of the
 	// test's own doings.
 	Runs []func(Program[S]) error
@@ -155,9 +153,8 @@ func (s Suite[S]) check(t *testing.T, run func(Program[S]) error, name string, p
 	t.Errorf("%s breaks a promise; the shortest program that does:\n\n%s\n%v\n\nall of it:\n\n%s", name, short, broken, p)
 }
 
-// Shrink makes a program shorter and simpler for as long as it still fails: without steps,
-// many at once and then one by one, then with simpler ones. What fails says for the program
-// that is returned was true.
+// Shrink makes a program shorter for as long as it still fails: without steps, many at once and
+// then one by one. What fails says for the program that is returned was true.
 func (s Suite[S]) Shrink(p Program[S], fails func(Program[S]) bool) Program[S] {
 	p = slices.Clone(p)
 	for again := true; again; {
@@ -171,26 +168,8 @@ func (s Suite[S]) Shrink(p Program[S], fails func(Program[S]) bool) Program[S] {
 				}
 			}
 		}
-		for at := range p {
-			again = s.simplify(p, at, fails) || again
-		}
 	}
 	return p
-}
-
-// simplify puts a simpler step in the place of one, if the program still fails.
-func (s Suite[S]) simplify(p Program[S], at int, fails func(Program[S]) bool) bool {
-	if s.Simpler == nil {
-		return false
-	}
-	was := p[at]
-	for _, p[at] = range s.Simpler(was) {
-		if fails(slices.Clone(p)) {
-			return true
-		}
-	}
-	p[at] = was
-	return false
 }
 
 // Number reads a variable of the environment.
