@@ -36,7 +36,7 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 	for _, text := range d.Releases {
 		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		release, manifests := upstream.ReleaseIn(t, d.Dir, id, upstream.Hurried)
+		release, manifests := upstream.Release(t, d.Dir, id, upstream.Hurried)
 		maps.Copy(c.Manifests, manifests)
 		for _, ref := range release.Images {
 			if _, known := at[ref]; !known {
@@ -61,12 +61,5 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 	require.NoError(t, err)
 	c.Lock.Matrix = bundle.MatrixRef{Serial: doc.Serial, Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
 	c.Lock.Sort()
-	g, err := bundle.Assemble(c, trees)
-	require.NoError(t, err)
-	for _, part := range g.Order() {
-		if part.Data != nil {
-			made.Store[part.Digest.String()] = part.Data
-		}
-	}
-	return r.push(t, tag, g, made.Store)
+	return r.push(t, tag, c, trees, made.Store)
 }

@@ -77,8 +77,8 @@ type Bundle struct {
 	Operator string
 }
 
-// Build makes a bundle with all its bytes.
-func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
+// Push puts a bundle under a tag and returns its root.
+func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: b.Seed, LayerSize: 64, Layers: 1})
 	c := made.Contents
@@ -91,14 +91,7 @@ func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
 	}
 	b.withOperator(t, &c)
 	c.Lock.Matrix = bundle.MatrixRef{Serial: b.serial(), Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
-	g, err := bundle.Assemble(c, made.Trees)
-	require.NoError(t, err)
-	for _, d := range g.Order() {
-		if d.Data != nil {
-			made.Store[d.Digest.String()] = d.Data
-		}
-	}
-	return g, made.Store
+	return r.push(t, tag, c, made.Trees, made.Store)
 }
 
 // renumber gives the release its version.
@@ -167,15 +160,18 @@ releases:
 `, b.serial(), expires.UTC().Format(time.RFC3339), c.Lock.Releases[0].Version, f.Name, f.URL, f.Size, f.Digest.Hex())
 }
 
-// Push puts a bundle under a tag and returns its root.
-func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
+// push puts what a bundle is assembled of under a tag. The bytes are of the images' layers.
+func (r *Repository) push(
+	t testing.TB, tag string, c bundle.Contents, trees []bundle.Tree, bytesOf bundles.Store,
+) image.Digest {
 	t.Helper()
-	g, bytesOf := b.Build(t)
-	return r.push(t, tag, g, bytesOf)
-}
-
-func (r *Repository) push(t testing.TB, tag string, g *bundle.Graph, bytesOf bundles.Store) image.Digest {
-	t.Helper()
+	g, err := bundle.Assemble(c, trees)
+	require.NoError(t, err)
+	for _, d := range g.Order() {
+		if d.Data != nil {
+			bytesOf[d.Digest.String()] = d.Data
+		}
+	}
 	for _, d := range g.Blobs {
 		r.blob(t, bytesOf[d.Digest.String()], d.MediaType)
 	}
