@@ -98,15 +98,9 @@ func Images(manifest []byte) (names []string) {
 	return names
 }
 
-// Release returns a release of stand-ins with the images that they name, and the manifests by their
-// paths in a bundle. It applies edit, which may be nil, to each manifest.
-func Release(t testing.TB, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
-	t.Helper()
-	return ReleaseIn(t, "", id, edit)
-}
-
-// ReleaseIn is [Release] with the manifests that [Read] finds in dir.
-func ReleaseIn(
+// Release returns a release with the manifests that [Read] finds in dir and the images that they name,
+// and the manifests by their paths in a bundle. It applies edit, which may be nil, to each manifest.
+func Release(
 	t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte,
 ) (bundle.Release, map[string][]byte) {
 	t.Helper()

@@ -41,7 +41,7 @@ func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock
 	lock, manifests := &bundle.Lock{Platforms: []image.Platform{{}}}, map[string][]byte{}
 	known := map[string]bool{}
 	for _, id := range ids {
-		release, files := upstream.ReleaseIn(t, dir, id, nil)
+		release, files := upstream.Release(t, dir, id, nil)
 		maps.Copy(manifests, files)
 		for _, ref := range slices.Sorted(maps.Values(release.Images)) {
 			if !known[ref] {

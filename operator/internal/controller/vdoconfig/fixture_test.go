@@ -89,7 +89,7 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 	for _, text := range ids {
 		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		release, manifests := upstream.Release(t, id, upstream.Hurried)
+		release, manifests := upstream.Release(t, "", id, upstream.Hurried)
 		maps.Copy(c.Manifests, manifests)
 		for _, ref := range slices.Sorted(maps.Values(release.Images)) {
 			if !known[ref] {
