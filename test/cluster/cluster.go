@@ -42,8 +42,6 @@ type Options struct {
 	Kubelets bool
 	// Address that the API server listens on, where nodes reach it; default 127.0.0.1.
 	Address string
-	// APIServer has further flags of the API server.
-	APIServer []string
 	// Dir for keys, data and logs; default a new temporary folder, which Stop removes.
 	Dir string
 	// Progress is told when programs have to be built; default nothing is told.
@@ -244,7 +242,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 	case c.opts.Kubelets:
 		disabled = "DefaultIngressClass" // the flag wants a name; nothing depends on this one
 	}
-	return append([]string{
+	return []string{
 		"--etcd-servers", c.etcdURL,
 		"--bind-address", c.opts.Address, "--advertise-address", c.opts.Address, "--secure-port", strconv.Itoa(port),
 		"--tls-cert-file", c.pki.path("server.crt"), "--tls-private-key-file", c.pki.path("server.key"),
@@ -259,7 +257,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--disable-admission-plugins", disabled,
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--feature-gates", "", "--enable-priority-and-fairness=false",
-	}, c.opts.APIServer...), httpProbe(c.Config(), "https://"+c.at(port)+"/readyz")
+	}, httpProbe(c.Config(), "https://"+c.at(port)+"/readyz")
 }
 
 func (c *Cluster) startControllers(ctx context.Context) error {
