@@ -22,7 +22,7 @@ import (
 
 // Builder builds tools. The zero value says nothing and takes the whole machine.
 type Builder struct {
-	// Progress is told what is being built, and for how long.
+	// Progress is told what is being built, for how long, and what is left.
 	Progress io.Writer
 	// Background leaves the processors to whoever else wants them.
 	Background bool
@@ -40,6 +40,9 @@ func (o Builder) Ensure(ctx context.Context, tools ...Tool) ([]string, error) {
 		src, ok := sources[tool.Name]
 		if !ok {
 			return nil, fmt.Errorf("toolchain: no tool %q", tool.Name)
+		}
+		if paths[i] = installed(ctx, tool); paths[i] != "" {
+			continue
 		}
 		b := build{tool: tool, source: src, dir: filepath.Join(Root(), "scripts", "tools", src.module)}
 		var err error
@@ -72,7 +75,7 @@ func (o Builder) project(ctx context.Context, root, out string, packages []strin
 		names[i] = filepath.Base(p)
 	}
 	o.cgo = o.Race // the race detector has parts in C
-	return o.compile(ctx, strings.Join(names, ", "), root, o.projectArgs(out), packages)
+	return o.compile(ctx, strings.Join(names, ", "), "", root, o.projectArgs(out), packages)
 }
 
 // build makes what is missing, one build at a time on the whole machine: they need all
@@ -90,18 +93,22 @@ func (o Builder) build(ctx context.Context, missing []build) error {
 		return fmt.Errorf("toolchain: %w", err)
 	}
 	defer unlock()
-	for _, b := range missing {
+	for i, b := range missing {
 		if b.exists() {
 			continue // somebody else has built it meanwhile
 		}
-		if err := o.run(ctx, b, cache); err != nil {
+		then := ""
+		if n := len(missing) - i - 1; n > 0 {
+			then = fmt.Sprintf("; then %d more", n)
+		}
+		if err := o.run(ctx, b, cache, then); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o Builder) run(ctx context.Context, b build, cache string) error {
+func (o Builder) run(ctx context.Context, b build, cache, then string) error {
 	tmp, err := os.MkdirTemp(cache, "new-")
 	if err != nil {
 		return fmt.Errorf("toolchain: %w", err)
@@ -109,7 +116,7 @@ func (o Builder) run(ctx context.Context, b build, cache string) error {
 	defer os.RemoveAll(tmp) //nolint:errcheck // what was built is moved out of it
 	out, what := filepath.Join(tmp, b.tool.Name), strings.TrimSpace(b.tool.Name+" "+b.tool.Version)
 	o.cgo = withC[b.tool.Name]
-	if err := o.compile(ctx, what, b.dir, b.args(out), []string{b.source.pkg}); err != nil {
+	if err := o.compile(ctx, what, then, b.dir, b.args(out), []string{b.source.pkg}); err != nil {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Dir(b.to), 0o755), os.Rename(out, b.to)); err != nil {
@@ -187,13 +194,13 @@ func (b build) args(out string) []string {
 }
 
 // compile runs `go build` and tells for how long.
-func (o Builder) compile(ctx context.Context, what, dir string, args, packages []string) error {
+func (o Builder) compile(ctx context.Context, what, then, dir string, args, packages []string) error {
 	say := func(format string, args ...any) {
 		if o.Progress != nil {
 			fmt.Fprintf(o.Progress, "toolchain: "+format+"\n", args...)
 		}
 	}
-	say("%s: begun", what)
+	say("%s: begun%s", what, then)
 	began := time.Now()
 	var stderr bytes.Buffer
 	done := make(chan error, 1)
@@ -203,7 +210,7 @@ func (o Builder) compile(ctx context.Context, what, dir string, args, packages [
 	for {
 		select {
 		case <-tick.C:
-			say("%s: for %s", what, time.Since(began).Round(time.Second))
+			say("%s: for %s%s", what, time.Since(began).Round(time.Second), then)
 		case err := <-done:
 			if err != nil {
 				return errors.Join(fmt.Errorf("toolchain: build %s in %s: %w\n%s", what, dir, err, stderr.Bytes()), ctx.Err())

@@ -3,6 +3,10 @@
 // compare with, and the developers' tools. Each is built from Go modules, at the version that its go.mod below
 // scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
 // name that changes with everything that the build depends on.
+//
+// Parts of a control plane that are on the machine already as envtest lays them out
+// (KUBEBUILDER_ASSETS) are used as they are, where their minor version is the one
+// that is asked for.
 package toolchain
 
 import (
@@ -13,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
@@ -140,3 +145,24 @@ var root = func() string {
 }()
 
 const project = "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator"
+
+// installed finds a control plane's part that envtest has put on the machine. Where
+// a version is asked for it serves if it reports the same minor version.
+func installed(ctx context.Context, tool Tool) string {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		return ""
+	}
+	path := filepath.Join(dir, tool.Name)
+	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
+		return ""
+	}
+	if tool.Version == "" {
+		return path
+	}
+	version, err := exec.CommandContext(ctx, path, "--version").Output()
+	if minor := tool.Version[:strings.LastIndex(tool.Version, ".")]; err != nil || !strings.HasPrefix(string(version), "Kubernetes v"+minor+".") {
+		return ""
+	}
+	return path
+}

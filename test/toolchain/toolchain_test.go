@@ -41,6 +41,21 @@ func TestKeyChangesWithVersion(t *testing.T) {
 	require.Equal(t, key("1.33.0"), key("1.33.0"))
 }
 
+func TestAssetsOfEnvtestServeWhereTheirMinorVersionDoes(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	want := filepath.Join(dir, "etcd")
+	const program = "#!/bin/sh\necho Kubernetes v1.33.0\n"
+	require.NoError(t, os.WriteFile(want, []byte(program), 0o755)) //nolint:gosec // a program must be executable
+	got, err := Ensure(context.Background(), io.Discard, Tool{Name: "etcd"})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, want, installed(t.Context(), Tool{Name: "etcd", Version: "1.33.4"}))
+	require.Empty(t, installed(t.Context(), Tool{Name: "etcd", Version: "1.3.4"}))
+	require.Empty(t, installed(t.Context(), Tool{Name: "etcd", Version: "1.34.0"}))
+	require.Empty(t, installed(t.Context(), Tool{Name: "kubectl"}))
+}
+
 // The module cache of a fresh machine is empty; its proxy is here the cache of this one.
 func TestAModuleThatIsNotThereYetIsFetched(t *testing.T) {
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
