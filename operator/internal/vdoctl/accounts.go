@@ -145,29 +145,31 @@ func (o *accountOptions) change(ctx context.Context) error {
 	}
 	do := func() error { return o.do(at, ctx, login) }
 	if !o.dryRun && !o.yes {
-		if err := o.agreed(ctx, at, do); err != nil {
+		does, err := o.agreed(ctx, at, do)
+		if err != nil || !does && o.format == flags.Text && !o.outputSecret {
 			return err
 		}
 	}
-	return o.show(at, do, o.dryRun)
+	_, err = o.show(at, do, o.dryRun)
+	return err
 }
 
-// agreed shows what would be done, and asks whether to do it.
-func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func() error) error {
-	if err := o.show(at, do, true); err != nil {
-		return err
+// agreed shows what would be done, and asks whether to do it where it is anything.
+func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func() error) (does bool, err error) {
+	if does, err = o.show(at, do, true); err != nil || !does {
+		return does, err
 	}
 	var where []string
 	for i := range at.Places {
 		where = append(where, at.Places[i].Name+" ("+at.Places[i].Server+")")
 	}
 	question := fmt.Sprintf("Apply the above to vCenter %s%s?", strings.Join(where, ", "), o.cluster.named())
-	return o.consent(ctx, o.consentFlags, question)
+	return true, o.consent(ctx, o.consentFlags, question)
 }
 
-// show does something for an account, and shows it: as text at once. Standard output is for the Secret, or for
+// show does something for an account, and shows it: as text at once; does tells whether anything changes. Standard output is for the Secret, or for
 // what is done, where that is read by a program.
-func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) error {
+func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (does bool, err error) {
 	to := *o.app
 	if o.outputSecret || dry && !o.dryRun && o.format != flags.Text {
 		to.out, to.format = o.err, flags.Text
@@ -179,7 +181,6 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) erro
 	}
 	x := accountChanges{Secret: at.Namespace + "/" + at.Secret, DryRun: dry, Changes: []accounts.Change{}}
 	say("Secret %s", x.Secret)
-	does := false
 	at.DryRun = dry
 	at.Progress = func(c accounts.Change) {
 		x.Changes = append(x.Changes, c)
@@ -189,11 +190,11 @@ func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) erro
 	if o.outputSecret {
 		at.Output = func(secret *corev1.Secret) error { return writeSecretTo(o.out, secret) }
 	}
-	err := do()
+	err = do()
 	if err == nil && !does {
 		say("  nothing to do for %s", x.Secret)
 	}
-	return fault.Join(err, to.print([]accountChanges{x}, func(*lines) {}))
+	return does, fault.Join(err, to.print([]accountChanges{x}, func(*lines) {}))
 }
 
 // writeSecretTo writes what a tool takes that encrypts or keeps a Secret.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -353,5 +354,23 @@ func TestAPlanIsHeldBackByWhatItChanges(t *testing.T) {
 		var p preview.Preview
 		require.NoError(t, json.Unmarshal([]byte(text), &p))
 		require.Equal(t, want, goesOn(&p), text)
+	}
+}
+
+// What a file refers to may be in the cluster alone; the file comes first.
+func TestAFileRefersToWhatTheClusterHasToo(t *testing.T) {
+	secret := func(user string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metaOf("vdo", "account"), Data: map[string][]byte{"username": []byte(user), "password": []byte("x")}}
+	}
+	for in, file := range map[string]*objects{
+		"file":    {all: map[string]client.Object{"Secret vdo/account": secret("file")}},
+		"cluster": {all: map[string]client.Object{}},
+	} {
+		v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vdo", "east")}
+		v.Spec.Credentials = "account"
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret("cluster")).Build()
+		read, err := credentials.Read(t.Context(), fileFirst{file, k}, v)
+		require.NoError(t, err)
+		require.Equal(t, in, read.Username)
 	}
 }

@@ -195,7 +195,9 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	switch {
 	case clusterErr != nil && !noCluster && (f.file == "" || a.cluster.isNamed()):
 	case f.file != "":
-		s, err = f.fileSite(a)
+		if s, err = f.fileSite(a); err == nil && clusterErr == nil && !noCluster {
+			s.reader = fileFirst{s.reader, c}
+		}
 	case err == nil:
 		s, err = clusterSite(ctx, c, a.cluster.namespace)
 	}

@@ -237,6 +237,21 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	return s, nil
 }
 
+// fileFirst reads what a file refers to: in the file, or else in the cluster.
+type fileFirst struct {
+	client.Reader
+
+	cluster client.Reader
+}
+
+func (f fileFirst) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	err := f.Reader.Get(ctx, key, into, opts...)
+	if isGone(err) {
+		err = f.cluster.Get(ctx, key, into, opts...)
+	}
+	return err
+}
+
 func (a *app) read(flag, name string) ([]byte, error) {
 	file := a.in
 	if name != "-" {
