@@ -103,9 +103,14 @@ const (
 )
 
 // ToDo says what a person can do about a revision that waits or is refused, by the reason of the
-// verdict on it.
-func ToDo(r Reason, name string) string {
+// verdict on it and its Until.
+func ToDo(r Reason, until time.Time, name string) string {
 	switch r {
+	case WindowClosed:
+		if until.IsZero() {
+			return "correct spec.upgradePolicy.windows of the VDOConfig"
+		}
+		return "nothing: it begins at " + until.UTC().Format(time.RFC3339)
 	case NotApproved:
 		return "vdoctl upgrade approve " + name
 	case DowngradeRefused:
@@ -142,7 +147,11 @@ func (v Verdict) urgency() int {
 	if v.Action == RollBack || v.Action == Stay {
 		return -1
 	}
-	return slices.Index([]Reason{Failed, DowngradeRefused, NotApproved, Interlocked, WindowClosed}, v.Reason)
+	known := []Reason{Failed, DowngradeRefused, NotApproved, Interlocked, WindowClosed}
+	if i := slices.Index(known, v.Reason); i >= 0 {
+		return i
+	}
+	return len(known)
 }
 
 // First returns the verdict of several that is told before the others, with what those that wait for the same

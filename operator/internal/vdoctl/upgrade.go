@@ -72,14 +72,11 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 }
 
 func toDoOf(c *v1alpha1.CandidateStatus) string {
-	reason := decide.Reason(c.Reason)
-	switch {
-	case reason != decide.WindowClosed:
-		return decide.ToDo(reason, c.Name)
-	case c.NotBefore != nil:
-		return "nothing: it begins at " + when(*c.NotBefore)
+	var until time.Time
+	if c.NotBefore != nil {
+		until = c.NotBefore.Time
 	}
-	return "correct spec.upgradePolicy.windows of the VDOConfig"
+	return decide.ToDo(decide.Reason(c.Reason), until, c.Name)
 }
 
 func when(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
