@@ -146,7 +146,8 @@ func (p *pass) served() (map[airship.Role][]services.Host, error) {
 		e := p.extracted[h.Key()]
 		one := services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses}
 		if e.problem != nil {
-			unread, first, one.Before = append(unread, h.Key().String()), cmp.Or(first, e.problem), p.before(h.Key())
+			unread, first = append(unread, h.Key().String()), cmp.Or(first, e.problem)
+			one.Unread, one.Before = true, p.before(h.Key())
 		}
 		all[r.Role] = append(all[r.Role], one)
 	}

@@ -19,11 +19,11 @@ const sshPort = 22
 // jumpHost is the SSH server before all hosts of the tenant. Each change replaces its pod, which ends what
 // is open to a host that leaves and what a removed key opened.
 func (r *rendering) jumpHost(s airship.JumpHost) error {
-	r.place(airship.RoleControlPlane, airship.RoleWorker)
+	placeErr := r.place(airship.RoleControlPlane, airship.RoleWorker)
 	keys, keysErr := r.publicKeys(".sshAuthorizedKeys", s.SSHAuthorizedKeys)
 	authorities, authoritiesErr := r.publicKeys(".trustedUserCAKeys", s.TrustedUserCAKeys)
 	hostKey, hostKeyErr := r.hostKey()
-	if err := errors.Join(keysErr, authoritiesErr, hostKeyErr); err != nil {
+	if err := errors.Join(placeErr, keysErr, authoritiesErr, hostKeyErr); err != nil {
 		return err
 	}
 	principals := s.AuthorizedPrincipals

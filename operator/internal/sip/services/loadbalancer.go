@@ -39,7 +39,7 @@ const (
 )
 
 // controlPlane leads to the API servers that answer GET /readyz.
-func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) {
+func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	c := haproxy.Config{
 		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
 		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: checkEvery},
@@ -48,7 +48,7 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) {
 		c.Check.Path, c.Check.Plain = "", true
 	}
 	r.serve("api", apiServerPort, s.NodePort, apiServerPort)
-	r.balancer(c, airship.RoleControlPlane)
+	return r.balancer(c, airship.RoleControlPlane)
 }
 
 // workers leads each port of the range to the same port of the hosts whose kubelet
@@ -74,17 +74,18 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 		}
 		checks[check.Port] = check
 	}
-	r.balancer(haproxy.Config{
+	return r.balancer(haproxy.Config{
 		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // validated
 		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery}, PortChecks: checks,
 	}, airship.RoleWorker)
-	return nil
 }
 
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
-func (r *rendering) balancer(c haproxy.Config, role airship.Role) {
-	r.place(role)
+func (r *rendering) balancer(c haproxy.Config, role airship.Role) error {
+	if err := r.place(role); err != nil {
+		return err
+	}
 	hosts := slices.DeleteFunc(r.hosts, func(h jumphost.Host) bool {
 		return len(h.Addresses) == 0
 	})
@@ -109,6 +110,7 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role) {
 	container.Env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: ip}}}
 	stop := &corev1.ExecAction{Command: haproxy.StopCommand(1)}
 	container.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: stop}}
+	return nil
 }
 
 // roll replaces the pods when a host or an address leaves: that a pod which loads its configuration again
@@ -116,7 +118,8 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role) {
 func (r *rendering) roll() {
 	if running := r.in.Running[r.Name]; running != nil {
 		r.hash = running.Spec.Template.Annotations[annotationHash]
-		left := slices.DeleteFunc(r.led(), func(was netip.Addr) bool { return slices.Contains(r.leads, was) })
+		led, _ := r.led()
+		left := slices.DeleteFunc(led, func(was netip.Addr) bool { return slices.Contains(r.leads, was) })
 		if r.hash != "" && len(left) == 0 {
 			return
 		}

@@ -41,10 +41,7 @@ const (
 // Render renders the services of a SIPCluster in the order of the spec: load balancers, jump hosts, login.
 func Render(in Input) (all []Service) {
 	for i, s := range in.Spec.LoadBalancerControlPlane {
-		fill := func(r *rendering) error {
-			r.controlPlane(s)
-			return nil
-		}
+		fill := func(r *rendering) error { return r.controlPlane(s) }
 		all = append(all, in.service(LoadBalancerControlPlane, i, s.Service, fill))
 	}
 	for i, s := range in.Spec.LoadBalancerWorker {
@@ -209,20 +206,25 @@ func plain(o runtime.Object) (*unstructured.Unstructured, error) {
 }
 
 // place gives hosts their addresses on the service's network: none where they are not known, which is reported
-// where network data is read, or where services may not connect to one.
-func (r *rendering) place(roles ...airship.Role) {
+// where network data is read, or where services may not connect to one. It fails where what runs may lead to a host
+// that is lost.
+func (r *rendering) place(roles ...airship.Role) error {
 	r.LeftOut = map[types.NamespacedName]string{}
-	led := r.led()
+	lost, unread, placedAny := 0, 0, false
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			placed := jumphost.Host{Namespace: h.Namespace, Name: h.Name, Role: string(role)}
 			for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
 				placed.Addresses = append(placed.Addresses, a.Unmap())
 			}
-			if len(placed.Addresses) == 0 {
-				others := func(a netip.Addr) bool { return !slices.Contains(led, a) }
-				placed.Addresses = slices.DeleteFunc(slices.Clone(h.Before), others)
+			if h.Unread && len(placed.Addresses) == 0 {
+				unread++
+				var known bool
+				if placed.Addresses, known = r.recall(h); !known {
+					lost++
+				}
 			}
+			placedAny = placedAny || len(placed.Addresses) > 0
 			for _, a := range placed.Addresses {
 				if !r.in.reaches(a) {
 					r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
@@ -237,20 +239,42 @@ func (r *rendering) place(roles ...airship.Role) {
 	}
 	slices.SortFunc(r.leads, netip.Addr.Compare)
 	r.leads = slices.Compact(r.leads)
+	if led, noted := r.led(); unread > 0 && !placedAny && (!noted || len(led) > 0) {
+		lost = unread
+	}
+	if lost > 0 {
+		return r.wrong(".nodeInterfaceId", fmt.Sprintf("%d hosts have no known address there, and what runs stays", lost),
+			"name a network that the hosts' network data has, or correct the data")
+	}
+	return nil
 }
 
-// led are the addresses that the service's pods lead to, as the Deployment notes them.
-func (r *rendering) led() (all []netip.Addr) {
+// recall returns where a service goes on leading for a host that cannot be read: of the addresses that it had, those
+// that the service leads to. Earlier versions noted no such: then it is all, unless some may be of another network.
+func (r *rendering) recall(h Host) (all []netip.Addr, known bool) {
+	if led, noted := r.led(); noted {
+		return slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool { return !slices.Contains(led, a) }), true
+	}
+	two := len(h.Before) == 2 && h.Before[0].Is4() == h.Before[1].Is4()
+	if len(h.Before) > 0 && (two || len(h.Before) > 2 || len(r.in.Spec.Interfaces()) > 1) {
+		return nil, false
+	}
+	return slices.Clone(h.Before), true
+}
+
+// led are the addresses that the service's pods lead to, as the Deployment notes them, if it does.
+func (r *rendering) led() (all []netip.Addr, noted bool) {
 	running := r.in.Running[r.Name]
 	if running == nil {
-		return nil
+		return nil, false
 	}
-	for text := range strings.SplitSeq(running.Annotations[annotationLeads], ",") {
+	note, noted := running.Annotations[annotationLeads]
+	for text := range strings.SplitSeq(note, ",") {
 		if a, err := netip.ParseAddr(text); err == nil {
 			all = append(all, a)
 		}
 	}
-	return all
+	return all, noted
 }
 
 // reaches tells whether services may connect to an address of a host: never to the management API, which
@@ -389,7 +413,7 @@ func (r *rendering) keep(suffix string, typ corev1.SecretType, data Secret) core
 func (r *rendering) objects() []runtime.Object {
 	none, one := intstr.FromInt32(0), intstr.FromInt32(1)
 	deployment, template := r.meta(r.Name), r.meta("")
-	if len(r.leads) > 0 {
+	if r.Kind != Auth {
 		var leads []string
 		for _, a := range r.leads {
 			leads = append(leads, a.String())

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -400,6 +401,55 @@ func TestOneHostBlocksNoService(t *testing.T) {
 		require.Len(t, s.LeftOut, 1)
 		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "metal3", Name: "of-the-site"}],
 			"--sip-egress does not allow its address 203.0.113.1")
+	}
+}
+
+// While a host cannot be read, a service goes on leading there, also one of which nothing is noted, as earlier versions
+// left it; what cannot be rendered so stays as it is.
+func TestUnreadHosts(t *testing.T) {
+	note := func(text string) map[string]string { return map[string]string{annotationLeads: text} }
+	for name, c := range map[string]struct {
+		before  []string
+		running map[string]string // annotations; nil for no Deployment
+		twoNets bool
+		leads   []string // nil where what runs stays
+	}{
+		"noted":                         {[]string{"10.0.1.1", "10.2.1.1"}, note("10.0.1.1,10.0.9.9"), true, []string{"10.0.1.1"}},
+		"it leads elsewhere":            {[]string{"10.0.1.1"}, note("10.0.9.9"), false, nil},
+		"it leads nowhere":              {[]string{"10.0.1.1"}, note(""), false, []string{}},
+		"nothing noted":                 {[]string{"10.0.1.1", "fd00::1"}, map[string]string{}, false, []string{"10.0.1.1", "fd00::1"}},
+		"it ran elsewhere":              {[]string{"10.0.1.1"}, nil, false, []string{"10.0.1.1"}},
+		"two of a family":               {[]string{"10.0.1.1", "10.2.1.1"}, nil, false, nil},
+		"services use several networks": {[]string{"10.0.1.1"}, map[string]string{}, true, nil},
+		"nothing known":                 {nil, nil, false, nil},
+	} {
+		in := full(t)
+		host := Host{Namespace: "metal3", Name: "w-0", Unread: true}
+		for _, a := range c.before {
+			host.Before = append(host.Before, netip.MustParseAddr(a))
+		}
+		in.Hosts = map[airship.Role][]Host{airship.RoleWorker: {host}}
+		in.Running = map[string]*appsv1.Deployment{}
+		for _, kind := range []Kind{LoadBalancerWorker, JumpHost} {
+			if c.running != nil {
+				in.Running[Name("one", kind, 0)] = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: c.running}}
+			}
+		}
+		if c.twoNets {
+			in.Spec.LoadBalancerControlPlane[0].NodeInterfaceID = "pxe"
+		}
+		for _, kind := range []Kind{LoadBalancerWorker, JumpHost} {
+			s := in.render().of(t, kind)
+			if c.leads == nil {
+				require.ErrorContains(t, s.Err, "nodeInterfaceId: 1 hosts have no known address there, and what runs stays", name)
+				continue
+			}
+			require.NoError(t, s.Err, name)
+			require.Equal(t, strings.Join(c.leads, ","), s.deployment(t).Annotations[annotationLeads], name)
+			for _, a := range c.leads {
+				require.Contains(t, mustJSON(t, s.policy(t).Spec.Egress), a+"/", name)
+			}
+		}
 	}
 }
 

@@ -81,8 +81,9 @@ type Host struct {
 	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
 	// network. IPv4 before IPv6. None where they are not known.
 	Addresses map[string][]netip.Addr
-	// Before are the addresses that it had, where its data cannot be read: a service goes on leading to those of
-	// them that it leads to.
+	// Unread is whether its data could not be read, so that an address may be missing. Before are then the addresses
+	// that it had: a service goes on leading to those of them that it leads to.
+	Unread bool
 	Before []netip.Addr
 }
 
