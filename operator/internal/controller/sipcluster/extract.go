@@ -64,6 +64,10 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 		}
 		lacks = lacks || len(e.addresses[id]) == 0
 	}
+	if lacks && err == nil && h.Spec.MetaData.Name != "" && len(p.was(h.Key()).Addresses) > 0 { // of an earlier version
+		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
+			"it names meta-data alone, where addresses are read no more")
+	}
 	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // there is no address yet
 	if lacks && !gone {
 		return e, e.fails(err, subject)

@@ -191,6 +191,12 @@ func TestBackendsOutliveNetworkData(t *testing.T) {
 	for _, spec := range []string{balanced, replace(balanced, "oam", "other"), balanced} {
 		stays(spec, "read the data of 2 hosts")
 	}
+	for _, h := range []string{"a", "b"} { // as where an earlier version read meta-data
+		w.edit(h, func(o *choose.BareMetalHost) {
+			o.Spec.NetworkData, o.Spec.MetaData = corev1.SecretReference{}, corev1.SecretReference{Name: "meta"}
+		})
+	}
+	stays(balanced, "it names meta-data alone")
 	require.Equal(t, []string{"10.1.1.97"}, w.get("t").Status.Hosts[0].Addresses)
 }
 

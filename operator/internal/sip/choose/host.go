@@ -34,6 +34,7 @@ type BareMetalHost struct {
 			Method string `json:"method"`
 		} `json:"customDeploy"`
 		NetworkData           corev1.SecretReference `json:"networkData"`
+		MetaData              corev1.SecretReference `json:"metaData"`
 		AutomatedCleaningMode string                 `json:"automatedCleaningMode"`
 	} `json:"spec"`
 	Status struct {
