@@ -7,7 +7,8 @@
 // starts, and the pod that runs stays until one is ready. This package decides what the pod decides: where
 // Dex listens, its certificate and its state. That is in resources of the pod's namespace, which outlive it.
 //
-// It refuses settings that make a login worthless: see refused.
+// It refuses settings that make a login worthless: see refused. Where users or connectors could not log in without
+// them, it adds enablePasswordDB and the redirectURI.
 //
 // The text has secrets: it belongs into a Secret. Dex would read environment variables into the settings of
 // connectors, so that a password with a $ is another one, and its image's entry point passes the file
@@ -80,14 +81,20 @@ func (c Config) Text() (text []byte, connectors []string, err error) {
 			strings.TrimSpace("config.yaml is not YAML of names and values, each name once "+where),
 			"correct it in the Secret; Dex documents the settings")
 	}
-	if connectors, err = c.connectors(given); err != nil {
+	err = c.spelled("", given, "connectors", "staticPasswords", "enablePasswordDB", "oauth2", "expiry")
+	if err == nil {
+		connectors, err = c.connectors(given)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
+	users, _ := given["staticPasswords"].([]any)
 	document := map[string]any{
 		"oauth2": map[string]any{"grantTypes": []string{"authorization_code", "refresh_token"}, "skipApprovalScreen": true},
 		"expiry": map[string]any{"idTokens": "1h", "refreshTokens": map[string]any{
 			"validIfNotUsedFor": "168h", "absoluteLifetime": "720h", "reuseInterval": "10s",
 		}},
+		"enablePasswordDB": len(users) > 0,
 	}
 	maps.Copy(document, given)
 	for name, value := range map[string]any{
@@ -109,7 +116,20 @@ func (c Config) Text() (text []byte, connectors []string, err error) {
 	return append(text, '\n'), connectors, nil
 }
 
-// connectors returns the types of connectors. Dex says what else is wrong with them.
+// spelled refuses names in other letters, which Dex takes for the same.
+func (c Config) spelled(where string, given map[string]any, names ...string) error {
+	for _, name := range names {
+		for other := range given {
+			if other != name && strings.EqualFold(other, name) {
+				return c.wrong(".configSecret", where+name+" is there in other letters", "write "+name)
+			}
+		}
+	}
+	return nil
+}
+
+// connectors returns the types of connectors, and has their providers send users back here. Dex says what else is
+// wrong with them.
 func (c Config) connectors(given map[string]any) (types []string, err error) {
 	all, _ := given["connectors"].([]any)
 	if users, _ := given["staticPasswords"].([]any); len(all)+len(users) == 0 {
@@ -118,15 +138,23 @@ func (c Config) connectors(given map[string]any) (types []string, err error) {
 	}
 	for i, one := range all {
 		connector, _ := one.(map[string]any)
+		if err := c.spelled(fmt.Sprintf("connectors[%d]: ", i), connector, "type", "id", "config"); err != nil {
+			return nil, err
+		}
 		typ, _ := connector["type"].(string)
 		types = append(types, typ)
-		config, _ := connector["config"].(map[string]any)
+		config, configured := connector["config"].(map[string]any)
+		returns := typ == "ldap" || !configured
 		for name, value := range config {
+			returns = returns || strings.EqualFold(name, "redirectURI")
 			for bad, hint := range refused {
 				if strings.EqualFold(name, bad) && value == true {
 					return nil, c.wrong(".configSecret", fmt.Sprintf("connectors[%d]: %s is refused", i, bad), hint)
 				}
 			}
+		}
+		if !returns {
+			config["redirectURI"] = c.Issuer + "/callback"
 		}
 	}
 	return types, nil

@@ -23,16 +23,20 @@ oauth2: {alwaysShowLoginScreen: true}
 issuer: https://other
 Storage: {type: memory}
 staticClients: [{id: console, secret: '` + secret + `'}]
-connectors: [{type: ldap, id: l, config: {bindPW: '` + secret + `', future: {setting: 1}}}, {type: github, id: g}]
+connectors: [{type: ldap, id: l, config: {bindPW: '` + secret + `', future: {setting: 1}}}, {type: github, id: g},
+  {type: oidc, id: o, config: {clientID: c}}, {type: oidc, id: p, config: {RedirectURI: https://own}}]
+staticPasswords: [{email: alice@site}]
 `).Text()
 	require.NoError(t, err)
-	require.Equal(t, []string{"ldap", "github"}, connectors)
+	require.Equal(t, []string{"ldap", "github", "oidc", "oidc"}, connectors)
 	var got struct {
 		Issuer          string
 		Storage, Logger struct{ Type, Level string }
 		OAuth2, Expiry  map[string]any
 		StaticClients   []struct{ ID, Secret string }
 		Connectors      []struct{ Config map[string]any }
+
+		EnablePasswordDB bool
 	}
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, "https://login.site:30556/dex", got.Issuer)
@@ -43,6 +47,13 @@ connectors: [{type: ldap, id: l, config: {bindPW: '` + secret + `', future: {set
 	require.Equal(t, "1h", got.Expiry["idTokens"])
 	require.Equal(t, secret, got.StaticClients[0].Secret)
 	require.Equal(t, map[string]any{"bindPW": secret, "future": map[string]any{"setting": 1.0}}, got.Connectors[0].Config)
+	back := "https://login.site:30556/dex/callback"
+	require.Equal(t, map[string]any{"clientID": "c", "redirectURI": back}, got.Connectors[2].Config)
+	require.Equal(t, map[string]any{"RedirectURI": "https://own"}, got.Connectors[3].Config)
+	require.True(t, got.EnablePasswordDB)
+	text, _, err = good("enablePasswordDB: false\nstaticPasswords: [{email: alice@site}]").Text()
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"enablePasswordDB": false`)
 }
 
 // Mistakes are told with the field and a hint, and never with a secret.
@@ -51,6 +62,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		"connectors[0]: insecureNoSSL is refused":                   "connectors: [{config: {insecureNoSSL: true}}]",
 		"connectors[1]: insecureSkipSignatureValidation is refused": "connectors: [{}, {config: {InsecureSkipSignatureValidation: true}}]",
 		"each name once line 2":                                     "host: a\nbindPW: '" + secret + "'\nbindPW: [" + secret + "\n",
+		"connectors[0]: config is there in other letters":           "connectors: [{Config: {insecureNoSSL: true}}]",
+		"connectors is there in other letters":                      "Connectors: [{type: ldap}]\nconnectors: [{type: ldap}]",
 		"there are neither connectors nor staticPasswords":          "staticClients: [{id: console}]",
 		".configSecret: config.yaml is not YAML of names":           "- " + secret,
 	} {
