@@ -305,6 +305,9 @@ func (p *pass) loadFormer(ctx context.Context) error {
 	if err != nil || !record.Found {
 		return err
 	}
+	if record.Len() == 0 { // nobody need have given rights there
+		return p.Cluster.DeleteInventory(ctx, owner)
+	}
 	p.former, err = p.read(ctx, p.key.Namespace)
 	switch {
 	case fault.ReasonOf(err) == fault.Forbidden:

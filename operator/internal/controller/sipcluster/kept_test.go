@@ -377,7 +377,7 @@ func TestAnUpgradeMovesServices(t *testing.T) {
 nodes: {Worker: {FLAVOR, count: {active: 2}}}
 services:
   loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]
-  jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam, bmc: {}, nodeSSHPrivateKeys: missing}]
+  jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam, bmc: {}, nodeSSHPrivateKeys: missing, image: own}]
 `, "a", "b")
 	hosts, key := w.claimed("t"), read[corev1.Secret](w, services.Name("t", services.JumpHost, 0)+"-host-keys").Data
 	record := w.makeFormer(r)
@@ -406,6 +406,13 @@ services:
 	require.Contains(t, events, "spec.services.jumpHost[0].nodeSSHPrivateKeys has no effect; reach hosts with `ssh -J`")
 	require.NoError(t, w.pass(r, "t"))
 	require.Empty(t, told(r, "FieldIgnored"), "nothing changed")
+	s := w.get("t") // as if it had run its own image
+	s.Status.Services[1].Image = "own"
+	require.NoError(t, w.Status().Update(t.Context(), s))
+	require.NoError(t, w.pass(r, "t"))
+	events = told(r, "FieldIgnored")
+	require.Contains(t, events, "spec.services.jumpHost[0].image has no effect; the bundle's image runs")
+	require.NotContains(t, events, "bmc")
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.SecretList{}} {
 		w.each(list, func(o metav1.Object) { require.NotEqual(t, w.ns, o.GetNamespace(), o.GetName()) })
 	}
@@ -438,14 +445,33 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 		unstructured.RemoveNestedField(made.Object, "spec", "clusterIPs")
 		require.NoError(w, w.Create(w.Context(), made))
 	}
-	record := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "sip-inventory-of-" + w.ns + ".t"},
-		Data:       map[string]string{inventory.DataKey: string(inventory.Inventory{}.Marshal())},
-	}
-	require.NoError(w, w.Create(w.Context(), record))
+	entry := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "x"}, Version: "v1"}, Driver: "x"}
+	record := w.record(inventory.Of(entry))
 	w.former = true
 	w.play("t")
 	return record
+}
+
+// record makes that which an earlier version kept of t.
+func (w *world) record(of inventory.Inventory) *corev1.ConfigMap {
+	w.Helper()
+	record := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "sip-inventory-of-" + w.ns + ".t"},
+		Data:       map[string]string{inventory.DataKey: string(of.Marshal())},
+	}
+	require.NoError(w, w.Create(w.Context(), record))
+	return record
+}
+
+// A record of nothing goes, also where nobody gave rights to services in the tenant's namespace.
+func TestARecordOfNothingGoes(t *testing.T) {
+	w, _ := start(t)
+	w.system = cluster.SIPOperator.Namespace()
+	w.hosts("a")
+	record := w.record(inventory.Inventory{})
+	w.sip("t", alone)
+	w.stands(w.operator(w.own), "t", airship.ReasonSucceeded, "a")
+	require.Error(t, w.Get(t.Context(), client.ObjectKeyFromObject(record), record))
 }
 
 func request(namespace, name string) reconcile.Request {
