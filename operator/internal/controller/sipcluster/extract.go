@@ -66,7 +66,7 @@ func (p *pass) extractHost(ctx context.Context, h *choose.Host) (*extracted, err
 	}
 	if lacks && err == nil && h.Spec.MetaData.Name != "" && len(p.was(h.Key()).Addresses) > 0 { // of an earlier version
 		subject, err = h.String(), fault.Errorf(fault.NotFound, "", "", "put its addresses into network data",
-			"it names meta-data alone, where addresses are read no more")
+			"it names meta-data alone, where no addresses are read")
 	}
 	gone := fault.ReasonOf(err) == fault.NotFound && len(p.was(h.Key()).Addresses) == 0 // there is no address yet
 	if lacks && !gone {

@@ -133,7 +133,7 @@ func (c Config) spelled(where string, given map[string]any, names ...string) err
 func (c Config) connectors(given map[string]any) (types []string, err error) {
 	all, _ := given["connectors"].([]any)
 	if users, _ := given["staticPasswords"].([]any); len(all)+len(users) == 0 {
-		return nil, c.wrong(".configSecret", "there are neither connectors nor staticPasswords: nobody could log in",
+		return nil, c.wrong(".configSecret", "there are neither connectors nor staticPasswords: no user could log in",
 			"write them into config.yaml of that Secret, as Dex documents them")
 	}
 	for i, one := range all {
