@@ -445,8 +445,8 @@ func (w *world) makeFormer(r *Reconciler) *corev1.ConfigMap {
 		unstructured.RemoveNestedField(made.Object, "spec", "clusterIPs")
 		require.NoError(w, w.Create(w.Context(), made))
 	}
-	entry := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "x"}, Version: "v1"}, Driver: "x"}
-	record := w.record(inventory.Of(entry))
+	id := inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "x"}, Version: "v1"}
+	record := w.record(inventory.Of(inventory.Entry{ID: id, Driver: "x"}))
 	w.former = true
 	w.play("t")
 	return record

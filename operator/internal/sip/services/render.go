@@ -253,7 +253,8 @@ func (r *rendering) place(roles ...airship.Role) error {
 // that the service leads to. Earlier versions noted no such: then it is all, unless some may be of another network.
 func (r *rendering) recall(h Host) (all []netip.Addr, known bool) {
 	if led, noted := r.led(); noted {
-		return slices.DeleteFunc(slices.Clone(h.Before), func(a netip.Addr) bool { return !slices.Contains(led, a) }), true
+		others := func(a netip.Addr) bool { return !slices.Contains(led, a) }
+		return slices.DeleteFunc(slices.Clone(h.Before), others), true
 	}
 	two := len(h.Before) == 2 && h.Before[0].Is4() == h.Before[1].Is4()
 	if len(h.Before) > 0 && (two || len(h.Before) > 2 || len(r.in.Spec.Interfaces()) > 1) {
