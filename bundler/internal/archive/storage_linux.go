@@ -48,5 +48,9 @@ func flushData(f *os.File) error {
 // file; the lock ends with the file's closing. Some file systems have no locks: there
 // it is always this one, and what is replaced is compared before.
 func lockFile(f *os.File) bool {
-	return !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
+			return !errors.Is(err, unix.EWOULDBLOCK)
+		}
+	}
 }
