@@ -108,11 +108,7 @@ func Each(ctx context.Context, limit, n int, work func(i int) error) error {
 func distinct(errs []error) (out []error) {
 	first, others := map[string]int{}, map[int]int{}
 	for _, err := range errs {
-		if fault.ReasonOf(err) == fault.Unreachable {
-			cause := fault.CauseOf(err).Error()
-			if dns, ok := errors.AsType[*net.DNSError](err); ok { // which also names ports of our own
-				cause = dns.Name
-			}
+		if cause := unreachable(err); cause != "" {
 			if n, seen := first[cause]; seen {
 				others[n]++
 				continue
@@ -125,6 +121,22 @@ func distinct(errs []error) (out []error) {
 		out[n] = fmt.Errorf("%w (and %d more that failed alike)", out[n], count)
 	}
 	return out
+}
+
+// unreachable is why hosts cannot be reached, with the hints, which name them; "" where err says something else too.
+func unreachable(err error) (cause string) {
+	for _, f := range fault.All(err) {
+		if f.Reason != fault.Unreachable {
+			return ""
+		}
+		cause += f.Hint + "\n"
+		if dns, ok := errors.AsType[*net.DNSError](f.Err); ok { // which also names ports of our own
+			cause += dns.Name + "\n"
+		} else if len(fault.All(f.Err)) == 0 {
+			cause += fault.CauseOf(f).Error() + "\n"
+		}
+	}
+	return cause
 }
 
 // Interrupted says that ctx was done, and why.

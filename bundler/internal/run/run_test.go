@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -29,4 +30,25 @@ func TestEachTellsOnceOfAHostThatCannotBeReached(t *testing.T) {
 		"image 13: read 13: lookup b.test on 13: no such host (and 1 more that failed alike)", err.Error())
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
 	require.Equal(t, "look", fault.HintOf(err))
+}
+
+func TestEachKeepsWhatIsNotTheSame(t *testing.T) {
+	silent := errors.New("the host has been silent for too long")
+	of := func(reason fault.Reason, host string) error {
+		return fault.Errorf(reason, "read", host, "check "+host, "%w", silent)
+	}
+	for what, c := range map[string]struct {
+		errs []error
+		want int
+	}{
+		"one host":         {[]error{of(fault.Unreachable, "a"), of(fault.Unreachable, "a")}, 1},
+		"two silent hosts": {[]error{of(fault.Unreachable, "a"), of(fault.Unreachable, "b")}, 2},
+		"a graver one beside it": {[]error{of(fault.Unreachable, "a"),
+			errors.Join(of(fault.Unreachable, "a"), of(fault.Untrusted, "a"))}, 3},
+		"another second host": {[]error{errors.Join(of(fault.Unreachable, "a"), of(fault.Unreachable, "b")),
+			errors.Join(of(fault.Unreachable, "a"), of(fault.Unreachable, "c"))}, 4},
+	} {
+		err := run.Each(t.Context(), 1, len(c.errs), func(i int) error { return c.errs[i] })
+		require.Len(t, strings.Split(err.Error(), "\n"), c.want, "%s: %v", what, err)
+	}
 }
