@@ -488,7 +488,9 @@ func TestStreamIsTheFileAndIsReadFromAPipe(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.ReasonOf(s.Put(t.Context(), missing[1], nil)), "not in their order")
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(s.Commit(t.Context())))
 	broken := &cut{b.Store, 10}
-	require.ErrorIs(t, s.Put(t.Context(), missing[0], broken.open(t.Context(), missing[0])), errCut)
+	err = s.Put(t.Context(), missing[0], broken.open(t.Context(), missing[0]))
+	require.ErrorIs(t, err, errCut)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "%v", err)
 	err = s.Put(t.Context(), missing[0], b.Store.Opener(t.Context(), missing[0]))
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "what was written cannot be taken back")
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(s.Commit(t.Context())))

@@ -373,6 +373,7 @@ func TestInterruptedWritesGoOnWithoutFetchingAgain(t *testing.T) {
 					break
 				}
 				require.ErrorIs(t, err, errCut)
+				require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "the target's disk is right: %v", err)
 				require.Equal(t, fault.Incomplete, fault.ReasonOf(w.Commit(t.Context())), "what is incomplete never gets the name")
 				require.NoError(t, w.Close())
 				if s.dir {
