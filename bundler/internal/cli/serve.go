@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
@@ -97,12 +99,17 @@ type servedBundle struct {
 	Root      image.Digest `json:"root"`
 }
 
-// run verifies what it serves before it listens: whoever connects is answered.
+// run verifies what it serves before it listens: whoever connects is answered. That it could listen it knows first.
 func (o *serveOptions) run(ctx context.Context, args []string) error {
 	setup, err := o.read(args)
 	if err != nil {
 		return err
 	}
+	first, err := o.bound(ctx, setup.certificate != nil)
+	if err != nil {
+		return err
+	}
+	_ = first.Close() // nothing has been answered
 	registry, bundles := serve.Registry{}, make([]servedBundle, len(args))
 	for n, at := range setup.sources {
 		b, graph, err := o.openServed(ctx, at, setup.rules)
@@ -229,9 +236,27 @@ func (o *serveOptions) read(sources []string) (s serveSetup, err error) {
 		s.accounts, err = userfile.Parse("--htpasswd", o.htpasswd, maxHtpasswd, serve.ParseAccounts)
 		check(err)
 	}
-	s.log, err = o.openLog(append([]string{o.base, o.tlsCert, o.tlsKey, o.htpasswd}, sources...))
+	archives := append([]string{o.base}, sources...)
+	reads := append([]string{o.tlsCert, o.tlsKey, o.htpasswd}, archives...)
+	for _, archive := range archives {
+		reads = append(reads, partsOf(archive)...)
+	}
+	s.log, err = o.openLog(reads)
 	check(err)
 	return s, fault.Join(errs...)
+}
+
+// partsOf returns the parts of an archive that is in parts; none where there is no list that can be read.
+func partsOf(archive string) (names []string) {
+	at := strings.TrimSuffix(archive, parts.Suffix) + parts.Suffix
+	list, err := userfile.Parse("", at, parts.MaxSize, parts.Parse)
+	if err != nil {
+		return nil // whoever opens the archive learns what is wrong
+	}
+	for _, name := range list.Names() {
+		names = append(names, filepath.Join(filepath.Dir(at), name))
+	}
+	return append(names, at)
 }
 
 // names reads --as. Below a bundle's repository are those of its images, and so no other bundle.
