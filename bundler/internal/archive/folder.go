@@ -124,6 +124,11 @@ func busy(path string) error {
 // at that moment.
 func (d *folder) lockArchive(archive string) (*archiveLock, error) {
 	f, err := d.resume(archive + journalSuffix)
+	if errors.Is(err, fs.ErrExist) { // another one has made it meanwhile, or it is a link to nothing
+		if info, statErr := d.root.Lstat(archive + journalSuffix); statErr != nil || info.Mode().IsRegular() {
+			err = busy(d.at(archive))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
