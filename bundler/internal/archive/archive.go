@@ -66,8 +66,9 @@
 // no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
 // parts as they are, and names each that is missing or has another size;
 // [Archive.Damage] names those whose bytes are not what they were. [Split] fills them from an
-// archive, as a pull of its bundle does. Parts are not signed: whoever has to, joins
-// them. Earlier versions added signatures in place, and had "changing" in the parts file meanwhile.
+// archive, as a pull of its bundle does, and goes on where a run was killed; what it began itself and cannot
+// end, it removes. Parts are not signed: whoever has to, joins them. Earlier versions added
+// signatures in place, and had "changing" in the parts file meanwhile.
 //
 // # The folder
 //

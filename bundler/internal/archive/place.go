@@ -100,7 +100,8 @@ func (w *FileWriter) leftovers(before noted) (left []string, err error) {
 			left = append(left, e.Name())
 		}
 	}
-	if len(left) == 0 || before.about == w.id || w.o.Restart {
+	isSplit := strings.HasPrefix(before.about, "split ") // of an earlier version: nobody goes on with it
+	if len(left) == 0 || before.about == w.id || w.o.Restart || isSplit {
 		return left, nil
 	}
 	return nil, fault.Errorf(fault.Conflict, "resume", filepath.Join(dir, left[0]),

@@ -50,9 +50,13 @@ func TestLeftoversAreCalledWhatTheyAre(t *testing.T) {
 		left     func(path string) error
 		isOthers bool // and not gone on with
 	}{
-		"of this bundle":                  {begin(Options{}, b), false},
-		"of this bundle in parts":         {begin(Options{VolumeSize: 40_000}, b), true},
-		"of another bundle":               {begin(Options{}, other), true},
+		"of this bundle":          {begin(Options{}, b), false},
+		"of this bundle in parts": {begin(Options{VolumeSize: 40_000}, b), true},
+		"of another bundle":       {begin(Options{}, other), true},
+		"of a split by an earlier version": {func(path string) error {
+			split := file(journalSuffix, sealed(journalMagic+" split "+b.Graph.Root.Digest.String()))
+			return errors.Join(file(".001.partial", "x")(path), split(path))
+		}, false},
 		"without a journal":               {file(".partial", "x"), true},
 		"a journal alone, of this bundle": {begin(Options{}, b, ".partial"), false},
 		"a journal alone, of another":     {begin(Options{}, other, ".partial"), false},
