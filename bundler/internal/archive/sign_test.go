@@ -109,6 +109,23 @@ func TestAnArchiveWithOtherNamesIsNotSigned(t *testing.T) {
 	}
 }
 
+// What only its owner may read is so while it is written again, too; and its writer may go on with it.
+func TestAnArchiveIsWrittenAgainWithItsRights(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 316})
+	path := written(t, b)
+	require.NoError(t, os.Chmod(path, 0o400))
+	w := &FileWriter{path: path, o: Options{Replace: true}, again: true}
+	_, err := w.Begin(t.Context(), b.Graph)
+	require.NoError(t, err)
+	info, err := os.Stat(path + partialSuffix)
+	require.NoError(t, errors.Join(err, w.Close()))
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	sign(t, path, bundles.Signature(t, rootOf(b), 1))
+	info, err = os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o400), info.Mode().Perm())
+}
+
 // A writer whose Close has failed holds no lock any more.
 func TestAClosedWriterIsGivenUp(t *testing.T) {
 	require.ErrorIs(t, (&FileWriter{fresh: true}).giveUp(os.ErrInvalid), os.ErrInvalid)

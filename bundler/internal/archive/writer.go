@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"runtime"
@@ -114,6 +115,11 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	}
 	if err := w.open(); err != nil {
 		return nil, err
+	}
+	if w.again {
+		if err := w.keepRights(0o200); err != nil { // a run that goes on opens it to write
+			return nil, err
+		}
 	}
 	w.journal = startJournal(w.lock.f, w.f)
 	if before.about != w.id {
@@ -318,9 +324,9 @@ func (w *FileWriter) publish(ctx context.Context) error {
 	if err := w.dir.sync("."); err != nil {
 		return err
 	}
-	if w.again { // it keeps its rights
-		if info, err := w.dir.root.Stat(w.name()); err == nil {
-			_ = w.f.files[0].Chmod(info.Mode().Perm())
+	if w.again {
+		if err := w.keepRights(0); err != nil {
+			return err
 		}
 	} else if err := w.dir.removeParts(w.name()+parts.Suffix, names); err != nil {
 		return err
@@ -347,6 +353,15 @@ func (w *FileWriter) publish(ctx context.Context) error {
 		}
 	}
 	return w.removePartial()
+}
+
+// keepRights gives what is written the rights of the archive that it replaces, and more.
+func (w *FileWriter) keepRights(more fs.FileMode) error {
+	info, err := w.dir.root.Stat(w.name())
+	if err == nil {
+		err = w.f.files[0].Chmod(info.Mode().Perm() | more)
+	}
+	return storageFault("write", w.path+partialSuffix, err)
 }
 
 // lacksBlob is of an archive that was not written to its end.
