@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -160,13 +161,19 @@ func (d *Delivery) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
-// remedy says what to do about what is missing: what the first fault asks for.
+var asksAgain = regexp.MustCompile(`\b(run it|run the same command|try) again\b`)
+
+// remedy says what to do about what is missing: what the first fault asks for, and to try again, once.
 func (d *Delivery) remedy() string {
 	const again = "run the same command again: it goes on with what is missing"
-	if hint := fault.HintOf(d.failed[0].err); hint != "" {
-		return hint + "; then " + again
+	hint := fault.HintOf(d.failed[0].err)
+	switch {
+	case hint == "":
+		return again
+	case asksAgain.MatchString(hint):
+		return hint
 	}
-	return again
+	return hint + "; then " + again
 }
 
 // result says what is missing, when anything is.
