@@ -111,14 +111,17 @@ func (p *progress) show(text string) {
 
 // wait looks until nothing is to be waited for any more. It returns what it still waits for when the time is over.
 func (p *progress) wait(ctx context.Context, limit time.Duration, look func() (string, error)) (why string, err error) {
+	var failed error // a request that times out is no end of the wait: its error says the same as that of the poller
 	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, limit, true, func(context.Context) (bool, error) {
-		var err error
-		if why, err = look(); err == nil && why != "" { // a request that would outlast the limit says so in its own words
+		if why, failed = look(); failed == nil && why != "" {
 			p.show("waiting for " + why)
 		}
-		return why == "", err
+		return why == "", failed
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
+	switch {
+	case failed != nil:
+		return "", failed
+	case wait.Interrupted(err) && ctx.Err() == nil:
 		return why, nil
 	}
 	return "", err
