@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -208,10 +210,18 @@ func (f *siteFlags) effective(instead bool) error {
 	return nil
 }
 
-// isOffline reports whether no cluster is asked: before there is one, when no kubeconfig exists, or with --no-cluster.
+// isOffline reports whether no cluster is asked: before there is one, or with --no-cluster.
 func (f *siteFlags) isOffline(a *app, noCluster bool) bool {
 	_, err := a.cluster.client()
-	return f.file != "" && (noCluster || fault.ReasonOf(err) == fault.NotFound && !a.cluster.isNamed())
+	return f.file != "" && (noCluster || fault.ReasonOf(err) == fault.NotFound && a.cluster.isNone())
+}
+
+// isNone reports whether no kubeconfig says which cluster is meant: none is named, but for /dev/null, and the one at
+// the usual place has nothing in it. One that cannot be used may be of a cluster that runs.
+func (f *clusterFlags) isNone() bool {
+	read, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
+	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	return !f.isNamed() && err == nil && clientcmdapi.IsConfigEmpty(read) && (named == "" || named == os.DevNull)
 }
 
 func (f *siteFlags) fileSite(a *app) (site, error) {

@@ -109,6 +109,15 @@ func TestVMsArePreparedBeforeACluster(t *testing.T) {
 		out := vdoctl(t, []string{"KUBECONFIG=/dev/null"}, slices.Concat([]string{"vms", "fix"}, login, args)...).is(want)
 		return out
 	}
+	// A kubeconfig that cannot be used may be of a cluster that runs: its nodes are not known.
+	unusable := fileOf(t, "unusable", `apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+`)
+	off := append([]string{"vms", "fix", "--vm", vms[0].Path, "--power-off", "--yes"}, login...)
+	for _, kubeconfig := range []string{unusable, unusable + "-mistyped"} {
+		vdoctl(t, []string{"KUBECONFIG=" + kubeconfig}, off...).is(4, "read the kubeconfig")
+	}
 	folder, template := []string{"--folder", path.Dir(vms[0].Path)}, []string{"--template", vms[1].Path}
 	require.Contains(t, fix(2, append(folder, "--drain")...), "no node is worked on")
 	require.Contains(t, fix(2, append(folder, "--hardware-version", "14")...), "a number from 15 on")
