@@ -267,6 +267,10 @@ func (u *tagUse) refuse(v preflight.VCenter, steps []topology.Step) error {
 			lost[preflight.Category{Name: s.Category, Tag: s.Tag}] = true
 		case topology.Attach:
 			for object, tags := range v.Tagged {
+				_, known := v.Objects[object]
+				if !known || object.Type == "ResourcePool" || object.Type == "VirtualApp" {
+					continue // a VM or what it is grouped by: no zone is found by their tags
+				}
 				path := v.Path(object)
 				for _, t := range tags {
 					nested := strings.HasPrefix(path+"/", s.Path+"/") || strings.HasPrefix(s.Path+"/", path+"/")
