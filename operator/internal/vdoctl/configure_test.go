@@ -69,6 +69,9 @@ func TestConfigureByFlags(t *testing.T) {
 	secret := got(s, &corev1.Secret{ObjectMeta: s.meta("vcenter-account")})
 	require.Equal(t, vcsim.Admin.Password, string(secret.Data["password"]))
 
+	// The account of one vCenter goes to no other one.
+	s.run("configure", "--server", "vc.site", "--yes").is(2, "--username", "is of "+east.Host)
+
 	// A second run has nothing to do; one with other answers changes those alone.
 	require.Contains(t, s.ok("configure", "--yes"), "all is as asked already")
 	v := s.config()

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -118,7 +119,8 @@ func (d *draft) makeMissing() {
 		d.config = &v1alpha1.VDOConfig{ObjectMeta: d.meta("vdo")}
 	}
 	if d.bundle == nil {
-		d.bundle = &v1alpha1.DriverBundle{ObjectMeta: d.meta("drivers")}
+		named := ptr.Deref(d.config.Spec.Bundle, v1alpha1.LocalReference{}).Name
+		d.bundle = &v1alpha1.DriverBundle{ObjectMeta: d.meta(cmp.Or(named, "drivers"))}
 	}
 }
 
@@ -204,6 +206,10 @@ func (d *draft) topology() *v1alpha1.Topology {
 func (o *configureOptions) take(d *draft) error {
 	d.bundle.Spec.Reference = o.bundle
 	v := &d.vcenter.Spec
+	if o.username == "" && v.VcIP != "" && v.VcIP != o.server {
+		other := fmt.Errorf("the account that is there is of %s, and %s would get its password", v.VcIP, o.server)
+		return flags.Bad("--username", "", other, "give the account of that vCenter, or add it: --vcenter NAME")
+	}
 	port, _ := strconv.ParseInt(o.port, 10, 32) // it was checked
 	v.VcIP, v.Port, v.Datacenters = o.server, int32(port), splitList(o.datacenters)
 	v.Credentials = cmp.Or(v.Credentials, o.vcenter+"-account")
