@@ -318,6 +318,11 @@ func (o *deployOptions) configuration(ctx context.Context, src string) ([]client
 	if d.bundle.Spec.Reference == "" {
 		d.bundle.Spec.Reference = src
 	}
+	if d.bundle.Spec.Reference == "" {
+		return nil, fault.Errorf(fault.NotFound, "read", o.site,
+			"add one, whose spec.reference is REGISTRY/REPO:TAG of the bundle in the mirror",
+			"it has no DriverBundle, and --manifests does not say where the bundle is")
+	}
 	all, err := d.manifests(ctx)
 	out := make([]client.Object, len(all))
 	for i, u := range all {

@@ -169,13 +169,19 @@ func (o *objects) values() []client.Object {
 	return all
 }
 
-// within refuses resources of another namespace than the operator's, where it reads none.
+// within refuses what the operator does not read: resources of another namespace than its own, and another bundle than
+// the one that is named.
 func (o *objects) within() error {
 	own := pointers(o.vcenters)
 	if o.config != nil {
 		own = append(own, o.config)
 	}
 	var errs []error
+	if o.config != nil && o.bundle != nil && o.config.Spec.Bundle != nil && o.config.Spec.Bundle.Name != o.bundle.Name {
+		errs = append(errs, fault.Errorf(fault.InvalidInput, "read", describeObject(o.bundle),
+			"give both the same name, or leave one of them out",
+			"spec.bundle of %s names another one, %s", describeObject(o.config), o.config.Spec.Bundle.Name))
+	}
 	for _, object := range own {
 		if in := object.GetNamespace(); in != o.namespace {
 			errs = append(errs, fault.Errorf(fault.InvalidInput, "read", describeObject(object),

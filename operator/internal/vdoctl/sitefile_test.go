@@ -84,9 +84,30 @@ func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
 		require.NoError(t, read.within(), text)
 		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
 	}
+	text := strings.Replace(names, "name: drivers", "name: others", 1) + "---\n" + drivers
+	another, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
+	require.NoError(t, err)
+	require.ErrorContains(t, another.within(), "VDOConfig vmware-system-vdo/vdo names another one, others")
 	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
 	require.NoError(t, err)
 	require.Nil(t, read.bundle, "it is another operator's")
+}
+
+// Manifests do not say where the bundle is: a DriverBundle without a reference would be refused after the installation.
+func TestDeployNeedsToKnowTheBundle(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec: {bundle: {name: ours}}
+`), 0o600))
+	o := &deployOptions{app: &app{}, site: file}
+	o.cluster.namespace = "ns"
+	_, err := o.configuration(t.Context(), "")
+	require.ErrorContains(t, err, "it has no DriverBundle")
+	objects, err := o.configuration(t.Context(), "mirror.site/vdo:1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"DriverBundle ns/ours", "VDOConfig ns/vdo"}, described(objects))
 }
 
 // The password of an administrator in the environment, and an account in the site's file, would take the place
