@@ -180,7 +180,11 @@ func (o *approveOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	if len(x.changes()) == 0 {
-		return o.approved(x, name+" is approved already; it waits for: "+config.Status.Candidate.Message)
+		said := "no approval is needed"
+		if config.Spec.Upgrade == v1alpha1.UpgradeManual {
+			said = name + " is approved already"
+		}
+		return o.approved(x, said+"; it waits for: "+config.Status.Candidate.Message)
 	}
 	if err := apply(ctx, c, "approve "+name, o.dryRun, []edit{x}); err != nil {
 		return err
@@ -444,7 +448,8 @@ func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.Revis
 	if name == "" && last.Name != "" {
 		return last, nil
 	}
-	return last, fault.Errorf(fault.NotFound, "go back to", name, "see `vdoctl upgrade list`",
+	return last, fault.Errorf(fault.NotFound, "go back to", cmp.Or(name, "an earlier revision"),
+		"see `vdoctl upgrade list`",
 		"it is no earlier revision that was healthy; these are: %s", dash(strings.Join(healthy, ", ")))
 }
 

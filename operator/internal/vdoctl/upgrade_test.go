@@ -295,6 +295,10 @@ func TestADowngradeAndAFailedRevisionNeedTheirOwnConsent(t *testing.T) {
 	before := s.config().ResourceVersion
 	require.Contains(t, s.ok("upgrade", "approve", "r4-44444444"), "because of WindowClosed")
 	require.Equal(t, before, s.config().ResourceVersion, "nobody's consent opens a window")
+	v := s.config()
+	v.Spec.Upgrade = v1alpha1.UpgradeAutomatic
+	require.NoError(t, s.k.Update(t.Context(), v))
+	s.run("upgrade", "approve", "r4-44444444").is(0, "no approval is needed; it waits for: because of WindowClosed")
 }
 
 func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
