@@ -61,11 +61,13 @@ and check. Values of Secrets are taken out of all files, and settings that sound
 Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere.
 
 Where something that is there could not be read it ends with 9, and unread.txt says what.`,
-		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
+		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-check",
 		Args:    flags.Exactly("[FILE]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
 	}
-	cmd.Flags().BoolVar(&o.noPreflight, "no-preflight", false, "do not ask the vCenters")
+	cmd.Flags().BoolVar(&o.noPreflight, "no-check", false, "do not ask the vCenters")
+	cmd.Flags().BoolVar(&o.noPreflight, "no-preflight", false, "as --no-check")
+	_ = cmd.Flags().MarkHidden("no-preflight") // its earlier name
 	cmd.Flags().Int64Var(&o.tail, "tail", 5000, "how many `LINES` of each log")
 	o.bindFormat(cmd)
 	return cmd
