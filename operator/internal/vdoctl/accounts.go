@@ -214,6 +214,10 @@ func writeSecretTo(w io.Writer, secret *corev1.Secret) error {
 
 // account is what is said of the account that the drivers are to have.
 func (o *accountOptions) account() (accounts.Login, error) {
+	if o.passwordFrom == "-" && o.file == "-" {
+		taken := errors.New("standard input has the configuration already")
+		return accounts.Login{}, flags.Bad("--account-password-file", "-", taken, "name a file")
+	}
 	password, known, err := o.passwordOf("--account-password-file", o.passwordFrom, accountPasswordEnv)
 	if known {
 		o.givenBy = "--principal, or the password in --account-password-file or " + accountPasswordEnv
