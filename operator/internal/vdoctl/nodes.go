@@ -102,7 +102,7 @@ type nodesOptions struct {
 func newNodesCheckCommand(a *app) *cobra.Command {
 	o := &nodesOptions{app: a}
 	check := runs(o.run, &cobra.Command{
-		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need; see check",
+		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need",
 		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
 labels, and where the storage driver is registered. Shows the configuration that gives
 a kubelet an external cloud provider. No vCenter is asked; see check for the VMs.`,
