@@ -314,6 +314,9 @@ func TestARoleThatOthersHaveLosesNothing(t *testing.T) {
 	require.Equal(t, all, v.roles["vdo-csi-vm"])
 	require.Contains(t, w.left("vdo-csi-vm"), "it was there before")
 	require.Equal(t, "permissions of others have it", w.left("vdo-csi-search"))
+	require.False(t, slices.ContainsFunc(w.changes, func(c accounts.Change) bool {
+		return c.Do == accounts.Remove && c.Kind == "role" && c.Name == "vdo-csi-search"
+	}), "it stays")
 	require.NotContains(t, v.roles, "vdo-csi-datastore", "it was made here, and nobody else has it")
 }
 

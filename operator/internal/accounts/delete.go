@@ -240,11 +240,16 @@ func (s *Site) leaveRole(p *Place, account, name, why string) {
 
 // removeRole removes a role that was made here, where nobody else has it.
 func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error {
-		used, err := p.RemoveRole(ctx, role)
-		if used {
-			s.leaveRole(p, account, role.Name, "permissions of others have it")
-		}
-		return err
-	})
+	var used bool
+	var err error
+	if !s.DryRun { // no vCenter tells before whether it is used
+		used, err = p.RemoveRole(ctx, role)
+	}
+	switch {
+	case used:
+		s.leaveRole(p, account, role.Name, "permissions of others have it")
+	case err == nil:
+		s.did(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account})
+	}
+	return err
 }
