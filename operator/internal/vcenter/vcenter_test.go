@@ -110,6 +110,8 @@ func TestTheCertificateRules(t *testing.T) {
 		"CA is not PEM":       {v, vcenter.Trust{CA: []byte("not PEM")}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
 		"CA is empty":         {v, vcenter.Trust{CA: []byte{}}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
 		"CA is a key":         {v, vcenter.Trust{CA: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")}, fault.InvalidInput, []string{"no PEM certificate"}},
+		"stale, insecure": {v, vcenter.Trust{Thumbprint: other.SHA256, Insecure: true}, fault.CertificateInvalid,
+			[]string{v.SHA256}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tg := target(c.v)
