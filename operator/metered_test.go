@@ -190,3 +190,13 @@ func TestOpenShiftIsKnownByItsKinds(t *testing.T) {
 		require.Equal(t, want.fails, err != nil, "%d: %v", status, err)
 	}
 }
+
+// A proxy may keep a request for ever: all end, but for watches.
+func TestEveryRequestButAWatchEnds(t *testing.T) {
+	cfg := ways(&rest.Config{Host: "https://api.site"})
+	for of, c := range map[time.Duration]*rest.Config{answerTimeout: cfg, 0: edge.ForWatches(cfg)} {
+		client, err := rest.HTTPClientFor(c)
+		require.NoError(t, err)
+		require.Equal(t, of, client.Timeout)
+	}
+}

@@ -357,11 +357,15 @@ func (w *FileWriter) publish(ctx context.Context) error {
 
 // keepRights gives what is written the rights of the archive that it replaces, and more.
 func (w *FileWriter) keepRights(more fs.FileMode) error {
-	info, err := w.dir.root.Stat(w.name())
-	if err == nil {
-		err = w.f.files[0].Chmod(info.Mode().Perm() | more)
+	was, err := w.dir.root.Stat(w.name())
+	if err != nil {
+		return storageFault("write", w.path+partialSuffix, err)
 	}
-	return storageFault("write", w.path+partialSuffix, err)
+	f, rights := w.f.files[0], was.Mode().Perm()|more
+	if is, err := f.Stat(); err == nil && is.Mode().Perm() == rights {
+		return nil // media without rights of files, such as FAT, may refuse any change
+	}
+	return storageFault("write", w.path+partialSuffix, f.Chmod(rights))
 }
 
 // lacksBlob is of an archive that was not written to its end.

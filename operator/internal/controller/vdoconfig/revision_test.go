@@ -2,12 +2,16 @@ package vdoconfig
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -15,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/decide"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -414,5 +419,46 @@ func TestVolumesWhoseClusterIDNobodyKnowsHoldTheDriver(t *testing.T) {
 			noted := g.remember(g.site.inventory, rendering{Rendered: &render.Rendered{}}).Memory().ClusterUID
 			require.Equal(t, !c.holds, noted == "here", "%s: it is noted whose the id is once that is known", name)
 		}
+	}
+}
+
+// Copies stay of what an inventory has before anything is written, and of what only a status has.
+func TestWhatIsInForceOrMayBeGoneBackToIsRetained(t *testing.T) {
+	at := func(n int) string { return fmt.Sprintf("mirror/vdo@sha256:%064d", n) }
+	status := func(bundle string, r v1alpha1.RevisionStatus) v1alpha1.VDOConfigStatus {
+		r.Bundle = at(5)
+		return v1alpha1.VDOConfigStatus{Bundle: bundle, Revisions: []v1alpha1.RevisionStatus{r}}
+	}
+	begun := revision.History{}.Begin(revision.Revision{Bundle: at(1)}, revision.Beginning{Now: time.Now()})
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	corrupt, away := &fault.Error{Reason: fault.Corrupt}, &fault.Error{Reason: fault.Unreachable}
+	for name, c := range map[string]struct {
+		kept   revision.Histories
+		err    error
+		status v1alpha1.VDOConfigStatus
+		want   []string
+	}{
+		"begun, and not in the status": {kept: revision.Histories{revision.Groups[0]: begun}, want: []string{at(1)}},
+		"no inventory":                 {status: status(at(4), v1alpha1.RevisionStatus{Outcome: "Healthy"}), want: []string{at(4), at(5)}},
+		"current, and failed":          {status: status("", v1alpha1.RevisionStatus{Current: true, Outcome: "Failed"}), want: []string{at(5)}},
+		"failed":                       {status: status("", v1alpha1.RevisionStatus{Outcome: "Failed"})},
+		"a corrupt inventory":          {err: corrupt, status: status(at(4), v1alpha1.RevisionStatus{}), want: []string{at(4)}},
+		"an inventory out of reach":    {err: away},
+	} {
+		config := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "vdo", Name: "site"}, Status: c.status}
+		other := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "site"}}
+		other.Status.Bundle = at(9)
+		reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(config, other).Build()
+		got, err := Retained(t.Context(), reader, "vdo", func(context.Context, types.NamespacedName) (cluster.Loaded, error) {
+			memory := inventory.Memory{Revisions: c.kept}
+			return cluster.Loaded{Inventory: inventory.Of(inventory.Entry{}).WithMemory(memory)}, c.err
+		})
+		if c.err == away {
+			require.ErrorIs(t, err, away, "nothing is forgotten then")
+			continue
+		}
+		require.NoError(t, err, name)
+		require.ElementsMatch(t, c.want, slices.DeleteFunc(got, func(s string) bool { return s == "" }), name)
 	}
 }
