@@ -114,7 +114,7 @@ func (s *Site) switched(ctx context.Context, r *record) error {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
 	return s.until(ctx, "wait for the drivers", func() (string, error) { return s.behind(ctx, r) },
 		fmt.Sprintf("both accounts, %s and %s, work meanwhile; see why with vdoctl status, and run the same command "+
-			"again; where %[2]s is refused, put %[1]s with its password back into the Secret", r.Account, r.Next))
+			"again. If %[2]s is refused, put %[1]s with its password back into the Secret", r.Account, r.Next))
 }
 
 // retire takes away the account before, unless somebody else logs in with it.

@@ -225,13 +225,10 @@ func (r *rendering) place(roles ...airship.Role) error {
 				}
 			}
 			placedAny = placedAny || len(placed.Addresses) > 0
-			for _, a := range placed.Addresses {
-				if !r.in.reaches(a) {
-					r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
-						"services leave it out: the operator's --sip-egress does not allow its address %s", a)
-					placed.Addresses = nil
-					break
-				}
+			if i := slices.IndexFunc(placed.Addresses, r.outOfReach); i >= 0 {
+				r.LeftOut[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = fmt.Sprintf(
+					"services leave it out: the operator's --sip-egress does not allow its address %s", placed.Addresses[i])
+				placed.Addresses = nil
 			}
 			r.hosts = append(r.hosts, placed)
 			r.leads = append(r.leads, placed.Addresses...)
@@ -248,6 +245,8 @@ func (r *rendering) place(roles ...airship.Role) error {
 	}
 	return nil
 }
+
+func (r *rendering) outOfReach(a netip.Addr) bool { return !r.in.reaches(a) }
 
 // recall returns where a service goes on leading for a host that cannot be read: of the addresses that it had, those
 // that the service leads to. Earlier versions noted no such: then it is all, unless some may be of another network.
