@@ -136,7 +136,7 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 		"it is not there":            {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{}}`, "", `{"spec":{}}`, false},
 		"we have none":               {"/spec/replicas", `{"spec":{}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
 		"a part of it is another's":  {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1"}}}`, `{"metadata":{"annotations":{"x":"2","y":"3"}}}`, `{"f:metadata":{"f:annotations":{"f:x":{}}}}`, `{"metadata":{"annotations":{}}}`, false},
-		"a map of two managers":      {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"spec":{"strategy":{"a":"1","b":"2"}}}`, `{"f:spec":{"f:strategy":{"f:b":{}}}}`, `{"spec":{}}`, false},
+		"a map of two managers":      {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"spec":{"strategy":{"a":"1","b":"2"}}}`, `{"f:spec":{"f:strategy":{"f:b":{}}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
 		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, false},
 		"data that are replaced":     {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1","y":"1"}}}`, `{"metadata":{"annotations":{"x":"2"}}}`, "", `{"metadata":{"annotations":{"x":"2","y":"1"}}}`, true},
 	} {

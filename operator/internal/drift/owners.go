@@ -61,9 +61,26 @@ func (m manager) has(path []string) bool {
 	return true
 }
 
-// othersSet tells whether a manager other than ours has set a field, or something in it.
-func (all owned) othersSet(ours string, path []string) bool {
-	return slices.ContainsFunc(all, func(m manager) bool { return m.name != ours && m.has(path) })
+// without is a value, less all in it that a manager other than ours has set: nil where that
+// is all of it.
+func (all owned) without(ours string, path []string, value any) any {
+	if !slices.ContainsFunc(all, func(m manager) bool { return m.name != ours && m.has(path) }) {
+		return value
+	}
+	in, ok := value.(map[string]any)
+	if !ok {
+		return nil
+	}
+	rest := map[string]any{}
+	for key, v := range in {
+		if left := all.without(ours, append(slices.Clone(path), "f:"+key), v); left != nil {
+			rest[key] = left
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return rest
 }
 
 // Changer is the manager that has last set one of an object's fields, by their paths, and is not ours, "" where

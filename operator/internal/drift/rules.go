@@ -5,7 +5,7 @@
 // # Fields that are left to others
 //
 // A rule of spec.drift.ignore names fields by JSON pointers. Such a field is left out of
-// what is applied once another manager has set it or a part of it, so that by the rules of server-side
+// what is applied once another manager has set it, so that by the rules of server-side
 // apply it is that manager's alone. As long as nobody else has, what is on the cluster is
 // applied again: to leave it out would have the API server remove it. An object that is not
 // there yet is made whole.
@@ -129,9 +129,13 @@ func (r Rules) Leave(t Target) *unstructured.Unstructured {
 	out := t.Object.DeepCopy()
 	owned := owners(t.Live)
 	for _, path := range paths {
-		value, _ := find(t.Live.Object, named(out.Object, path))
-		if !t.Whole && owned.othersSet(t.Manager, fieldsOf(out.Object, path)) {
-			value = nil
+		there, has := find(t.Live.Object, named(out.Object, path))
+		value := any(nil)
+		if has {
+			value = there
+			if !t.Whole {
+				value = owned.without(t.Manager, fieldsOf(out.Object, path), there)
+			}
 		}
 		put(out.Object, path, value)
 	}
