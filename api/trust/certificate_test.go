@@ -319,7 +319,7 @@ func TestThresholdOverKeysAndCertificates(t *testing.T) {
 	require.NoError(t, err)
 	_, err = verify(revoked, by(alice))
 	requireUntrusted(t, err, "whose key is revoked")
-	require.Contains(t, fault.HintOf(err), "by who the policy accepts now")
+	require.Contains(t, fault.HintOf(err), "that counts now")
 }
 
 func TestBadAuthoritiesAreExplained(t *testing.T) {

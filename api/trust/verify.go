@@ -204,7 +204,7 @@ func (t *tally) hint(signatures int) string {
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
-	return "have it signed by who the policy accepts now, or refuse the bundle"
+	return "have it signed by a key or certificate that counts now, or refuse the bundle"
 }
 
 func plural(n int, noun string) string {

@@ -27,7 +27,7 @@ vdo-bundle() {
   esac
 }
 ssh() { shift; "$@"; }
-kubectl() { [ "$1" = create ] || { grep -q '^kind: Deployment$' && echo applied; }; }
+kubectl() { [ "$1" = create ] || { grep -q "^kind: Deployment\$" "$3" && echo applied; }; }
 `
 
 // host is where the commands of one block of README.md are typed.
@@ -175,10 +175,10 @@ var scenes = []scene{
 		d.as = append(d.as, "-u robot", "-u "+d.mirror.Username)
 		d.do("rm login/config.json")
 	}},
-	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar", setUp: func(d *host) {
+	{begins: "vdo-bundle lock -o lock.yaml --replace", setUp: func(d *host) {
 		images.Push(d.t, d.upstream, "x/vdo/vdo-operator:v1.2.3", images.Spec{Seed: 77})
-		d.key(d.t, "release")
-		d.do("vdo-bundle lock -q --operator registry.test/vdo/vdo-operator:v1.2.3 -o lock.yaml")
+		d.as = append(d.as, "registry.example", "registry.test")
+		signed(d)
 	}},
 	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key --volume-size", setUp: locked},
 	{begins: "vdo-bundle push october.tar", setUp: func(d *host) {
