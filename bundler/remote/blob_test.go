@@ -88,11 +88,13 @@ func TestBodyLimitsAreFoundOut(t *testing.T) {
 }
 
 // What arrived of a part before a fault is not sent again, where the registry says how much that is. A
-// registry may take no parts: behind a link that breaks the blob is sent as a whole then.
+// registry may ask for parts of a least size, or take none: behind a link that breaks the blob is sent
+// as a whole then.
 func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 	patch, last := real.Match{Method: "PATCH"}, real.Match{Method: "PUT"}
 	get := real.Match{Method: "GET", Path: "/blobs/uploads/"}
 	unknown := `{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}`
+	least := map[string]string{"OCI-Chunk-Min-Length": "2000000"}
 	for name, c := range map[string]struct {
 		most   int64 // bytes sent in parts
 		faults []real.Fault
@@ -116,6 +118,7 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 			{Match: patch, Times: 1}, {Match: patch, Times: 1, Status: 404, Body: unknown},
 		}},
 		"out of step": {4_000_000, []real.Fault{{Match: patch, Times: 1}, {Match: patch, Times: 1, Status: 416}}},
+		"least size":  {3_000_000, []real.Fault{{Match: real.Match{Method: "POST"}, ReplaceHeader: least}}},
 		"takes no parts": {0, []real.Fault{
 			{Match: patch, Status: 405}, {Match: last, Times: 1, ResetAfter: 1 << 20},
 		}},
@@ -137,6 +140,9 @@ func TestUploadInPartsGoesOnFromTheServersOffset(t *testing.T) {
 				sent += n
 			}
 			require.LessOrEqual(t, sent, c.most)
+			if name == "least size" {
+				require.Equal(t, []int64{2_000_000, 1_000_000}, sizes(mirror, "PATCH"))
+			}
 		})
 	}
 }

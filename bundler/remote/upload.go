@@ -56,7 +56,9 @@ type upload struct {
 type session struct {
 	url     *url.URL // where it goes on; it may move with each answer, also to another host, which gets no login
 	offset  int64    // what the registry has in it
+	least   int64    // bytes that parts are of at least
 	resumed bool     // it was gone on with after a fault
+	doubted bool     // the registry has said that the last part began elsewhere
 }
 
 // putBlob uploads a blob, as often as it takes.
@@ -122,6 +124,7 @@ func (u *upload) attempt() (err error) {
 		u.session = nil                                                        // used up, however this has ended
 		return err
 	}
+	u.size = max(u.size, u.session.least)
 	for u.session.offset < u.d.Size {
 		if err := u.part(); err != nil {
 			return err
@@ -153,7 +156,7 @@ func (u *upload) part() error {
 	if has, ok := uploaded(resp.Header.Get("Range")); ok && has != at.offset+n {
 		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, at.offset+n)
 	}
-	at.offset, u.proven = at.offset+n, true
+	at.offset, at.doubted, u.proven = at.offset+n, false, true
 	return nil
 }
 
@@ -185,13 +188,18 @@ func (u *upload) send(method string, to *url.URL, offset, n int64, header map[st
 }
 
 // refused makes of an answer that the session cannot go on what may be tried again, in a
-// new session.
+// new session; but where the registry is at another place, it is asked once more: it may have taken
+// in more of a broken part meanwhile.
 func (u *upload) refused(err error) error {
 	var a *AnswerError
 	if !errors.As(err, &a) {
 		return err
 	}
 	at := u.session
+	if a.Status == http.StatusRequestedRangeNotSatisfiable && !at.doubted {
+		at.doubted = true
+		return fmt.Errorf("the registry is at another place of the upload: %s", a.Error())
+	}
 	isLost := a.Status == http.StatusRequestedRangeNotSatisfiable || a.Status == http.StatusNotFound && at.offset > 0 ||
 		a.Has("BLOB_UPLOAD_UNKNOWN") || a.Has("BLOB_UPLOAD_INVALID") && at.offset > 0 || a.Has("DIGEST_INVALID") && at.resumed
 	if !isLost {
@@ -317,8 +325,10 @@ func (r *Repository) openUpload(ctx context.Context, right Access, query url.Val
 	if err != nil || resp.StatusCode == http.StatusCreated {
 		return nil, err
 	}
-	to, err := r.client.Location(r.host, resp.Request.URL, resp)
-	return &session{url: to}, err
+	s := &session{}
+	s.least, _ = strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64) // 0 where it does not say
+	s.url, err = r.client.Location(r.host, resp.Request.URL, resp)
+	return s, err
 }
 
 // Preflight makes sure that the registry can be reached and that the login may

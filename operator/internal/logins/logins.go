@@ -28,7 +28,9 @@
 //     may have a suffix that is no domain: nothing tells which of them name the same before a
 //     login. So with the same password, names whose part for the user is the same, in any
 //     letter case, are one account at all addresses ([account]), and a name that is only
-//     written in another case or notation is the same login ([spelled]);
+//     written in another case or notation is the same login ([spelled]). Where whoever was
+//     refused last asks the same vCenter in another way, a person has corrected something, and
+//     it is tried;
 //   - another user, or another password, is tried at once.
 //
 // It is memory of one process: what it holds tells nothing about a password. What a process
@@ -132,11 +134,11 @@ type refusal struct {
 
 // account is one with one password, wherever it is used.
 type account struct {
-	refused time.Time // last; zero for never
-	where   string    // of that
-	lost    time.Time // when it was asked for last without an answer; zero for never
-	lostAt  string
-	letIn   map[place]bool // whose last answer was yes, since the first refusal of any
+	refused      time.Time // last; zero for never
+	where, asker string    // of that
+	lost         time.Time // when it was asked for last without an answer; zero for never
+	lostAt       string
+	letIn        map[place]bool // whose last answer was yes, since the first refusal of any
 }
 
 // Enter waits until nobody else asks the vCenter, or ctx is over. It returns the answer where
@@ -191,7 +193,7 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 			"the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
 			a.lostAt, a.lost.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}
 	}
-	if over(a.refused, Delay, now) {
+	if a.where == q.address() && a.asker == q.Asker || over(a.refused, Delay, now) {
 		return nil
 	}
 	until := a.refused.Add(Delay)
@@ -235,7 +237,7 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 		if a.refused.IsZero() || a.letIn[q.place()] {
 			clear(a.letIn) // the password may have been changed at every vCenter that let it in
 		}
-		a.refused, a.where = at, q.address()
+		a.refused, a.where, a.asker = at, q.address(), q.Asker
 	case len(fault.All(err)) == 0:
 		delete(a.letIn, q.place())
 		if !a.lost.IsZero() && a.lostAt != q.address() {

@@ -120,7 +120,7 @@ func TestWhatIsNotTheSameLoginIsTriedAtOnce(t *testing.T) {
 	}
 	other := at("a")
 	other.Trust = "another certificate"
-	require.Positive(t, l.Known(other, begin).Wait)
+	require.Nil(t, l.Known(other, begin))
 	q := at("a")
 	q.Pass, q.Handled = "now", "now"
 	require.NotNil(t, l.Known(q, begin), "that pass was made")
@@ -199,18 +199,32 @@ func TestNamesThatMayBeOfOneAccount(t *testing.T) {
 	}
 }
 
-// A name that is corrected may be one of the same account; once it is let in, nobody waits.
-func TestANameThatAPersonCorrectsIsTriedLater(t *testing.T) {
+// Who mistyped the domain does not wait for the correction to be tried, and neither does
+// anybody else once it is let in.
+func TestANameThatAPersonCorrectsIsTried(t *testing.T) {
 	var l Logins
-	wrong := at("a")
+	wrong, right := at("a"), at("a")
 	wrong.Username = "vdo@vsphere.loca"
 	l.Learn(wrong, refused, begin)
-	for _, host := range []string{"a", "b"} {
-		require.Positive(t, l.Known(at(host), begin).Wait, host)
+	require.NotNil(t, l.Known(wrong, begin))
+	require.Nil(t, l.Known(right, begin))
+	other := right
+	other.Asker = "another resource"
+	require.Positive(t, l.Known(other, begin).Wait, "it may be the same account")
+	require.Positive(t, l.Known(at("b"), begin).Wait)
+
+	l.Learn(right, refused, begin)
+	require.NotNil(t, l.Known(right, begin))
+	third := right
+	third.Username = "vdo@corp.example"
+	require.Nil(t, l.Known(third, begin))
+
+	l.Learn(third, nil, begin)
+	for _, q := range []Question{third, other, at("b")} {
+		q.Username = third.Username
+		require.Nil(t, l.Known(q, begin), "nobody refuses it any more")
 	}
-	l.Learn(at("a"), nil, begin)
-	require.Nil(t, l.Known(at("b"), begin), "nobody refuses it any more")
-	require.NotNil(t, l.Known(wrong, begin), "what was refused is not tried again")
+	require.NotNil(t, l.Known(right, begin), "what was refused is not tried again")
 }
 
 // entered is the answer that whoever enters is given.
