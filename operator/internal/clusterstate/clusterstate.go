@@ -5,7 +5,8 @@
 //	state := clusterstate.Read(ctx, reader, config.Spec.ExcludedNodes)
 //
 // Lists are read page by page, and only the few fields that are judged are kept, so that
-// thousands of nodes take little memory.
+// thousands of nodes take little memory. [Fault] says why the API server did not do what it was asked,
+// and [Until] waits for what it says.
 package clusterstate
 
 import (

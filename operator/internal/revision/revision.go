@@ -14,8 +14,8 @@
 // # Where it is kept
 //
 // The [Histories] are a part of the inventory, which is written before anything else is. Copies of the bundles of
-// current and healthy revisions, as a VDOConfig's status lists them, stay in the cluster (package store). So neither
-// repair nor rollback needs the mirror.
+// revisions that are in force or may be gone back to stay in the cluster (package store). So neither repair nor rollback
+// needs the mirror.
 //
 // # What becomes of a revision
 //

@@ -68,8 +68,8 @@ func newUsersChangeCommands(a *app) []*cobra.Command {
 			Long: `Makes in each vCenter what users plan shows: the roles, the account where it is one of the
 vCenter's own single sign-on, its permissions. Then it logs in as the account, asks the vCenter
 what it may do, and writes the Secret that the VsphereCloudConfigs name. What was made is noted
-in the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator, both
-are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
+in the ConfigMap vdo-account-SECRET, for users delete. Before a cluster has the operator's
+namespace, both are in a file beside --from-file, site.accounts.yaml, which deploy -f moves there.
 
 An account of another directory is made there; name it with --principal and give its password
 with --account-password-file.
@@ -167,8 +167,8 @@ func (o *accountOptions) agreed(ctx context.Context, at *accounts.Site, do func(
 	return true, o.consent(ctx, o.consentFlags, question)
 }
 
-// show does something for an account, and shows it: as text at once; does tells whether anything changes. Standard output is for the Secret, or for
-// what is done, where that is read by a program.
+// show does something for an account, and shows it: as text at once; does tells whether anything changes. Standard
+// output is for the Secret, or for what is done, where that is read by a program.
 func (o *accountOptions) show(at *accounts.Site, do func() error, dry bool) (does bool, err error) {
 	to := *o.app
 	if o.outputSecret || dry && !o.dryRun && o.format != flags.Text {

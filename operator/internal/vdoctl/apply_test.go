@@ -369,7 +369,7 @@ func TestAFileRefersToWhatTheClusterHasToo(t *testing.T) {
 		v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vdo", "east")}
 		v.Spec.Credentials = "account"
 		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret("cluster")).Build()
-		read, err := credentials.Read(t.Context(), fileFirst{file, k}, v)
+		read, err := credentials.Read(t.Context(), readers{file, k}, v)
 		require.NoError(t, err)
 		require.Equal(t, in, read.Username)
 	}

@@ -196,7 +196,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	case clusterErr != nil && !noCluster && (f.file == "" || a.cluster.isNamed()):
 	case f.file != "":
 		if s, err = f.fileSite(a); err == nil && clusterErr == nil && !noCluster {
-			s.reader = fileFirst{s.reader, c}
+			s.reader = readers{s.reader, c}
 		}
 	case err == nil:
 		s, err = clusterSite(ctx, c, a.cluster.namespace)

@@ -39,10 +39,10 @@ type draft struct {
 	secret    *corev1.Secret    // nil where it stays as it is
 	caMap     *corev1.ConfigMap // as secret
 
-	user, password string          // of the Secret that is there
-	ca             []byte          // the vCenter's authority
-	file           *objects        // what it was begun with; nil for the cluster
-	readers        []client.Reader // of Secrets and ConfigMaps: the file before the cluster
+	user, password string   // of the Secret that is there
+	ca             []byte   // the vCenter's authority
+	file           *objects // what it was begun with; nil for the cluster
+	readers        readers  // of Secrets and ConfigMaps: the file before the cluster
 }
 
 func (o *configureOptions) begin() (*draft, error) {
@@ -135,21 +135,11 @@ func (d *draft) choose(ctx context.Context, name string) error {
 		d.vcenter = &d.vcenters[len(d.vcenters)-1]
 		return nil
 	}
-	for _, from := range d.readers {
-		if d.user != "" && (d.ca != nil || d.vcenter.Spec.CA == nil) {
-			break
-		}
-		read, err := credentials.Read(ctx, from, d.vcenter)
-		if err != nil && !isMissing(err) {
-			return err
-		}
-		if d.user == "" {
-			d.user, d.password = read.Username, read.Password
-		}
-		if d.ca == nil {
-			d.ca = read.CA
-		}
+	read, err := credentials.Read(ctx, d.readers, d.vcenter)
+	if err != nil && !isMissing(err) {
+		return err
 	}
+	d.user, d.password, d.ca = read.Username, read.Password, read.CA
 	return nil
 }
 

@@ -406,6 +406,18 @@ func isFile(src string) bool {
 		strings.HasPrefix(src, "/") || strings.HasPrefix(src, "./") || strings.HasPrefix(src, "../")
 }
 
+// inMirror reads the name of a bundle in the mirror, and refuses that of a file.
+func inMirror(flag, name, hint string) (image.Reference, error) {
+	ref, err := image.ParseHosted(name)
+	if isFile(name) {
+		err = errors.New("it is a file")
+	}
+	if err != nil {
+		err = flags.Bad(flag, name, err, hint)
+	}
+	return ref, err
+}
+
 // fromBundle opens a bundle, verifies it, and renders how its operator is installed.
 func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Manifests, []string, error) {
 	if err := o.readPolicy(); err != nil {
@@ -435,13 +447,10 @@ func (o *deployOptions) open(ctx context.Context, src string) (*installer.Bundle
 		}
 		o.to.Repository = ref.Repository()
 	}
-	ref, err := image.ParseHosted(src)
-	if isFile(src) {
-		err = errors.New("it is a file")
-	}
+	ref, err := inMirror("BUNDLE", src, "write REGISTRY/REPO:TAG of the mirror, or, to install from "+
+		"a file, `vdo-bundle install-manifests FILE --repository REGISTRY/REPO | vdoctl deploy --manifests - --yes`")
 	if err != nil {
-		return nil, nil, flags.Bad("BUNDLE", src, err, "write REGISTRY/REPO:TAG of the mirror, or, to install from "+
-			"a file, `vdo-bundle install-manifests FILE --repository REGISTRY/REPO | vdoctl deploy --manifests - --yes`")
+		return nil, nil, err
 	}
 	if o.to.Repository == "" {
 		o.to.Repository = ref.Repository()

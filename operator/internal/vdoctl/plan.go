@@ -12,7 +12,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -115,14 +114,8 @@ func (o *planOptions) wish() (w preview.Wish, err error) {
 	}
 	w.VCenters, errs[1] = readVSphere(o.vSphere)
 	if o.bundle != "" {
-		_, bad := image.ParseHosted(o.bundle)
-		if isFile(o.bundle) {
-			bad = errors.New("it is a file")
-		}
-		if bad != nil {
-			errs[2] = flags.Bad("--bundle", o.bundle, bad,
-				"push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
-		}
+		_, errs[2] = inMirror("--bundle", o.bundle,
+			"push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
 	}
 	return w, fault.Join(errs[:]...)
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -247,19 +249,23 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	return s, nil
 }
 
-// fileFirst reads what a file refers to: in the file, or else in the cluster.
-type fileFirst struct {
-	client.Reader
+// readers read what a configuration refers to: each what those before it do not have.
+type readers []client.Reader
 
-	cluster client.Reader
-}
-
-func (f fileFirst) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
-	err := f.Reader.Get(ctx, key, into, opts...)
-	if isGone(err) {
-		err = f.cluster.Get(ctx, key, into, opts...)
+// Get finds an object.
+func (all readers) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	err := error(apierrors.NewNotFound(schema.GroupResource{}, key.Name))
+	for _, from := range all {
+		if err = from.Get(ctx, key, into, opts...); !isGone(err) {
+			break
+		}
 	}
 	return err
+}
+
+// List is of no use to who follows references.
+func (readers) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.ErrUnsupported
 }
 
 func (a *app) read(flag, name string) ([]byte, error) {
