@@ -23,9 +23,9 @@ import (
 const total = "total"
 
 const (
-	longest  = 10.0    // seconds that a test of the first tier may take
-	slack    = 4.0 / 3 // what a package may take, in its seconds
-	noise    = 2.0     // seconds that no package is blamed for
+	longest  = 10.0 // seconds that a test of the first tier may take
+	slack    = 1.5  // what a package may take, in its seconds: machines of one kind differ by a third
+	noise    = 2.0  // seconds that no package is blamed for
 	topRows  = 20
 	topTests = 30
 )

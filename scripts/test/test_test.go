@@ -116,8 +116,8 @@ func TestWhatExceedsTheBudgetIsNamed(t *testing.T) {
 		scale float64
 		want  string
 	}{
-		{Usage{Package: "p", Seconds: 41}, 9, 1, ""},
-		{Usage{Package: "p", Seconds: 43}, 9, 1, "package p took 43 CPU seconds; its row in test/budget.tsv allows 42"},
+		{Usage{Package: "p", Seconds: 46}, 9, 1, ""},
+		{Usage{Package: "p", Seconds: 48}, 9, 1, "package p took 48 CPU seconds; its row in test/budget.tsv allows 47"},
 		{Usage{Package: "p", Seconds: 80}, 19, 2, ""},
 		{Usage{Package: "p", Seconds: 1, ControlPlanes: 2}, 1, 1, "started 2 control planes"},
 		{Usage{Package: "p", Seconds: 1}, 11, 1, "test p TestSlow took 11 s"},
