@@ -1,11 +1,9 @@
 package bundle
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -41,7 +39,7 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 		return nil, err
 	}
 	root := rootNode(contents.Descriptor, images)
-	f := atHand{}
+	f := InMemory{}
 	for _, n := range []Node{root, contents} {
 		f[n.Descriptor.Digest] = n.Data
 	}
@@ -63,29 +61,17 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 
 // load reads what was assembled as everybody will who gets it: what is within the bounds of
 // each tree may be beyond those of all together. The blobs that were made keep their data.
-func (a atHand) load(root ocispec.Descriptor) (*Graph, error) {
+func (m InMemory) load(root ocispec.Descriptor) (*Graph, error) {
 	ctx := context.Background() // nothing in it waits
-	g, err := Load(ctx, a, root)
+	g, err := Load(ctx, m, root)
 	if err != nil {
 		return nil, err
 	}
 	for i, b := range g.Blobs {
-		g.Blobs[i].Data = a[b.Digest]
+		g.Blobs[i].Data = m[b.Digest]
 	}
-	_, err = g.Contents(ctx, a)
+	_, err = g.Contents(ctx, m)
 	return g, err
-}
-
-// atHand fetches from memory.
-type atHand map[digest.Digest][]byte
-
-// Fetch returns the bytes of a descriptor.
-func (a atHand) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	data, ok := a[d.Digest]
-	if !ok {
-		return nil, fault.Errorf(fault.Internal, "assemble bundle", d.Digest.String(), "", "it is not at hand")
-	}
-	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
 // named is a descriptor with one annotation and nothing that another parent says.

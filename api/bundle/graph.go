@@ -67,10 +67,10 @@ func (g *Graph) All() []Node {
 	return nodes
 }
 
-// InMemory returns the content that the graph carries itself, by digest: all
+// InMemory returns the content that the graph carries itself: all
 // manifests, and of blobs those that were made and not read.
-func (g *Graph) InMemory() map[digest.Digest][]byte {
-	out := map[digest.Digest][]byte{}
+func (g *Graph) InMemory() InMemory {
+	out := InMemory{}
 	for _, n := range g.All() {
 		out[n.Descriptor.Digest] = n.Data
 	}

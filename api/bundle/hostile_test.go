@@ -98,9 +98,9 @@ type counter struct {
 	n int
 }
 
-func (c *counter) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+func (c *counter) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	c.n++
-	return c.f.Fetch(ctx, d)
+	return c.f.Fetch(ctx, d, offset)
 }
 
 // allocated is what was allocated so far, in bytes.

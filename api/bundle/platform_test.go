@@ -92,11 +92,11 @@ func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
 // away is a registry that does not answer for what it does not have.
 type away struct{ bundles.Store }
 
-func (a away) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+func (a away) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if _, ok := a.Store[d.Digest.String()]; !ok {
 		return nil, fault.Errorf(fault.Unreachable, "read", "", "", "no answer")
 	}
-	return a.Store.Fetch(ctx, d)
+	return a.Store.Fetch(ctx, d, offset)
 }
 
 // What an index says no platform of is not kept, as if the image had no such platform.

@@ -16,9 +16,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Fetcher gives the bytes of a descriptor, unverified, from offset 0.
+// Fetcher gives the bytes of a descriptor from an offset, unverified, so that a transfer can go on
+// where it broke off.
 type Fetcher interface {
-	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+}
+
+// InMemory is a Fetcher of what is at hand.
+type InMemory map[digest.Digest][]byte
+
+// Fetch returns the bytes of a descriptor.
+func (m InMemory) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	data, ok := m[d.Digest]
+	if !ok {
+		return nil, fault.Errorf(fault.NotFound, "read", d.Digest.String(), "", "it is not at hand")
+	}
+	return io.NopCloser(bytes.NewReader(data[min(max(0, offset), int64(len(data))):])), nil
 }
 
 // Read returns the bytes of d, verified by size and digest. More than limit bytes
@@ -33,7 +46,7 @@ func Read(ctx context.Context, f Fetcher, d ocispec.Descriptor, limit int64) ([]
 	if int64(len(d.Data)) == d.Size && len(d.Data) > 0 && image.DigestOf(d.Data).String() == d.Digest.String() {
 		return d.Data, nil
 	}
-	rc, err := f.Fetch(ctx, d)
+	rc, err := f.Fetch(ctx, d, 0)
 	if err != nil {
 		return nil, err
 	}

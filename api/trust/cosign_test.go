@@ -42,7 +42,7 @@ func (r repo) push(t *testing.T) image.Digest {
 }
 
 // Fetch reads a manifest or a blob.
-func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
 	ref := r.Digest(d.Digest.String())
 	if strings.Contains(d.MediaType, "manifest") {
 		got, err := remote.Get(ref, remote.WithContext(ctx))

@@ -176,7 +176,7 @@ func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int
 	case d.Size < 0 || d.Size > limit:
 		return corrupt("its size of %d bytes is not between 0 and %d", d.Size, limit)
 	}
-	body, err := fetcher.Fetch(ctx, d)
+	body, err := fetcher.Fetch(ctx, d, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ const (
 // Fetcher hands over the bytes of a descriptor, from the first one; who calls it
 // checks them. It is the same interface as that of api/bundle.
 type Fetcher interface {
-	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
 // Verified proves that a policy was satisfied for a subject. The zero value proves

@@ -41,8 +41,8 @@ var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 // store is a Fetcher over bytes in memory.
 type store bundles.Store
 
-func (s store) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return bundles.Store(s).Fetch(ctx, d)
+func (s store) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return bundles.Store(s).Fetch(ctx, d, offset)
 }
 
 func (s store) add(mediaType string, data []byte) ocispec.Descriptor {
@@ -397,7 +397,7 @@ func TestFetchErrorsAreNotMistakenForMissingSignatures(t *testing.T) {
 	m := blobs.keep(sign(t, s, subject("root"), nil))
 	onlyManifest := fetchFunc(func(d ocispec.Descriptor) (io.ReadCloser, error) {
 		if d.Digest == m.Digest {
-			return blobs.Fetch(t.Context(), d)
+			return blobs.Fetch(t.Context(), d, 0)
 		}
 		return nil, away
 	})
@@ -408,7 +408,9 @@ func TestFetchErrorsAreNotMistakenForMissingSignatures(t *testing.T) {
 
 type fetchFunc func(d ocispec.Descriptor) (io.ReadCloser, error)
 
-func (f fetchFunc) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) { return f(d) }
+func (f fetchFunc) Fetch(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
+	return f(d)
+}
 
 func TestEvidenceIsBounded(t *testing.T) {
 	blobs := store{}
@@ -609,7 +611,7 @@ func TestEvidenceIsBoundedOverAllManifests(t *testing.T) {
 	blobs, fetched := store{}, 0
 	counting := fetchFunc(func(d ocispec.Descriptor) (io.ReadCloser, error) {
 		fetched++
-		return blobs.Fetch(t.Context(), d)
+		return blobs.Fetch(t.Context(), d, 0)
 	})
 	small := blobs.manifest(t, slices.Repeat([]ocispec.Descriptor{blobs.add(trust.SimpleSigningMediaType, []byte("{}"))}, 250)...)
 	found, err := trust.ReadEvidence(t.Context(), counting, small, small, small, small, small)

@@ -117,7 +117,7 @@ func (p pushedRoot) Root(context.Context) (ocispec.Descriptor, error) {
 	return d, nil
 }
 
-func (p pushedRoot) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+func (p pushedRoot) Fetch(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
 	if d.Digest != digest.FromString(p.data) {
 		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("it is not there")}
 	}

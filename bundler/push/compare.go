@@ -8,8 +8,8 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
@@ -61,8 +61,8 @@ func Compare(ctx context.Context, from, to *pinned.Bundle, all bool, o run.Optio
 }
 
 // readEnd reads the last byte of a blob.
-func readEnd(ctx context.Context, from medium.Reader, d ocispec.Descriptor) error {
-	r, err := from.FetchFrom(ctx, d, max(0, d.Size-1))
+func readEnd(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
+	r, err := from.Fetch(ctx, d, max(0, d.Size-1))
 	if err != nil {
 		return err
 	}

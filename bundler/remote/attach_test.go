@@ -91,7 +91,7 @@ func theOne(t *testing.T, repo *remote.Repository, subject image.Digest) (m ocis
 	list, err := repo.Attachments(t.Context(), subject)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	data, err := repo.Manifest(t.Context(), list[0])
+	data, err := bundle.Read(t.Context(), repo, list[0], bundle.MaxManifestSize)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &m))
 	return m

@@ -8,7 +8,7 @@
 //	c, err := remote.NewClient(remote.Options{CAFile: "site-ca.crt"})
 //	repo := c.Repository(image.MustReference("registry.site/vdo/drivers:1"))
 //	root, err := repo.Root(ctx)
-//	data, err := repo.Manifest(ctx, root)
+//	data, err := bundle.Read(ctx, repo, root, bundle.MaxManifestSize)
 //	about, err := repo.Attachments(ctx, digest)
 //
 // What holds for every request:
@@ -21,8 +21,8 @@
 //     where Options.NoLoopback says so, nor to this machine.
 //   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
 //     again, with exponential backoff, jitter and the server's Retry-After.
-//   - Whatever a server sends is bounded, a list over all its pages; manifests are
-//     verified here, blobs by who reads them.
+//   - Whatever a server sends is bounded, a list over all its pages; content is
+//     verified by who reads it.
 //   - What remains is a fault that names the operation, the reference and the
 //     remedy. No message holds a credential of four characters or more, nor a URL's query.
 //

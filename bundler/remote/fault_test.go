@@ -22,6 +22,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
@@ -149,10 +150,8 @@ func TestTamperedContentIsCorrupt(t *testing.T) {
 	reg, root, repo := driver(t, remote.Options{})
 	g := graph(t, repo)
 	reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 7})
-	_, err := repo.Manifest(t.Context(), root)
+	_, err := bundle.Read(t.Context(), repo, root, bundle.MaxManifestSize)
 	wantFault(t, err, fault.Corrupt, root.Digest.String())
-	_, err = repo.Fetch(t.Context(), root)
-	wantFault(t, err, fault.Corrupt)
 
 	reg.Heal()
 	reg.Fail(real.Fault{Match: real.Match{Method: "HEAD"}, Status: 405})
@@ -266,7 +265,7 @@ func TestRedirectsThatAreRefused(t *testing.T) {
 	} {
 		reg.Heal()
 		reg.Fail(real.Fault{Match: real.Match{Method: "GET", Path: "/manifests/"}, RedirectTo: target})
-		_, err := at(t, remote.Options{}, reg, "csi/driver:v1").Manifest(t.Context(), root)
+		_, err := at(t, remote.Options{}, reg, "csi/driver:v1").Fetch(t.Context(), root, 0)
 		require.Equal(t, fault.Refused, fault.ReasonOf(err), "%v", err)
 		require.ErrorContains(t, err, text)
 	}
@@ -309,14 +308,12 @@ func TestStallInTheMiddleOfABlobIsResumed(t *testing.T) {
 
 // What comes in the place of a manifest is called what it is.
 func TestWhatIsNoManifestIsNamed(t *testing.T) {
-	reg, root, repo := driver(t, remote.Options{Attempts: 1})
+	reg, _, repo := driver(t, remote.Options{Attempts: 1})
 	page := real.Fault{Status: 200, Body: "<html>", Header: map[string]string{"Content-Type": "text/html; charset=utf-8"}}
 	page.Match = real.Match{Path: "/manifests/"}
 	reg.Fail(page)
 	_, err := repo.Root(t.Context())
 	wantFault(t, err, fault.Corrupt, `it is a "text/html"`, "a proxy or a portal")
-	_, err = repo.Manifest(t.Context(), root)
-	wantFault(t, err, fault.Corrupt, `of the type "text/html"`, "a proxy or a portal")
 }
 
 // What there was instead of an answer has its own remedy: too many open files are no fault of the

@@ -9,13 +9,15 @@ import (
 	"strconv"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
 // goodProgress is how much must arrive between two faults of one blob for the
 // first of them to be forgotten.
 const goodProgress = 256 << 10
 
-// blobStream is a blob that is being read. When the connection breaks it goes on
+// blobStream is a blob, or a manifest, that is being read. When the connection breaks it goes on
 // where it stopped.
 type blobStream struct {
 	r       *Repository
@@ -100,6 +102,9 @@ func (s *blobStream) request() error {
 	q := Request{
 		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
 		Header: map[string]string{}, OK: []int{200},
+	}
+	if bundle.IsManifest(s.d.MediaType) {
+		q.URL, q.Header["Accept"] = s.r.Address("manifests", s.d.Digest.String()), manifestTypes
 	}
 	ranged := s.offset > 0 && !s.noRange
 	if ranged {

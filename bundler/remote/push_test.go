@@ -249,7 +249,7 @@ func TestEmptyLoginIsNoLogin(t *testing.T) {
 			d := largest(graph(t, repo))
 			_, err = readBlob(repo, d, 0)
 			require.NoError(t, err)
-			err = repo.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return repo.Fetch(t.Context(), d) })
+			err = repo.Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return repo.Fetch(t.Context(), d, 0) })
 			wantFault(t, err, fault.Unauthorized, "login")
 		})
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -124,7 +123,7 @@ func graph(t testing.TB, repo *remote.Repository) *bundle.Graph {
 }
 
 // copyGraph is the flow in short: begin, put what is missing, commit.
-func copyGraph(ctx context.Context, g *bundle.Graph, from medium.Reader, to *remote.Repository) error {
+func copyGraph(ctx context.Context, g *bundle.Graph, from bundle.Fetcher, to *remote.Repository) error {
 	missing, err := to.Begin(ctx, g)
 	if err != nil {
 		return err
@@ -137,7 +136,7 @@ func copyGraph(ctx context.Context, g *bundle.Graph, from medium.Reader, to *rem
 				if d.Data != nil {
 					return io.NopCloser(bytes.NewReader(d.Data[offset:])), nil
 				}
-				return from.FetchFrom(ctx2, d, offset)
+				return from.Fetch(ctx2, d, offset)
 			})
 		})
 	}
@@ -148,7 +147,7 @@ func copyGraph(ctx context.Context, g *bundle.Graph, from medium.Reader, to *rem
 }
 
 func readBlob(repo *remote.Repository, d ocispec.Descriptor, offset int64) ([]byte, error) {
-	rc, err := repo.FetchFrom(context.Background(), d, offset)
+	rc, err := repo.Fetch(context.Background(), d, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +236,7 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 				require.Equal(t, d.Digest.String(), hashOf(data))
 			}
 			for _, n := range g.Manifests {
-				data, err := to.Manifest(t.Context(), n.Descriptor)
+				data, err := bundle.Read(t.Context(), to, n.Descriptor, bundle.MaxManifestSize)
 				require.NoError(t, err)
 				require.Equal(t, n.Data, data)
 			}
@@ -365,7 +364,7 @@ func TestAHostWithoutRangesIsNotAskedWithoutEnd(t *testing.T) {
 	require.LessOrEqual(t, reg.Count("GET", "/blobs/"+d.Digest.String()), 5)
 }
 
-func TestFetchFromStartsAtTheOffset(t *testing.T) {
+func TestFetchStartsAtTheOffset(t *testing.T) {
 	_, root, repo := driver(t, remote.Options{})
 	d := largest(graph(t, repo))
 	whole, err := readBlob(repo, d, 0)
@@ -375,7 +374,7 @@ func TestFetchFromStartsAtTheOffset(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(whole[offset:], part), "offset %d", offset)
 	}
-	_, err = repo.FetchFrom(t.Context(), d, d.Size+1)
+	_, err = repo.Fetch(t.Context(), d, d.Size+1)
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	manifest, err := readBlob(repo, root, 0)
 	require.NoError(t, err)
@@ -476,7 +475,7 @@ func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := repo.Fetch(ctx, d)
+		_, err := repo.Fetch(ctx, d, 0)
 		done <- err
 	}()
 	<-seen
@@ -487,7 +486,7 @@ func TestCancelledWorkEndsAtOnceAndLeavesNoGoroutine(t *testing.T) {
 	reg.Heal()
 
 	ctx, cancel = context.WithCancel(t.Context())
-	rc, err := repo.Fetch(ctx, d)
+	rc, err := repo.Fetch(ctx, d, 0)
 	require.NoError(t, err)
 	cancel()
 	_, err = io.Copy(io.Discard, rc)

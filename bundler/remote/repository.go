@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -88,7 +87,7 @@ func (l Look) access(r *Repository) Access {
 func (r *Repository) manifest(ctx context.Context, method string, l Look, limit int64, ok ...int) (Reply, error) {
 	return r.Small(ctx, l.Op, l.subject(r), Request{
 		Method: method, URL: r.Address("manifests", l.ID), Access: l.access(r), OK: ok,
-		Header: map[string]string{"Accept": strings.Join(manifestTypes, ", ")},
+		Header: map[string]string{"Accept": manifestTypes},
 	}, limit)
 }
 
@@ -131,13 +130,7 @@ func (r *Repository) Stat(ctx context.Context, l Look) (d ocispec.Descriptor, fo
 
 // Get reads a manifest by tag or digest. Its descriptor is that of the bytes that came.
 func (r *Repository) Get(ctx context.Context, l Look) (d ocispec.Descriptor, data []byte, found bool, err error) {
-	return r.get(ctx, l, bundle.MaxManifestSize, 200, 404)
-}
-
-func (r *Repository) get(
-	ctx context.Context, l Look, limit int64, ok ...int,
-) (d ocispec.Descriptor, data []byte, found bool, err error) {
-	a, err := r.manifest(ctx, http.MethodGet, l, limit, ok...)
+	a, err := r.manifest(ctx, http.MethodGet, l, bundle.MaxManifestSize, 200, 404)
 	if err != nil || a.Status == http.StatusNotFound {
 		return d, nil, false, err
 	}
@@ -160,27 +153,6 @@ func (r *Repository) get(
 	return d, a.Data, true, nil
 }
 
-// Manifest returns the bytes of a manifest, verified by size and digest.
-func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
-	if err := bundle.CheckDescriptor(d); err != nil {
-		return nil, err
-	}
-	limit := d.Size
-	if limit == 0 || limit > bundle.MaxManifestSize {
-		limit = bundle.MaxManifestSize
-	}
-	limit = max(limit, 64<<10) // so that the type of what comes instead is named
-	l := Look{Op: "read", ID: d.Digest.String()}
-	_, data, _, err := r.get(ctx, l, limit, 200)
-	if err != nil {
-		return nil, err
-	}
-	if d.Size > 0 && int64(len(data)) != d.Size {
-		return nil, r.corrupt(l, fmt.Errorf("expected %d bytes, got %d", d.Size, len(data)))
-	}
-	return data, nil
-}
-
 // PutManifest writes a manifest under its digest or under a tag, and returns the header
 // of the registry's answer. Nothing is listed anywhere by that, see EnsureListed.
 func (r *Repository) PutManifest(ctx context.Context, op, id string, n bundle.Node) (http.Header, error) {
@@ -196,30 +168,16 @@ func (r *Repository) putting(id string, n bundle.Node) Request {
 	}
 }
 
-// Fetch returns the bytes of a blob or manifest from the start.
-//
-// Manifests are verified before the first byte is returned. Blobs are not: the
-// stream ends with io.EOF after exactly d.Size bytes, or with a fault; who writes
-// them somewhere hashes them, once.
-func (r *Repository) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return r.FetchFrom(ctx, d, 0)
-}
-
-// FetchFrom returns the bytes of a blob or manifest from an offset; see Fetch.
-func (r *Repository) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+// Fetch returns the bytes of a blob or manifest from an offset. They are not verified: the
+// stream ends with io.EOF after exactly d.Size bytes, or with a fault; who reads them hashes
+// them, once.
+func (r *Repository) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := bundle.CheckDescriptor(d); err != nil {
 		return nil, err
 	}
 	if offset < 0 || offset > d.Size {
 		return nil, fault.Errorf(fault.InvalidInput, "read", r.At(d.Digest.String()), "",
 			"offset %d is not within its %d bytes", offset, d.Size)
-	}
-	if bundle.IsManifest(d.MediaType) {
-		data, err := r.Manifest(ctx, d)
-		if err != nil {
-			return nil, err
-		}
-		return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
 	}
 	return r.openStream(ctx, d, offset)
 }
@@ -290,10 +248,8 @@ func Corrupt(op, subject string, err error) error {
 
 // manifestTypes are the media types of manifests: those of OCI, and those that Docker
 // gave before.
-var manifestTypes = []string{
-	ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest,
-	"application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json",
-}
+const manifestTypes = ocispec.MediaTypeImageIndex + ", " + ocispec.MediaTypeImageManifest +
+	", application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json"
 
 // Holds asks for blobs, with no more than the right to pull, and returns those that
 // the repository has.

@@ -249,7 +249,7 @@ func TestSecretsAreNotInMessages(t *testing.T) {
 		c, host := serving(t, remote.Options{Attempts: 2, Credentials: always(user, canary)}, answer)
 		repo := c.Repository(image.MustReference(host + "/a/b:1"))
 		_, resolveErr := repo.Root(t.Context())
-		_, fetchErr := repo.Fetch(t.Context(), d)
+		_, fetchErr := repo.Fetch(t.Context(), d, 0)
 		for _, err := range []error{resolveErr, fetchErr, repo.Put(t.Context(), d, open)} {
 			require.Error(t, err, name)
 			for _, s := range secrets {

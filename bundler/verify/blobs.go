@@ -61,7 +61,7 @@ const verifyBuffer = 128 << 10
 
 // readBlob hashes a blob and compares its digest.
 func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte) error {
-	r, err := c.Fetch(ctx, d)
+	r, err := c.Fetch(ctx, d, 0)
 	if err != nil {
 		return err
 	}

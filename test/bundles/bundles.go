@@ -27,13 +27,8 @@ import (
 // Store holds blobs and manifests by digest. It is a bundle.Fetcher.
 type Store map[string][]byte
 
-// Fetch gives the bytes of a descriptor.
-func (s Store) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return s.FetchFrom(ctx, d, 0)
-}
-
-// FetchFrom gives the bytes of a descriptor from an offset.
-func (s Store) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+// Fetch gives the bytes of a descriptor from an offset.
+func (s Store) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -46,7 +41,7 @@ func (s Store) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64
 
 // Opener gives the function that a Target asks for the bytes of d.
 func (s Store) Opener(ctx context.Context, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
-	return func(offset int64) (io.ReadCloser, error) { return s.FetchFrom(ctx, d, offset) }
+	return func(offset int64) (io.ReadCloser, error) { return s.Fetch(ctx, d, offset) }
 }
 
 // Add keeps data and returns its descriptor.

@@ -128,7 +128,7 @@ func TestAKilledProcessLosesLittle(t *testing.T) {
 	var from int64
 	require.NoError(t, next.Put(t.Context(), large, func(offset int64) (io.ReadCloser, error) {
 		from = offset
-		return b.Store.FetchFrom(t.Context(), large, offset)
+		return b.Store.Fetch(t.Context(), large, offset)
 	}))
 	require.GreaterOrEqual(t, from, int64(2*checkpoint))
 	require.NoError(t, next.Close())

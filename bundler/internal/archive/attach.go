@@ -67,7 +67,7 @@ func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attach
 	}
 	err = run.Each(ctx, 2, len(missing), func(i int) error { // the disk is what is slow
 		return w.Put(ctx, missing[i], func(offset int64) (io.ReadCloser, error) {
-			return x.tar.FetchFrom(ctx, missing[i], offset)
+			return x.tar.Fetch(ctx, missing[i], offset)
 		})
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 	require.NoError(t, os.Rename(blob, outside))
 	require.NoError(t, os.Symlink(outside, blob))
 	s := opened(t, path)
-	_, err := s.Fetch(t.Context(), d)
+	_, err := s.Fetch(t.Context(), d, 0)
 	require.Equal(t, fault.Storage, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "path escapes")
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // An index is what an index.json names, and the way to the bytes.
@@ -28,21 +26,14 @@ type index struct {
 	data    []byte // of index.json
 	entries []ocispec.Descriptor
 	base    *bundle.Base // of a delta
-	fetch   blobs
+	from    bundle.Fetcher
 	tar     *tarball // nil of a folder
 
 	mu       sync.Mutex
 	attached []attached // what is attached to something, once it was read
 }
 
-// blobs gives the bytes of descriptors, not verified.
-type blobs struct{ medium.Reader }
-
-func (b blobs) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return b.FetchFrom(ctx, d, 0)
-}
-
-func parseIndex(path string, data []byte, from medium.Reader) (*index, error) {
+func parseIndex(path string, data []byte, from bundle.Fetcher) (*index, error) {
 	bad := func(format string, args ...any) (*index, error) {
 		return nil, fault.Errorf(fault.Corrupt, "read", path, "copy it again from where it was made",
 			"index.json: "+format, args...)
@@ -66,7 +57,7 @@ func parseIndex(path string, data []byte, from medium.Reader) (*index, error) {
 	if err != nil {
 		return bad("%w", err)
 	}
-	return &index{path: path, data: data, entries: doc.Manifests, base: base, fetch: blobs{from}}, nil
+	return &index{path: path, data: data, entries: doc.Manifests, base: base, from: from}, nil
 }
 
 // root finds the one bundle among the entries.
@@ -80,7 +71,7 @@ func (x *index) root(ctx context.Context) (root ocispec.Descriptor, err error) {
 		}
 		is := d.ArtifactType == bundle.ArtifactType
 		if d.ArtifactType == "" && d.Size <= bundle.MaxManifestSize { // a tool may have dropped that: the index has it
-			is, err = bundle.IsRoot(ctx, x.fetch, d)
+			is, err = bundle.IsRoot(ctx, x.from, d)
 		}
 		switch {
 		case fault.ReasonOf(err) == fault.NotFound:
@@ -108,7 +99,7 @@ func (x *index) graph(ctx context.Context) (*bundle.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := bundle.Load(ctx, x.fetch, root)
+	g, err := bundle.Load(ctx, x.from, root)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +209,7 @@ func (x *index) attachedTo(ctx context.Context, g *bundle.Graph) (out []attached
 func (x *index) readAttached(ctx context.Context, a *attached, known bool) error {
 	subject, err := image.ParseDigest(a.subject)
 	if err == nil {
-		if a.read, err = bundle.ReadAttachment(ctx, x.fetch, subject, a.Descriptor); err != nil {
+		if a.read, err = bundle.ReadAttachment(ctx, x.from, subject, a.Descriptor); err != nil {
 			err = fmt.Errorf("%s: %w", x.path, err)
 		}
 	}
@@ -227,7 +218,7 @@ func (x *index) readAttached(ctx context.Context, a *attached, known bool) error
 	}
 	errs := []error{err}
 	for _, b := range a.read.Blobs {
-		if err := discardAll(ctx, x.fetch, b); err != nil {
+		if err := discardAll(ctx, x.from, b); err != nil {
 			errs = append(errs, ofAttachment(x.path, a.Descriptor, err))
 		}
 	}
@@ -288,11 +279,11 @@ func offEntry(path, format string, args ...any) error {
 
 // listed are the entries of a list of referrers.
 func (x *index) listed(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
+	data, err := bundle.Read(ctx, x.from, d, bundle.MaxManifestSize)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := parseIndex(x.path, data, x.fetch)
+	listed, err := parseIndex(x.path, data, x.from)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +298,7 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 	if d.MediaType != ocispec.MediaTypeImageManifest {
 		return "", nil
 	}
-	data, err := bundle.Read(ctx, x.fetch, d, bundle.MaxManifestSize)
+	data, err := bundle.Read(ctx, x.from, d, bundle.MaxManifestSize)
 	var doc ocispec.Manifest
 	if err != nil || json.Unmarshal(data, &doc) != nil || doc.Subject == nil {
 		return "", err

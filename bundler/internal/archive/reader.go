@@ -35,14 +35,9 @@ type form interface {
 // Root returns the descriptor of the bundle's root.
 func (a *Archive) Root(ctx context.Context) (ocispec.Descriptor, error) { return a.x.root(ctx) }
 
-// Fetch returns the bytes of a descriptor, not verified.
-func (a *Archive) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return a.x.fetch.Fetch(ctx, d)
-}
-
-// FetchFrom returns the bytes of a descriptor from an offset, not verified.
-func (a *Archive) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return a.x.fetch.FetchFrom(ctx, d, offset)
+// Fetch returns the bytes of a descriptor from an offset, not verified.
+func (a *Archive) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return a.x.from.Fetch(ctx, d, offset)
 }
 
 // Attachments returns the manifests of signatures and other things about subject.
@@ -138,7 +133,7 @@ func (d *folder) small(name string, limit int64) ([]byte, error) {
 	return readAtMost(d.at(name), f, limit)
 }
 
-func (d *folder) FetchFrom(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (d *folder) Fetch(ctx context.Context, b ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := checkRead(ctx, b); err != nil {
 		return nil, err
 	}

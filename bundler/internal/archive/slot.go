@@ -14,7 +14,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // checkpoint is how many bytes of one blob are between two notes of its progress.
@@ -185,8 +184,8 @@ func (s fromSource) Read(p []byte) (int, error) {
 }
 
 // discardAll reads and verifies everything of d.
-func discardAll(ctx context.Context, from medium.Reader, d ocispec.Descriptor) error {
-	rc, err := from.FetchFrom(ctx, d, 0)
+func discardAll(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
+	rc, err := from.Fetch(ctx, d, 0)
 	if err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ type cut struct {
 
 func (c *cut) open(ctx context.Context, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
 	return func(offset int64) (io.ReadCloser, error) {
-		rc, err := c.FetchFrom(ctx, d, offset)
+		rc, err := c.Fetch(ctx, d, offset)
 		return struct {
 			io.Reader
 			io.Closer
@@ -258,7 +258,7 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 			require.Equal(t, b.Graph.Root.Digest, root.Digest)
 			for _, d := range b.Graph.Order() {
 				for _, offset := range []int64{0, d.Size / 2, d.Size} {
-					rc, err := a.FetchFrom(t.Context(), d, offset)
+					rc, err := a.Fetch(t.Context(), d, offset)
 					require.NoError(t, err)
 					got, err := io.ReadAll(rc)
 					require.NoError(t, errors.Join(err, rc.Close()))
@@ -270,7 +270,7 @@ func TestABundleIsReadAsItWasWritten(t *testing.T) {
 				}
 			}
 			for _, absent := range append(b.Graph.Left(), bundles.Store{}.Add("", []byte("absent"))) {
-				_, err = a.Fetch(t.Context(), absent)
+				_, err = a.Fetch(t.Context(), absent, 0)
 				require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 			}
 			list, err := a.Attachments(t.Context(), rootOf(b))

@@ -176,7 +176,7 @@ func (t *tarball) has(hex string) bool {
 	return ok
 }
 
-func (t *tarball) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (t *tarball) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := checkRead(ctx, d); err != nil {
 		return nil, err
 	}

@@ -27,20 +27,12 @@ import (
 type Source interface {
 	// Root returns the descriptor of what the source names: of a bundle, its root.
 	Root(ctx context.Context) (ocispec.Descriptor, error)
-	// Fetch returns the bytes of a descriptor, not verified.
-	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
-	Reader
+	bundle.Fetcher
 	// Attachments returns the manifests of signatures and other things that refer to subject.
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
 	// Can tells what else the source can do; it is the same at every call.
 	Can() Capabilities
 	Close() error
-}
-
-// Reader reads from an offset, so that a transfer can go on where it broke off.
-type Reader interface {
-	// FetchFrom returns the bytes of a descriptor from an offset, not verified.
-	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
 // Registry opens the repository of a reference for reading.

@@ -51,7 +51,7 @@ type disk struct {
 	bad   map[digest.Digest]bool
 }
 
-func (m disk) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (m disk) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	data := m.blobs[d.Digest][offset:]
 	if m.bad[d.Digest] {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(data[:len(data)/2]), failingReader{})), nil

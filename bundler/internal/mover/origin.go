@@ -1,14 +1,12 @@
 package mover
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -19,7 +17,7 @@ import (
 // Origin is a place that a blob can be read from.
 type Origin struct {
 	Host string // whose queue it is in; "" for what is in memory, and where hosts do not count
-	From medium.Reader
+	From bundle.Fetcher
 	// Repository is where a target in the same registry can mount it from; zero where it
 	// is in no registry.
 	Repository image.Reference
@@ -35,21 +33,15 @@ type Origins map[digest.Digest][]Origin
 // InMemory are the origins of what a graph carries itself.
 func InMemory(g *bundle.Graph) Origins {
 	o := Origins{}
-	for d, data := range g.InMemory() {
-		o[d] = []Origin{{From: inMemory(data)}}
+	held := g.InMemory()
+	for d := range held {
+		o[d] = []Origin{{From: held}}
 	}
 	return o
 }
 
 // Add adds an origin of a digest, after those that it has.
 func (o Origins) Add(d digest.Digest, from Origin) { o[d] = append(o[d], from) }
-
-// inMemory serves bytes that are in memory: manifests and the bundler's own files.
-type inMemory []byte
-
-func (a inMemory) FetchFrom(_ context.Context, _ ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(a[offset:])), nil
-}
 
 // reading reads an item from one origin, and remembers whether that failed: a target's
 // Put returns what is wrong with either.
@@ -64,7 +56,7 @@ type reading struct {
 func (r *reading) open(offset int64) (io.ReadCloser, error) {
 	r.position.set(offset)
 	r.failed.Store(false)
-	rc, err := r.from.From.FetchFrom(r.ctx, r.item.descriptor, offset)
+	rc, err := r.from.From.Fetch(r.ctx, r.item.descriptor, offset)
 	if err != nil {
 		r.failed.Store(true)
 		return nil, err

@@ -195,13 +195,8 @@ func (j *joined) of(d ocispec.Descriptor) *Bundle {
 }
 
 // Fetch reads from where it is.
-func (j *joined) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return j.of(d).Fetch(ctx, d)
-}
-
-// FetchFrom reads from where it is.
-func (j *joined) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return j.of(d).FetchFrom(ctx, d, offset)
+func (j *joined) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return j.of(d).Fetch(ctx, d, offset)
 }
 
 // Can tells what the delta can do, but that nothing is left out, and that damaged parts

@@ -33,11 +33,7 @@ func (p *place) Root(context.Context) (ocispec.Descriptor, error) {
 	return p.root, nil
 }
 
-func (p *place) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return p.FetchFrom(ctx, d, 0)
-}
-
-func (p *place) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+func (p *place) Fetch(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	data, ok := p.blobs[d.Digest]
 	if !ok {
 		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
@@ -107,7 +103,7 @@ func TestCapabilitiesPassThroughWrappers(t *testing.T) {
 	passing := &fault.Error{Reason: fault.Unreachable, Op: "read"}
 	require.Equal(t, error(passing), both.Diagnosed(t.Context(), passing), "nothing is read where content is not in doubt")
 
-	r, err := both.FetchFrom(t.Context(), layer, 2)
+	r, err := both.Fetch(t.Context(), layer, 2)
 	require.NoError(t, err)
 	data, err := io.ReadAll(r)
 	require.NoError(t, err)

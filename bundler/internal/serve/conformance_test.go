@@ -20,7 +20,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 )
@@ -59,7 +58,7 @@ func (w *world) handler(t *testing.T) serve.Registry {
 	return handler(t, w.Graph, w.Store)
 }
 
-func handler(t testing.TB, g *bundle.Graph, s medium.Reader) serve.Registry {
+func handler(t testing.TB, g *bundle.Graph, s bundle.Fetcher) serve.Registry {
 	t.Helper()
 	h := serve.Registry{}
 	require.NoError(t, h.Add(g, s, image.MustReference("localhost/"+repo+":1")))
@@ -300,8 +299,8 @@ func TestConformance(t *testing.T) {
 // broken gives half of every blob and then an error.
 type broken struct{ bundles.Store }
 
-func (b broken) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	rc, err := b.Store.FetchFrom(ctx, d, offset)
+func (b broken) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	rc, err := b.Store.Fetch(ctx, d, offset)
 	return io.NopCloser(io.LimitReader(rc, d.Size/2)), err
 }
 

@@ -36,7 +36,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 )
 
 // Registry is what can be pulled, by repository. Once it serves, it does not change.
@@ -53,13 +52,13 @@ type repository struct {
 // A blob is read from the bundle that holds it.
 type blob struct {
 	ocispec.Descriptor
-	source medium.Reader
+	source bundle.Fetcher
 }
 
 // Add lays out a bundle below a repository; at's tag is the bundle's. The source gives the
 // bytes of what the bundle holds, unverified. Where two bundles in one repository have an image under one
 // name, or a signature under one tag, the last one's has the tag, and both are there by digest.
-func (r Registry) Add(g *bundle.Graph, s medium.Reader, at image.Reference) error {
+func (r Registry) Add(g *bundle.Graph, s bundle.Fetcher, at image.Reference) error {
 	r.add(at, g, s)
 	var errs []error
 	for _, d := range g.Images() {
@@ -82,7 +81,7 @@ func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
 }
 
 // add adds a graph to the repository of a reference, under its tag.
-func (r Registry) add(at image.Reference, g *bundle.Graph, s medium.Reader) {
+func (r Registry) add(at image.Reference, g *bundle.Graph, s bundle.Fetcher) {
 	repo := r[at.Path()]
 	if repo == nil {
 		repo = &repository{
@@ -106,7 +105,7 @@ func (r Registry) add(at image.Reference, g *bundle.Graph, s medium.Reader) {
 }
 
 // attach adds what is about a manifest.
-func (r *repository) attach(a bundle.Attachment, s medium.Reader) {
+func (r *repository) attach(a bundle.Attachment, s bundle.Fetcher) {
 	d := a.Node.Descriptor
 	r.manifests[d.Digest.String()] = a.Node
 	for _, b := range a.Blobs {
@@ -170,7 +169,7 @@ func (c *content) Read(p []byte) (int, error) {
 	}
 	if c.open == nil {
 		var err error
-		if c.open, err = c.source.FetchFrom(c.ctx, c.Descriptor, c.at); err != nil {
+		if c.open, err = c.source.Fetch(c.ctx, c.Descriptor, c.at); err != nil {
 			return 0, err
 		}
 	}

@@ -1,16 +1,13 @@
 package signatures
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
@@ -107,16 +104,12 @@ func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.At
 }
 
 // Carried is the content of an attachment that has its bytes.
-type Carried bundle.Attachment
-
-// Fetch gives the bytes of a descriptor.
-func (c Carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
-		if b.Digest == d.Digest {
-			return io.NopCloser(bytes.NewReader(b.Data)), nil
-		}
+func Carried(a bundle.Attachment) bundle.InMemory {
+	out := bundle.InMemory{a.Node.Descriptor.Digest: a.Node.Data}
+	for _, b := range a.Blobs {
+		out[b.Digest] = b.Data
 	}
-	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
+	return out
 }
 
 // Of is what was signed as the media take it.

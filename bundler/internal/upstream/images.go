@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -326,7 +325,7 @@ func derived(
 	if err == nil && kept == nil {
 		err = notOf(x, i)
 	}
-	return overlay{of, digest.Digest(i.Digest.String()), kept}, err
+	return overlay{of, bundle.InMemory{digest.Digest(i.Digest.String()): kept}}, err
 }
 
 // comesTo returns what a lock keeps of an index, nil where that is not the image.
@@ -341,13 +340,12 @@ func comesTo(data []byte, i bundle.Image, platforms []image.Platform) ([]byte, e
 // overlay has one more manifest than its source.
 type overlay struct {
 	bundle.Fetcher
-	digest digest.Digest
-	data   []byte
+	kept bundle.InMemory
 }
 
-func (o overlay) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	if d.Digest == o.digest {
-		return io.NopCloser(bytes.NewReader(o.data)), nil
+func (o overlay) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if o.kept[d.Digest] != nil {
+		return o.kept.Fetch(ctx, d, offset)
 	}
-	return o.Fetcher.Fetch(ctx, d)
+	return o.Fetcher.Fetch(ctx, d, offset)
 }

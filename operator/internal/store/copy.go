@@ -58,29 +58,20 @@ type blobHeader struct {
 	Size   int64         `json:"size"`
 }
 
-// held is a copy in memory: a Fetcher of its blobs, which who reads them verifies.
+// held is a copy in memory; who reads its blobs verifies them.
 type held struct {
-	head  header
-	blobs map[digest.Digest][]byte
-}
-
-func (h *held) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	data, ok := h.blobs[d.Digest]
-	if !ok {
-		why := errors.New("the copy in the cluster does not have it")
-		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String(), Err: why}
-	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	bundle.InMemory
+	head header
 }
 
 // recorder keeps what is fetched through it.
 type recorder struct {
 	from  bundle.Fetcher
-	blobs map[digest.Digest][]byte
+	blobs bundle.InMemory
 }
 
-func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	body, err := r.from.Fetch(ctx, d)
+func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	body, err := r.from.Fetch(ctx, d, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +84,7 @@ func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadClos
 		return nil, err
 	}
 	r.blobs[d.Digest] = data
-	return io.NopCloser(bytes.NewReader(data)), nil
+	return r.blobs.Fetch(ctx, d, offset)
 }
 
 // Keep makes the copy in the cluster of a root whose Evidence and Contents were
@@ -108,7 +99,7 @@ func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bu
 		return &fault.Error{Reason: fault.Internal, Op: "keep", Subject: root.Digest.String(), Err: why}
 	}
 	if m.store.opts.InMemory {
-		m.store.copies.Add(rootDigest, &held{head: header{Root: root, Signatures: m.signed}, blobs: m.read.blobs})
+		m.store.copies.Add(rootDigest, &held{m.read.blobs, header{Root: root, Signatures: m.signed}})
 	} else if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, m.signed, m.read.blobs)); err != nil {
 		return err
 	}
@@ -178,7 +169,7 @@ func unpack(packed []byte) (*held, error) {
 	if !ok {
 		return nil, errors.New("it has no header")
 	}
-	h := &held{blobs: map[digest.Digest][]byte{}}
+	h := &held{InMemory: bundle.InMemory{}}
 	if err := json.Unmarshal(head, &h.head); err != nil {
 		return nil, fmt.Errorf("its header: %w", err)
 	}
@@ -186,7 +177,7 @@ func unpack(packed []byte) (*held, error) {
 		if b.Size < 0 || b.Size > int64(len(rest)) {
 			return nil, errors.New("it is cut off")
 		}
-		h.blobs[b.Digest], rest = rest[:b.Size], rest[b.Size:]
+		h.InMemory[b.Digest], rest = rest[:b.Size], rest[b.Size:]
 	}
 	return h, nil
 }

@@ -57,9 +57,9 @@ func TestTheStreamIsTheSameForTheSameBlobsAndReadsBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, root, h.head.Root)
 	require.Len(t, h.head.Signatures, 1)
-	require.Len(t, h.blobs, 4)
+	require.Len(t, h.InMemory, 4)
 	for d, data := range blobs {
-		require.Equal(t, string(data), string(h.blobs[d]))
+		require.Equal(t, string(data), string(h.InMemory[d]))
 	}
 }
 
@@ -73,7 +73,7 @@ func FuzzUnpack(f *testing.F) {
 			return
 		}
 		for _, b := range h.head.Blobs {
-			require.Contains(t, h.blobs, b.Digest)
+			require.Contains(t, h.InMemory, b.Digest)
 		}
 	})
 }

@@ -3,13 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -68,7 +66,7 @@ func (s *Store) open(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Re
 		return nil, err
 	}
 	m.repo = client.Repository(ref)
-	m.read = &recorder{from: m, blobs: map[digest.Digest][]byte{}}
+	m.read = &recorder{from: m.repo, blobs: bundle.InMemory{}}
 	return m, nil
 }
 
@@ -151,12 +149,6 @@ func pickHighest(tags []string, within *semver.Constraints) string {
 		}
 	}
 	return best
-}
-
-// Fetch returns the bytes of a manifest or blob, of which blobs are unverified:
-// bundle.Fetcher and trust.Fetcher.
-func (m *Mirror) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	return m.repo.Fetch(ctx, d)
 }
 
 // Evidence returns the signatures of a root: those under the tag sha256-HEX.sig, and

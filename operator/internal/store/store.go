@@ -165,7 +165,7 @@ func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, 
 	if err != nil {
 		return nil, err
 	}
-	return contentsOf(ctx, m, root)
+	return contentsOf(ctx, m.repo, root)
 }
 
 // contentsOf reads and verifies everything from a root. The configuration of an image is read
