@@ -74,7 +74,8 @@ func CheckDescriptor(d ocispec.Descriptor) error {
 
 // Verify returns a reader of r's bytes that, instead of io.EOF, ends with a fault
 // where size or digest are not d's: Corrupt for other or too many bytes,
-// Incomplete for too few. It reads at most one byte beyond d.Size.
+// Incomplete for too few, and where r cannot be read. The last bytes come once all are right. It
+// reads at most one byte beyond d.Size.
 func Verify(r io.Reader, d ocispec.Descriptor) io.Reader {
 	return &verifier{r: r, d: d, left: d.Size, sum: sha256.New()}
 }
@@ -102,13 +103,26 @@ func (v *verifier) Read(p []byte) (int, error) {
 	v.left -= int64(n)
 	v.sum.Write(p[:n])
 	switch {
-	case errors.Is(err, io.EOF) && v.left > 0:
+	case v.left == 0:
+		if v.err = v.end(); !errors.Is(v.err, io.EOF) {
+			return 0, v.err
+		}
+		return n, nil
+	case errors.Is(err, io.EOF):
 		v.err = fault.Errorf(fault.Incomplete, "read", v.d.Digest.String(), "fetch it again",
 			"%d of %d bytes are missing", v.left, v.d.Size)
-	case err != nil && !errors.Is(err, io.EOF):
-		v.err = err
+	case err != nil:
+		v.err = v.unreadable(err)
 	}
 	return n, v.err
+}
+
+// unreadable is an error of where the bytes come from, which is none of where they go.
+func (v *verifier) unreadable(err error) error {
+	if len(fault.All(err)) > 0 {
+		return err
+	}
+	return fault.Errorf(fault.Incomplete, "read", v.d.Digest.String(), "check where it is read from", "%w", err)
 }
 
 // end is asked when all bytes have come: nothing may follow, and the digest decides.
@@ -119,7 +133,7 @@ func (v *verifier) end() error {
 	case n > 0:
 		return corrupt(v.d, "there is more than its %d bytes", v.d.Size)
 	case !errors.Is(err, io.EOF):
-		return err
+		return v.unreadable(err)
 	}
 	if got := digest.NewDigest(digest.SHA256, v.sum); got != v.d.Digest {
 		return corrupt(v.d, "%w", &DigestError{Expected: v.d.Digest, Got: got})

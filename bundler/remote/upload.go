@@ -3,11 +3,8 @@ package remote
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"maps"
 	"net/http"
@@ -18,6 +15,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
@@ -178,8 +176,8 @@ func (u *upload) send(method string, to *url.URL, offset, n int64, header map[st
 		q.OK = append(q.OK, 202)
 	}
 	resp, err := u.r.client.call(u.ctx, u.r.host, q)
-	if wrong := wrongSource(u.d, u.source.err); wrong != nil {
-		return nil, &SourceError{Err: wrong}
+	if u.source.err != nil {
+		return nil, &SourceError{Err: u.source.err}
 	}
 	if err != nil {
 		u.source.close()
@@ -371,18 +369,17 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image
 	return false, nil
 }
 
-// source is a blob that is uploaded. It opens when the first byte is needed, hashes every
-// byte on its way out, and keeps the last ones back until all of them are right: what changes
-// after it was verified never arrives, whatever the registry compares. It reads again from the
-// start if the registry wants a part again.
+// source is a blob that is uploaded. It opens when the first byte is needed, and keeps the last
+// bytes back until all of them are right: what changes after it was verified never arrives,
+// whatever the registry compares. It reads again from the start if the registry wants a part again.
 type source struct {
 	d    ocispec.Descriptor
 	open func(int64) (io.ReadCloser, error)
 
-	in  io.ReadCloser // nil: not open
-	at  int64         // offset of its next byte
-	sum hash.Hash     // of all that is before it
-	err error         // what is wrong with it
+	in       io.ReadCloser // nil: not open
+	verified io.Reader     // what it gives
+	at       int64         // offset of its next byte
+	err      error         // what is wrong with it
 }
 
 // body returns n bytes from an offset on, as the body of a request; the body before has
@@ -394,7 +391,7 @@ func (s *source) body(offset, n int64) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.in, s.at, s.sum = in, 0, sha256.New()
+		s.in, s.verified, s.at = in, bundle.Verify(io.LimitReader(in, s.d.Size), s.d), 0
 		if _, err := io.CopyN(io.Discard, s, offset); err != nil {
 			return nil, err
 		}
@@ -410,44 +407,13 @@ func (s *source) close() {
 	}
 }
 
-var errOtherContent = errors.New("its content is not what its digest says")
-
-// Read returns the next bytes; the last ones once all are right.
 func (s *source) Read(p []byte) (int, error) {
-	left := s.d.Size - s.at
-	if left == 0 {
-		return 0, io.EOF
-	}
-	n, err := s.in.Read(p[:min(int64(len(p)), left)])
-	s.sum.Write(p[:n])
+	n, err := s.verified.Read(p)
 	s.at += int64(n)
-	switch {
-	case s.at == s.d.Size && hex.EncodeToString(s.sum.Sum(nil)) != s.d.Digest.Encoded():
-		err = errOtherContent
-	case s.at == s.d.Size, err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
 	}
-	s.err = err
-	return 0, err
-}
-
-// wrongSource makes a fault of what was wrong with a source, unless it is one.
-func wrongSource(d ocispec.Descriptor, err error) error {
-	var f *fault.Error
-	if err == nil || errors.As(err, &f) {
-		return err
-	}
-	out := fault.Errorf(fault.Storage, "read", d.Digest.String(), "check the medium that the bundle is on", "%w", err)
-	switch {
-	case errors.Is(err, errOtherContent):
-		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
-		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)
-	}
-	return out
+	return n, err
 }
 
 // bytesOf serves bytes that are in memory.

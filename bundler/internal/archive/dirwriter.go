@@ -159,7 +159,7 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor,
 	if err != nil {
 		return err
 	}
-	if _, err = pour(ctx, f, bundle.Verify(fromSource{rc, d}, d), d.Size); err == nil {
+	if _, err = pour(ctx, f, bundle.Verify(rc, d), d.Size); err == nil {
 		err = f.Sync()
 	}
 	if err = storageFault("write", f.Name(), errors.Join(err, f.Close())); err == nil {

@@ -169,20 +169,6 @@ func (w *withContext) Read(p []byte) (int, error) {
 	return w.r.Read(p)
 }
 
-// fromSource reads a blob to be written: an error of the source is none of the target's storage.
-type fromSource struct {
-	io.Reader
-	d ocispec.Descriptor
-}
-
-func (s fromSource) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && len(fault.All(err)) == 0 {
-		err = fault.Errorf(fault.Incomplete, "read", s.d.Digest.String(), "check where it is read from", "%w", err)
-	}
-	return n, err
-}
-
 // discardAll reads and verifies everything of d.
 func discardAll(ctx context.Context, from bundle.Fetcher, d ocispec.Descriptor) error {
 	rc, err := from.Fetch(ctx, d, 0)

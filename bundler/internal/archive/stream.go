@@ -61,7 +61,7 @@ func (s *StreamWriter) Put(
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
 	for _, part := range []io.Reader{
-		bytes.NewReader(e.header), bundle.Verify(fromSource{rc, d}, d),
+		bytes.NewReader(e.header), bundle.Verify(rc, d),
 		bytes.NewReader(make([]byte, padded(e.size)-e.size)),
 	} {
 		if _, err := pour(ctx, s, part, e.size); err != nil {
