@@ -53,11 +53,6 @@ func newPush(g *bundle.Graph, missing []ocispec.Descriptor) *push {
 	return p
 }
 
-// Plan tells what Begin does, which writes nothing.
-func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.Begin(ctx, g)
-}
-
 // Begin asks the registry for every blob and every manifest of the graph, or for a sample, as the
 // package comment says under "What is there already". It returns what is missing, in the graph's
 // order. Nothing is written.

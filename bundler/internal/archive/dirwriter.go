@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -46,11 +45,22 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 	case !info.IsDir():
 		return nil, fault.Errorf(fault.Storage, "write", path, "name a folder, or write a file without oci:", "it is a file")
 	}
-	return &DirWriter{path: path, o: o}, checkFolder(dir)
+	if err := checkFolder(dir); err != nil {
+		return nil, err
+	}
+	w := &DirWriter{path: path, o: o}
+	return w, w.checkEmpty()
 }
 
 // Can tells what the writer of a folder can do besides being written to.
-func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{} }
+func (w *DirWriter) Can() medium.Capabilities { return medium.Capabilities{Room: w.room} }
+
+func (w *DirWriter) room(bytes int64) error {
+	if isThere(w.path) { // which may hold a part of it
+		return nil
+	}
+	return checkSpace(w.path, bytes)
+}
 
 // Begin makes the folder, writes all that the graph itself carries and returns
 // what is still to put. A blob that is there counts once it was hashed.
@@ -234,17 +244,4 @@ func (w *DirWriter) Close() error {
 	}
 	w.lock, w.dir = nil, nil
 	return errors.Join(errs...)
-}
-
-// Plan tells what Begin returns where no interrupted run has left anything, without writing, and
-// refuses what Begin would refuse.
-func (w *DirWriter) Plan(_ context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.checkEmpty(); err != nil {
-		return nil, err
-	}
-	missing := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
-	if isThere(w.path) { // which may hold a part of it
-		return missing, nil
-	}
-	return missing, checkSpace(w.path, bundle.SizeOf(missing))
 }

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -65,25 +62,6 @@ func (w *FileWriter) checkTargets() error {
 
 // overSource tells whether the archive that is split has the name of what is written.
 func (w *FileWriter) overSource() bool { return w.source != "" && sameFile(w.source, w.path) }
-
-// Plan tells what Begin returns where no interrupted run has left anything, without writing, and
-// refuses what Begin would refuse.
-func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.layOut(ctx, g); err != nil {
-		return nil, err
-	}
-	if err := w.checkTargets(); err != nil {
-		return nil, err
-	}
-	if _, err := w.newList(); err != nil {
-		return nil, err
-	}
-	missing := w.layout.fetched()
-	if isThere(w.path + journalSuffix) { // a part of it may be on the disk
-		return missing, nil
-	}
-	return missing, checkSpace(w.path, w.need())
-}
 
 var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
 

@@ -505,24 +505,6 @@ func TestWrongSourcesAreRefusedAndCanBeReplaced(t *testing.T) {
 	})
 }
 
-func TestPlansWriteNothingAndAgreeWithBegin(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 13, LayerSize: 40_000})
-	eachStore(t, func(t *testing.T, s store) {
-		w := s.mustCreate(t)
-		planned, err := w.Plan(t.Context(), b.Graph)
-		require.NoError(t, err)
-		require.Empty(t, names(t, filepath.Dir(s.path)))
-		begun, err := w.Begin(t.Context(), b.Graph)
-		require.NoError(t, err)
-		require.Equal(t, begun, planned)
-		require.NoError(t, w.Put(t.Context(), begun[0], b.Store.Opener(t.Context(), begun[0])))
-		require.NoError(t, w.Close())
-		planned, err = w.Plan(t.Context(), b.Graph)
-		require.NoError(t, err)
-		require.Equal(t, begun, planned, "what an interrupted run has left is not looked at")
-	})
-}
-
 // What cannot be written to is said before anything is, with what to do about it.
 func TestTargetsThatCannotBeWritten(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 14})

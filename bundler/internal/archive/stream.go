@@ -115,11 +115,6 @@ func (s *StreamWriter) Commit(context.Context) error {
 // Can tells that a stream has an order.
 func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{InOrder: true} }
 
-// Plan tells what Begin returns.
-func (s *StreamWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return NewStreamWriter(s.w).Begin(ctx, g)
-}
-
 // Close does nothing: the pipe is the caller's.
 func (s *StreamWriter) Close() error { return nil }
 

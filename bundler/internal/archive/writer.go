@@ -48,7 +48,14 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 }
 
 // Can tells what the writer of an archive can do besides being written to.
-func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{} }
+func (w *FileWriter) Can() medium.Capabilities { return medium.Capabilities{Room: w.room} }
+
+func (w *FileWriter) room(bytes int64) error {
+	if isThere(w.path + journalSuffix) { // a part of it may be on the disk
+		return nil
+	}
+	return checkSpace(w.path, bytes)
+}
 
 // name is the archive's name in its folder.
 func (w *FileWriter) name() string { return filepath.Base(w.path) }

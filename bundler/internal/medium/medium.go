@@ -40,9 +40,8 @@ type Registry func(image.Reference) Source
 
 // Target is where a bundle is written to.
 type Target interface {
-	// Plan returns what Begin would return, without writing anything.
-	Plan(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
-	// Begin learns everything that will be written and returns what is still to put.
+	// Begin learns everything that will be written and returns what is still to put. Where the
+	// target can tell what it [Capabilities.Lacks], that writes nothing.
 	Begin(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
 	// Put writes one blob or manifest, verified as it streams. It may be called
 	// concurrently, and calls open with the offset at which it goes on.
@@ -76,6 +75,8 @@ type Capabilities struct {
 
 	// Preflight tells, before anything is fetched, whether a target can be written to.
 	Preflight func(ctx context.Context) error
+	// Room refuses what a new target has no space for: so many bytes.
+	Room func(bytes int64) error
 	// InOrder says that Put takes what Begin returned one by one, in that order.
 	InOrder bool
 	// Mount takes a blob over from a repository of the same registry without the bytes

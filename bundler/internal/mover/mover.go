@@ -76,17 +76,19 @@ func largestFirst(a, b ocispec.Descriptor) int {
 }
 
 // Begin tells a target what is to be written, and learns what of it is missing there.
-// In a dry run the target changes nothing.
+// In a dry run the target changes nothing: of a file or folder it is all that the graph does not carry.
 func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
-	begin := job.Target.Begin
-	if o.DryRun {
-		begin = job.Target.Plan
+	d := &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), options: o}
+	if o.DryRun && d.can.Lacks == nil {
+		d.missing = slices.DeleteFunc(job.Graph.Order(), func(d ocispec.Descriptor) bool { return d.Data != nil })
+		if d.can.Room != nil {
+			return d, d.can.Room(bundle.SizeOf(d.missing))
+		}
+		return d, nil
 	}
-	missing, err := begin(ctx, job.Graph)
-	if err != nil {
-		return nil, err
-	}
-	return &Delivery{job: job, can: job.Target.Can(), names: job.Graph.Owners(), missing: missing, options: o}, nil
+	var err error
+	d.missing, err = job.Target.Begin(ctx, job.Graph)
+	return d, err
 }
 
 // Missing is what the target does not have.
