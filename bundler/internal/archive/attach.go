@@ -3,8 +3,11 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -12,8 +15,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// attach writes the archive again, with more signatures, and takes its place.
-func (a tarFile) attach(ctx context.Context, atts []bundle.Attachment, was []byte) error {
+// A writer writes a bundle under a lock that it has.
+type writer interface {
+	begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error)
+	Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error
+	Commit(ctx context.Context) error
+}
+
+// rewrite writes the archive again beside itself, and it takes its place.
+func (a tarFile) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
 	path, err := userfile.Behind(a.place)
 	if err != nil {
 		return storageFault("sign", a.place, err)
@@ -22,23 +32,22 @@ func (a tarFile) attach(ctx context.Context, atts []bundle.Attachment, was []byt
 	if err := w.acquire(); err != nil {
 		return err
 	}
-	if err := w.writeAgain(ctx, atts, was); err != nil {
+	if err := do(w, func() (*Archive, error) { return OpenFile(path) }); err != nil {
 		return w.giveUp(storageFault("sign", a.place, err))
 	}
 	return w.Close()
 }
 
-// writeAgain writes the archive that has the writer's name, with more signatures.
-func (w *FileWriter) writeAgain(ctx context.Context, atts []bundle.Attachment, was []byte) error {
-	old, err := OpenFile(w.path)
-	if err != nil {
+// rewrite writes what is new into the folder, and index.json last. What lies under the name of a new
+// blob, which anybody can predict, is replaced.
+func (d *folder) rewrite(do func(w writer, open func() (*Archive, error)) error) error {
+	w := &DirWriter{path: d.path, o: Options{Replace: true}}
+	if err := w.openFolder(); err != nil {
 		return err
 	}
-	defer old.Close() //nolint:errcheck // nothing was written
-	if err := old.x.unchanged(was); err != nil {
-		return err
-	}
-	return w.copyOf(ctx, old.x, atts...)
+	err := errors.Join(do(w, func() (*Archive, error) { return OpenDir(d.path) }), w.Close())
+	_ = d.root.Remove(partialDir) // where nothing is in it
+	return err
 }
 
 // unchanged demands that index.json is what it was: who signs joins what he has read, and would
@@ -53,7 +62,7 @@ func (x *index) unchanged(was []byte) error {
 
 // copyOf writes the bundle of another archive, under the lock, verified as a pull verifies it. What is
 // attached to it stays, but for what has the tags of atts.
-func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attachment) error {
+func copyOf(ctx context.Context, w writer, x *index, atts ...bundle.Attachment) error {
 	g, err := x.graph(ctx)
 	if err == nil {
 		g.Attachments, err = x.withAttached(ctx, g, atts)
@@ -67,7 +76,7 @@ func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attach
 	}
 	err = run.Each(ctx, 2, len(missing), func(i int) error { // the disk is what is slow
 		return w.Put(ctx, missing[i], func(offset int64) (io.ReadCloser, error) {
-			return x.tar.Fetch(ctx, missing[i], offset)
+			return x.from.Fetch(ctx, missing[i], offset)
 		})
 	})
 	if err != nil {
@@ -81,20 +90,14 @@ func (w *FileWriter) copyOf(ctx context.Context, x *index, atts ...bundle.Attach
 func (x *index) withAttached(
 	ctx context.Context, g *bundle.Graph, atts []bundle.Attachment,
 ) (all []bundle.Attachment, err error) {
-	for _, a := range atts {
-		if !x.tar.has(a.Subject.Hex()) {
-			return nil, noSubject(x.path, a)
-		}
-	}
 	there, err := x.checkEntries(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range x.entries {
-		if name := nameOf(d); name == bundle.NoteTag(g.Root.Digest.Encoded()) {
-			return nil, fault.Errorf(fault.Refused, "sign", x.path,
-				"copy the bundle to a new archive with `vdo-bundle copy`, and sign that",
-				"index.json names %s, which a signed archive would not have", name)
+	for _, a := range atts {
+		isSubject := func(b bundle.Attachment) bool { return b.Node.Descriptor.Digest.String() == a.Subject.String() }
+		if !slices.Contains(g.Subjects(), a.Subject) && !slices.ContainsFunc(there, isSubject) {
+			return nil, fault.Errorf(fault.NotFound, "attach to", x.path, "sign the bundle that is there", "it holds no %s", a.Subject)
 		}
 	}
 	for _, a := range there {
@@ -106,9 +109,4 @@ func (x *index) withAttached(
 		}
 	}
 	return append(all, atts...), ctx.Err()
-}
-
-// noSubject is of what is attached to nothing.
-func noSubject(path string, a bundle.Attachment) error {
-	return fault.Errorf(fault.NotFound, "attach to", path, "sign the bundle that is there", "it holds no %s", a.Subject)
 }

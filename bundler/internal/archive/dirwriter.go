@@ -65,7 +65,11 @@ func (w *DirWriter) room(bytes int64) error {
 // Begin makes the folder, writes all that the graph itself carries and returns
 // what is still to put. A blob that is there counts once it was hashed.
 func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	missing, err := w.begin(ctx, g)
+	err := w.openFolder()
+	var missing []ocispec.Descriptor
+	if err == nil {
+		missing, err = w.begin(ctx, g)
+	}
 	if err != nil {
 		err = errors.Join(err, w.Close())
 	}
@@ -73,9 +77,6 @@ func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 }
 
 func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	if err := w.openFolder(); err != nil {
-		return nil, err
-	}
 	if err := w.checkEmpty(); err != nil {
 		return nil, err
 	}

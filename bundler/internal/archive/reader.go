@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -27,8 +26,8 @@ type Archive struct {
 
 // A form is how a bundle lies on a disk: as a tar, in one file or in parts, or as a folder.
 type form interface {
-	// attach adds signatures under the lock of the place, where index.json is what it was.
-	attach(ctx context.Context, atts []bundle.Attachment, was []byte) error
+	// rewrite locks the place, and has the bundle that is there written again in it.
+	rewrite(do func(w writer, open func() (*Archive, error)) error) error
 	Close() error
 }
 
@@ -58,14 +57,24 @@ func (a *Archive) Can() medium.Capabilities {
 }
 
 // Attach adds signatures, in the place of what had their tags, all at once: of two who sign
-// at the same time one is done. A file is written again for it. What it adds has to come with
-// its bytes. Nobody may have changed index.json since the archive was opened: what is attached was
+// at the same time one is done. The bundle is written again for it, and verified with that. What it adds
+// has to come with its bytes. Nobody may have changed index.json since the archive was opened: what is attached was
 // joined with what it names. Whoever wants to see the signatures, or to add more, opens it again.
 func (a *Archive) Attach(ctx context.Context, atts ...bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return a.attach(ctx, atts, a.x.data)
+	return a.rewrite(func(w writer, open func() (*Archive, error)) error {
+		now, err := open()
+		if err != nil {
+			return err
+		}
+		defer now.Close() //nolint:errcheck // nothing was written
+		if err := now.x.unchanged(a.x.data); err != nil {
+			return err
+		}
+		return copyOf(ctx, w, now.x, atts...)
+	})
 }
 
 // layoutForm is what every tool's oci-layout says.
@@ -168,49 +177,4 @@ func (d *folder) checkBlob(f *os.File, b ocispec.Descriptor) error {
 		return brokenFile(d.path, "%s has %d bytes, not %d", b.Digest, info.Size(), b.Size)
 	}
 	return nil
-}
-
-// attach adds the blobs of signatures, then writes index.json. What lies under the name of one
-// of the blobs, which anybody can predict, is replaced.
-func (d *folder) attach(ctx context.Context, atts []bundle.Attachment, was []byte) error {
-	lock, err := d.lockSelf()
-	if err != nil {
-		return err
-	}
-	defer lock.Close() //nolint:errcheck // nothing is written to it
-	x, err := d.read()
-	if err == nil {
-		err = x.unchanged(was)
-	}
-	if err != nil {
-		return err
-	}
-	text, err := indexJSON(with(x.entries, atts...), x.base)
-	if err != nil {
-		return err
-	}
-	for _, a := range atts {
-		if !d.has(blobPrefix + a.Subject.Hex()) {
-			return noSubject(d.path, a)
-		}
-		node := a.Node.Descriptor
-		node.Data = a.Node.Data
-		for _, b := range append(slices.Clone(a.Blobs), node) {
-			if err := d.keep(ctx, b); err != nil {
-				return err
-			}
-		}
-	}
-	return d.write(indexName, text)
-}
-
-// keep writes a blob that comes with its bytes; another one has to be there.
-func (d *folder) keep(ctx context.Context, b ocispec.Descriptor) error {
-	if b.Data == nil {
-		return discardAll(ctx, d, b)
-	}
-	if err := d.mkdir(blobPrefix); err != nil {
-		return err
-	}
-	return d.write(blobName(b), b.Data)
 }

@@ -106,7 +106,7 @@ func TestWhoWritesKeepsOthersOff(t *testing.T) {
 	repair := func(tar string) error { _, err := Repair(t.Context(), renamed); return err }
 	for _, tar := range []string{written(t, b), strings.TrimSuffix(parted, parts.Suffix)} {
 		others := map[string]func(tar string) error{
-			"sign": func(tar string) error { return tarFile{&storage{place: tar}}.attach(t.Context(), nil, nil) },
+			"sign": func(tar string) error { return tarFile{&storage{place: tar}}.rewrite(nil) },
 			"split": func(tar string) error {
 				_, err := Split(t.Context(), other, tar, Options{VolumeSize: 30_000, Replace: true})
 				return err

@@ -171,11 +171,6 @@ func (t *tarball) small(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-func (t *tarball) has(hex string) bool {
-	_, ok := t.byName[blobPrefix+hex]
-	return ok
-}
-
 func (t *tarball) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if err := checkRead(ctx, d); err != nil {
 		return nil, err

@@ -189,7 +189,7 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	if err := w.acquire(); err != nil {
 		return "", err
 	}
-	if err := w.copyOf(ctx, a.x); err != nil {
+	if err := copyOf(ctx, w, a.x); err != nil {
 		return "", w.giveUp(storageFault("split", to, err))
 	}
 	return to + parts.Suffix, w.Close()
